@@ -1,0 +1,38 @@
+# Onefold: `make demo` shows it, `make test` checks it, `make bench` measures it beside its peers.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow bench install clean
+
+install: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Onefold needs Python 3.11 or later: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/onefold tune digits --trials 16 --minutes 2.5 --name demo --fresh-name
+
+test: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+test-slow: install
+	$(BIN)/pytest -m slow
+
+# Peers live in an environment of their own, so that Onefold never depends on them.
+bench: install .venv-bench/.ready
+	for file in benchmarks/*.py; do .venv-bench/bin/python $$file || status=1; done; exit $${status:-0}
+
+.venv-bench/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet -c constraints.txt -e . -r benchmarks/requirements.txt
+	touch $@
+
+clean:
+	rm -rf .venv .venv-bench

@@ -1,0 +1,60 @@
+"""Onefold tunes a neural network for the device it will live on.
+
+A study reads from left to right, and so does this package:
+
+    space, objective, workload      what may vary, what is better, what the user brings
+    datasets, workloads             real data, and ready workloads over it
+    search                          the space and what was told -> the next configuration and its rung
+    training                        a workload and a configuration -> a trained model, epoch by epoch
+    study                           the composition: durable, parallel, resumable; tune() is one call over it
+    report                          what happened, as text, JSON and one HTML page
+    engine, meter, store            where calls run, what they cost, what is remembered
+    cli                             the same from a shell
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from onefold import datasets
+from onefold.errors import OnefoldError, Rejected
+from onefold.objective import Budget, Objective, at_least, at_most
+from onefold.records import Config
+from onefold.space import Choice, Float, Int, Space
+from onefold.workload import Data, Workload
+
+__version__ = "0.1.0"
+
+# Handed out on first use, so that `import onefold` needs neither torch nor a database.
+_LAZY = {
+    "Search": "onefold.search",
+    "Study": "onefold.study",
+    "tune": "onefold.study",
+}
+
+__all__ = [
+    "Budget",
+    "Choice",
+    "Config",
+    "Data",
+    "Float",
+    "Int",
+    "Objective",
+    "OnefoldError",
+    "Rejected",
+    "Search",
+    "Space",
+    "Study",
+    "Workload",
+    "at_least",
+    "at_most",
+    "datasets",
+    "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'onefold' has no attribute {name!r}")

@@ -1,0 +1,279 @@
+"""What travels between the parts: small frozen records that survive JSON without loss."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Value = str | int | float | bool | None
+Metrics = Mapping[str, float]
+Record = TypeVar("Record")
+
+
+class Config(Mapping[str, Value]):
+    """One configuration: the active parameters and their values, readable as `config.lr` or `config["lr"]`."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Value] | None = None, /, **more: Value) -> None:
+        object.__setattr__(self, "_values", MappingProxyType({**(values or {}), **more}))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            known = ", ".join(self) or "none"
+            raise AttributeError(f"the configuration has no parameter {name!r}; active: {known}") from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a configuration cannot be changed; make a new one: Config(config, lr=0.1)")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def __reduce__(self) -> tuple[type[Config], tuple[dict[str, Value]]]:
+        return Config, (dict(self),)
+
+    @property
+    def digest(self) -> str:
+        """A short name of its content, the same whatever the order of the parameters."""
+        text = json.dumps(dict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class StudyState(Enum):
+    """RUNNING is also what a killed study says; only a coordinator's lock tells whether somebody runs it."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class TrialState(Enum):
+    """Where a trial stands after its latest rung."""
+
+    RUNNING = "running"
+    WAITING = "waiting"  # has a result, may still be promoted
+    STOPPED = "stopped"  # was not promoted
+    DONE = "done"  # has had the full budget
+    FAILED = "failed"
+
+
+class RungState(Enum):
+    """The life of one visit: decided, then done or failed."""
+
+    DECIDED = "decided"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class FailureKind(Enum):
+    """Why a trial failed."""
+
+    RAISED = "raised"
+    HUNG = "hung"
+    KILLED = "killed"
+    OUT_OF_MEMORY = "out of memory"
+    NOT_A_NUMBER = "not a number"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A candidate that failed: a value, not an exception."""
+
+    kind: FailureKind
+    reason: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules and where the number comes from: `rapl`, `nvml`, `rapl+nvml`, `modelled` or `unavailable`."""
+
+    joules: float | None
+    source: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether a counter gave the number, rather than a model."""
+        return self.source not in ("modelled", "unavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one window cost."""
+
+    time_s: float
+    cpu_s: float
+    energy: Energy
+    memory_bytes: int | None = None  # peak resident memory of the process inside the window
+
+    def __add__(self, other: Measurement) -> Measurement:
+        return Measurement(
+            time_s=self.time_s + other.time_s,
+            cpu_s=self.cpu_s + other.cpu_s,
+            energy=_sum_of_energies(self.energy, other.energy),
+            memory_bytes=max((m for m in (self.memory_bytes, other.memory_bytes) if m is not None), default=None),
+        )
+
+    @classmethod
+    def nothing(cls) -> Measurement:
+        """The empty window: the zero of addition."""
+        return cls(0.0, 0.0, Energy(0.0, "nothing"))
+
+
+def _sum_of_energies(one: Energy, other: Energy) -> Energy:
+    if one.source == "nothing":
+        return other
+    if other.source == "nothing":
+        return one
+    if one.joules is None or other.joules is None:
+        return Energy(None, "unavailable")
+    # A sum is only as trustworthy as its weakest part.
+    source = one.source if one.source == other.source or not one.measured else other.source
+    return Energy(one.joules + other.joules, source)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a rung may spend: train until `epochs` in all, on this share of the data, for at most `time_s`."""
+
+    level: int
+    epochs: int
+    data: float
+    time_s: float | None = None
+    fresh: bool = False  # start again from nothing instead of from the checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One pass over the granted data, with what it learned and what it cost."""
+
+    trial: int
+    number: int  # counts from 1 over the whole trial
+    rung: int
+    metrics: Metrics
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One visit of a trial at one budget. `decision` numbers all rungs of a study in the order they were decided."""
+
+    decision: int
+    trial: int
+    rung: int
+    bracket: int
+    grant: Grant
+    threads: int = 1
+    state: RungState = RungState.DECIDED
+    metrics: Metrics = field(default_factory=dict)
+    measurement: Measurement = field(default_factory=Measurement.nothing)
+    failure: Failure | None = None
+    attempts: int = 0
+    started_s: float | None = None  # seconds since the study began
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A draw that the workload rejected, with its reason."""
+
+    config: Config
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One configuration and all its rungs."""
+
+    number: int
+    config: Config
+    state: TrialState = TrialState.RUNNING
+    rungs: tuple[Rung, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def finished_rungs(self) -> tuple[Rung, ...]:
+        """The rungs that gave a result, lowest first."""
+        return tuple(rung for rung in self.rungs if rung.state is RungState.DONE)
+
+    @property
+    def metrics(self) -> Metrics:
+        """What its latest finished rung reported; empty before that."""
+        return self.finished_rungs[-1].metrics if self.finished_rungs else {}
+
+    @property
+    def level(self) -> int:
+        """The level of its latest finished rung; 0 before that."""
+        return self.finished_rungs[-1].grant.level if self.finished_rungs else 0
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it failed, if it did."""
+        return next((rung.failure for rung in self.rungs if rung.failure), None)
+
+    @property
+    def cost(self) -> Measurement:
+        """What all its rungs cost together."""
+        return sum((rung.measurement for rung in self.rungs), Measurement.nothing())
+
+
+def to_json(record: Any) -> Any:
+    """A record as plain JSON values; `from_json` brings it back equal."""
+    if is_dataclass(record):
+        return {f.name: to_json(getattr(record, f.name)) for f in fields(record)}
+    if isinstance(record, Enum):
+        return record.value
+    if isinstance(record, Mapping):
+        return {str(key): to_json(value) for key, value in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [to_json(value) for value in record]
+    return record
+
+
+def from_json(kind: type[Record], data: Any) -> Record:
+    """The record of this kind that `to_json` wrote as `data`."""
+    return _revive(kind, data)  # type: ignore[no-any-return]
+
+
+def _revive(kind: Any, data: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        if data is None:
+            return None
+        options = [option for option in get_args(kind) if option is not NoneType]
+        return _revive(options[0], data) if len(options) == 1 else data
+    if origin is tuple:
+        return tuple(_revive(get_args(kind)[0], item) for item in data)
+    if origin is Mapping or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return {key: _revive(get_args(kind)[1], value) for key, value in data.items()}
+    if kind is Config:
+        return Config(data)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        known = {f.name for f in fields(kind)}
+        return kind(**{name: _revive(hints[name], value) for name, value in data.items() if name in known})  # type: ignore[operator]
+    if kind is float and isinstance(data, int):
+        return float(data)
+    return data

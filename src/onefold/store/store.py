@@ -1,0 +1,73 @@
+"""The seam between a study and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from onefold.records import Epoch, Rung, StudyState, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study as the store knows it. `spec` is everything that decides what it does, as JSON values."""
+
+    name: str
+    spec: Mapping[str, Any]
+    created: str  # UTC, ISO 8601
+    state: StudyState = StudyState.RUNNING
+    reason: str = ""  # why it ended
+    elapsed_s: float = 0.0  # time spent running, over all sittings
+    result: Mapping[str, Any] = field(default_factory=dict)  # what it handed over, once it has
+
+
+class Store(Protocol):
+    """What happened, durable.
+
+    When a writing method returns, what it wrote survives the death of this process and of the machine. Inside
+    `with store.together():` the writes become durable together, at the end of the block, or not at all. Writing the
+    same thing twice leaves one row: rungs are known by (study, decision), epochs by (study, trial, rung, number).
+    A store is used by one thread; several processes may read while one writes. Trouble with the file or the disk is a
+    StoreError that says what to do; an unknown study is StudyNotFound, with the nearest name.
+    """
+
+    def together(self) -> AbstractContextManager[None]:
+        """Makes the writes of the block durable as one."""
+
+    def create(self, study: StudyRecord) -> None:
+        """Adds a study; raises StoreError when the name is taken."""
+
+    def save_study(self, study: StudyRecord) -> None:
+        """Replaces what is known of the study itself; its trials stay."""
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of that name."""
+
+    def studies(self) -> list[StudyRecord]:
+        """All studies, newest first."""
+
+    def save_trial(self, study: str, trial: Trial) -> None:
+        """Adds or replaces a trial (its number, config, state and refusals; its rungs are saved by `save_rung`)."""
+
+    def mark_trials(self, study: str, states: Mapping[int, TrialState]) -> None:
+        """Changes the states of these trials."""
+
+    def save_rung(self, study: str, rung: Rung) -> None:
+        """Adds or replaces a rung, known by its decision."""
+
+    def save_epoch(self, study: str, epoch: Epoch) -> None:
+        """Adds an epoch; one that is known already stays as it was."""
+
+    def trials(self, study: str) -> list[Trial]:
+        """All trials by number, each with its rungs in the order they were decided."""
+
+    def epochs(self, study: str, trial: int | None = None) -> list[Epoch]:
+        """The epochs of one trial or of all, by trial, rung and number."""
+
+    def delete(self, study: str) -> None:
+        """Forgets a study."""
+
+    def close(self) -> None:
+        """Lets go of the file; calling it twice is fine."""
