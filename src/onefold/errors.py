@@ -14,7 +14,8 @@
     ├── StudyFailed              4   the study ended without a model
     └── EngineError              5   worker processes that cannot be started
 
-`Rejected` stands apart: a workload raises it to refuse one configuration, and the search draws another.
+Two stand apart. `Rejected`: a workload refuses one configuration, and the search draws another. `NotANumber`: a loss
+or a metric is no longer finite, and the trial ends.
 A candidate that fails while it trains is no exception at all but a value in the record.
 """
 
@@ -56,7 +57,12 @@ class MissingExtra(InputError):
     """An optional package that is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; install it with: pip install 'onefold[{extra}]'")
+        super().__init__(package, extra)
+        self.package = package
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.package} is not installed; install it with: pip install 'onefold[{self.extra}]'"
 
 
 class DatasetError(OnefoldError):
@@ -95,6 +101,10 @@ class EngineError(OnefoldError):
 
 class Rejected(Exception):
     """Raised by `Workload.check` to refuse a configuration, with the reason."""
+
+
+class NotANumber(Exception):
+    """A loss or a metric has become NaN or infinite."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -244,13 +244,15 @@ class Budget:
         wanted = {"multi": max(by_epochs, by_data), "epochs": by_epochs, "data": by_data, "time": by_time}[self.kind]
         return max(1, math.ceil(wanted - 1e-9))
 
-    def levels(self) -> tuple[int, ...]:
-        """The level of each rung, lowest first; the last one is the top level."""
+    def levels(self, most: int | None = None) -> tuple[int, ...]:
+        """The level of each rung, lowest first, `most` rungs at the most; the last one is always the top level."""
         top = self.top_level
         if self.growth == "linear":
-            return tuple(range(1, top + 1))
+            levels = tuple(range(1, top + 1))
+            return levels if most is None or most >= top else (*levels[: most - 1], top)
         steps = math.floor(math.log(top) / math.log(self.eta) + 1e-9)
-        return tuple(dict.fromkeys(max(1, round(top / self.eta**step)) for step in range(steps, -1, -1)))
+        levels = tuple(dict.fromkeys(max(1, round(top / self.eta**step)) for step in range(steps, -1, -1)))
+        return levels if most is None else levels[-most:]
 
     def grant(self, level: int, visit: int = 1) -> Grant:
         """What the `visit`-th rung of a trial (counted from 1), at this level, may spend."""

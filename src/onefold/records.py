@@ -210,6 +210,7 @@ class Trial:
     state: TrialState = TrialState.RUNNING
     rungs: tuple[Rung, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    attempt: int = 0  # how many draws were refused or known already before this one
 
     @property
     def finished_rungs(self) -> tuple[Rung, ...]:

@@ -1,0 +1,10 @@
+"""Where calls run. Knows no tuning."""
+
+from onefold.engine.engine import Call, Engine, Event, Failed, Finished, Reported, Setup, Tick
+from onefold.engine.inline import InlineEngine
+from onefold.engine.processes import ProcessEngine
+
+__all__ = [
+    "Call", "Engine", "Event", "Failed", "Finished", "InlineEngine", "ProcessEngine", "Reported",
+    "Setup", "Tick",
+]  # fmt: skip

@@ -1,0 +1,64 @@
+"""A window of work -> what it cost: clock, rapl, nvml, modelled, replay."""
+
+from __future__ import annotations
+
+import logging
+
+from onefold.errors import MissingExtra
+from onefold.meter.clock import ClockMeter
+from onefold.meter.combined import CombinedMeter
+from onefold.meter.meter import Meter, Window
+from onefold.meter.modelled import ModelledMeter
+from onefold.meter.nvml import NvmlMeter
+from onefold.meter.rapl import RaplMeter
+from onefold.meter.replay import RecordingMeter, ReplayMeter
+
+__all__ = [
+    "ClockMeter",
+    "CombinedMeter",
+    "Meter",
+    "ModelledMeter",
+    "NvmlMeter",
+    "RaplMeter",
+    "RecordingMeter",
+    "ReplayMeter",
+    "Window",
+    "choose",
+]
+
+_log = logging.getLogger(__name__)
+
+
+def choose(accelerator: str = "cpu") -> Meter:
+    """The best meter that works here for work on this accelerator (`cpu`, `cuda`, `cuda:1`, …).
+
+    On `cpu`: the processor's counters (`rapl`), otherwise the model (`modelled`).
+
+    On `cuda`: the board's counter together with the processor's (`rapl+nvml`), or the board's alone (`nvml`), whose
+    label says that the processor is not in it. Without the board's counter the answer is `unavailable` even where the
+    processor's is known: the GPU draws most of the power, and the small rest would pass for the whole.
+
+    On anything else: `unavailable`, for the same reason.
+    """
+    rapl = RaplMeter()
+    if rapl.reason:
+        _log.info("processor energy is not measured: %s", rapl.reason)
+    kind, _, index = accelerator.partition(":")
+    if kind == "cpu":
+        return ModelledMeter() if rapl.reason else rapl
+    board = _board(int(index or 0)) if kind == "cuda" else None
+    if board is None:
+        return ClockMeter()
+    return board if rapl.reason else CombinedMeter(rapl, board)
+
+
+def _board(device: int) -> Meter | None:
+    try:
+        board = NvmlMeter(device)
+    except MissingExtra as error:
+        _log.info("GPU energy is not measured: %s", error)
+        return None
+    if board.reason:
+        _log.info("GPU energy is not measured: %s", board.reason)
+        return None
+    return board

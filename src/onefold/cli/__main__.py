@@ -1,0 +1,5 @@
+"""`python -m onefold.cli` is `onefold`."""
+
+from onefold.cli.app import main
+
+main()

@@ -1,0 +1,272 @@
+"""`onefold tune | resume | list | show | report | workloads`.
+
+Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers,
+130 interrupted (resume it), 1 anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from onefold import __version__
+from onefold.cli import tables
+from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
+from onefold.cli.words import duration, settings, size
+from onefold.errors import InputError, OnefoldError
+from onefold.objective import Budget, Objective, requirement
+from onefold.records import to_json
+from onefold.study import Home, Result, Study
+from onefold.study.subject import Subject
+
+app = typer.Typer(
+    name="onefold",
+    help="Tune a neural network for the device it will live on.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="Folder of studies [default: $ONEFOLD_HOME or the user's data folder]")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
+
+
+def main() -> None:
+    """Runs a command; a mistake ends in one sentence and an exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        app()
+    except OnefoldError as error:
+        err.print(f"[bold red]onefold:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Show the version")] = False) -> None:
+    if version:
+        out.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.command()
+def tune(
+    workload: Annotated[str, typer.Argument(help="FILE.py[:Class], package.module:Class, or a ready workload")],
+    trials: Annotated[int, typer.Option(help="Configurations to try")] = Budget.trials,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes")] = None,
+    joules: Annotated[float | None, typer.Option(help="Stop after so much energy")] = None,
+    target: Annotated[float | None, typer.Option(help="Stop when the first goal reaches this value")] = None,
+    maximize: Annotated[list[str] | None, typer.Option(help="A metric to maximize; may be repeated")] = None,
+    minimize: Annotated[list[str] | None, typer.Option(help="A metric to minimize; may be repeated")] = None,
+    require: Annotated[list[str] | None, typer.Option(help='A bound such as "accuracy>=0.9"; may be repeated')] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(help="grid, random, tpe, gp, cmaes, nsga2; per group: model=grid (repeated) [default: tpe]"),
+    ] = None,
+    rungs: Annotated[str, typer.Option(help="none, halving, hyperband, asha, top-k")] = "halving",
+    top_k: Annotated[int, typer.Option(help="How many go on with --rungs top-k")] = 3,
+    budget: Annotated[str, typer.Option(help="What grows from rung to rung: multi, epochs, data, time")] = Budget.kind,
+    min_epochs: Annotated[int, typer.Option(help="Epochs of the lowest rung")] = Budget.min_epochs,
+    max_epochs: Annotated[int, typer.Option(help="Epochs of the full budget")] = Budget.max_epochs,
+    min_data: Annotated[float, typer.Option(help="Share of the data at the lowest rung")] = Budget.min_data,
+    min_time: Annotated[float, typer.Option(help="Seconds of the lowest rung, --budget time")] = Budget.min_time_s,
+    max_time: Annotated[float, typer.Option(help="Seconds of the full budget, --budget time")] = Budget.max_time_s,
+    eta: Annotated[int, typer.Option(help="The best 1/eta of a rung go on")] = Budget.eta,
+    growth: Annotated[str, typer.Option(help="How levels grow: geometric or linear")] = Budget.growth,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Retrain at every rung, not from the checkpoint")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same decisions")] = 0,
+    name: Annotated[str | None, typer.Option(help="What to call the study")] = None,
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, cuda:1")] = "cpu",
+    parallel: Annotated[int | None, typer.Option(help="Trials side by side [default: measured]")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each, with --parallel")] = None,
+    memory: Annotated[str | None, typer.Option(help="What a trial may take, for example 2GB")] = None,
+    patience: Annotated[float, typer.Option(help="Seconds of silence after which a trial has hung")] = 600.0,
+    warm_start: Annotated[str | None, typer.Option(help="A study over the same space to learn from")] = None,
+    save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the best configuration of a workload and train it."""
+    limits = Budget(
+        trials=trials, minutes=minutes, joules=joules, target=target, kind=budget,  # type: ignore[arg-type]
+        min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
+        eta=eta, growth=growth, fresh=fresh,  # type: ignore[arg-type]
+    )  # fmt: skip
+    objective = _objective(Subject(workload).objective, maximize or [], minimize or [], require or [])
+    display = _display(objective, as_json)
+    study = Study(
+        workload,
+        objective=objective,
+        budget=limits,
+        search=_algorithm(search or []),
+        rungs=rungs,
+        top_k=top_k,
+        seed=seed,
+        name=name,
+        home=home,
+        accelerator=accelerator,
+        parallel=parallel,
+        threads=threads,
+        memory_bytes=size(memory) if memory else None,
+        patience_s=patience,
+        warm_start=warm_start,
+        listener=display,
+    )
+    _run(study, display, as_json, save)
+
+
+@app.command()
+def resume(
+    study: Annotated[str, typer.Argument(help="The study to go on with")],
+    trials: Annotated[int | None, typer.Option(help="So many trials more")] = None,
+    minutes: Annotated[float | None, typer.Option(help="So many minutes more")] = None,
+    joules: Annotated[float | None, typer.Option(help="So much energy more")] = None,
+    target: Annotated[float | None, typer.Option(help="A new target")] = None,
+    save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a study that was cut off or interrupted, or extend one that has ended."""
+    found = Study.open(study, home=home)
+    display = _display(found.spec.objective, as_json)
+    found = Study.open(study, home=home, listener=display)
+    if any(extra is not None for extra in (trials, minutes, joules, target)):
+        found.extend(trials=trials, minutes=minutes, joules=joules, target=target)
+    _run(found, display, as_json, save)
+
+
+@app.command("list")
+def list_studies(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """All studies, newest first."""
+    place = Home(home)
+    with closing(place.store()) as store:
+        records = store.studies()
+    running = {record.name for record in records if place.is_running(record.name)}
+    if as_json:
+        out.out(json.dumps([{**to_json(record), "running": record.name in running} for record in records]))
+    elif records:
+        out.print(tables.studies(records, running))
+    else:
+        out.print(f"no studies in {place.path} yet; start one with: onefold tune digits", highlight=False)
+
+
+@app.command()
+def show(
+    study: Annotated[str, typer.Argument(help="The study")],
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Where a study stands: its best trials, its failures, its cost."""
+    from onefold import report
+
+    summary = report.summarize(*_history(study, home))
+    out.out(json.dumps(report.as_json(summary)) if as_json else report.as_text(summary))
+
+
+@app.command("report")
+def write_report(
+    study: Annotated[str, typer.Argument(help="The study")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write [default: the study's folder]")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="As text, to the screen or --output")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the report of a study: one HTML file, or the same as text or JSON."""
+    from onefold import report
+
+    summary = report.summarize(*_history(study, home))
+    if as_json or text:
+        content = json.dumps(report.as_json(summary), indent=2) if as_json else report.as_text(summary)
+        if output is None:
+            out.out(content)
+            return
+    else:
+        content = report.as_html(summary)
+        output = output or Home(home).folder(study) / "report.html"
+    try:
+        output.write_text(content)
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {output}: {error.strerror}") from error
+    out.print(f"written to {output}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def workloads() -> None:
+    """The workloads that come with Onefold."""
+    from onefold.workloads import READY
+
+    for name, reference in READY.items():
+        out.print(f"{name:20} {reference}", highlight=False)
+
+
+def _run(study: Study, display: Display, as_json: bool, save: Path | None) -> None:
+    try:
+        with display:
+            result = study.run()
+    except KeyboardInterrupt:
+        err.print(f"interrupted; nothing is lost. Go on with: onefold resume {study.name}", highlight=False)
+        raise typer.Exit(130) from None
+    if save is not None:
+        result.save(save)
+    if not as_json:
+        _conclude(result, save)
+
+
+def _conclude(result: Result, save: Path | None) -> None:
+    out.print()
+    out.print(tables.best_trials(result.trials, result.objective))
+    out.print()
+    reached = results(result.metrics, result.objective)
+    if not result.keeps_requirements:
+        missed = ", ".join(f"{metric}{bound}" for metric, bound in result.objective.require.items())
+        out.print(f"[bold yellow]No trial keeps {missed}[/]; the nearest is shown.", highlight=False)
+    test = f"; on test data: {results(result.test, result.objective)}" if result.test else ""
+    out.print(f"[bold green]winner[/]  trial {result.best.number}: {reached}{test}", highlight=False)
+    out.print(f"        {settings(result.config)}", highlight=False, soft_wrap=True)
+    out.print(
+        f"ended   {result.reason}, after {duration(result.elapsed_s)}; {tables.cost(result.trials)}", highlight=False
+    )
+    out.print(f"model   {save or result.folder / 'best'}", highlight=False, soft_wrap=True)
+    out.print(f"report  {result.report}", highlight=False, soft_wrap=True)
+
+
+def _display(objective: Objective, as_json: bool) -> Display:
+    if as_json:
+        return JsonDisplay(out)
+    return LiveDisplay(out, objective) if out.is_terminal else PlainDisplay(out, objective)
+
+
+def _objective(own: Objective, maximize: list[str], minimize: list[str], require: list[str]) -> Objective:
+    """The workload's own objective, unless goals are given; bounds are added to either."""
+    bounds = {**own.require, **dict(requirement(text) for text in require)}
+    if not maximize and not minimize:
+        maximize = [goal.metric for goal in own.goals if goal.maximize]
+        minimize = [goal.metric for goal in own.goals if not goal.maximize]
+    return Objective(maximize, minimize, bounds)
+
+
+def _algorithm(given: list[str]) -> str | dict[str, str]:
+    if not given:
+        return "tpe"
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    groups = dict(text.partition("=")[::2] for text in given)
+    if not all(groups.values()):
+        raise InputError(f"give one algorithm, or one for each group such as --search model=grid, but got {given}")
+    return groups
+
+
+def _history(study: str, home: Path | None) -> Any:
+    with closing(Home(home).store()) as store:
+        return store.study(study), store.trials(study), store.epochs(study)

@@ -1,0 +1,151 @@
+"""What a person sees while a study runs: a live panel on a terminal, plain lines elsewhere, JSON lines for machines."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from onefold.cli.words import duration, energy, number, settings
+from onefold.objective import Objective
+from onefold.records import Metrics
+from onefold.study import News, Snapshot
+
+
+class Display(Protocol):
+    """Shows the news of a study. `with display:` opens and closes it."""
+
+    def __call__(self, news: News) -> None: ...
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class LiveDisplay:
+    """A panel that is drawn anew a few times a second; what deserves to stay is printed above it."""
+
+    def __init__(self, console: Console, objective: Objective) -> None:
+        self._console = console
+        self._objective = objective
+        self._now: Snapshot | None = None
+        self._seen = time.monotonic()
+        self._live = Live(console=console, get_renderable=self._panel, refresh_per_second=4, transient=True)
+
+    def __call__(self, news: News) -> None:
+        self._now, self._seen = news.now(), time.monotonic()
+        line = sentence(news, self._objective)
+        if line and news.kind in ("started", "measured", "failed", "retried"):
+            self._console.print(line, highlight=False)
+
+    def _panel(self) -> Group:
+        now = self._now
+        if now is None or not now.trials_started:
+            return Group(Text("starting the workers …", style="dim"))
+        elapsed_s = now.elapsed_s + time.monotonic() - self._seen
+        head = Table.grid(padding=(0, 2))
+        share = elapsed_s / (elapsed_s + now.left_s) if now.left_s is not None else 0.0
+        head.add_row(
+            ProgressBar(total=1.0, completed=share, width=24),
+            f"{now.trials_started}/{now.trials_planned} trials",
+            f"[red]{now.trials_failed} failed[/]" if now.trials_failed else "",
+            f"{duration(elapsed_s)} gone, about {duration(now.left_s)} left",
+            energy(now.energy_j, now.energy_source),
+        )
+        best = Text("no result yet", style="dim")
+        if now.best_trial is not None:
+            best = Text.assemble(
+                ("best ", "dim"),
+                (results(now.best_metrics, self._objective), "bold green"),
+                (f"  trial {now.best_trial}  ", "dim"),
+                settings(now.best_config),
+            )
+        rows = Table.grid(padding=(0, 2))
+        for visit in now.underway:
+            bar = ProgressBar(total=visit.epochs_granted, completed=visit.epochs_done, width=12)
+            threads = f"{visit.threads} thread{'s' * (visit.threads > 1)}"
+            epochs = f"epoch {min(visit.epochs_done + 1, visit.epochs_granted)}/{visit.epochs_granted}"
+            rows.add_row(f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, epochs, threads)
+        return Group(head, best, rows)
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._live.__exit__(None, None, None)
+
+
+class PlainDisplay:
+    """One line for everything worth one: for logs and pipes."""
+
+    def __init__(self, console: Console, objective: Objective) -> None:
+        self._console = console
+        self._objective = objective
+
+    def __call__(self, news: News) -> None:
+        line = sentence(news, self._objective)
+        if line:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class JsonDisplay:
+    """One JSON object a line: `kind`, `elapsed_s` and the facts."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, news: News) -> None:
+        if news.kind != "tick":
+            line = {"kind": news.kind, "elapsed_s": round(news.now().elapsed_s, 3), **news.facts}
+            self._console.out(json.dumps(line), highlight=False)
+
+    def __enter__(self) -> JsonDisplay:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+def results(metrics: Metrics, objective: Objective) -> str:
+    """accuracy 0.973, parameters 1234: the metrics that the objective looks at."""
+    return ", ".join(f"{name} {number(metrics[name])}" for name in objective.metrics if name in metrics)
+
+
+def sentence(news: News, objective: Objective) -> str:
+    """The news in one line; empty for what needs none."""
+    facts = news.facts
+    if news.kind == "started":
+        return f"study {facts['study']}: {objective}; saved in {facts['folder']}"
+    if news.kind == "measured":
+        figures = ", ".join(f"{words}: {pace:g}" for words, pace in facts["batches_per_s"].items())
+        chosen = f"{facts['parallel']} trials side by side, {facts['threads']} threads each"
+        alone = f", {facts['threads_alone']} for a trial alone" if facts["threads_alone"] > facts["threads"] else ""
+        return f"measured batches/s: {figures or 'not possible here'}; chosen: {chosen}{alone}"
+    if news.kind == "trial":
+        return f"trial {facts['trial']} starts: {settings(facts['config'])}"
+    if news.kind == "promoted":
+        share = f" on {facts['data']:.0%} of the data" if facts["data"] < 1 else ""
+        return f"trial {facts['trial']} promoted to rung {facts['rung']}: {facts['epochs']} epochs{share}"
+    if news.kind == "result":
+        now = news.now()
+        best = f"; best {results(now.best_metrics, objective)} (trial {now.best_trial})"
+        left = f"; about {duration(now.left_s)} left" if now.left_s is not None else ""
+        return f"trial {facts['trial']} rung {facts['rung']}: {results(facts['metrics'], objective)}{best}{left}"
+    if news.kind == "failed":
+        return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"
+    if news.kind == "retried":
+        return f"trial {facts['trial']} is tried again (attempt {facts['attempt']}): {facts['reason']}"
+    if news.kind == "ended":
+        return f"ended: {facts['reason']}"
+    return ""

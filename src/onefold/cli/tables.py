@@ -1,0 +1,63 @@
+"""Studies and trials as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from onefold.cli.words import duration, energy, number, setting
+from onefold.objective import Objective
+from onefold.ranking import ranked
+from onefold.records import StudyState, Trial
+from onefold.store import StudyRecord
+
+
+def best_trials(trials: Sequence[Trial], objective: Objective, most: int = 10) -> Table:
+    """The best trials, one a row."""
+    order = ranked(trials, objective)[:most]
+    names = list(dict.fromkeys(name for trial in order for name in trial.config))
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("trial", justify="right")
+    for metric in objective.metrics:
+        table.add_column(metric, justify="right")
+    for column in ("level", "time", *names):
+        table.add_column(column, justify="right")
+    for place, trial in enumerate(order):
+        row = [str(trial.number), *(number(trial.metrics[metric]) for metric in objective.metrics)]
+        row += [str(trial.level), duration(trial.cost.time_s)]
+        row += [setting(trial.config[name]) if name in trial.config else "–" for name in names]
+        table.add_row(*row, style="bold" if place == 0 else "")
+    return table
+
+
+def studies(records: Sequence[StudyRecord], running: set[str]) -> Table:
+    """All studies, one a row."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("study", "state", "objective", "best", "time", "created"):
+        table.add_column(column)
+    for record in records:
+        objective = Objective.from_json(record.spec["objective"])
+        metrics = record.result.get("metrics", {})
+        best = ", ".join(f"{name} {number(metrics[name])}" for name in objective.metrics if name in metrics)
+        created = record.created.replace("T", " ")[:16]
+        table.add_row(
+            record.name, state_of(record, running), str(objective), best or "–", duration(record.elapsed_s), created
+        )
+    return table
+
+
+def state_of(record: StudyRecord, running: set[str]) -> str:
+    """The state in a word; a study that says it runs but has no process was killed."""
+    if record.state is StudyState.RUNNING and record.name not in running:
+        return "cut off (resume it)"
+    return record.state.value
+
+
+def cost(trials: Sequence[Trial]) -> str:
+    """What all trials cost together."""
+    spent = [trial.cost for trial in trials]
+    joules = [c.energy.joules for c in spent if c.energy.joules is not None]
+    sources = {c.energy.source for c in spent if c.energy.source != "nothing"}
+    text = f"{duration(sum(c.time_s for c in spent))} of training"
+    return f"{text}, {energy(sum(joules), '+'.join(sorted(sources)))}" if joules and sources else text

@@ -1,0 +1,56 @@
+"""Numbers as a person reads and types them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from onefold.errors import InputError
+from onefold.records import Value
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def duration(seconds: float | None) -> str:
+    """1h 02m, 3m 20s, 12.3s; a dash for None."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+
+
+def energy(joules: float | None, source: str) -> str:
+    """1.2 kJ (modelled); a dash when nobody can tell."""
+    if joules is None or source in ("", "nothing"):
+        return "–"
+    amount = f"{joules / 1000:.2f} kJ" if joules >= 1000 else f"{joules:.0f} J"
+    return f"{amount} ({source})"
+
+
+def number(value: float) -> str:
+    """Four significant digits, whole numbers as they are."""
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
+
+
+def setting(value: Value) -> str:
+    """A value of a parameter."""
+    return number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def settings(config: Mapping[str, Value]) -> str:
+    """lr=0.01 width=16 …"""
+    return " ".join(f"{name}={setting(value)}" for name, value in config.items())
+
+
+def size(text: str) -> int:
+    """Bytes out of "500MB", "2 GiB" or "1000000"."""
+    match = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", text)
+    if match and match[2].upper() in UNITS:
+        try:
+            return int(float(match[1]) * UNITS[match[2].upper()])
+        except ValueError:
+            pass
+    raise InputError(f"a size reads like 500MB or 2GB, but got {text!r}")

@@ -1,0 +1,91 @@
+"""The four idx files of MNIST and of its drop-in replacements, fetched from their home, checked and read."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import math
+import struct
+import urllib.request
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onefold.errors import DatasetError
+
+FILES = {
+    "x_train": "train-images-idx3-ubyte",
+    "y_train": "train-labels-idx1-ubyte",
+    "x_test": "t10k-images-idx3-ubyte",
+    "y_test": "t10k-labels-idx1-ubyte",
+}
+logger = logging.getLogger(__name__)
+UNSIGNED_BYTE = 8
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class IdxHome:
+    """A folder on the web with the four files.
+
+    `sha256` is of their content after unpacking: mirrors pack the same bytes differently.
+    """
+
+    url: str
+    sha256: Mapping[str, str]
+
+    def download(self) -> dict[str, NDArray[Any]]:
+        """The four arrays; raises DatasetError when one cannot be had or is not the original."""
+        return {field: read(self._fetch(field)) for field in FILES}
+
+    def _fetch(self, field: str) -> bytes:
+        url = f"{self.url}/{FILES[field]}.gz"
+        try:
+            logger.info("downloading %s", url)
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+                content = gzip.decompress(response.read())
+        except (OSError, EOFError, zlib.error) as error:
+            raise DatasetError(f"{url} cannot be downloaded ({error})") from error
+        found = hashlib.sha256(content).hexdigest()
+        if found != self.sha256[field]:
+            raise DatasetError(f"{url} is not the original: its SHA-256 is {found} and not {self.sha256[field]}")
+        return content
+
+
+def read(content: bytes) -> NDArray[np.uint8]:
+    """The array in an idx file of bytes: two zeros, the type, the number of dimensions, their sizes, the data."""
+    if len(content) < 4 or content[:3] != bytes((0, 0, UNSIGNED_BYTE)):
+        raise DatasetError(f"an idx file of bytes starts with 00 00 08, but this one with {content[:4].hex(' ')}")
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise DatasetError(f"an idx file of {content[3]} dimensions has {start} bytes of header, not {len(content)}")
+    shape = struct.unpack(f">{content[3]}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        raise DatasetError(f"an idx file of shape {shape} holds {math.prod(shape)} bytes, not {len(content) - start}")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+MNIST = IdxHome(
+    url="https://ossci-datasets.s3.amazonaws.com/mnist",
+    sha256={
+        "x_train": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "y_train": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "x_test": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "y_test": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    },
+)
+
+FASHION_MNIST = IdxHome(
+    url="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+    sha256={
+        "x_train": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "y_train": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "x_test": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "y_test": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    },
+)

@@ -1,0 +1,22 @@
+"""What an exception of a call means, in the words of the record."""
+
+from __future__ import annotations
+
+import traceback
+
+from onefold.errors import NotANumber
+from onefold.records import Failure, FailureKind
+
+# How torch, numpy, CUDA and the C library say that memory has run out, in lower case.
+OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that an exception of a call stands for, with its traceback."""
+    text = str(error) or type(error).__name__
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, NotANumber):
+        return Failure(FailureKind.NOT_A_NUMBER, text)
+    if isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY):
+        return Failure(FailureKind.OUT_OF_MEMORY, f"out of memory: {text.splitlines()[0]}", trace)
+    return Failure(FailureKind.RAISED, f"{type(error).__name__}: {text.splitlines()[0]}", trace)

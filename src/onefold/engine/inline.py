@@ -1,0 +1,54 @@
+"""Calls run here, one after the other: for tests, for debugging, and for what cannot leave this process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from onefold.engine.engine import Call, Event, Failed, Finished, Reported, Setup
+from onefold.engine.failures import failure_of
+
+
+class InlineEngine:
+    """One slot in this process. A call that hangs hangs everything: only worker processes protect from that."""
+
+    slots = 1
+
+    def __init__(self, setup: Setup | None = None) -> None:
+        self._setup = setup or Setup()
+        self._context: Any = None
+        self._runs = 0
+        self._run: Generator[Any, None, Any] | None = None
+
+    @property
+    def free(self) -> int:
+        return int(self._run is None)
+
+    def start(self, call: Call) -> int:
+        self._run = call.function(self._context, *call.args, tick=lambda: None)
+        self._runs += 1
+        return self._runs
+
+    def wait(self, timeout_s: float) -> list[Event]:  # noqa: ARG002 - a step takes as long as it takes
+        if self._run is None:
+            return []
+        try:
+            return [Reported(self._runs, next(self._run))]
+        except StopIteration as end:
+            self._run = None
+            return [Finished(self._runs, end.value)]
+        except Exception as error:  # noqa: BLE001 - a failing call is a value
+            self._run = None
+            return [Failed(self._runs, failure_of(error))]
+
+    def stop(self, run: int) -> None:
+        if self._run is not None and run == self._runs:
+            self._run.close()
+            self._run = None
+
+    def __enter__(self) -> InlineEngine:
+        self._context = self._setup.function(*self._setup.args)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop(self._runs)

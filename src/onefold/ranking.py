@@ -1,0 +1,35 @@
+"""Which trial is the best: the one rule that the study, the report and the shell share.
+
+A trial stands for what its latest finished rung reported. Trials without one have no place, and neither have trials
+whose report lacks a metric of the objective or gives no finite number for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from onefold.objective import Objective
+from onefold.records import Metrics, Trial
+
+
+def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
+    """The trials that have a result, best first; those that keep the requirements come before the rest."""
+    rated = [trial for trial in trials if rates(trial.metrics, objective)]
+    return [rated[place] for place in objective.order([trial.metrics for trial in rated])]
+
+
+def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
+    """The trials that keep the requirements and that no other such trial beats in every goal, in the order given."""
+    rated = [trial for trial in trials if rates(trial.metrics, objective)]
+    return [rated[place] for place in sorted(objective.front([trial.metrics for trial in rated]))]
+
+
+def rates(metrics: Metrics, objective: Objective) -> bool:
+    """Whether these metrics say everything that the objective asks for."""
+    return all(metric in metrics and math.isfinite(metrics[metric]) for metric in objective.metrics)
+
+
+def keeps(metrics: Metrics, objective: Objective) -> bool:
+    """Whether these metrics say everything that the objective asks for and keep its requirements."""
+    return rates(metrics, objective) and objective.violation(metrics) == 0

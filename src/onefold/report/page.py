@@ -1,0 +1,217 @@
+"""A report as one HTML file that stands alone: no request leaves it, and it can be read without its script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from onefold.records import StudyState, Trial
+from onefold.report import words
+from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
+from onefold.report.plots.marks import SHADES
+from onefold.report.summary import Summary
+from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
+from onefold.space import Choice, Parameter
+
+SHOWN = 25  # trials in the table
+FAILURES_SHOWN = 50
+TOLD_ELSEWHERE = ("workload", "objective", "space")  # keys of the spec that have a place of their own on the page
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A headline number; the badge marks what must not be overlooked about it."""
+
+    title: str
+    value: str
+    note: str
+    badge: str = ""
+    accent: bool = False
+
+
+def as_html(summary: Summary) -> str:
+    """The page."""
+    environment = Environment(
+        loader=PackageLoader("onefold.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.globals.update(words=words, settings=lambda config: _json(dict(config)), shades=SHADES)
+    script = _resource("page.js")
+    best = summary.best
+    return environment.get_template("page.html").render(
+        summary=summary,
+        tiles=list(_tiles(summary)),
+        best_note=_best_note(summary),
+        config=_json(dict(best.config)) if best else "",
+        reached=list(_reached(summary, best)) if best else [],
+        tradeoff=tradeoff(summary) if len(summary.objective.goals) > 1 else None,
+        front=_front(summary),
+        plots=[progress(summary), curves(summary), parallel(summary)],
+        ladder=ladder(summary),
+        levels=levels_table(summary),
+        trials=trials_table(summary, summary.ranking[:SHOWN]),
+        failures=summary.failures[:FAILURES_SHOWN],
+        measured=list(_measured(summary)),
+        recipe=list(_recipe(summary)),
+        space=_space(summary),
+        spec=_json(summary.study.spec) if summary.study.spec else "",
+        style=Markup(_resource("page.css")),
+        script=Markup(script),
+        script_hash=_digest(script),
+    )
+
+
+def _resource(name: str) -> str:
+    return files("onefold.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    """What lets the browser run this script and no other, whatever else may have found its way into the page."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _tiles(summary: Summary) -> Iterator[Tile]:
+    yield _best_tile(summary)
+    states = ", ".join(f"{count} {state.value}" for state, count in summary.counts.items())
+    yield Tile("Trials", f"{len(summary.trials):,}", states or "none has begun")
+    cost, elapsed_s = summary.cost, summary.study.elapsed_s
+    yield Tile(
+        "Time",
+        words.duration(elapsed_s),
+        f"{words.duration(cost.time_s)} in rungs, {words.duration(cost.cpu_s)} of CPU time",
+    )
+    estimate = cost.energy.joules is not None and cost.energy.source == "modelled"
+    yield Tile(
+        "Energy",
+        words.energy(cost.energy),
+        words.energy_source(cost.energy),
+        badge="estimate" if estimate else "",
+    )
+
+
+def _best_tile(summary: Summary) -> Tile:
+    best, goals = summary.best, summary.objective.goals
+    if best is None:
+        waiting = summary.study.state is StudyState.RUNNING
+        return Tile(f"Best {goals[0].metric}", words.NOTHING, "no result yet" if waiting else "no trial has a result")
+    value = summary.written(goals[0].metric, best.metrics[goals[0].metric])
+    where = f"trial {best.number}, level {best.level}, {words.count(summary.epochs_of(best), 'epoch')}"
+    if not summary.keeps(best):
+        return Tile(f"Nearest {goals[0].metric}", value, where, badge="requirements missed")
+    if len(goals) > 1:
+        ends = [(goal, min((trial.metrics[goal.metric] for trial in summary.front), key=goal.loss)) for goal in goals]
+        note = ", ".join(f"{goal} {summary.written(goal.metric, end)}" for goal, end in ends)
+        return Tile("Pareto front", words.count(len(summary.front), "trial"), note, accent=True)
+    return Tile(f"Best {goals[0].metric}", value, where, accent=True)
+
+
+def _best_note(summary: Summary) -> str:
+    if summary.best is None:
+        running = summary.study.state is StudyState.RUNNING
+        return "No trial has a result yet." if running else "No trial finished a rung. The failures below say why."
+    if not summary.keeps(summary.best):
+        return "No trial keeps the requirements. This one comes nearest."
+    if len(summary.front) > 1:
+        return f"One of {len(summary.front)} trials that no other beats in every goal."
+    return ""
+
+
+def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
+    for metric in sorted(summary.metrics, key=lambda name: name in COSTS and name not in summary.objective.metrics):
+        if metric in best.metrics:
+            yield metric, summary.written(metric, best.metrics[metric])
+    yield "level", f"{best.level} ({words.grant(best.finished_rungs[-1].grant)})"
+    yield "time of all its rungs", words.duration(best.cost.time_s)
+    yield "energy of all its rungs", words.energy(best.cost.energy)
+
+
+def _front(summary: Summary) -> Table:
+    """The front's trials and goals, without the rest."""
+    first = summary.objective.goals[0]
+    trials = sorted(summary.front, key=lambda trial: first.loss(trial.metrics[first.metric]))
+    whole = trials_table(summary, trials)
+    kept = [place for place, column in enumerate(whole.columns) if column.about in (About.TRIAL, About.GOAL)]
+    rows = (Row(tuple(row.cells[place] for place in kept), row.trial) for row in whole.rows)
+    return Table(tuple(whole.columns[place] for place in kept), tuple(rows))
+
+
+def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
+    names = ", ".join(metric for metric in summary.metrics if metric not in COSTS)
+    yield "metrics", f"{names or 'nothing yet'}, as the workload reports them at the end of a rung"
+    yield (
+        "order",
+        "a trial stands for its latest finished rung; "
+        + (
+            "fronts of trials that do not beat each other, best front first"
+            if len(summary.objective.goals) > 1
+            else f"{summary.objective.goals[0]} first"
+        )
+        + ("; trials that miss a requirement come last" if summary.objective.require else ""),
+    )
+    yield "time", "on a clock that only goes forward; in rungs: the sum over all rungs, which may run side by side"
+    yield "CPU time", "of the processes that trained, over all their threads"
+    yield "energy", words.energy_source(summary.cost.energy)
+    peak = summary.cost.memory_bytes
+    yield (
+        "memory",
+        "peak resident memory of a trial's process"
+        + (f"; the highest was {words.size(peak)}" if peak is not None else "; not recorded"),
+    )
+
+
+def _recipe(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield "workload", summary.workload
+    yield "objective", words.goals(summary.objective)
+    for key, value in summary.study.spec.items():
+        if key not in TOLD_ELSEWHERE and value is not None:
+            yield key.replace("_", " "), _told(value)
+    yield "started", summary.study.created
+
+
+def _told(value: Any) -> str:
+    """A value of the spec on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_told(item)}" for key, item in value.items() if item is not None) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_told, value)) or "none"
+    return words.setting(value) if isinstance(value, (float, bool)) else str(value)
+
+
+def _space(summary: Summary) -> Table:
+    titles = ("parameter", "group", "values", "default", "active when")
+    columns = tuple(Column(title, About.TRIAL, numeric=False) for title in titles)
+    rows = (
+        Row((name, summary.groups.get(name, words.NOTHING), _values(parameter), _default(parameter), _when(parameter)))
+        for name, parameter in summary.parameters.items()
+    )
+    return Table(columns, tuple(rows))
+
+
+def _values(parameter: Parameter) -> str:
+    if isinstance(parameter, Choice):
+        return ", ".join(map(words.setting, parameter.options))
+    ends = f"{words.setting(parameter.low)} to {words.setting(parameter.high)}"
+    return f"{ends}, logarithmic" if parameter.log else ends
+
+
+def _default(parameter: Parameter) -> str:
+    return words.NOTHING if parameter.default is None else words.setting(parameter.default)
+
+
+def _when(parameter: Parameter) -> str:
+    conditions = []
+    for parent, wanted in parameter.when.items():
+        options = wanted if isinstance(wanted, (list, tuple, set)) else (wanted,)
+        conditions.append(f"{parent} is {' or '.join(map(words.setting, options))}")
+    return " and ".join(conditions) or "always"

@@ -1,0 +1,156 @@
+"""A report as plain JSON values, for other programs.
+
+    format       1; grows when a key changes its meaning
+    study        name, workload, objective (maximize, minimize, require), state, reason, created, elapsed_s, spec
+    best         the number of the best trial, or null
+    ranking      the numbers of all trials with a result, best first
+    front        with several goals: the numbers of the trials that no other beats in every goal
+    counts       how many trials are in each state, and how many there are in all
+    cost         of all rungs together: time_s, cpu_s, energy_j, energy_source, energy_measured, memory_bytes
+    trials       number, state, config, metrics, keeps (the requirements; null without a result), level, epochs, cost,
+                 refusals, and its rungs: rung, level, bracket, decision, state, epochs, data, time_s (granted),
+                 threads, attempts, metrics, cost, started_s, ended_s, failure
+    levels       the rungs by level: level, epochs, data, time_s (granted), trials, done, failed, running,
+                 promoted, best
+    epochs       trial, rung, number, metrics, cost
+    progress     finished rungs in time: time_s, trial, level, value (of the first goal), keeps, best (at that time)
+    curves       metric, and by trial its points as [epoch, value]
+    failures     trial, rung, level, kind, reason, traceback, config
+
+Times are seconds, `started_s`, `ended_s` and `progress.time_s` since the study began. A number that is not finite is
+null. `energy_measured` is false for an estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from onefold.records import Failure, Grant, Measurement, Rung, Trial, to_json
+from onefold.report.summary import Failed, Summary
+
+FORMAT = 1
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """The report as values that `json.dumps(..., allow_nan=False)` takes."""
+    study = summary.study
+    content = {
+        "format": FORMAT,
+        "study": {
+            "name": study.name,
+            "workload": summary.workload,
+            "objective": summary.objective.to_json(),
+            "state": study.state,
+            "reason": study.reason,
+            "created": study.created,
+            "elapsed_s": study.elapsed_s,
+            "spec": study.spec,
+        },
+        "best": None if summary.best is None else summary.best.number,
+        "ranking": [trial.number for trial in summary.ranking],
+        "front": [trial.number for trial in summary.front],
+        "counts": {**{state.value: count for state, count in summary.counts.items()}, "all": len(summary.trials)},
+        "cost": _cost(summary.cost),
+        "trials": [_trial(summary, trial) for trial in summary.trials],
+        "levels": [
+            {
+                **_grant(level.grant),
+                "trials": level.trials,
+                "done": level.done,
+                "failed": level.failed,
+                "running": level.running,
+                "promoted": level.promoted,
+                "best": level.best,
+            }
+            for level in summary.levels
+        ],
+        "epochs": [
+            {
+                "trial": epoch.trial,
+                "rung": epoch.rung,
+                "number": epoch.number,
+                "metrics": epoch.metrics,
+                "cost": _cost(epoch.measurement),
+            }
+            for epoch in summary.epochs
+        ],
+        "progress": summary.progress,
+        "curves": {
+            "metric": summary.curve_metric,
+            "trials": {curve.trial: curve.points for curve in summary.curves},
+        },
+        "failures": [_failed(failed) for failed in summary.failures],
+    }
+    plain: dict[str, Any] = _finite(to_json(content))
+    return plain
+
+
+def _trial(summary: Summary, trial: Trial) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "config": trial.config,
+        "metrics": trial.metrics,
+        "keeps": summary.keeps(trial) if trial.finished_rungs else None,
+        "level": trial.level,
+        "epochs": summary.epochs_of(trial),
+        "cost": _cost(trial.cost),
+        "refusals": trial.refusals,
+        "rungs": [_rung(rung) for rung in trial.rungs],
+    }
+
+
+def _rung(rung: Rung) -> dict[str, Any]:
+    return {
+        "rung": rung.rung,
+        **_grant(rung.grant),
+        "bracket": rung.bracket,
+        "decision": rung.decision,
+        "state": rung.state,
+        "threads": rung.threads,
+        "attempts": rung.attempts,
+        "metrics": rung.metrics,
+        "cost": _cost(rung.measurement),
+        "started_s": rung.started_s,
+        "ended_s": rung.ended_s,
+        "failure": rung.failure and _failure(rung.failure),
+    }
+
+
+def _grant(grant: Grant) -> dict[str, Any]:
+    return {"level": grant.level, "epochs": grant.epochs, "data": grant.data, "time_s": grant.time_s}
+
+
+def _cost(spent: Measurement) -> dict[str, Any]:
+    nothing = spent.energy.source == "nothing"
+    return {
+        "time_s": spent.time_s,
+        "cpu_s": spent.cpu_s,
+        "energy_j": None if nothing else spent.energy.joules,
+        "energy_source": "unavailable" if nothing else spent.energy.source,
+        "energy_measured": spent.energy.measured and not nothing,
+        "memory_bytes": spent.memory_bytes,
+    }
+
+
+def _failed(failed: Failed) -> dict[str, Any]:
+    rung = failed.rung
+    place = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level}
+    return {**place, **_failure(failed.failure), "config": failed.config}
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {"kind": failure.kind, "reason": failure.reason, "traceback": failure.traceback}
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value

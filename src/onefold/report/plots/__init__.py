@@ -1,0 +1,10 @@
+"""The plots of a report: functions from a summary to a drawing in SVG."""
+
+from onefold.report.plots.curves import curves
+from onefold.report.plots.ladder import ladder
+from onefold.report.plots.marks import Plot
+from onefold.report.plots.parallel import parallel
+from onefold.report.plots.progress import progress
+from onefold.report.plots.tradeoff import tradeoff
+
+__all__ = ["Plot", "curves", "ladder", "parallel", "progress", "tradeoff"]

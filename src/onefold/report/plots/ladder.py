@@ -1,0 +1,154 @@
+"""Rungs and promotions: every trial's way through the levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from onefold.ranking import rates
+from onefold.records import Rung, RungState
+from onefold.report import words
+from onefold.report.plots.axes import LETTER
+from onefold.report.plots.marks import Plot, said, shades
+from onefold.report.plots.svg import Point, cross, element, picture, ribbon, shortened, text
+from onefold.report.summary import Summary
+
+NAME, TITLE = "rungs", "Rungs and promotions"
+WIDTH, TOP, LEFT = 640.0, 58.0, 46.0
+WIDEST, NARROWEST = 20.0, 13.0  # room for one trial in a column: at most, and at least where it has a label
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A trial's place in a column."""
+
+    rung: Rung
+    rank: int | None  # None without a result
+    place: Point
+    promoted: bool
+
+
+def ladder(summary: Summary) -> Plot:
+    """A column for each level with its trials, best on top; lines lead to the trials that were promoted."""
+    if not summary.levels:
+        return Plot(NAME, TITLE, "No rung has been decided yet.")
+    if len(summary.levels) == 1:
+        return Plot(NAME, TITLE, "Every trial has one rung, so there are no promotions to show.")
+    legend = [("ramp", "worst to best trial"), ("dot plain hollow", "not promoted")]
+    if any(level.running for level in summary.levels):
+        legend.append(("dot waiting", "no result yet"))
+    if summary.failures:
+        legend.append(("cross", "failed"))
+    caption = "Each column is a level with its trials, best on top. Lines lead to the trials that went on."
+    return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
+
+
+def _drawing(summary: Summary) -> Markup:
+    busiest = max(level.trials for level in summary.levels)
+    height = max(120.0, min(420.0, busiest * 9.5))
+    columns = _columns(summary, height)
+    parts = [*_heads(summary), *_lines(summary, columns), *_stops(summary, columns), *_labels(summary, columns[-1])]
+    return picture(WIDTH, TOP + height + 12, "rungs and promotions", parts)
+
+
+def _columns(summary: Summary, height: float) -> list[list[Stop]]:
+    """The stops of each level: results in the order of the objective, then what runs, then what failed."""
+    columns = []
+    for x, level in zip(_places(len(summary.levels)), summary.levels):
+        visits = [
+            (rung, place + 1 < len(trial.rungs))
+            for trial in summary.trials
+            for place, rung in enumerate(trial.rungs)
+            if rung.grant.level == level.grant.level
+        ]
+        rated = [v for v in visits if v[0].state is RungState.DONE and rates(v[0].metrics, summary.objective)]
+        order = summary.objective.order([rung.metrics for rung, _ in rated])
+        rest = sorted((v for v in visits if v not in rated), key=lambda v: v[0].state is RungState.FAILED)
+        room = min(WIDEST, height / len(visits))
+        stops = []
+        for row, (rung, promoted) in enumerate([rated[place] for place in order] + rest):
+            rank = row + 1 if row < len(rated) else None
+            stops.append(Stop(rung, rank, (x, TOP + room * (row + 0.5)), promoted))
+        columns.append(stops)
+    return columns
+
+
+def _places(levels: int) -> list[float]:
+    right = WIDTH - 150
+    return [LEFT + (right - LEFT) * place / max(levels - 1, 1) for place in range(levels)]
+
+
+def _heads(summary: Summary) -> Iterator[Markup]:
+    places = _places(len(summary.levels))
+    letters = max(4, int((places[1] - places[0]) / LETTER) - 1)
+    for x, level in zip(places, summary.levels):
+        crowded = letters < 9
+        name = str(level.grant.level) if crowded else f"level {level.grant.level}"
+        yield text(x, 14, name, class_="axis", text_anchor="middle")
+        budget = words.grant(level.grant)
+        short = budget.split(",")[0]
+        if len(short) <= letters:
+            hint = element("text", said(budget), Markup.escape(short), class_="hint", x=x, y=29, text_anchor="middle")
+            yield hint
+        count = str(level.trials) if crowded else words.count(level.trials, "trial")
+        yield text(x, 44, shortened(count, letters), class_="hint", text_anchor="middle")
+
+
+def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:
+    ways: dict[int, list[Point]] = {}
+    for column in columns:
+        for stop in column:
+            ways.setdefault(stop.rung.trial, []).append(stop.place)
+    colours = shades(summary)
+    best = summary.best.number if summary.best else None
+    order = {trial.number: -place for place, trial in enumerate(summary.ranking)}
+    for trial in sorted(ways, key=lambda number: order.get(number, -len(order))):
+        if len(ways[trial]) > 1:
+            kind = "best" if trial == best else colours.get(trial, "lost")
+            yield element("path", class_=f"line {kind}", d=ribbon(ways[trial]), data_t=trial)
+
+
+def _stops(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:
+    colours = shades(summary)
+    best = summary.best.number if summary.best else None
+    for column in columns:
+        for stop in column:
+            rung, (x, y) = stop.rung, stop.place
+            spoken = said(_spoken(summary, stop, len(column)))
+            room = column[1].place[1] - column[0].place[1] if len(column) > 1 else WIDEST
+            if rung.state is RungState.FAILED:
+                size = max(1.4, min(3.0, room * 0.4))
+                yield element("path", spoken, class_="cross", d=cross(x, y, size), data_t=rung.trial)
+                continue
+            colour = "best" if rung.trial == best else colours.get(rung.trial, "plain")
+            ends = not stop.promoted and column is not columns[-1]
+            kind = "waiting" if rung.state is RungState.DECIDED else f"{colour} hollow" if ends else colour
+            radius = max(1.2, min(3.6, room * 0.42))
+            yield element("circle", spoken, class_=f"dot {kind}", cx=x, cy=y, r=radius, data_t=rung.trial)
+
+
+def _spoken(summary: Summary, stop: Stop, of: int) -> str:
+    rung = stop.rung
+    place = f"trial {rung.trial}, level {rung.grant.level}"
+    if rung.failure:
+        return f"{place}: failed, {rung.failure.kind.value}"
+    if stop.rank is None:
+        return f"{place}: no result yet"
+    value = summary.written(summary.goal_metric, rung.metrics[summary.goal_metric])
+    return f"{place}: {value}, place {stop.rank} of {of}" + (", promoted" if stop.promoted else "")
+
+
+def _labels(summary: Summary, column: Sequence[Stop]) -> Iterator[Markup]:
+    """The trials of the last column by name, as far as there is room."""
+    best = summary.best.number if summary.best else None
+    bottom = -NARROWEST
+    for stop in column:
+        x, y = stop.place
+        if stop.rank is None or y - bottom < NARROWEST:
+            continue
+        bottom = y
+        value = summary.written(summary.goal_metric, stop.rung.metrics[summary.goal_metric])
+        kind = "value best" if stop.rung.trial == best else "value"
+        yield text(x + 12, y + 4, f"{value}  trial {stop.rung.trial}", class_=kind, data_t=stop.rung.trial)

@@ -1,0 +1,84 @@
+"""Two goals against each other, and the trials that no other beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from markupsafe import Markup
+
+from onefold.records import Trial
+from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
+from onefold.report.plots.marks import Plot, direction, said, trial_words
+from onefold.report.plots.scale import fitted, unit_of
+from onefold.report.plots.svg import element, picture, staircase, text
+from onefold.report.summary import Summary
+
+NAME, TITLE = "tradeoff", "Trade-off"
+
+
+def tradeoff(summary: Summary) -> Plot:
+    """A dot for each trial, the second goal to the right and the first one up, with the Pareto front."""
+    if not summary.ranking:
+        return Plot(NAME, TITLE, "No trial has a result, so there is no trade-off to show.")
+    first, second = summary.objective.goals[:2]
+    caption = f"{first.metric} against {second.metric}, where each trial stands now."
+    if len(summary.objective.goals) > 2:
+        caption += f" The front is over all {len(summary.objective.goals)} goals, of which two are drawn."
+    legend = [("dot plain", "trial")]
+    if summary.front:
+        legend.append(("dot best", "Pareto front: beaten by no other in every goal"))
+    if not all(summary.keeps(trial) for trial in summary.ranking):
+        legend.append(("dot plain hollow", "misses a requirement"))
+    return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
+
+
+def _drawing(summary: Summary) -> Markup:
+    first, second = summary.objective.goals[:2]
+    ups = [trial.metrics[first.metric] for trial in summary.ranking]
+    sides = [trial.metrics[second.metric] for trial in summary.ranking]
+    (up_unit, up_size), (side_unit, side_size) = unit_of(first.metric, ups), unit_of(second.metric, sides)
+    frame = Frame(560, 340, right=24)
+    y = fitted(ups, frame.y_end - 8, frame.top + 6, up_size)
+    frame = Frame(560, 340, left=left_margin(y), right=24)
+    x = fitted(sides, frame.left + 6, frame.x_end, side_size)
+    below = f"{second.metric} ({side_unit})" if side_unit else second.metric
+    parts = [
+        upright(frame, y, f"{first.metric} ({up_unit})" if up_unit else first.metric, direction(first)),
+        level(frame, x, f"{below}, {direction(second)}"),
+    ]
+    front = sorted(summary.front, key=lambda trial: second.loss(trial.metrics[second.metric]))
+    places = {trial.number: (x(side), y(up)) for trial, side, up in zip(summary.ranking, sides, ups)}
+    if len(front) > 1 and len(summary.objective.goals) == 2:
+        line = staircase([places[trial.number] for trial in front])
+        parts.append(element("path", class_="line best thin", d=line))
+    members = {trial.number for trial in front}
+    for trial in sorted(summary.ranking, key=lambda trial: trial.number in members):
+        kind = "dot best" if trial.number in members else "dot plain"
+        cx, cy = places[trial.number]
+        parts.append(
+            element(
+                "circle",
+                said(trial_words(summary, trial)),
+                class_=kind + ("" if summary.keeps(trial) else " hollow"),
+                cx=cx,
+                cy=cy,
+                r=4 if trial.number in members else 3.4,
+                data_t=trial.number,
+            )
+        )
+    parts += _labels(front, places, frame)
+    return picture(frame.width, frame.height, f"{first.metric} against {second.metric}", parts)
+
+
+def _labels(front: list[Trial], places: dict[int, tuple[float, float]], frame: Frame) -> Iterator[Markup]:
+    """The numbers of the front's trials, as far as they do not cover each other."""
+    taken: list[tuple[float, float, float]] = []
+    for trial in front:
+        words = str(trial.number)
+        width = len(words) * LETTER + 4
+        left, base = places[trial.number][0] + 7, places[trial.number][1] - 7
+        if left + width > frame.width or base < 12:
+            continue
+        if all(abs(base - row) > 13 or left > end or left + width < start for start, row, end in taken):
+            taken.append((left, base, left + width))
+            yield text(left, base, words, class_="value best", data_t=trial.number)

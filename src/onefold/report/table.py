@@ -1,0 +1,117 @@
+"""The tables of a report, cell by cell in words, for the text and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from onefold.records import Trial
+from onefold.report import words
+from onefold.report.summary import Summary
+from onefold.space import Float, Parameter
+
+COSTS = ("train_time_s", "energy_j", "memory_bytes")  # metrics that the cost columns show already
+
+
+class About(Enum):
+    """What a column tells."""
+
+    TRIAL = "trial"
+    GOAL = "goal"
+    METRIC = "metric"
+    SETTING = "setting"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's title, what it tells and how it is set."""
+
+    title: str
+    about: About
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of one row; `trial` is the trial it is about, if it is about one."""
+
+    cells: tuple[str, ...]
+    trial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows of equal length."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
+    """These trials with their goals, settings, other metrics and cost."""
+    goals = [metric for metric in summary.objective.metrics if metric in summary.metrics]
+    others = [metric for metric in summary.metrics if metric not in (*goals, *COSTS)]
+    settings = _varied(summary)
+    columns = [Column("trial", About.TRIAL)]
+    columns += [Column(metric, About.GOAL) for metric in goals]
+    if summary.objective.require:
+        columns.append(Column("requirements", About.GOAL, numeric=False))
+    columns += [Column(name, About.SETTING, numeric=_numeric(summary, name)) for name in settings]
+    columns += [Column(metric, About.METRIC) for metric in others]
+    columns += [Column(title, About.COST) for title in ("level", "epochs", "time", "energy", "memory")]
+
+    def cells(trial: Trial) -> Iterable[str]:
+        yield str(trial.number)
+        yield from (_metric(summary, trial, metric) for metric in goals)
+        if summary.objective.require:
+            yield "kept" if summary.keeps(trial) else "missed"
+        yield from (_setting(trial, name, summary.parameters[name]) for name in settings)
+        yield from (_metric(summary, trial, metric) for metric in others)
+        cost = trial.cost
+        yield from (str(trial.level), str(summary.epochs_of(trial)))
+        yield from (words.duration(cost.time_s), words.energy(cost.energy))
+        yield words.NOTHING if cost.memory_bytes is None else words.size(cost.memory_bytes)
+
+    return Table(tuple(columns), tuple(Row(tuple(cells(trial)), trial.number) for trial in trials))
+
+
+def levels_table(summary: Summary) -> Table:
+    """The rungs, level by level."""
+    titles = ("level", "budget", "trials", "done", "failed", "promoted", f"best {summary.goal_metric}")
+    columns = tuple(Column(title, About.TRIAL, numeric=title != "budget") for title in titles)
+    rows = []
+    for level in summary.levels:
+        best = words.NOTHING if level.best is None else summary.written(summary.goal_metric, level.best)
+        numbers = (level.trials, level.done, level.failed, level.promoted)
+        rows.append(Row((str(level.grant.level), words.grant(level.grant), *map(str, numbers), best)))
+    return Table(columns, tuple(rows))
+
+
+def settings_words(summary: Summary, trial: Trial) -> str:
+    """A configuration on one line, without the constants."""
+    varied = (name for name in _varied(summary) if name in trial.config)
+    return " ".join(f"{name}={words.setting(trial.config[name])}" for name in varied)
+
+
+def _varied(summary: Summary) -> list[str]:
+    used = {name for trial in summary.trials for name in trial.config}
+    return [name for name, parameter in summary.parameters.items() if parameter.size > 1 and name in used]
+
+
+def _setting(trial: Trial, name: str, parameter: Parameter) -> str:
+    if name not in trial.config:
+        return words.NOTHING
+    value = trial.config[name]
+    if isinstance(parameter, Float) and isinstance(value, float) and not parameter.log:
+        return words.metric(name, value, words.decimals([parameter.low, parameter.high]))
+    return words.setting(value)
+
+
+def _metric(summary: Summary, trial: Trial, metric: str) -> str:
+    return summary.written(metric, trial.metrics[metric]) if metric in trial.metrics else words.NOTHING
+
+
+def _numeric(summary: Summary, name: str) -> bool:
+    return all(not isinstance(trial.config.get(name), (str, bool)) for trial in summary.trials)

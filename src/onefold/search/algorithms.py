@@ -1,0 +1,83 @@
+"""Algorithms by name: one for the whole space, or one for each group of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onefold.errors import SpaceError, suggestion
+from onefold.search.draws import seed_for
+from onefold.search.searcher import Searcher
+from onefold.space import Space
+
+ALGORITHMS = ("cmaes", "gp", "grid", "nsga2", "random", "tpe")
+DEFAULT = "tpe"
+REST = "*"
+
+
+def searcher(algorithm: str | Mapping[str, str], space: Space, seed: int = 0, goals: int = 1) -> Searcher:
+    """The searcher of that name, or one that joins several: `{"model": "grid", "training": "tpe"}`.
+
+    Groups joined by a plus are searched together (`{"model+training": "gp"}`); those that are not named are searched
+    together by what `"*"` says, or by TPE.
+    """
+    if isinstance(algorithm, str):
+        return _single(algorithm, space, seed, goals)
+    parts = _parts(algorithm, space)
+    if len(parts) == 1:
+        return _single(next(iter(parts.values())), space, seed, goals)
+    from onefold.search.grouped import GroupedSearcher
+
+    return GroupedSearcher(
+        space,
+        {
+            groups: _single(name, space.only(groups), seed_for(seed, *groups), goals, cycle=True)
+            for groups, name in parts.items()
+        },
+    )
+
+
+def _parts(algorithm: Mapping[str, str], space: Space) -> dict[tuple[str, ...], str]:
+    parts: dict[tuple[str, ...], str] = {}
+    for key, name in algorithm.items():
+        groups = tuple(key.split("+")) if key != REST else ()
+        for group in groups:
+            if group not in space.groups:
+                raise SpaceError(f"the space has no group {group!r}{suggestion(group, space.groups)}")
+            if any(group in others for others in parts):
+                raise SpaceError(f"group {group!r} has two algorithms; name it once")
+        if groups:
+            parts[groups] = name
+    rest = tuple(group for group in space.groups if not any(group in groups for groups in parts))
+    if rest:
+        parts[rest] = algorithm.get(REST, DEFAULT)
+    return parts
+
+
+def _single(name: str, space: Space, seed: int, goals: int, *, cycle: bool = False) -> Searcher:
+    # Imported on use: optuna takes most of a second, and random and grid search need none of it.
+    match name:
+        case "random":
+            from onefold.search.random_search import RandomSearcher
+
+            return RandomSearcher(space, seed)
+        case "grid":
+            from onefold.search.grid_search import GridSearcher
+
+            return GridSearcher(space, seed, cycle=cycle)
+        case "tpe":
+            from onefold.search.tpe import TpeSearcher
+
+            return TpeSearcher(space, seed, goals)
+        case "gp":
+            from onefold.search.gp import GpSearcher
+
+            return GpSearcher(space, seed, goals)
+        case "cmaes":
+            from onefold.search.cmaes import CmaEsSearcher
+
+            return CmaEsSearcher(space, seed, goals)
+        case "nsga2":
+            from onefold.search.nsga2 import Nsga2Searcher
+
+            return Nsga2Searcher(space, seed, goals)
+    raise SpaceError(f"the algorithm {name!r} is not known{suggestion(name, ALGORITHMS)}")

@@ -1,0 +1,20 @@
+"""Gaussian process: the fewest trials for smooth losses, at a few hundred milliseconds a draw."""
+
+from __future__ import annotations
+
+from optuna.samplers import GPSampler
+
+from onefold.search.modelled import ModelledSearcher
+
+
+class GpSearcher(ModelledSearcher):
+    """Proposes where a Gaussian process expects the largest improvement.
+
+    Inactive parameters take their default in its eyes. The best place is the same however often it is asked for, so
+    an attempt after the first is a random draw.
+    """
+
+    whole = True
+
+    def _sampler(self, seed: int, attempt: int) -> GPSampler | None:
+        return GPSampler(seed=seed, n_startup_trials=0, warn_independent_sampling=False) if attempt == 0 else None

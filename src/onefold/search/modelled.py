@@ -1,0 +1,153 @@
+"""Search by a model of what was told: what TPE and the Gaussian process share."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import TrialState, create_trial
+
+from onefold.records import Config
+from onefold.search.draws import draw, seed_for
+from onefold.search.optuna_study import REQUIRED, Axes, silent_study, within
+from onefold.search.searcher import Observation
+from onefold.space import Space
+
+Coded = Mapping[str, float]
+
+
+class ModelledSearcher(ABC):
+    """Fits a model to the highest level that has `enough` results, as BOHB does; draws at random while none has.
+
+    Enough is the number of parameters that vary plus two. Trials that were asked for and not told yet, and trials that
+    failed, are places that the model keeps away from. Every draw has a seed of its own, so that nothing but what was
+    told and what is under way is carried from one to the next: `recall` draws nothing.
+    """
+
+    whole = False  # whether the model needs a value for every parameter, active or not
+
+    def __init__(self, space: Space, seed: int = 0, goals: int = 1) -> None:
+        self._space = space
+        self._seed = seed
+        self._goals = goals
+        self._axes = Axes(space)
+        self.enough = len(self._axes.varying) + 2
+        self._levels: dict[int, _Level] = {}
+        self._pending: dict[int, Config] = {}
+        self._failed: list[Config] = []
+
+    def ask(self, number: int, attempt: int = 0) -> Config:
+        level = self._best_known()
+        sampler = self._sampler(seed_for(self._seed, number, attempt), attempt) if level else None
+        if level is None or sampler is None:
+            config = draw(self._space, self._seed, number, attempt)
+        else:
+            config = level.proposal(sampler, self._axes, whole=self.whole)
+        self.assume(number, config)
+        return config
+
+    def tell(self, observation: Observation) -> None:
+        self._release(observation.trial)
+        losses = observation.losses
+        if losses is None or not all(math.isfinite(loss) for loss in losses):
+            self._failed.append(observation.config)
+            for level in self._levels.values():
+                level.avoid(self._coded(observation.config))
+            return
+        level = self._level(observation.level)
+        level.learn(self._coded(observation.config), [within(loss) for loss in losses], within(observation.violation))
+
+    def recall(self, number: int, config: Config, attempt: int = 0) -> None:  # noqa: ARG002 - no draw is repeated
+        self.assume(number, config)
+
+    def assume(self, number: int, config: Config) -> None:
+        """Trial `number` is under way with `config`, whatever was proposed for it."""
+        self._release(number)
+        self._pending[number] = config
+        for level in self._levels.values():
+            level.avoid(self._coded(config), number)
+
+    @abstractmethod
+    def _sampler(self, seed: int, attempt: int) -> BaseSampler | None:
+        """What proposes this draw; None when it should be random."""
+
+    def _best_known(self) -> _Level | None:
+        able = (level for _, level in sorted(self._levels.items(), reverse=True) if level.results >= self.enough)
+        return next(able, None)
+
+    def _level(self, number: int) -> _Level:
+        if number not in self._levels:
+            level = self._levels[number] = _Level(self._goals, self._axes.distributions)
+            for config in self._failed:
+                level.avoid(self._coded(config))
+            for trial, config in self._pending.items():
+                level.avoid(self._coded(config), trial)
+        return self._levels[number]
+
+    def _release(self, number: int) -> None:
+        if self._pending.pop(number, None) is not None:
+            for level in self._levels.values():
+                level.release(number)
+
+    def _coded(self, config: Config) -> Coded:
+        return self._axes.coded(self._axes.filled(config) if self.whole else config)
+
+
+class _Level:
+    """What is known at one level: an optuna study that only grows."""
+
+    def __init__(self, goals: int, distributions: Mapping[str, BaseDistribution]) -> None:
+        self._study = silent_study(goals)
+        self._distributions = distributions
+        self._avoided: dict[int, int] = {}  # our number of a trial under way -> optuna's
+        self._places = count()
+        self._constrained = False
+        self.results = 0
+
+    def proposal(self, sampler: BaseSampler, axes: Axes, *, whole: bool) -> Config:
+        """What the sampler would try next. The trial made for the question is thrown away."""
+        self._study.sampler = sampler
+        trial = self._study.ask()
+        next(self._places)
+        config = axes.suggested(trial, whole=whole)
+        self._study.tell(trial, state=TrialState.FAIL)
+        return config
+
+    def learn(self, coded: Coded, losses: Sequence[float], violation: float) -> None:
+        """Adds a result."""
+        if violation > 0 and not self._constrained:
+            # A model takes constraints of all trials or of none, and those of none are fitted faster.
+            self._constrained = True
+            for trial in self._study.get_trials(deepcopy=False):
+                trial.set_constraint(REQUIRED, 0.0)
+        self._add(TrialState.COMPLETE, coded, losses, {REQUIRED: violation} if self._constrained else None)
+        self.results += 1
+
+    def avoid(self, coded: Coded, number: int | None = None) -> None:
+        """Keeps the model away from a place: while trial `number` is under way, or for good without a number."""
+        place = self._add(TrialState.RUNNING, coded)
+        if number is not None:
+            self._avoided[number] = place
+
+    def release(self, number: int) -> None:
+        """The trial is no longer under way."""
+        self._study.tell(self._avoided.pop(number), state=TrialState.FAIL)
+
+    def _add(
+        self,
+        state: TrialState,
+        coded: Coded,
+        losses: Sequence[float] | None = None,
+        constraints: dict[str, float] | None = None,
+    ) -> int:
+        distributions = {name: self._distributions[name] for name in coded}
+        self._study.add_trial(
+            create_trial(
+                state=state, params=dict(coded), distributions=distributions, values=losses, constraints=constraints
+            )
+        )
+        return next(self._places)

@@ -1,0 +1,25 @@
+"""Random search: every draw is independent of all others."""
+
+from __future__ import annotations
+
+from onefold.records import Config
+from onefold.search.draws import draw
+from onefold.search.searcher import Observation
+from onefold.space import Space
+
+
+class RandomSearcher:
+    """Draws each trial at random, the same for the same number and attempt. It learns nothing and never runs out."""
+
+    def __init__(self, space: Space, seed: int = 0) -> None:
+        self._space = space
+        self._seed = seed
+
+    def ask(self, number: int, attempt: int = 0) -> Config:
+        return draw(self._space, self._seed, number, attempt)
+
+    def tell(self, observation: Observation) -> None:
+        pass
+
+    def recall(self, number: int, config: Config, attempt: int = 0) -> None:
+        pass

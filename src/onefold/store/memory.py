@@ -1,0 +1,135 @@
+"""A store for tests: the same contract, gone with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from onefold.records import Epoch, Rung, Trial, TrialState
+from onefold.store import rows
+from onefold.store.blocks import Blocks
+from onefold.store.complaints import taken_name, unknown_study, unknown_trials
+from onefold.store.rows import Row
+from onefold.store.store import StudyRecord
+
+
+@dataclass
+class Tables:
+    """The rows by their keys."""
+
+    studies: dict[str, Row] = field(default_factory=dict)
+    trials: dict[tuple[str, int], Row] = field(default_factory=dict)  # by study and number
+    rungs: dict[tuple[str, int], Row] = field(default_factory=dict)  # by study and decision
+    epochs: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)  # by study, trial, rung and number
+
+    def copy(self) -> Tables:
+        """The same rows; adding to the copy leaves this one as it is."""
+        return Tables(dict(self.studies), dict(self.trials), dict(self.rungs), dict(self.epochs))
+
+
+class MemoryStore:
+    """Keeps the rows that a database would keep, in dictionaries; nothing survives the process."""
+
+    def __init__(self) -> None:
+        self._tables = self._before = Tables()
+        self._blocks = Blocks(self._begin, lambda: None, self._rollback)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Makes the writes of the block happen as one."""
+        return self._blocks.block()
+
+    def create(self, study: StudyRecord) -> None:
+        """Adds a study; raises StoreError when the name is taken."""
+        with self._blocks.block():
+            if study.name in self._tables.studies:
+                raise taken_name(study.name)
+            self._tables.studies[study.name] = rows.study_row(study)
+
+    def save_study(self, study: StudyRecord) -> None:
+        """Replaces what is known of the study itself."""
+        with self._blocks.block():
+            self._check_study(study.name)
+            self._tables.studies[study.name] = rows.study_row(study)
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of that name."""
+        self._check_study(name)
+        return rows.study_of(self._tables.studies[name])
+
+    def studies(self) -> list[StudyRecord]:
+        """All studies, newest first."""
+        # The place in the table decides between two that began in the same instant.
+        places = enumerate(self._tables.studies.values())
+        newest_first = sorted(places, key=lambda place: (place[1]["created"], place[0]), reverse=True)
+        return [rows.study_of(row) for _, row in newest_first]
+
+    def save_trial(self, study: str, trial: Trial) -> None:
+        """Adds or replaces a trial."""
+        with self._blocks.block():
+            self._check_study(study)
+            self._tables.trials[study, trial.number] = rows.trial_row(study, trial)
+
+    def mark_trials(self, study: str, states: Mapping[int, TrialState]) -> None:
+        """Changes the states of these trials."""
+        with self._blocks.block():
+            self._check_trials(study, *states)
+            for number, state in states.items():
+                row = self._tables.trials[study, number]
+                self._tables.trials[study, number] = {**row, "state": state.value}
+
+    def save_rung(self, study: str, rung: Rung) -> None:
+        """Adds or replaces a rung."""
+        with self._blocks.block():
+            self._check_trials(study, rung.trial)
+            self._tables.rungs[study, rung.decision] = rows.rung_row(study, rung)
+
+    def save_epoch(self, study: str, epoch: Epoch) -> None:
+        """Adds an epoch, unless it is known."""
+        with self._blocks.block():
+            self._check_trials(study, epoch.trial)
+            self._tables.epochs.setdefault((study, epoch.trial, epoch.rung, epoch.number), rows.epoch_row(study, epoch))
+
+    def trials(self, study: str) -> list[Trial]:
+        """All trials by number, each with its rungs."""
+        self._check_study(study)
+        visits: dict[int, list[Rung]] = {}
+        for key in sorted(key for key in self._tables.rungs if key[0] == study):
+            rung = rows.rung_of(self._tables.rungs[key])
+            visits.setdefault(rung.trial, []).append(rung)
+        keys = sorted(key for key in self._tables.trials if key[0] == study)
+        return [rows.trial_of(self._tables.trials[key], visits.get(key[1], ())) for key in keys]
+
+    def epochs(self, study: str, trial: int | None = None) -> list[Epoch]:
+        """The epochs of one trial or of all."""
+        self._check_study(study)
+        keys = sorted(key for key in self._tables.epochs if key[0] == study and trial in (None, key[1]))
+        return [rows.epoch_of(self._tables.epochs[key]) for key in keys]
+
+    def delete(self, study: str) -> None:
+        """Forgets a study."""
+        with self._blocks.block():
+            self._check_study(study)
+            del self._tables.studies[study]
+            for table in (self._tables.trials, self._tables.rungs, self._tables.epochs):
+                for key in [key for key in table if key[0] == study]:
+                    del table[key]  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _begin(self) -> None:
+        self._before = self._tables.copy()
+
+    def _rollback(self) -> None:
+        self._tables = self._before
+
+    def _check_study(self, name: str) -> None:
+        if name not in self._tables.studies:
+            raise unknown_study(name, self._tables.studies)
+
+    def _check_trials(self, study: str, *numbers: int) -> None:
+        self._check_study(study)
+        missing = [number for number in numbers if (study, number) not in self._tables.trials]
+        if missing:
+            raise unknown_trials(study, missing)

@@ -1,0 +1,165 @@
+"""Records as rows and back: keys and states are columns, everything deeper is a document of JSON text.
+
+Every store keeps these rows, so that what comes back is the same whatever the store. Numbers that JSON does not know
+(not a number, infinity) are written the way Python's `json` writes and reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from onefold.errors import StoreError
+from onefold.records import (
+    Config,
+    Epoch,
+    Failure,
+    Grant,
+    Measurement,
+    Refusal,
+    Rung,
+    RungState,
+    StudyState,
+    Trial,
+    TrialState,
+    from_json,
+    to_json,
+)
+from onefold.store.store import StudyRecord
+
+Row = Mapping[str, Any]
+
+# Made once: `json.dumps` with separators would make a new encoder for every document.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def study_row(study: StudyRecord) -> Row:
+    """A study as a row."""
+    return {
+        "name": study.name,
+        "created": study.created,
+        "state": study.state.value,
+        "reason": _encode(study.reason),
+        "elapsed_s": study.elapsed_s,
+        "spec": _document(study.spec),
+        "result": _document(study.result),
+    }
+
+
+def study_of(row: Row) -> StudyRecord:
+    """The study of a row."""
+    with _reading(f"study {row['name']!r}"):
+        return StudyRecord(
+            name=row["name"],
+            spec=json.loads(row["spec"]),
+            created=row["created"],
+            state=StudyState(row["state"]),
+            reason=json.loads(row["reason"]),
+            elapsed_s=row["elapsed_s"],
+            result=json.loads(row["result"]),
+        )
+
+
+def trial_row(study: str, trial: Trial) -> Row:
+    """A trial as a row, without its rungs."""
+    return {
+        "study": study,
+        "number": trial.number,
+        "state": trial.state.value,
+        "config": _document(trial.config),
+        "refusals": _document(trial.refusals),
+    }
+
+
+def trial_of(row: Row, rungs: Iterable[Rung]) -> Trial:
+    """The trial of a row, with these rungs."""
+    with _reading(f"trial {row['number']} of study {row['study']!r}"):
+        return Trial(
+            number=row["number"],
+            config=Config(json.loads(row["config"])),
+            state=TrialState(row["state"]),
+            rungs=tuple(rungs),
+            refusals=tuple(from_json(Refusal, refusal) for refusal in json.loads(row["refusals"])),
+        )
+
+
+def rung_row(study: str, rung: Rung) -> Row:
+    """A rung as a row."""
+    return {
+        "study": study,
+        "decision": rung.decision,
+        "trial": rung.trial,
+        "rung": rung.rung,
+        "bracket": rung.bracket,
+        "state": rung.state.value,
+        "threads": rung.threads,
+        "attempts": rung.attempts,
+        "started_s": rung.started_s,
+        "ended_s": rung.ended_s,
+        "grant": _document(rung.grant),
+        "metrics": _document(rung.metrics),
+        "measurement": _document(rung.measurement),
+        "failure": None if rung.failure is None else _document(rung.failure),
+    }
+
+
+def rung_of(row: Row) -> Rung:
+    """The rung of a row."""
+    with _reading(f"decision {row['decision']} of study {row['study']!r}"):
+        return Rung(
+            decision=row["decision"],
+            trial=row["trial"],
+            rung=row["rung"],
+            bracket=row["bracket"],
+            grant=from_json(Grant, json.loads(row["grant"])),
+            threads=row["threads"],
+            state=RungState(row["state"]),
+            metrics=json.loads(row["metrics"]),
+            measurement=from_json(Measurement, json.loads(row["measurement"])),
+            failure=None if row["failure"] is None else from_json(Failure, json.loads(row["failure"])),
+            attempts=row["attempts"],
+            started_s=row["started_s"],
+            ended_s=row["ended_s"],
+        )
+
+
+def epoch_row(study: str, epoch: Epoch) -> Row:
+    """An epoch as a row."""
+    return {
+        "study": study,
+        "trial": epoch.trial,
+        "rung": epoch.rung,
+        "number": epoch.number,
+        "metrics": _document(epoch.metrics),
+        "measurement": _document(epoch.measurement),
+    }
+
+
+def epoch_of(row: Row) -> Epoch:
+    """The epoch of a row."""
+    with _reading(f"epoch {row['number']} of trial {row['trial']} of study {row['study']!r}"):
+        return Epoch(
+            trial=row["trial"],
+            number=row["number"],
+            rung=row["rung"],
+            metrics=json.loads(row["metrics"]),
+            measurement=from_json(Measurement, json.loads(row["measurement"])),
+        )
+
+
+def _document(record: Any) -> str:
+    return _encode(to_json(record))
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        # A document that another hand or a later version wrote; the file itself is sound.
+        raise StoreError(
+            f"{what} is written in a way that this version of Onefold cannot read ({error}); "
+            "upgrade onefold, or point --store elsewhere"
+        ) from error

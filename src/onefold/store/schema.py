@@ -1,0 +1,75 @@
+"""The tables, as every database has them.
+
+Keys and states are columns, so that a database can check and order them; documents are JSON text (`rows.py`). A change
+here is a new VERSION.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Table, Text
+
+VERSION = 1
+
+metadata = MetaData()
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("id", Integer, primary_key=True),  # the order they were created in
+    Column("name", Text, nullable=False, unique=True),
+    Column("created", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("elapsed_s", Float, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("result", Text, nullable=False),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("study", ForeignKey(studies.c.name), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("config", Text, nullable=False),
+    Column("refusals", Text, nullable=False),
+)
+
+rungs = Table(
+    "rungs",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("decision", Integer, primary_key=True),
+    Column("trial", Integer, nullable=False),
+    Column("rung", Integer, nullable=False),
+    Column("bracket", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("started_s", Float),
+    Column("ended_s", Float),
+    Column("grant", Text, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("measurement", Text, nullable=False),
+    Column("failure", Text),
+    ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("trial", Integer, primary_key=True),
+    Column("rung", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("metrics", Text, nullable=False),
+    Column("measurement", Text, nullable=False),
+    ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
+)

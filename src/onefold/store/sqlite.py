@@ -1,0 +1,215 @@
+"""A store in one file: SQLite in WAL mode, where readers and the writer do not wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Executable, NullPool, create_engine
+from sqlalchemy.exc import IntegrityError
+
+from onefold.errors import StoreError
+from onefold.records import Epoch, Rung, Trial, TrialState
+from onefold.store import rows, schema, statements
+from onefold.store.blocks import Blocks
+from onefold.store.complaints import taken_name, unknown_study, unknown_trials
+from onefold.store.rows import Row
+from onefold.store.store import StudyRecord
+from onefold.store.trouble import trouble
+
+
+class SqliteStore:
+    """The studies in the file at `path`, which is made where there is none.
+
+    A write is on the disk when its method returns. Several processes may use one file; a write waits up to `patience_s`
+    for another process to end its own.
+    """
+
+    def __init__(self, path: Path, *, patience_s: float = 30.0) -> None:
+        self.path = Path(path)
+        self._blocks = Blocks(self._begin, self._commit, self._rollback)
+        with trouble(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _connect(self.path, patience_s)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def together(self) -> AbstractContextManager[None]:
+        """Makes the writes of the block durable as one."""
+        return self._blocks.block()
+
+    def create(self, study: StudyRecord) -> None:
+        """Adds a study; raises StoreError when the name is taken."""
+        with self._blocks.block():
+            if study.name in self._study_names():
+                raise taken_name(study.name)
+            self._write(statements.CREATE, rows.study_row(study), study.name)
+
+    def save_study(self, study: StudyRecord) -> None:
+        """Replaces what is known of the study itself."""
+        with self._blocks.block():
+            if not self._write(statements.SAVE_STUDY, {**rows.study_row(study), "study": study.name}, study.name):
+                self._check_known(study.name)
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of that name."""
+        found = self._read(statements.STUDY, study=name)
+        if not found:
+            raise unknown_study(name, self._study_names())
+        return rows.study_of(found[0])
+
+    def studies(self) -> list[StudyRecord]:
+        """All studies, newest first."""
+        return [rows.study_of(row) for row in self._read(statements.STUDIES)]
+
+    def save_trial(self, study: str, trial: Trial) -> None:
+        """Adds or replaces a trial."""
+        self._write(statements.SAVE_TRIAL, rows.trial_row(study, trial), study)
+
+    def mark_trials(self, study: str, states: Mapping[int, TrialState]) -> None:
+        """Changes the states of these trials."""
+        with self._blocks.block():
+            for number, state in states.items():
+                mark = {"of_study": study, "of_number": number, "state": state.value}
+                if not self._write(statements.MARK_TRIAL, mark, study):
+                    self._check_known(study, number)
+
+    def save_rung(self, study: str, rung: Rung) -> None:
+        """Adds or replaces a rung."""
+        self._write(statements.SAVE_RUNG, rows.rung_row(study, rung), study, rung.trial)
+
+    def save_epoch(self, study: str, epoch: Epoch) -> None:
+        """Adds an epoch, unless it is known."""
+        self._write(statements.SAVE_EPOCH, rows.epoch_row(study, epoch), study, epoch.trial)
+
+    def trials(self, study: str) -> list[Trial]:
+        """All trials by number, each with its rungs."""
+        with self._snapshot():
+            self._check_known(study)
+            found = self._read(statements.TRIALS, study=study)
+            visits: dict[int, list[Rung]] = {row["number"]: [] for row in found}
+            for row in self._read(statements.RUNGS, study=study):
+                visits[row["trial"]].append(rows.rung_of(row))
+        return [rows.trial_of(row, visits[row["number"]]) for row in found]
+
+    def epochs(self, study: str, trial: int | None = None) -> list[Epoch]:
+        """The epochs of one trial or of all."""
+        with self._snapshot():
+            self._check_known(study)
+            if trial is None:
+                found = self._read(statements.EPOCHS, study=study)
+            else:
+                found = self._read(statements.EPOCHS_OF_TRIAL, study=study, trial=trial)
+        return [rows.epoch_of(row) for row in found]
+
+    def delete(self, study: str) -> None:
+        """Forgets a study."""
+        with self._blocks.block():
+            self._check_known(study)
+            for statement in statements.DELETE:
+                self._write(statement, {"of_study": study}, study)
+
+    def close(self) -> None:
+        """Lets go of the file; calling it twice is fine."""
+        with trouble(self.path):
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        with trouble(self.path):
+            # WAL lets others read meanwhile; FULL has every commit wait for the disk.
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                self._connection.exec_driver_sql(f"PRAGMA {pragma}")
+        if "meta" not in self._table_names():
+            self._make_tables()
+        self._check_version()
+
+    def _check_version(self) -> None:
+        version = next((row["value"] for row in self._read(statements.VERSION)), "")
+        if not version.isdigit():
+            raise StoreError(f"the store {self.path} does not say its version; move it away, or point --store elsewhere")
+        if int(version) > schema.VERSION:
+            raise StoreError(
+                f"the store {self.path} was written by a newer Onefold (version {version} of its tables, this one knows "
+                f"{schema.VERSION}); upgrade onefold, or point --store elsewhere"
+            )
+
+    def _make_tables(self) -> None:
+        with self._blocks.block(), trouble(self.path):
+            # Asked again under the lock: another process may have made them meanwhile.
+            names = self._table_names()
+            if names and "meta" not in names:
+                raise StoreError(f"{self.path} is a database of another program; point --store elsewhere")
+            schema.metadata.create_all(self._connection)
+            self._connection.execute(statements.NOTE_VERSION, {"name": "version", "value": str(schema.VERSION)})
+
+    def _table_names(self) -> set[str]:
+        with trouble(self.path):
+            return set(self._connection.exec_driver_sql(statements.TABLE_NAMES).scalars())
+
+    def _study_names(self) -> list[str]:
+        return [row["name"] for row in self._read(statements.STUDY_NAMES)]
+
+    def _read(self, statement: Executable, **parameters: Any) -> list[Row]:
+        with trouble(self.path):
+            return [dict(row) for row in self._connection.execute(statement, parameters).mappings()]
+
+    def _write(self, statement: Executable, row: Row, study: str, trial: int | None = None) -> int:
+        """Runs one writing statement and tells how many rows it changed."""
+        with self._blocks.block(), trouble(self.path):
+            try:
+                return self._connection.execute(statement, row).rowcount
+            except IntegrityError as error:
+                self._check_known(study, trial)
+                raise error
+
+    def _check_known(self, study: str, trial: int | None = None) -> None:
+        names = self._study_names()
+        if study not in names:
+            raise unknown_study(study, names)
+        if trial is not None and not self._read(statements.TRIAL, study=study, number=trial):
+            raise unknown_trials(study, [trial])
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Has all reads of the block see one moment."""
+        if self._blocks.are_open:
+            yield
+            return
+        try:
+            self._run("BEGIN")
+            yield
+        finally:
+            self._rollback()
+
+    def _begin(self) -> None:
+        # Takes the lock at once: a transaction that began by reading could not be sure to get it later.
+        self._run("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        self._run("COMMIT")
+
+    def _rollback(self) -> None:
+        # SQLite has rolled back by itself after some errors, such as a full disk.
+        driver = None if self._connection.closed else self._connection.connection.driver_connection
+        if driver is not None and driver.in_transaction:
+            self._run("ROLLBACK")
+
+    def _run(self, command: str) -> None:
+        with trouble(self.path):
+            self._connection.exec_driver_sql(command)
+
+
+def _connect(path: Path, patience_s: float) -> Connection:
+    # AUTOCOMMIT leaves BEGIN and COMMIT to this store: the driver's own would begin too late and never for reads.
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+        connect_args={"timeout": patience_s},
+    )
+    return engine.connect()

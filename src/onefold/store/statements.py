@@ -1,0 +1,46 @@
+"""The statements of the SQLite store, built once so that SQLAlchemy finds their SQL ready in its cache."""
+
+from __future__ import annotations
+
+from sqlalchemy import Executable, Table, bindparam, delete, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as insert_or
+
+from onefold.store.schema import epochs, meta, rungs, studies, trials
+
+
+def _upsert(table: Table) -> Executable:
+    statement = insert_or(table)
+    rest = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=rest)
+
+
+TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+VERSION = select(meta.c.value).where(meta.c.name == "version")
+NOTE_VERSION = insert_or(meta).on_conflict_do_nothing()
+
+STUDY = select(studies).where(studies.c.name == bindparam("study"))
+STUDY_NAMES = select(studies.c.name)
+STUDIES = select(studies).order_by(studies.c.created.desc(), studies.c.id.desc())
+CREATE = insert(studies)
+SAVE_STUDY = update(studies).where(studies.c.name == bindparam("study"))
+
+TRIALS = select(trials).where(trials.c.study == bindparam("study")).order_by(trials.c.number)
+TRIAL = select(trials).where(trials.c.study == bindparam("study"), trials.c.number == bindparam("number"))
+SAVE_TRIAL = _upsert(trials)
+# A parameter may not be called like a column that an update could set.
+MARK_TRIAL = update(trials).where(trials.c.study == bindparam("of_study"), trials.c.number == bindparam("of_number"))
+
+RUNGS = select(rungs).where(rungs.c.study == bindparam("study")).order_by(rungs.c.decision)
+SAVE_RUNG = _upsert(rungs)
+
+EPOCHS = (
+    select(epochs).where(epochs.c.study == bindparam("study")).order_by(epochs.c.trial, epochs.c.rung, epochs.c.number)
+)
+EPOCHS_OF_TRIAL = EPOCHS.where(epochs.c.trial == bindparam("trial"))
+SAVE_EPOCH = insert_or(epochs).on_conflict_do_nothing()
+
+# From the leaves to the root: a foreign key never points at nothing, and no row is looked for twice.
+DELETE = [
+    *(delete(table).where(table.c.study == bindparam("of_study")) for table in (epochs, rungs, trials)),
+    delete(studies).where(studies.c.name == bindparam("of_study")),
+]

@@ -1,0 +1,84 @@
+"""Where studies live: one folder with a store and, for each study, its checkpoints, its best model and its report.
+
+HOME/store.db
+HOME/studies/NAME/trials/00007.pt     where a trial stands
+HOME/studies/NAME/data/               the data set while the study runs, mapped by all workers
+HOME/studies/NAME/best/               the model that the study hands over
+HOME/studies/NAME/report.html
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from platformdirs import user_data_dir
+
+from onefold.errors import InputError, StoreError, StudyBusy
+from onefold.store import SqliteStore, Store
+
+
+class Home:
+    """A folder of studies: `given`, or $ONEFOLD_HOME, or the user's data folder."""
+
+    def __init__(self, given: str | Path | None = None) -> None:
+        self.path = Path(given or os.environ.get("ONEFOLD_HOME") or user_data_dir("onefold")).expanduser().absolute()
+
+    def store(self) -> Store:
+        """Opens the store; whoever opens it closes it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the folder {self.path} cannot be made ({error.strerror}); give another with --home"
+            ) from error
+        return SqliteStore(self.path / "store.db")
+
+    def folder(self, name: str) -> Path:
+        """The folder of a study, whether it exists or not."""
+        check_name(name)
+        return self.path / "studies" / name
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[Path]:
+        """Holds a study for this process, which no other can do meanwhile; the hold ends with the process."""
+        folder = self.folder(name)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / "lock").open("w")
+        except OSError as error:
+            raise StoreError(
+                f"the folder {folder} cannot be written ({error.strerror}); give another with --home"
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StudyBusy(f"the study {name!r} is being run by another process; wait for it or stop it") from None
+            yield folder
+
+    def is_running(self, name: str) -> bool:
+        """Whether some process runs this study now."""
+        try:
+            with self.running(name):
+                return False
+        except StudyBusy:
+            return True
+
+
+def check_name(name: str) -> None:
+    """Raises InputError unless a study may be called so."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
+        raise InputError(f"a study's name is made of letters, digits, '.', '_' and '-', but got {name!r}")
+
+
+def free_name(wanted: str, taken: set[str]) -> str:
+    """`wanted-1`, or with the next number that is free."""
+    number = 1
+    while f"{wanted}-{number}" in taken:
+        number += 1
+    return f"{wanted}-{number}"

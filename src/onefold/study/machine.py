@@ -1,0 +1,75 @@
+"""How many trials side by side, and how many threads each: found by measuring, not by guessing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from onefold.engine import Call, Engine, Failed, Finished
+from onefold.records import Config
+from onefold.training import calls
+
+SECONDS = 0.4  # of each measurement
+WORTH_IT = 1.15  # more threads must be this much faster to be used
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """So many trials side by side with so many threads, and the threads of a trial that runs alone."""
+
+    parallel: int
+    threads: int
+    threads_alone: int
+    batches_per_s: dict[str, float]  # what was measured, as "2 trials x 1 thread" -> all trials together
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def measure(engine: Engine, config: Config, most_parallel: int) -> Arrangement:
+    """Compares many trials of one thread with one trial of many threads, and what lies between, on the real workload.
+
+    A workload that cannot be measured with this configuration gets one thread per trial.
+    """
+    total = cores()
+    figures: dict[tuple[int, int], float] = {}
+    for parallel in _candidates(most_parallel):
+        threads = max(1, total // parallel)
+        paces = _paces(engine, config, parallel, threads)
+        if not paces:
+            return Arrangement(most_parallel, 1, 1, {})
+        figures[parallel, threads] = sum(paces)
+    parallel, threads = max(figures, key=lambda pair: (figures[pair], pair))
+    alone = figures.get((1, total), 0.0)
+    single = max(figures.values()) / parallel
+    return Arrangement(
+        parallel,
+        threads,
+        threads_alone=total if alone > WORTH_IT * single else threads,
+        batches_per_s={_words(*pair): round(pace, 1) for pair, pace in figures.items()},
+    )
+
+
+def _candidates(most_parallel: int) -> list[int]:
+    """1, 2, 4, … and the most."""
+    powers = [2**i for i in range(most_parallel.bit_length()) if 2**i < most_parallel]
+    return [most_parallel, *reversed(powers)]
+
+
+def _words(parallel: int, threads: int) -> str:
+    return f"{parallel} trial{'s' * (parallel > 1)} x {threads} thread{'s' * (threads > 1)}"
+
+
+def _paces(engine: Engine, config: Config, parallel: int, threads: int) -> list[float]:
+    for _ in range(parallel):
+        engine.start(Call(calls.pace, (config, threads, SECONDS), cores=threads))
+    paces: list[float] = []
+    ended = 0
+    while ended < parallel:
+        for event in engine.wait(1.0):
+            if isinstance(event, Finished):
+                paces.append(event.value)
+            ended += isinstance(event, (Finished, Failed))
+    return paces if len(paces) == parallel else []

@@ -1,0 +1,111 @@
+"""What a study hands over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onefold.errors import OnefoldError
+from onefold.objective import Objective
+from onefold.ranking import front, ranked
+from onefold.records import Config, Epoch, Metrics, Rung, RungState, Trial
+from onefold.workload import Workload
+
+WEIGHTS = "weights.pt"
+CARD = "model.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The best trial of a study, its model and where everything is."""
+
+    study: str
+    reason: str  # why the study ended
+    best: Trial
+    trials: tuple[Trial, ...]
+    objective: Objective
+    test: Metrics  # of the best model, on data that no decision has seen; empty without test data
+    folder: Path
+    report: Path
+    elapsed_s: float
+    workload: Workload | None = None
+
+    @property
+    def config(self) -> Config:
+        """The best configuration."""
+        return self.best.config
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the best trial reached on the validation data."""
+        return self.best.metrics
+
+    @property
+    def front(self) -> list[Trial]:
+        """With several goals: the trials that no other beats in all of them."""
+        return front(self.trials, self.objective)
+
+    @property
+    def keeps_requirements(self) -> bool:
+        """Whether the best trial keeps all that was required."""
+        return self.objective.violation(self.metrics) == 0
+
+    def model(self) -> Any:
+        """The trained network, in evaluation mode."""
+        if self.workload is None or not (self.folder / "best" / WEIGHTS).exists():
+            raise OnefoldError(f"the study {self.study!r} tuned a function: it has a best configuration but no model")
+        import torch
+
+        network = self.workload.build(self.config)
+        weights = torch.load(self.folder / "best" / WEIGHTS, map_location="cpu", weights_only=True)
+        network.load_state_dict(weights)
+        return network.eval()
+
+    def save(self, folder: str | Path) -> Path:
+        """Copies the model (`weights.pt`) and its description (`model.json`) into a folder of the caller's."""
+        target = Path(folder)
+        shutil.copytree(self.folder / "best", target, dirs_exist_ok=True)
+        return target
+
+
+def best_of(trials: Sequence[Trial], epochs: Sequence[Epoch], objective: Objective) -> Trial | None:
+    """The best trial; in a study cut off before any rung was finished, the best of what its epochs showed so far."""
+    for candidates in (trials, [_as_far_as_it_got(trial, epochs) for trial in trials]):
+        best = next(iter(ranked(candidates, objective)), None)
+        if best is not None:
+            return best
+    return None
+
+
+def _as_far_as_it_got(trial: Trial, epochs: Sequence[Epoch]) -> Trial:
+    last = max(
+        (epoch for epoch in epochs if epoch.trial == trial.number), key=lambda e: (e.rung, e.number), default=None
+    )
+    if last is None:
+        return trial
+    reached: list[Rung] = [
+        replace(rung, state=RungState.DONE, metrics=last.metrics) for rung in trial.rungs if rung.rung == last.rung
+    ]
+    return replace(trial, rungs=tuple(reached))
+
+
+def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
+    """Puts the best model and its description where the study hands them over."""
+    target = folder / "best"
+    target.mkdir(parents=True, exist_ok=True)
+    (target / CARD).write_text(json.dumps(dict(card), indent=2) + "\n")
+    from onefold.training.assignment import checkpoint_of
+
+    checkpoint = checkpoint_of(folder, best.number)
+    if checkpoint.exists():
+        import torch
+
+        from onefold.training.checkpoint import weights_of
+
+        whole = target / f"{WEIGHTS}.new"
+        torch.save(weights_of(checkpoint), whole)
+        whole.replace(target / WEIGHTS)

@@ -1,0 +1,390 @@
+"""The composition: a workload in, a tuned and trained model out.
+
+result = Study(Digits(), budget=Budget(trials=20)).run()
+result = tune(Digits(), trials=20)                       # the same in one call
+result = Study.open("digits-1").extend(trials=10).run()  # later
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onefold import report
+from onefold.engine import Call, Engine, Failed, Finished, InlineEngine, ProcessEngine
+from onefold.errors import InputError, SpaceError, StudyFailed, WorkloadError
+from onefold.objective import Budget, Objective
+from onefold.records import Metrics, StudyState, Trial, to_json
+from onefold.search import Algorithm, Observation, Search
+from onefold.space import Space
+from onefold.store import Store, StudyRecord
+from onefold.study import machine
+from onefold.study.coordinator import Coordinator
+from onefold.study.home import Home, check_name, free_name
+from onefold.study.news import Listener, News, Snapshot
+from onefold.study.result import Result, best_of, keep_best
+from onefold.study.spec import EngineName, Spec
+from onefold.study.subject import Given, Subject
+from onefold.training import calls
+from onefold.training.assignment import Assignment, checkpoint_of
+
+log = logging.getLogger("onefold")
+
+
+class Study:
+    """One search over one workload (or plain function), durable from its first decision.
+
+    Making a Study writes it down; `run` runs it, from wherever it stands, until it is over or reaches a limit.
+    """
+
+    def __init__(
+        self,
+        subject: Given,
+        space: Space | None = None,
+        *,
+        objective: Objective | None = None,
+        budget: Budget | None = None,
+        search: Algorithm = "tpe",
+        rungs: str | None = None,
+        top_k: int = 3,
+        seed: int = 0,
+        name: str | None = None,
+        home: str | Path | Home | None = None,
+        accelerator: str = "cpu",
+        engine: EngineName = "processes",
+        parallel: int | None = None,
+        threads: int | None = None,
+        memory_bytes: int | None = None,
+        patience_s: float = 600.0,
+        warm_start: str | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self._home = home if isinstance(home, Home) else Home(home)
+        self._listener = listener or _log
+        self._subject = Subject(subject)
+        budget = budget or Budget()
+        spec = Spec(
+            workload=self._subject.reference,
+            space=space or self._subject.space,
+            objective=objective or self._subject.objective,
+            budget=budget,
+            search=search,
+            rungs=rungs or self._subject.rungs,
+            top_k=top_k,
+            seed=seed,
+            accelerator=accelerator,
+            patience_s=patience_s,
+            memory_bytes=memory_bytes,
+            warm_start=warm_start or "",
+            sittings=(budget.trials,),
+            engine=engine,
+            parallel=1 if engine == "inline" else parallel or 0,
+            threads=threads or 1,
+        )
+        with closing(self._home.store()) as store:
+            self._search_of(replace(spec, parallel=1), store)  # a mistake is told before anything is written down
+            taken = {record.name for record in store.studies()}
+            self.name = name or free_name(self._subject.name, taken)
+            check_name(self.name)
+            if self.name in taken:
+                raise InputError(
+                    f"there is a study {self.name!r} already; resume it (onefold resume {self.name}) or choose another name"
+                )
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            store.create(StudyRecord(self.name, spec.to_json(), created))
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        *,
+        home: str | Path | Home | None = None,
+        workload: Given | None = None,
+        listener: Listener | None = None,
+    ) -> Study:
+        """A study that was made earlier. `workload` is needed when it lives in a program and not in a file."""
+        study = cls.__new__(cls)
+        study._home = home if isinstance(home, Home) else Home(home)
+        study._listener = listener or _log
+        study.name = name
+        reference = study.spec.workload
+        if workload is None and not reference:
+            raise WorkloadError(
+                f"the study {name!r} was started from Python; open it there: Study.open({name!r}, workload=…)"
+            )
+        study._subject = Subject(workload if workload is not None else reference)
+        return study
+
+    @property
+    def record(self) -> StudyRecord:
+        """What the store knows of the study itself."""
+        with closing(self._home.store()) as store:
+            return store.study(self.name)
+
+    @property
+    def spec(self) -> Spec:
+        """Everything that decides what it does."""
+        return Spec.from_json(self.record.spec)
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All its trials so far."""
+        with closing(self._home.store()) as store:
+            return store.trials(self.name)
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self._home.folder(self.name)
+
+    def extend(
+        self,
+        *,
+        trials: int | None = None,
+        minutes: float | None = None,
+        joules: float | None = None,
+        target: float | None = None,
+    ) -> Study:
+        """Allows so many more trials, minutes and joules, or sets another target; `run` then goes on."""
+        with closing(self._home.store()) as store, self._home.running(self.name):
+            record = store.study(self.name)
+            spec = Spec.from_json(record.spec)
+            budget = replace(
+                spec.budget,
+                trials=spec.budget.trials + (trials or 0),
+                minutes=_more(spec.budget.minutes, minutes, record.elapsed_s / 60),
+                joules=_more(spec.budget.joules, joules, 0.0),
+                target=target if target is not None else spec.budget.target,
+            )
+            sittings = (*spec.sittings, trials) if trials else spec.sittings
+            spec = replace(spec, budget=budget, sittings=sittings)
+            store.save_study(replace(record, spec=spec.to_json()))
+        return self
+
+    def run(self) -> Result:
+        """Runs the study to its end or to a limit and hands over the best model so far.
+
+        Raises StudyFailed when no trial gave a result, StudyBusy when another process runs it. Interrupted by Ctrl-C
+        or killed, it can be run again and goes on.
+        """
+        with self._home.running(self.name) as folder, closing(self._home.store()) as store:
+            record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
+            store.save_study(record)
+            try:
+                return self._run(record, store, folder)
+            except BaseException as error:
+                record = store.study(self.name)
+                if record.state is StudyState.RUNNING:
+                    interrupted = isinstance(error, KeyboardInterrupt)
+                    state = StudyState.INTERRUPTED if interrupted else StudyState.FAILED
+                    reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
+                    store.save_study(replace(record, state=state, reason=reason))
+                raise
+
+    def _run(self, record: StudyRecord, store: Store, folder: Path) -> Result:
+        spec = Spec.from_json(record.spec)
+        with self._engine(spec, folder) as engine:
+            spec = self._arrange(spec, engine)
+            record = replace(record, spec=spec.to_json())
+            store.save_study(record)
+            coordinator = Coordinator(
+                self.name,
+                spec,
+                store=store,
+                engine=engine,
+                search=self._search_of(spec, store),
+                folder=folder,
+                elapsed_s=record.elapsed_s,
+                listener=self._listener,
+            )
+            coordinator.recall()
+            self._tell("started", {"study": self.name, "folder": str(folder)}, coordinator.snapshot)
+            try:
+                reason = coordinator.run()
+            finally:
+                record = replace(record, elapsed_s=coordinator.elapsed_s)
+                store.save_study(record)
+            return self._hand_over(replace(record, reason=reason), spec, store, engine, folder, coordinator)
+
+    # The parts it is composed of.
+
+    def _engine(self, spec: Spec, folder: Path) -> AbstractContextManager[Engine]:
+        setup = self._subject.setup(folder, spec.accelerator)
+        if spec.engine == "inline":
+            return InlineEngine(setup)
+        slots = spec.parallel or machine.cores()
+        return ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes)
+
+    def _arrange(self, spec: Spec, engine: Engine) -> Spec:
+        """How many trials side by side: as asked for, or as measured; decided once and kept for the study's life."""
+        if spec.parallel > 0:
+            return spec
+        if self._subject.workload is None:
+            return replace(spec, parallel=engine.slots, threads=1)
+        self._check_batch_size(spec, engine)
+        found = machine.measure(engine, spec.space.default(), engine.slots)
+        facts = {"parallel": found.parallel, "threads": found.threads, "threads_alone": found.threads_alone}
+        self._tell("measured", {**facts, "batches_per_s": found.batches_per_s}, lambda: Snapshot(self.name))
+        return replace(spec, parallel=found.parallel, threads=found.threads, threads_alone=found.threads_alone)
+
+    def _check_batch_size(self, spec: Spec, engine: Engine) -> None:
+        parameter = spec.space.parameters.get("batch_size")
+        if parameter is None:
+            return
+        largest = max(parameter.grid(2))  # type: ignore[type-var]
+        samples = _answer(engine, Call(calls.samples))
+        if isinstance(samples, int) and isinstance(largest, (int, float)) and largest > samples:
+            raise WorkloadError(
+                f"batch_size may be as large as {largest}, but there are only {samples} samples to train on; "
+                f"let the space end at {samples} or below"
+            )
+
+    def _search_of(self, spec: Spec, store: Store) -> Search:
+        return Search(
+            spec.space,
+            objective=spec.objective,
+            budget=spec.budget,
+            algorithm=spec.search,
+            rungs=spec.rungs,
+            top_k=spec.top_k,
+            seed=spec.seed,
+            window=spec.window,
+            check=self._subject.check,
+            sittings=spec.sittings,
+            warm_start=_observations(spec, store),
+        )
+
+    # The end of it.
+
+    def _hand_over(
+        self, record: StudyRecord, spec: Spec, store: Store, engine: Engine, folder: Path, coordinator: Coordinator
+    ) -> Result:
+        trials, epochs = coordinator.trials, store.epochs(self.name)
+        best = best_of(trials, epochs, spec.objective)
+        if best is None:
+            reason = _why_nothing(trials, record.reason)
+            store.save_study(replace(record, state=StudyState.FAILED, reason=reason))
+            raise StudyFailed(f"the study {self.name!r} has no model: {reason}")
+        test = self._test(best, spec, engine, folder)
+        card = {
+            "study": self.name,
+            "workload": spec.workload,
+            "trial": best.number,
+            "config": dict(best.config),
+            "metrics": dict(best.metrics),
+            "test": dict(test),
+        }
+        keep_best(folder, best, card)
+        record = replace(record, state=StudyState.DONE, result=card)
+        store.save_study(record)
+        page = folder / "report.html"
+        page.write_text(report.as_html(report.summarize(record, trials, epochs)))
+        self._tidy(folder, trials, best)
+        self._tell("ended", {"reason": record.reason, **to_json(card)}, coordinator.snapshot)
+        return Result(
+            study=self.name,
+            reason=record.reason,
+            best=best,
+            trials=tuple(trials),
+            objective=spec.objective,
+            test=test,
+            folder=folder,
+            report=page,
+            elapsed_s=record.elapsed_s,
+            workload=self._subject.workload,
+        )
+
+    def _test(self, best: Trial, spec: Spec, engine: Engine, folder: Path) -> Metrics:
+        if self._subject.workload is None:
+            return {}
+        work = Assignment(
+            trial=best.number,
+            rung=len(best.rungs) - 1,
+            config=best.config,
+            grant=best.rungs[-1].grant,
+            seed=spec.seed,
+            threads=spec.threads_alone,
+            most_epochs=spec.budget.max_epochs,
+            folder=str(folder),
+        )
+        found = _answer(engine, Call(calls.score, (work,), cores=spec.threads_alone))
+        return found if isinstance(found, dict) else {}
+
+    def _tidy(self, folder: Path, trials: list[Trial], best: Trial) -> None:
+        """Removes the shared data and the checkpoints that nothing can need any more."""
+        shutil.rmtree(folder / "data", ignore_errors=True)
+        for trial in trials:
+            if trial.state.value in ("stopped", "failed") and trial.number != best.number:
+                checkpoint_of(folder, trial.number).unlink(missing_ok=True)
+
+    def _tell(self, kind: str, facts: dict[str, Any], now: Callable[[], Snapshot]) -> None:
+        self._listener(News(kind, facts, now))
+
+
+def tune(subject: Given, space: Space | None = None, **options: Any) -> Result:
+    """Makes a study and runs it: `Study(subject, space, **options).run()`.
+
+    Limits may be given plainly: `tune(Digits(), trials=20, minutes=5)` is `tune(Digits(), budget=Budget(…))`.
+    """
+    limits = {name: options.pop(name) for name in inspect.signature(Budget).parameters if name in options}
+    if limits:
+        options["budget"] = replace(options.get("budget") or Budget(), **limits)
+    return Study(subject, space, **options).run()
+
+
+def _answer(engine: Engine, call: Call) -> Any:
+    """Runs one call and waits for its answer; None when it failed."""
+    while not engine.free:
+        engine.wait(1.0)
+    run = engine.start(call)
+    while True:
+        for event in engine.wait(1.0):
+            if isinstance(event, (Finished, Failed)) and event.run == run:
+                return event.value if isinstance(event, Finished) else None
+
+
+def _observations(spec: Spec, store: Store) -> list[Observation]:
+    """What the study that this one begins with found out, in the terms of this one's objective."""
+    if not spec.warm_start:
+        return []
+    other = Spec.from_json(store.study(spec.warm_start).spec)
+    if other.space != spec.space:
+        raise SpaceError(f"the study {spec.warm_start!r} has another space; a warm start needs the same one")
+    return [
+        Observation(
+            -1 - trial.number,
+            rung.grant.level,
+            trial.config,
+            spec.objective.losses(rung.metrics),
+            spec.objective.violation(rung.metrics),
+        )
+        for trial in store.trials(spec.warm_start)
+        for rung in trial.finished_rungs
+        if all(metric in rung.metrics for metric in spec.objective.metrics)
+    ]
+
+
+def _why_nothing(trials: list[Trial], reason: str) -> str:
+    failures = [trial.failure for trial in trials if trial.failure is not None]
+    if failures:
+        return f"all {len(failures)} trials failed, the first because: {failures[0].reason}"
+    return f"{reason} before any trial had finished an epoch"
+
+
+def _more(limit: float | None, extra: float | None, used: float) -> float | None:
+    """A limit moved by `extra`; one that was never set begins at what is used."""
+    if extra is None:
+        return limit
+    return (limit if limit is not None else used) + extra
+
+
+def _log(news: News) -> None:
+    if news.kind != "tick":
+        log.info("%s %s", news.kind, dict(news.facts))

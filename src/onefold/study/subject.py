@@ -1,0 +1,84 @@
+"""What a study tunes: a workload, a reference to one, or a plain function, all seen from one side."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onefold.engine import Setup
+from onefold.errors import SpaceError, WorkloadError
+from onefold.objective import Objective
+from onefold.records import Config
+from onefold.space import Space
+from onefold.training import calls
+from onefold.training.functions import reports_often
+from onefold.workload import Workload, load
+
+Given = Workload | Callable[..., Any] | str
+
+
+class Subject:
+    """Answers the study's questions about what it tunes."""
+
+    def __init__(self, given: Given) -> None:
+        self.workload: Workload | None = None
+        self.function: Callable[..., Any] | None = None
+        if isinstance(given, str):
+            self.workload = load(given)
+        elif isinstance(given, Workload):
+            self.workload = given
+        elif inspect.isclass(given):
+            raise WorkloadError(f"give an instance of the workload: {given.__name__}()")
+        elif callable(given):
+            self.function = given
+        else:
+            raise WorkloadError(f"tune a Workload, a function or a reference to a workload, but got {given!r}")
+        self.reference = given if isinstance(given, str) else _reference_of(self.workload)
+
+    @property
+    def name(self) -> str:
+        """What its studies are called."""
+        if self.workload is not None:
+            return self.workload.name
+        return str(getattr(self.function, "__name__", "function")).strip("<>")
+
+    @property
+    def space(self) -> Space:
+        """The space that it brings along."""
+        if self.workload is None:
+            raise SpaceError("a function needs a space: tune(function, Space(x=Float(0, 1)))")
+        return self.workload.space
+
+    @property
+    def objective(self) -> Objective:
+        """The objective that it brings along; a function's `value` is minimised."""
+        return self.workload.objective if self.workload is not None else Objective(minimize="value")
+
+    @property
+    def rungs(self) -> str:
+        """Whether rungs make sense: not for a function that reports one value and is told no budget."""
+        return "none" if self.function is not None and not reports_often(self.function) else "halving"
+
+    def check(self, config: Config) -> None:
+        """Raises Rejected when the workload refuses a configuration."""
+        if self.workload is not None:
+            self.workload.check(config)
+
+    def setup(self, folder: Path, accelerator: str) -> Setup:
+        """What prepares a worker for it."""
+        if self.workload is not None:
+            return Setup(calls.open_trainer, (self.reference or self.workload, str(folder), accelerator))
+        return Setup(calls.open_function, (self.function, accelerator))
+
+
+def _reference_of(workload: Workload | None) -> str:
+    """`file.py:Class`, when making the class anew gives the same workload; empty otherwise."""
+    if workload is None or vars(workload) or "." in type(workload).__qualname__:
+        return ""
+    try:
+        file = inspect.getsourcefile(type(workload))
+    except TypeError:
+        return ""
+    return f"{Path(file).resolve()}:{type(workload).__name__}" if file and Path(file).is_file() else ""

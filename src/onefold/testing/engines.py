@@ -1,0 +1,81 @@
+"""What every engine promises. Subclass `EngineContract` and give it a `make` fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from onefold.engine import Call, Engine, Event, Failed, Finished, Reported, Setup
+from onefold.records import FailureKind
+
+Tick = Callable[[], None]
+Make = Callable[[Setup], Engine]
+
+
+def counting(context: Any, last: int, *, tick: Tick) -> Generator[int, None, str]:
+    """Reports 1 to `last`, returns a word."""
+    for number in range(1, last + 1):
+        tick()
+        yield number
+    return f"counted with {context}"
+
+
+def raising(context: Any, *, tick: Tick) -> Generator[int, None, None]:  # noqa: ARG001
+    """Reports once, then raises."""
+    yield 1
+    raise ValueError("no such luck")
+
+
+def context_of(word: str) -> str:
+    """A context for calls."""
+    return word
+
+
+def until_it_ends(engine: Engine, run: int) -> list[Event]:
+    """All events of a run, the last one its end."""
+    events: list[Event] = []
+    while not events or not isinstance(events[-1], (Finished, Failed)):
+        events += [event for event in engine.wait(5.0) if event.run == run]
+    return events
+
+
+class EngineContract:
+    """One engine at a time, from the fixture `make`."""
+
+    @pytest.fixture
+    def make(self) -> Make:
+        """Makes an engine of the kind under test with this set-up."""
+        raise NotImplementedError
+
+    def test_yields_are_reported_in_order_and_the_return_is_the_result(self, make: Make) -> None:
+        with make(Setup(context_of, ("care",))) as engine:
+            run = engine.start(Call(counting, (3,)))
+            events = until_it_ends(engine, run)
+        assert events == [*(Reported(run, n) for n in (1, 2, 3)), Finished(run, "counted with care")]
+
+    def test_a_call_that_raises_is_a_value_with_its_traceback(self, make: Make) -> None:
+        with make(Setup(context_of, ("care",))) as engine:
+            end = until_it_ends(engine, engine.start(Call(raising)))[-1]
+            assert isinstance(end, Failed)
+            assert end.failure.kind is FailureKind.RAISED
+            assert end.failure.reason == "ValueError: no such luck"
+            assert "no such luck" in end.failure.traceback
+            assert not end.retry
+            assert isinstance(until_it_ends(engine, engine.start(Call(counting, (1,))))[-1], Finished)
+
+    def test_slots_fill_and_free_themselves(self, make: Make) -> None:
+        with make(Setup(context_of, ("care",))) as engine:
+            assert engine.free == engine.slots
+            runs = [engine.start(Call(counting, (2,))) for _ in range(engine.slots)]
+            assert engine.free == 0
+            ended: set[int] = set()
+            while len(ended) < len(runs):
+                ended |= {event.run for event in engine.wait(5.0) if isinstance(event, Finished)}
+            assert engine.free == engine.slots
+
+    def test_closing_ends_whatever_runs(self, make: Make) -> None:
+        with make(Setup(context_of, ("care",))) as engine:
+            engine.start(Call(counting, (10**9,)))
+            engine.wait(5.0)

@@ -1,0 +1,288 @@
+"""What every store must do. Subclass `StoreContract` with a `store` fixture to hold an implementation to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from onefold.errors import StoreError, StudyNotFound
+from onefold.records import (
+    Config,
+    Energy,
+    Epoch,
+    Failure,
+    FailureKind,
+    Grant,
+    Measurement,
+    Refusal,
+    Rung,
+    RungState,
+    StudyState,
+    Trial,
+    TrialState,
+)
+from onefold.store import Store, StudyRecord
+
+COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
+
+
+def a_study(name: str = "digits", created: str = "2026-01-01T00:00:00+00:00") -> StudyRecord:
+    """A study that has just begun."""
+    return StudyRecord(name, {"seed": 7, "space": {"lr": [0.1, 1.0]}, "none": None, "flag": True}, created)
+
+
+def a_trial(number: int = 0, *rungs: Rung) -> Trial:
+    """A trial that runs, with these rungs."""
+    return Trial(number, Config(lr=0.1, width=16, optimizer="adam", bias=True, extra=None), rungs=rungs)
+
+
+def a_rung(decision: int = 0, trial: int = 0, rung: int = 1) -> Rung:
+    """A rung that was decided."""
+    return Rung(decision, trial, rung, bracket=0, grant=Grant(level=rung, epochs=rung, data=0.5, time_s=9.5))
+
+
+def an_epoch(number: int = 1, trial: int = 0, rung: int = 1, accuracy: float = 0.5) -> Epoch:
+    """An epoch with its cost."""
+    return Epoch(trial, number, rung, {"accuracy": accuracy, "loss": 0.25}, COST)
+
+
+class StoreContract:
+    """The promises of `Store`, one test each."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        """An empty store."""
+        raise NotImplementedError("override the `store` fixture")
+
+    # studies
+
+    def test_a_study_comes_back_equal(self, store: Store) -> None:
+        store.create(a_study())
+        assert store.study("digits") == a_study()
+
+    def test_a_name_is_taken_once(self, store: Store) -> None:
+        store.create(a_study())
+        with pytest.raises(StoreError, match="already"):
+            store.create(a_study(created="2027-01-01T00:00:00+00:00"))
+        assert store.studies() == [a_study()]
+
+    def test_saving_a_study_replaces_it_and_keeps_its_trials(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial())
+        ended = StudyRecord(
+            "digits", {"seed": 7}, a_study().created, StudyState.DONE, "enough trials – 200", 12.5, {"trial": 3}
+        )
+        store.save_study(ended)
+        assert store.study("digits") == ended
+        assert store.trials("digits") == [a_trial()]
+
+    def test_studies_come_newest_first(self, store: Store) -> None:
+        old, new = a_study("old", "2026-01-01T00:00:00+00:00"), a_study("new", "2026-01-02T00:00:00+00:00")
+        twin = a_study("twin", "2026-01-01T00:00:00+00:00")
+        for study in (old, new, twin):
+            store.create(study)
+        assert store.studies() == [new, twin, old]
+
+    def test_an_empty_store_has_no_studies(self, store: Store) -> None:
+        assert store.studies() == []
+
+    def test_an_unknown_study_is_named_with_the_nearest(self, store: Store) -> None:
+        store.create(a_study())
+        questions: list[Callable[[], object]] = [
+            lambda: store.study("digit"),
+            lambda: store.trials("digit"),
+            lambda: store.epochs("digit"),
+            lambda: store.save_study(a_study("digit")),
+            lambda: store.save_trial("digit", a_trial()),
+            lambda: store.save_rung("digit", a_rung()),
+            lambda: store.save_epoch("digit", an_epoch()),
+            lambda: store.mark_trials("digit", {0: TrialState.DONE}),
+            lambda: store.delete("digit"),
+        ]
+        for question in questions:
+            with pytest.raises(StudyNotFound, match="did you mean 'digits'"):
+                question()
+        assert store.studies() == [a_study()]
+
+    def test_deleting_forgets_one_study_only(self, store: Store) -> None:
+        for name in ("digits", "other"):
+            store.create(a_study(name))
+            store.save_trial(name, a_trial())
+            store.save_rung(name, a_rung())
+            store.save_epoch(name, an_epoch())
+        store.delete("digits")
+        assert store.studies() == [a_study("other")]
+        assert store.trials("other") == [a_trial(0, a_rung())]
+        store.create(a_study("digits"))
+        assert store.trials("digits") == []
+        assert store.epochs("digits") == []
+
+    # trials and rungs
+
+    def test_a_trial_comes_back_equal(self, store: Store) -> None:
+        store.create(a_study())
+        refusal = Refusal(Config(lr=0.2), "too wide")
+        trial = Trial(4, Config(lr=0.1, depth=3), TrialState.WAITING, refusals=(refusal,))
+        store.save_trial("digits", trial)
+        assert store.trials("digits") == [trial]
+
+    def test_trials_come_by_number_with_rungs_in_the_order_decided(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial(1))
+        store.save_trial("digits", a_trial(0))
+        later, first, other = a_rung(5, 1, 2), a_rung(1, 1, 1), a_rung(3, 0, 1)
+        for rung in (later, first, other):
+            store.save_rung("digits", rung)
+        assert store.trials("digits") == [a_trial(0, other), a_trial(1, first, later)]
+
+    def test_saving_a_trial_again_replaces_it_and_keeps_its_rungs(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial())
+        store.save_rung("digits", a_rung())
+        store.save_trial("digits", Trial(0, Config(lr=0.7), TrialState.DONE))
+        assert store.trials("digits") == [Trial(0, Config(lr=0.7), TrialState.DONE, rungs=(a_rung(),))]
+
+    def test_the_rungs_inside_a_trial_are_not_saved_with_it(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial(0, a_rung()))
+        assert store.trials("digits") == [a_trial()]
+
+    def test_saving_a_rung_again_replaces_it(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial())
+        store.save_rung("digits", a_rung())
+        failure = Failure(FailureKind.OUT_OF_MEMORY, "wanted 9 GB", "Traceback …")
+        metrics = {"accuracy": 0.5}
+        ended = Rung(0, 0, 1, 2, Grant(1, 2, 0.5), 4, RungState.FAILED, metrics, COST, failure, 2, 1.5, 2.5)
+        store.save_rung("digits", ended)
+        assert store.trials("digits") == [a_trial(0, ended)]
+
+    def test_marking_changes_the_states_of_these_trials_only(self, store: Store) -> None:
+        store.create(a_study())
+        for number in range(3):
+            store.save_trial("digits", a_trial(number))
+        store.mark_trials("digits", {0: TrialState.STOPPED, 2: TrialState.DONE})
+        states = [trial.state for trial in store.trials("digits")]
+        assert states == [TrialState.STOPPED, TrialState.RUNNING, TrialState.DONE]
+        assert {trial.config for trial in store.trials("digits")} == {a_trial().config}
+
+    def test_a_trial_must_be_saved_before_what_belongs_to_it(self, store: Store) -> None:
+        store.create(a_study())
+        writes: list[Callable[[], None]] = [
+            lambda: store.save_rung("digits", a_rung(trial=3)),
+            lambda: store.save_epoch("digits", an_epoch(trial=3)),
+            lambda: store.mark_trials("digits", {3: TrialState.DONE}),
+        ]
+        for write in writes:
+            with pytest.raises(StoreError, match="no trial 3"):
+                write()
+
+    def test_studies_do_not_mix(self, store: Store) -> None:
+        for name in ("one", "other"):
+            store.create(a_study(name))
+        store.save_trial("one", a_trial())
+        store.save_rung("one", a_rung())
+        store.save_epoch("one", an_epoch())
+        assert store.trials("other") == []
+        assert store.epochs("other") == []
+
+    # epochs
+
+    def test_epochs_come_by_trial_rung_and_number(self, store: Store) -> None:
+        store.create(a_study())
+        for number in (0, 1):
+            store.save_trial("digits", a_trial(number))
+        ordered = [an_epoch(1, 0, 1), an_epoch(2, 0, 1), an_epoch(1, 0, 2), an_epoch(1, 1, 1), an_epoch(10, 1, 1)]
+        for epoch in reversed(ordered):
+            store.save_epoch("digits", epoch)
+        assert store.epochs("digits") == ordered
+        assert store.epochs("digits", 1) == ordered[3:]
+        assert store.epochs("digits", 9) == []
+
+    def test_a_known_epoch_stays_as_it_was(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial())
+        store.save_epoch("digits", an_epoch(accuracy=0.5))
+        store.save_epoch("digits", an_epoch(accuracy=0.9))
+        assert store.epochs("digits") == [an_epoch(accuracy=0.5)]
+
+    # together
+
+    def test_a_block_is_kept_as_one(self, store: Store) -> None:
+        store.create(a_study())
+        with store.together():
+            store.save_trial("digits", a_trial())
+            store.save_rung("digits", a_rung())
+            assert store.trials("digits") == [a_trial(0, a_rung())]
+        assert store.trials("digits") == [a_trial(0, a_rung())]
+
+    def test_a_block_that_raises_leaves_nothing_and_passes_the_error_on(self, store: Store) -> None:
+        def broken_block() -> None:
+            with store.together():
+                store.save_trial("digits", a_trial())
+                raise ZeroDivisionError
+
+        store.create(a_study())
+        with pytest.raises(ZeroDivisionError):
+            broken_block()
+        assert store.trials("digits") == []
+        store.save_trial("digits", a_trial())
+        assert store.trials("digits") == [a_trial()]
+
+    def test_a_failed_write_undoes_the_whole_block(self, store: Store) -> None:
+        def broken_block() -> None:
+            with store.together():
+                store.save_trial("digits", a_trial())
+                store.save_trial("nothing", a_trial())
+
+        store.create(a_study())
+        with pytest.raises(StudyNotFound):
+            broken_block()
+        assert store.trials("digits") == []
+
+    def test_half_a_block_is_not_kept_even_when_the_caller_goes_on(self, store: Store) -> None:
+        def patched_block() -> None:
+            with store.together():
+                store.save_trial("digits", a_trial(0))
+                with suppress(StudyNotFound):
+                    store.save_trial("nothing", a_trial(1))
+                store.save_trial("digits", a_trial(2))
+
+        store.create(a_study())
+        with pytest.raises(StoreError, match="nothing of this block was saved"):
+            patched_block()
+        assert store.trials("digits") == []
+
+    def test_inner_blocks_join_the_outer_one(self, store: Store) -> None:
+        store.create(a_study())
+        with store.together():
+            store.save_trial("digits", a_trial(0))
+            with store.together():
+                store.save_trial("digits", a_trial(1))
+            store.save_trial("digits", a_trial(2))
+        assert [trial.number for trial in store.trials("digits")] == [0, 1, 2]
+
+    def test_what_an_inner_block_wrote_is_undone_with_the_outer_one(self, store: Store) -> None:
+        def broken_block() -> None:
+            with store.together():
+                with store.together():
+                    store.save_trial("digits", a_trial())
+                raise ZeroDivisionError
+
+        store.create(a_study())
+        with pytest.raises(ZeroDivisionError):
+            broken_block()
+        assert store.trials("digits") == []
+
+    def test_an_empty_block_is_fine(self, store: Store) -> None:
+        with store.together(), store.together():
+            pass
+        assert store.studies() == []
+
+    # closing
+
+    def test_closing_twice_is_fine(self, store: Store) -> None:
+        store.close()
+        store.close()

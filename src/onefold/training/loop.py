@@ -1,0 +1,133 @@
+"""The training loop, to be read from top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from onefold.errors import NotANumber
+from onefold.meter import Meter
+from onefold.records import Epoch, Measurement, Metrics
+from onefold.training.assignment import Assignment, seed_of
+from onefold.training.checkpoint import Progress, begin
+from onefold.training.seeding import seed_everything
+from onefold.training.splits import FEW, AnySplit
+from onefold.workload import Workload
+
+EVALUATION_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The three parts of the data, ready to use."""
+
+    train: AnySplit
+    validation: AnySplit
+    test: AnySplit | None
+
+
+def train(
+    workload: Workload,
+    splits: Splits,
+    work: Assignment,
+    *,
+    meter: Meter,
+    device: torch.device,
+    tick: Callable[[], None],
+) -> Iterator[Epoch]:
+    """Trains one trial within its grant and yields each epoch, whose checkpoint is on disk by then.
+
+    What is learned depends on the seed, the trial's number, the configuration and the threads, and on nothing else:
+    a trial that was cut off and taken up again from its checkpoint ends with the same weights.
+    """
+    torch.set_num_threads(work.threads)
+    progress = begin(workload, work, device)
+
+    # Epochs of this rung that an earlier attempt finished are told again; whoever listens knows them by number.
+    yield from [epoch for epoch in progress.history if epoch.rung == work.rung]
+
+    # A share of the data is a fixed, nested, balanced subset; validation shrinks with it, but never to noise.
+    learn_from = splits.train.share(work.grant.data)
+    judge_by = splits.validation.share(work.grant.data, at_least=FEW)
+
+    while not _is_spent(work, progress):
+        number = progress.epochs + 1
+        seed = seed_of(work.seed, work.trial, number)
+        seed_everything(seed)
+        shuffle = torch.Generator().manual_seed(seed)
+
+        with meter.window() as window:
+            progress.model.train()
+            batches = workload.batches(learn_from, work.config, shuffle)
+            batches = _until(_deadline(work, progress), _ticking(batches, tick))
+            learned = workload.train_epoch(progress.model, batches, progress.optimizer, work.config)
+            if progress.schedule is not None:
+                progress.schedule.step()
+            judged = evaluate(workload, progress.model, judge_by, work, tick)
+
+        metrics = {**learned, **judged}
+        _check_finite(metrics, number)
+        costs = _costs(progress, window.measurement)
+        epoch = Epoch(work.trial, number, work.rung, {**metrics, **costs}, window.measurement)
+        progress.history.append(epoch)
+        progress.save(work.checkpoint)
+        yield epoch
+
+
+def evaluate(
+    workload: Workload, model: torch.nn.Module, split: AnySplit, work: Assignment, tick: Callable[[], None]
+) -> Metrics:
+    """The metrics of a model on a split."""
+    model.eval()
+    with torch.no_grad():
+        return workload.evaluate(model, _ticking(split.batches(EVALUATION_BATCH), tick), work.config)
+
+
+def _is_spent(work: Assignment, progress: Progress) -> bool:
+    if work.grant.time_s is not None and progress.cost.time_s >= work.grant.time_s:
+        return True
+    return progress.epochs >= work.grant.epochs
+
+
+def _deadline(work: Assignment, progress: Progress) -> float:
+    """When a granted time is over, on the monotonic clock."""
+    if work.grant.time_s is None:
+        return math.inf
+    return time.monotonic() + work.grant.time_s - progress.cost.time_s
+
+
+def _ticking(batches: Iterable[Any], tick: Callable[[], None]) -> Iterator[Any]:
+    for batch in batches:
+        tick()
+        yield batch
+
+
+def _until(deadline: float, batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches that begin before the deadline, one at least."""
+    for batch in batches:
+        yield batch
+        if time.monotonic() > deadline:
+            return
+
+
+def _check_finite(metrics: Metrics, epoch: int) -> None:
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise NotANumber(f"{name} became {value} in epoch {epoch}")
+
+
+def _costs(progress: Progress, latest: Measurement) -> Metrics:
+    """What the trial has cost so far and how large its model is, to be used in objectives like any metric."""
+    cost = progress.cost + latest
+    parameters = sum(parameter.numel() for parameter in progress.model.parameters())
+    costs = {"train_time_s": cost.time_s, "parameters": float(parameters)}
+    if cost.energy.joules is not None:
+        costs["energy_j"] = cost.energy.joules
+    if cost.memory_bytes is not None:
+        costs["memory_bytes"] = float(cost.memory_bytes)
+    return costs

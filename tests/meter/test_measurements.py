@@ -1,0 +1,61 @@
+"""The sums that reports and rankings are made of."""
+
+from __future__ import annotations
+
+from math import isclose
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.records import Energy, Measurement
+
+amounts = st.floats(0, 1e9)
+energies = st.one_of(
+    st.just(Energy(None, "unavailable")),
+    st.builds(Energy, amounts, st.just("modelled")),
+    st.builds(Energy, amounts, st.just("rapl")),
+)
+measurements = st.builds(Measurement, amounts, amounts, energies, st.none() | st.integers(0, 2**50))
+
+
+def alike(one: Measurement, other: Measurement) -> bool:
+    """Equal, but for the last bits that depend on the order of a sum."""
+    joules = (one.energy.joules, other.energy.joules)
+    return (
+        isclose(one.time_s, other.time_s)
+        and isclose(one.cpu_s, other.cpu_s)
+        and one.memory_bytes == other.memory_bytes
+        and one.energy.source == other.energy.source
+        and (joules == (None, None) or (None not in joules and isclose(*joules)))  # type: ignore[arg-type]
+    )
+
+
+@given(measurements)
+def test_nothing_is_the_zero(one: Measurement) -> None:
+    assert one + Measurement.nothing() == one == Measurement.nothing() + one
+    assert Measurement.nothing() + Measurement.nothing() == Measurement.nothing()
+
+
+@given(measurements, measurements)
+def test_the_order_does_not_matter(one: Measurement, other: Measurement) -> None:
+    assert one + other == other + one
+
+
+@given(measurements, measurements, measurements)
+def test_nor_does_the_grouping(one: Measurement, other: Measurement, third: Measurement) -> None:
+    assert alike((one + other) + third, one + (other + third))
+
+
+@given(st.lists(measurements, min_size=1))
+def test_a_sum_is_measured_only_when_all_of_it_is(parts: list[Measurement]) -> None:
+    total = sum(parts, Measurement.nothing())
+    assert total.energy.measured == all(part.energy.measured for part in parts)
+    assert (total.energy.joules is None) == any(part.energy.joules is None for part in parts)
+
+
+@given(st.lists(measurements, min_size=1))
+def test_a_sum_is_no_smaller_than_its_parts(parts: list[Measurement]) -> None:
+    total = sum(parts, Measurement.nothing())
+    assert all(total.time_s >= part.time_s and total.cpu_s >= part.cpu_s for part in parts)
+    peaks = [part.memory_bytes for part in parts if part.memory_bytes is not None]
+    assert total.memory_bytes == max(peaks, default=None)

@@ -1,0 +1,70 @@
+"""What a meter wrote is what replay reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onefold.errors import InputError
+from onefold.meter import ModelledMeter, RecordingMeter, ReplayMeter
+from onefold.records import Measurement
+from onefold.testing.meters import work
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "recording.jsonl"
+
+
+def test_windows_come_back_in_the_order_of_opening(path: Path) -> None:
+    recording = RecordingMeter(ModelledMeter(), path)
+    with recording.window() as outer:
+        with recording.window() as first:
+            work()
+        with recording.window() as second:
+            work()
+    meter = ReplayMeter(path)
+    assert meter.source == "modelled"
+    with meter.window() as outer_again:
+        with meter.window() as first_again:
+            assert first_again.measurement == Measurement.nothing()
+        with meter.window() as second_again:
+            pass
+    assert first_again.measurement == first.measurement
+    assert second_again.measurement == second.measurement
+    assert outer_again.measurement == outer.measurement
+
+
+def test_a_window_that_raises_is_recorded_too(path: Path) -> None:
+    recording = RecordingMeter(ModelledMeter(), path)
+
+    def failing_work() -> None:
+        with recording.window():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing_work()
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_recording_that_is_over_says_so(path: Path) -> None:
+    with RecordingMeter(ModelledMeter(), path).window():
+        pass
+    meter = ReplayMeter(path)
+    with meter.window():
+        pass
+    with pytest.raises(InputError, match="holds 1 windows and one more was opened"), meter.window():
+        pass
+
+
+@pytest.mark.parametrize("content", ["", "accuracy,loss\n", '{"source": "rapl"}\n{"window": 0}\n', "[1]\n"])
+def test_a_file_that_is_no_recording(path: Path, content: str) -> None:
+    path.write_text(content)
+    with pytest.raises(InputError, match="not a recording of a meter"):
+        ReplayMeter(path)
+
+
+def test_a_file_that_is_not_there(path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        ReplayMeter(path)

@@ -1,0 +1,126 @@
+"""Rungs and promotion on hand-made results."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.errors import BudgetError
+from onefold.objective import Budget, Objective
+from onefold.records import TrialState
+from onefold.search.ladder import LADDERS, Ladder, Move, Pause, ladder, planned_work
+
+LOWEST = Objective(minimize="loss")
+
+
+def climb(found: Ladder, score: dict[int, float | None], window: int = 1) -> list[tuple[int, int, int]]:
+    """Plays a ladder to its end with a fixed score per trial; returns (trial, rung, level) of each visit."""
+    visits: list[tuple[int, int, int]] = []
+    under_way: list[tuple[int, int]] = []
+    started = 0
+    while True:
+        move = found.move() if len(under_way) < window else Pause.WAIT
+        if move is Pause.END:
+            return visits
+        if isinstance(move, Move):
+            trial = move.trial
+            if trial is None:
+                trial, started = started, started + 1
+                found.started(trial, move)
+            visits.append((trial, move.rung, move.level))
+            under_way.append((trial, move.rung))
+        else:
+            trial, rung = under_way.pop(0)
+            value = score[trial]
+            found.tell(trial, rung, None if value is None else {"loss": value})
+
+
+def test_halving_keeps_the_best_third_of_each_rung() -> None:
+    budget = Budget(trials=9, max_epochs=9, min_data=1.0)
+    visits = climb(ladder("halving", budget, LOWEST, [9]), {trial: float(-trial) for trial in range(9)})
+    assert [trial for trial, rung, _ in visits if rung == 0] == list(range(9))
+    assert [trial for trial, rung, _ in visits if rung == 1] == [8, 7, 6]
+    assert [trial for trial, rung, _ in visits if rung == 2] == [8]
+    assert sorted({level for _, _, level in visits}) == [1, 3, 9]
+
+
+def test_failed_trials_are_never_promoted_and_say_so() -> None:
+    budget = Budget(trials=3, max_epochs=3, min_data=1.0)
+    found = ladder("halving", budget, LOWEST, [3])
+    visits = climb(found, {0: None, 1: 5.0, 2: None})
+    assert [trial for trial, rung, _ in visits if rung == 1] == [1]
+    assert found.states() == {0: TrialState.FAILED, 1: TrialState.DONE, 2: TrialState.FAILED}
+
+
+def test_when_all_fail_the_ladder_ends() -> None:
+    visits = climb(ladder("halving", Budget(trials=4), LOWEST, [4]), dict.fromkeys(range(4)))
+    assert len(visits) == 4
+
+
+def test_top_k_trains_everybody_a_little_and_then_k_to_the_end() -> None:
+    budget = Budget(trials=10, kind="epochs", max_epochs=9)
+    visits = climb(ladder("top-k", budget, LOWEST, [10], top_k=2), {trial: float(trial) for trial in range(10)})
+    assert [level for _, rung, level in visits if rung == 0] == [1] * 10
+    assert [(trial, level) for trial, rung, level in visits if rung == 1] == [(0, 9), (1, 9)]
+
+
+def test_no_rungs_means_the_full_budget_at_once() -> None:
+    visits = climb(ladder("none", Budget(trials=3), LOWEST, [3]), {0: 1.0, 1: 2.0, 2: 3.0})
+    assert visits == [(0, 0, 9), (1, 0, 9), (2, 0, 9)]
+
+
+def test_hyperband_has_a_bracket_for_every_number_of_halvings() -> None:
+    budget = Budget(trials=22, max_epochs=9, kind="epochs")
+    visits = climb(ladder("hyperband", budget, LOWEST, [22]), {trial: float(trial) for trial in range(22)})
+    first_levels = [level for _, rung, level in visits if rung == 0]
+    assert sum(rung == 0 for _, rung, _ in visits) == 22
+    assert {1, 3, 9} <= set(first_levels)
+
+
+def test_asynchronous_halving_promotes_without_waiting() -> None:
+    budget = Budget(trials=9, max_epochs=9, kind="epochs")
+    visits = climb(ladder("asha", budget, LOWEST, [9]), {trial: float(trial) for trial in range(9)})
+    promoted_at = next(place for place, (_, rung, _) in enumerate(visits) if rung == 1)
+    last_start = max(place for place, (_, rung, _) in enumerate(visits) if rung == 0)
+    assert promoted_at < last_start
+    assert max(level for _, _, level in visits) == 9
+
+
+def test_unknown_rungs_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(BudgetError, match="did you mean 'halving'"):
+        ladder("halfing", Budget(), LOWEST, [3])
+
+
+scores = st.lists(st.one_of(st.none(), st.floats(-1e3, 1e3)), min_size=1, max_size=40)
+
+
+@given(rungs=st.sampled_from(LADDERS), values=scores, window=st.integers(1, 6), eta=st.integers(2, 4))
+def test_every_ladder_ends_visits_nothing_twice_and_brings_one_to_the_top(
+    rungs: str, values: list[float | None], window: int, eta: int
+) -> None:
+    budget = Budget(trials=len(values), eta=eta)
+    visits = climb(ladder(rungs, budget, LOWEST, [len(values)]), dict(enumerate(values)), window)
+    assert len({(trial, rung) for trial, rung, _ in visits}) == len(visits)
+    assert {trial for trial, rung, _ in visits if rung == 0} == set(range(len(values)))
+    if any(value is not None for value in values):
+        assert max(level for _, _, level in visits) == budget.top_level
+    for trial, rung, _ in visits:
+        if rung > 0:
+            assert values[trial] is not None
+
+
+@given(values=scores, window=st.integers(1, 6), extra=st.integers(1, 9), rungs=st.sampled_from(LADDERS))
+def test_an_extension_changes_nothing_that_was_decided_before(
+    values: list[float | None], window: int, extra: int, rungs: str
+) -> None:
+    score = dict(enumerate([*values, *[0.5] * extra]))
+    first = climb(ladder(rungs, Budget(), LOWEST, [len(values)]), score, window)
+    both = climb(ladder(rungs, Budget(), LOWEST, [len(values), extra]), score, window)
+    assert both[: len(first)] == first
+    assert {trial for trial, _, _ in both} == set(score)
+
+
+def test_planned_work_of_halving_counts_what_each_rung_adds() -> None:
+    budget = Budget(trials=9, kind="epochs", max_epochs=9)
+    assert planned_work("halving", budget, [9]) == 9 * 1 + 3 * 2 + 1 * 6

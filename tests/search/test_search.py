@@ -1,0 +1,151 @@
+"""The search as a whole: repeatable whatever the order of results, resumable, extendable."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onefold import Budget, Choice, Config, Float, Int, Objective, Rejected, Space
+from onefold.errors import BudgetError, ObjectiveError, SpaceError
+from onefold.records import Metrics
+from onefold.search import LADDERS, Decision, Observation, Search
+
+SPACE = Space(
+    model=dict(width=Int(1, 64, log=True)), training=dict(lr=Float(1e-4, 1.0, log=True), kind=Choice("a", "b"))
+)
+LOWEST = Objective(minimize="loss")
+
+
+def truth(decision: Decision) -> Metrics | None:
+    """A result that depends on the configuration and the level alone; some fail."""
+    config = decision.config
+    if config.digest.startswith("0"):
+        return None
+    return {"loss": abs(config.lr - 0.01) + 1 / config.width + 1 / decision.grant.level, "size": float(config.width)}
+
+
+def play(search: Search, rng: random.Random, past: list[Decision] | None = None) -> list[Decision]:
+    """Runs a search to its end; results come in in random order. The past is lived through first."""
+    made: list[Decision] = []
+    pending: list[Decision] = []
+    while not search.finished:
+        known = past[len(made)] if past is not None and len(made) < len(past) else None
+        decision = search.ask(known)
+        if decision is not None:
+            made.append(decision)
+            pending.append(decision)
+            if known is None and rng.random() < 0.5:
+                continue
+        if pending and (decision is None or known is not None or rng.random() < 0.7):
+            done = pending.pop(rng.randrange(len(pending)))
+            search.tell(done.number, truth(done))
+    return made
+
+
+def make(rungs: str = "halving", algorithm: str = "random", **options: object) -> Search:
+    options = {"budget": Budget(trials=14), "objective": LOWEST, "window": 4, "seed": 3, **options}
+    return Search(SPACE, algorithm=algorithm, rungs=rungs, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rungs", LADDERS)
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "nsga2"])
+def test_decisions_do_not_depend_on_which_result_comes_first(rungs: str, algorithm: str) -> None:
+    runs = [play(make(rungs, algorithm), random.Random(seed)) for seed in range(3)]
+    assert runs[0] == runs[1] == runs[2]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rungs=st.sampled_from(LADDERS),
+    algorithm=st.sampled_from(["random", "tpe", "cmaes"]),
+    share=st.floats(0, 1),
+    order=st.integers(),
+)
+def test_a_search_that_lives_through_its_past_decides_the_same_again(
+    rungs: str, algorithm: str, share: float, order: int
+) -> None:
+    undisturbed = play(make(rungs, algorithm), random.Random(order))
+    past = undisturbed[: round(share * len(undisturbed))]
+    assert play(make(rungs, algorithm), random.Random(order + 1), past) == undisturbed
+
+
+def test_the_window_bounds_what_is_under_way() -> None:
+    search = make(window=3)
+    assert [search.ask() is not None for _ in range(4)] == [True, True, True, False]
+    search.tell(1, {"loss": 0.0})
+    assert search.ask() is None  # decision 3 must see the result of decision 0 and no other
+    search.tell(0, {"loss": 0.0})
+    assert search.ask() is not None
+
+
+def test_rejected_draws_are_replaced_and_remembered() -> None:
+    def check(config: Config) -> None:
+        if config.kind == "a":
+            raise Rejected("a is out of fashion")
+
+    made = play(make(check=check), random.Random(0))
+    assert {decision.config.kind for decision in made} == {"b"}
+    refusals = [refusal for decision in made for refusal in decision.refusals]
+    assert refusals
+    assert {refusal.reason for refusal in refusals} == {"a is out of fashion"}
+
+
+def test_a_workload_that_rejects_everything_is_told_so() -> None:
+    def check(config: Config) -> None:
+        raise Rejected("never")
+
+    with pytest.raises(SpaceError, match="rejected 200 draws in a row.*never"):
+        make(check=check).ask()
+
+
+def test_no_configuration_is_tried_twice_and_a_small_space_ends_the_search() -> None:
+    space = Space(x=Choice(1, 2, 3), y=Choice("u", "v"))
+    for algorithm in ("random", "grid", "tpe"):
+        search = Search(space, objective=LOWEST, algorithm=algorithm, rungs="none", budget=Budget(trials=50), seed=1)
+        configs = []
+        while (decision := search.ask()) is not None:
+            configs.append(decision.config)
+            search.tell(decision.number, {"loss": float(decision.config.x)})
+        assert len(configs) == len(set(configs)) == 6, algorithm
+        assert search.finished
+
+
+def test_defaults_are_tried_first() -> None:
+    space = Space(lr=Float(1e-4, 1.0, log=True, default=0.05), kind=Choice("a", "b", default="b"))
+    decision = Search(space, objective=LOWEST, seed=5).ask()
+    assert decision is not None
+    assert decision.config == Config(lr=0.05, kind="b")
+
+
+def test_a_warm_start_tries_the_best_known_first_and_nothing_known_again() -> None:
+    known = [Observation(-1 - i, 9, SPACE.draw(random.Random(i)), (float(i),)) for i in range(20)]
+    search = make(algorithm="tpe", warm_start=known)
+    made = play(search, random.Random(0))
+    assert made[0].config == known[0].config
+    others = {decision.config for decision in made if decision.trial > 0}
+    assert not others & {observation.config for observation in known}
+
+
+def test_several_goals_are_halved_by_fronts() -> None:
+    both = Objective(minimize=("loss", "size"))
+    made = play(make(objective=both, algorithm="tpe"), random.Random(0))
+    assert {decision.grant.level for decision in made} == {1, 3, 9}
+
+
+def test_a_metric_that_nobody_reports_is_an_error_that_names_the_known_ones() -> None:
+    search = make(objective=Objective(maximize="acuracy"))
+    search.ask()
+    with pytest.raises(ObjectiveError, match="did you mean 'accuracy'"):
+        search.tell(0, {"accuracy": 0.5, "loss": 1.0})
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(SpaceError, match="empty"):
+        Search(Space(), objective=LOWEST)
+    with pytest.raises(BudgetError, match="window"):
+        make(window=0)
+    with pytest.raises(BudgetError, match="never made"):
+        make().tell(3, {"loss": 1.0})

@@ -1,0 +1,306 @@
+"""What a store file goes through: other processes, other versions, broken and full disks."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import dedent
+
+import pytest
+
+from onefold.errors import StoreError
+from onefold.records import TrialState
+from onefold.store import SqliteStore
+from onefold.store.schema import VERSION
+from onefold.testing.stores import a_rung, a_study, a_trial, an_epoch
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "studies.db"
+
+
+def filled(path: Path, trials: int = 3) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.create(a_study())
+        for number in range(trials):
+            store.save_trial("digits", a_trial(number))
+
+
+def refusal(path: Path) -> str:
+    """The sentence with which this file is refused."""
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(path)
+    sentence = str(caught.value)
+    assert str(path) in sentence
+    assert "\n" not in sentence
+    return sentence
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may write anywhere; nobody may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+class TestOpening:
+    def test_the_file_and_its_folders_are_made(self, tmp_path: Path) -> None:
+        path = tmp_path / "a" / "b c?" / "studies.db"
+        filled(path)
+        assert path.exists()
+
+    def test_what_was_written_is_there_when_opened_again(self, path: Path) -> None:
+        filled(path)
+        with closing(SqliteStore(path)) as store:
+            assert store.studies() == [a_study()]
+            assert store.trials("digits") == [a_trial(0), a_trial(1), a_trial(2)]
+
+    def test_commits_wait_for_the_disk(self, path: Path) -> None:
+        with closing(SqliteStore(path)) as store:
+            pragma = store._connection.exec_driver_sql
+            assert pragma("PRAGMA journal_mode").scalar() == "wal"
+            assert pragma("PRAGMA synchronous").scalar() == 2
+            assert pragma("PRAGMA foreign_keys").scalar() == 1
+
+    def test_a_closed_store_says_so(self, path: Path) -> None:
+        store = SqliteStore(path)
+        store.close()
+        with pytest.raises(StoreError, match="closed"):
+            store.studies()
+
+    def test_a_newer_version_asks_for_an_upgrade(self, path: Path) -> None:
+        filled(path)
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE meta SET value = ? WHERE name = 'version'", (str(VERSION + 1),))
+        assert "upgrade onefold" in refusal(path)
+
+    def test_a_file_that_is_no_database(self, path: Path) -> None:
+        path.write_text("accuracy,loss\n0.9,0.1\n" * 1000)
+        assert "move it away, or point --store elsewhere" in refusal(path)
+        assert path.read_text().startswith("accuracy")
+
+    def test_a_database_of_another_program(self, path: Path) -> None:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE songs (title)")
+        assert "another program" in refusal(path)
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+
+    def test_a_damaged_file(self, path: Path) -> None:
+        filled(path, trials=200)
+        content = bytearray(path.read_bytes())
+        content[4096:] = b"\xff" * (len(content) - 4096)
+        path.write_bytes(content)
+        assert "is damaged; move it away" in refusal(path)
+
+    def test_damage_found_while_reading(self, path: Path) -> None:
+        filled(path, trials=200)
+        with closing(sqlite3.connect(path)) as database:
+            (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trials'").fetchone()
+        content = bytearray(path.read_bytes())
+        content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
+        path.write_bytes(content)
+        with closing(SqliteStore(path)) as store:
+            assert store.studies() == [a_study()]
+            with pytest.raises(StoreError, match="is damaged; move it away"):
+                store.trials("digits")
+
+    def test_a_document_that_cannot_be_read(self, path: Path) -> None:
+        filled(path)
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE trials SET state = 'levitating' WHERE number = 1")
+        with closing(SqliteStore(path)) as store, pytest.raises(StoreError, match="trial 1 of study 'digits'"):
+            store.trials("digits")
+
+    def test_a_folder_in_its_place(self, path: Path) -> None:
+        path.mkdir()
+        assert "cannot be opened" in refusal(path)
+
+    def test_a_file_in_place_of_its_folder(self, path: Path) -> None:
+        path.write_text("")
+        assert "cannot be opened" in refusal(path / "studies.db")
+
+    def test_a_folder_that_cannot_be_written(self) -> None:
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            folder.chmod(0o555)
+            with without_privileges():
+                assert "may be written" in refusal(folder / "studies.db")
+            folder.chmod(0o755)
+
+    def test_a_file_that_cannot_be_written(self) -> None:
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            filled(folder / "studies.db")
+            (folder / "studies.db").chmod(0o444)
+            folder.chmod(0o777)
+            with (
+                without_privileges(),
+                closing(SqliteStore(folder / "studies.db")) as store,
+                pytest.raises(StoreError, match="writable, or point --store elsewhere"),
+            ):
+                store.save_trial("digits", a_trial(9))
+
+
+class TestFullDisk:
+    def test_a_full_disk_undoes_the_block_and_loses_nothing(self, path: Path) -> None:
+        with closing(SqliteStore(path)) as store:
+            store.create(a_study())
+            store.save_trial("digits", a_trial(0))
+            pragma = store._connection.exec_driver_sql
+            pages = pragma("PRAGMA page_count").scalar()
+            pragma(f"PRAGMA max_page_count = {pages}")
+
+            def fill() -> None:
+                with store.together():
+                    for number in range(1, 1000):
+                        store.save_trial("digits", a_trial(number))
+
+            with pytest.raises(StoreError, match="free some space, nothing saved so far is lost"):
+                fill()
+            assert store.trials("digits") == [a_trial(0)]
+            pragma("PRAGMA max_page_count = 1000000")
+            store.save_trial("digits", a_trial(1))
+        with closing(SqliteStore(path)) as store:
+            assert store.trials("digits") == [a_trial(0), a_trial(1)]
+
+    def test_the_system_refuses_to_let_the_file_grow(self, path: Path) -> None:
+        filled(path, trials=1)
+        program = """
+            import resource
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+            try:
+                for number in range(1, 10_000):
+                    store.save_trial("digits", a_trial(number))
+                    say(number)
+            except StoreError as error:
+                say(error)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            say(len(store.trials("digits")))
+            store.save_trial("digits", a_trial(10_000))
+        """
+        *saved, complaint, readable = run(program, path).splitlines()
+        assert "free some space, nothing saved so far is lost" in complaint
+        numbers = [0, *map(int, saved)]
+        assert int(readable) == len(numbers) > 1
+        with closing(SqliteStore(path)) as store:
+            assert [trial.number for trial in store.trials("digits")] == [*numbers, 10_000]
+
+
+class TestSeveralProcesses:
+    def test_others_read_while_one_writes(self, path: Path) -> None:
+        filled(path, trials=1)
+        program = """
+            with store.together():
+                store.save_trial("digits", a_trial(1))
+                store.save_rung("digits", a_rung(1, 1))
+                say("written")
+                input()
+            say("durable")
+            input()
+        """
+        with started(program, path) as writer, closing(SqliteStore(path)) as store:
+            assert heard(writer) == "written"
+            assert store.trials("digits") == [a_trial(0)]
+            tell(writer)
+            assert heard(writer) == "durable"
+            assert store.trials("digits") == [a_trial(0), a_trial(1, a_rung(1, 1))]
+            store.mark_trials("digits", {0: TrialState.DONE})
+            tell(writer)
+
+    def test_a_lock_that_stays_is_a_clear_error_and_not_the_end(self, path: Path) -> None:
+        filled(path, trials=0)
+        with closing(SqliteStore(path, patience_s=0.05)) as store:
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with pytest.raises(StoreError, match="stayed locked by another process"):
+                    store.save_trial("digits", a_trial())
+            store.save_trial("digits", a_trial())
+            assert store.trials("digits") == [a_trial()]
+
+    @pytest.mark.parametrize("lines", [1, 10, 50, 250])
+    def test_kill_9_loses_nothing_that_was_saved(self, path: Path, lines: int) -> None:
+        filled(path, trials=0)
+        program = """
+            for number in range(1_000_000):
+                with store.together():
+                    store.save_trial("digits", a_trial(number))
+                    store.save_rung("digits", a_rung(number, number))
+                for epoch in (1, 2, 3):
+                    store.save_epoch("digits", an_epoch(epoch, number))
+                    say(number, epoch)
+        """
+        with started(program, path) as writer:
+            said = [heard(writer) for _ in range(lines)]
+            time.sleep(random.uniform(0, 0.01))  # so that it is hit in any of its steps
+            writer.kill()
+            said += writer.communicate()[0].splitlines()
+        complete = [line for line in said if len(line.split()) == 2]
+        with closing(SqliteStore(path)) as store:
+            known = {f"{epoch.trial} {epoch.number}": epoch for epoch in store.epochs("digits")}
+            assert set(complete) <= set(known)
+            assert len(known) <= len(complete) + 2  # one saved and not yet said, one torn while being said
+            assert all(epoch == an_epoch(epoch.number, epoch.trial) for epoch in known.values())
+            for number, trial in enumerate(store.trials("digits")):
+                assert trial == a_trial(number, a_rung(number, number))
+            store.save_trial("digits", a_trial(1_000_001))
+            assert store._connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+
+
+PRELUDE = """
+import sys
+from pathlib import Path
+from onefold.errors import StoreError
+from onefold.store import SqliteStore
+from onefold.testing.stores import a_rung, a_trial, an_epoch
+
+def say(*words):
+    print(*words, flush=True)
+
+store = SqliteStore(Path(sys.argv[1]))
+"""
+
+
+def command(program: str, path: Path) -> list[str]:
+    return [sys.executable, "-c", PRELUDE + dedent(program) + "\nstore.close()", str(path)]
+
+
+def run(program: str, path: Path) -> str:
+    return subprocess.run(command(program, path), capture_output=True, text=True, check=True).stdout
+
+
+@contextmanager
+def started(program: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(program, path), stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go on\n")
+    process.stdin.flush()

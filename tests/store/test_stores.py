@@ -1,0 +1,124 @@
+"""Every store keeps the contract, and brings back any record that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onefold.records import (
+    Config,
+    Energy,
+    Epoch,
+    Failure,
+    FailureKind,
+    Grant,
+    Measurement,
+    Refusal,
+    Rung,
+    RungState,
+    StudyState,
+    Trial,
+    TrialState,
+    to_json,
+)
+from onefold.store import MemoryStore, SqliteStore, Store, StudyRecord
+from onefold.testing.stores import StoreContract
+
+KINDS = ("sqlite", "memory")
+
+
+def opened(kind: str, folder: Path) -> Store:
+    return SqliteStore(folder / "studies.db") if kind == "sqlite" else MemoryStore()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestStores(StoreContract):
+    @pytest.fixture
+    def store(self, kind: str, tmp_path: Path) -> Iterator[Store]:
+        store = opened(kind, tmp_path)
+        yield store
+        store.close()
+
+
+any_text = st.text(max_size=8)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+seconds = st.floats(0, 1e12)
+counts = st.integers(0, 2**53)
+values = st.none() | st.booleans() | st.integers() | st.floats() | any_text
+documents = st.dictionaries(
+    any_text,
+    st.recursive(values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner), max_leaves=4),
+    max_size=3,
+)
+configs = st.dictionaries(any_text, values, max_size=5).map(Config)
+metrics = st.dictionaries(any_text, st.floats(), max_size=4)
+measurements = st.builds(
+    Measurement,
+    seconds,
+    seconds,
+    st.builds(Energy, st.none() | seconds, st.sampled_from(["rapl", "modelled", "unavailable"])),
+    st.none() | counts,
+)
+grants = st.builds(Grant, counts, counts, seconds, st.none() | seconds, st.booleans())
+failures = st.builds(Failure, st.sampled_from(FailureKind), any_text, any_text)
+rungs = st.builds(
+    Rung,
+    decision=counts,
+    trial=st.just(0),
+    rung=counts,
+    bracket=counts,
+    grant=grants,
+    threads=counts,
+    state=st.sampled_from(RungState),
+    metrics=metrics,
+    measurement=measurements,
+    failure=st.none() | failures,
+    attempts=counts,
+    started_s=st.none() | seconds,
+    ended_s=st.none() | seconds,
+)
+refusals = st.builds(Refusal, configs, any_text)
+trials = st.builds(
+    Trial,
+    number=st.just(0),
+    config=configs,
+    state=st.sampled_from(TrialState),
+    rungs=st.lists(rungs, max_size=3, unique_by=lambda rung: rung.decision).map(
+        lambda some: tuple(sorted(some, key=lambda rung: rung.decision))
+    ),
+    refusals=st.lists(refusals, max_size=2).map(tuple),
+)
+epochs = st.builds(Epoch, st.just(0), counts, counts, metrics, measurements)
+studies = st.builds(
+    StudyRecord, names, documents, st.just("2026-01-01"), st.sampled_from(StudyState), any_text, seconds, documents
+)
+
+
+@pytest.fixture(scope="module")
+def both_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Store]]:
+    stores = [opened(kind, tmp_path_factory.mktemp(kind)) for kind in KINDS]
+    yield stores
+    for store in stores:
+        store.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(study=studies, trial=trials, epoch=epochs)
+def test_any_record_comes_back_as_it_was(
+    both_stores: list[Store], study: StudyRecord, trial: Trial, epoch: Epoch
+) -> None:
+    for store in both_stores:
+        with store.together():
+            store.create(study)
+            store.save_trial(study.name, trial)
+            for rung in trial.rungs:
+                store.save_rung(study.name, rung)
+            store.save_epoch(study.name, epoch)
+        found = store.study(study.name), store.trials(study.name), store.epochs(study.name)
+        store.delete(study.name)
+        # Compared as text: a value that is not a number does not equal itself, and 1 equals True and 1.0.
+        assert repr(to_json(found)) == repr(to_json((study, [trial], [epoch])))

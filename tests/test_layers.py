@@ -1,0 +1,96 @@
+"""Who may import whom, read from the source with `ast`."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "onefold"
+VOCABULARY = {"errors", "records", "space", "objective", "workload", "ranking"}
+STAGES = {"training", "report"}
+ALLOWED = {
+    "errors": set(),
+    "records": set(),
+    "space": {"errors", "records"},
+    "objective": {"errors", "records"},
+    "ranking": {"objective", "records"},
+    "workload": {"errors", "objective", "records", "space"},
+    "datasets": {"errors", "workload"},
+    "workloads": VOCABULARY | {"datasets", ""},
+    "search": VOCABULARY,
+    "meter": VOCABULARY,
+    "engine": VOCABULARY,
+    "store": VOCABULARY,
+    "training": VOCABULARY | {"meter"},
+    "report": VOCABULARY | {"store"},
+    "study": VOCABULARY | STAGES | {"search", "meter", "engine", "store"},
+    "cli": VOCABULARY | STAGES | {"study", "store", "workloads", ""},
+    "testing": None,
+}
+HOMES = {
+    "optuna": {"search"},
+    "cmaes": {"search"},
+    "sqlalchemy": {"store"},
+    "pynvml": {"meter"},
+    "jinja2": {"report"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "cloudpickle": {"engine"},
+    "sklearn": {"datasets"},
+    "torch": {"training", "workloads", "workload", "study", "testing"},
+}
+
+
+def package_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names.add(node.module or "")
+            if node.module == "onefold":  # `from onefold import report` imports a package
+                names |= {f"onefold.{alias.name}" for alias in node.names if (ROOT / alias.name).exists()}
+    return names
+
+
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    allowed = ALLOWED[package]
+    for name in imports(path):
+        top = name.split(".")[0]
+        assert package in HOMES.get(top, {package}), f"{path.name} imports {name}, whose home is {HOMES[top]}"
+        if top == "onefold" and allowed is not None and package_of(name) != package:
+            assert package_of(name) in allowed, f"{path.name} imports {name}"
+
+
+def test_packages_do_not_import_each_other_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in FILES:
+        package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        graph.setdefault(package, set()).update(
+            package_of(name) for name in imports(path) if name.startswith("onefold.") and package_of(name) != package
+        )
+    left = dict(graph)
+    while left:
+        free = [package for package, needs in left.items() if not needs & left.keys()]
+        assert free, f"a circle among {sorted(left)}"
+        for package in free:
+            del left[package]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_of_modules_say_what_is_inside(path: Path) -> None:
+    forbidden = {"utils", "util", "common", "helpers", "misc", "base", "core", "types", "constants", "models"}
+    assert path.stem not in forbidden
