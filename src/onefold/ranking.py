@@ -14,9 +14,19 @@ from onefold.records import Metrics, Trial
 
 
 def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
-    """The trials that have a result, best first; those that keep the requirements come before the rest."""
+    """The trials that have a result, best first.
+
+    Those that keep the requirements come before the rest, sound ones before failed ones, and higher levels before
+    lower ones: what little training and little data showed is no match for what the full budget showed.
+    """
     rated = [trial for trial in trials if rates(trial.metrics, objective)]
-    return [rated[place] for place in objective.order([trial.metrics for trial in rated])]
+    order = [rated[place] for place in objective.order([trial.metrics for trial in rated])]
+    return sorted(order, key=lambda trial: _class_of(trial, objective))
+
+
+def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
+    misses = objective.violation(trial.metrics) > 0
+    return misses, trial.failure is not None, 0 if misses else -trial.level
 
 
 def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:

@@ -145,7 +145,7 @@ def test_a_download_that_fails_says_so_and_leaves_nothing(chosen: Path, cache: P
     def download() -> dict[str, np.ndarray]:
         raise DatasetError("its home does not answer")
 
-    with pytest.raises(DatasetError, match=r"numbers.npz is missing: .*, and its home does not answer. Put numbers.npz"):
+    with pytest.raises(DatasetError, match=r"numbers.npz is missing: .*, and its home does not answer. Put "):
         find(Source(NUMBERS.file, NUMBERS.fields, NUMBERS.origin, download))
     assert not cache.exists()
 

@@ -110,9 +110,9 @@ def test_a_missing_set_says_where_it_comes_from(name: str, chosen: Path, cache: 
 )
 def test_the_real_set(name: str, sizes: tuple[int, int, int], classes: int, needs: Callable[[str], Path]) -> None:
     needs(f"{name}.jsonl.gz")
-    data = getattr(datasets, name)(vocabulary=5_000, length=32)
+    data = getattr(datasets, name)()
     for (ids, labels), size in zip((data.train, data.validation, data.test), sizes):
-        assert ids.shape == (size, 32)
+        assert len(ids) == size
         assert set(labels) == set(range(classes))
-        assert ids.max() < 5_000
-        assert (ids[:, 0] > 0).mean() > 0.99
+        assert ids.max() < 20_000
+        assert (ids[:, 10] > 0).mean() > 0.97

@@ -140,7 +140,11 @@ def exits() -> None:
     os._exit(3)
 
 
+def wait_forever(engine: ProcessEngine) -> None:
+    while True:
+        engine.wait(20.0)
+
+
 def test_workers_that_cannot_start_are_an_error_not_a_loop() -> None:
     with ProcessEngine(1, Setup(exits)) as engine, pytest.raises(EngineError, match="exit code 3"):
-        while True:
-            engine.wait(20.0)
+        wait_forever(engine)

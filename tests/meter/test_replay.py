@@ -68,3 +68,21 @@ def test_a_file_that_is_no_recording(path: Path, content: str) -> None:
 def test_a_file_that_is_not_there(path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         ReplayMeter(path)
+
+
+def test_a_real_gpu_as_it_was_recorded() -> None:
+    """An NVIDIA H200 asleep for a second, then multiplying matrices for two, inside one window over both."""
+    meter = ReplayMeter(Path(__file__).parent / "recordings" / "h200.jsonl")
+    with meter.window() as both:
+        with meter.window() as idle:
+            pass
+        with meter.window() as busy:
+            pass
+    assert meter.source == "nvml"
+    assert power_w(idle.measurement) < 200 < power_w(busy.measurement) < 700  # the board may draw 700 W
+    assert both.measurement.energy.joules == pytest.approx((idle.measurement + busy.measurement).energy.joules)
+
+
+def power_w(measurement: Measurement) -> float:
+    assert measurement.energy.joules is not None
+    return measurement.energy.joules / measurement.time_s

@@ -97,7 +97,7 @@ def test_a_workload_that_rejects_everything_is_told_so() -> None:
     def check(config: Config) -> None:
         raise Rejected("never")
 
-    with pytest.raises(SpaceError, match="rejected 200 draws in a row.*never"):
+    with pytest.raises(SpaceError, match=r"rejected 200 draws in a row.*never"):
         make(check=check).ask()
 
 

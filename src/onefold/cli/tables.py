@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from onefold.cli.words import duration, energy, number, setting
+from onefold.cli.words import duration, energy, number, settings
 from onefold.objective import Objective
 from onefold.ranking import ranked
 from onefold.records import StudyState, Trial
@@ -15,18 +15,14 @@ from onefold.store import StudyRecord
 
 def best_trials(trials: Sequence[Trial], objective: Objective, most: int = 10) -> Table:
     """The best trials, one a row."""
-    order = ranked(trials, objective)[:most]
-    names = list(dict.fromkeys(name for trial in order for name in trial.config))
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("trial", justify="right")
-    for metric in objective.metrics:
-        table.add_column(metric, justify="right")
-    for column in ("level", "time", *names):
-        table.add_column(column, justify="right")
-    for place, trial in enumerate(order):
-        row = [str(trial.number), *(number(trial.metrics[metric]) for metric in objective.metrics)]
-        row += [str(trial.level), duration(trial.cost.time_s)]
-        row += [setting(trial.config[name]) if name in trial.config else "–" for name in names]
+    for column in (*objective.metrics, "level", "time"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    for place, trial in enumerate(ranked(trials, objective)[:most]):
+        metrics = [number(trial.metrics[metric]) for metric in objective.metrics]
+        row = [str(trial.number), *metrics, str(trial.level), duration(trial.cost.time_s), settings(trial.config)]
         table.add_row(*row, style="bold" if place == 0 else "")
     return table
 

@@ -66,8 +66,9 @@ def read_arrays(source: Source) -> Arrays:
     """The arrays of an npz file, each of the kind and shape that the source promises."""
     path = find(source)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in source.fields}
+        # Opened here, because numpy leaves a file that it cannot read open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in source.fields}
     except BROKEN as error:
         raise DatasetError(f"{path} is broken ({error}); remove it. {_advice(source)}") from error
     for name, wanted in source.fields.items():

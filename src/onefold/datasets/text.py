@@ -73,6 +73,7 @@ def numbered(texts: Sequence[Sequence[str]], numbers: Mapping[str, int], length:
 
 @functools.lru_cache(maxsize=4)
 def _encoded(source: Source, path: Path, vocabulary: int, length: int) -> Data:
+    """Kept for the life of the process, because reading takes a second; nobody may write into these arrays."""
     if vocabulary <= FIRST_WORD or length < 1:
         raise InputError(f"a text needs vocabulary > 2 and length > 0, but got {vocabulary} and {length}")
     rows: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}

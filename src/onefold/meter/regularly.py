@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
+from time import sleep
 
 
 class Regularly:
@@ -14,24 +15,28 @@ class Regularly:
         self._action, self._period_s = action, period_s
         self._lock = Lock()
         self._users = 0
-        self._enough = Event()
+        self._thread_lives = False
 
     @contextmanager
     def needed(self) -> Iterator[None]:
         """Keeps the calls coming for the length of the block; blocks may nest and overlap."""
         with self._lock:
             self._users += 1
-            if self._users == 1:
-                self._enough = Event()
-                Thread(target=self._repeat, args=(self._enough,), name="onefold-meter", daemon=True).start()
+            if not self._thread_lives:
+                self._thread_lives = True
+                Thread(target=self._repeat, name="onefold-meter", daemon=True).start()
         try:
             yield
         finally:
             with self._lock:
                 self._users -= 1
-                if self._users == 0:
-                    self._enough.set()
 
-    def _repeat(self, enough: Event) -> None:
-        while not enough.wait(self._period_s):
+    def _repeat(self) -> None:
+        while True:
+            sleep(self._period_s)
+            with self._lock:
+                # Only here may the thread end: blocks in quick succession share one instead of starting one each.
+                if self._users == 0:
+                    self._thread_lives = False
+                    return
             self._action()

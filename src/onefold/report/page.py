@@ -22,6 +22,7 @@ from onefold.report.table import COSTS, About, Column, Row, Table, levels_table,
 from onefold.space import Choice, Parameter
 
 SHOWN = 25  # trials in the table
+FRONT_SHOWN = 12
 FAILURES_SHOWN = 50
 TOLD_ELSEWHERE = ("workload", "objective", "space")  # keys of the spec that have a place of their own on the page
 
@@ -48,6 +49,7 @@ def as_html(summary: Summary) -> str:
     return environment.get_template("page.html").render(
         summary=summary,
         tiles=list(_tiles(summary)),
+        best_title=_best_title(summary),
         best_note=_best_note(summary),
         config=_json(dict(best.config)) if best else "",
         reached=list(_reached(summary, best)) if best else [],
@@ -116,13 +118,20 @@ def _best_tile(summary: Summary) -> Tile:
     return Tile(f"Best {goals[0].metric}", value, where, accent=True)
 
 
+def _best_title(summary: Summary) -> str:
+    if summary.best is None or summary.keeps(summary.best):
+        return "Best" if len(summary.objective.goals) == 1 else "First ranked"
+    return "Nearest"
+
+
 def _best_note(summary: Summary) -> str:
     if summary.best is None:
-        running = summary.study.state is StudyState.RUNNING
-        return "No trial has a result yet." if running else "No trial finished a rung. The failures below say why."
+        if summary.study.state is StudyState.RUNNING:
+            return "No trial has a result yet."
+        return "No trial finished a rung." + (" The failures below say why." if summary.failures else "")
     if not summary.keeps(summary.best):
         return "No trial keeps the requirements. This one comes nearest."
-    if len(summary.front) > 1:
+    if summary.best in summary.front and len(summary.front) > 1:
         return f"One of {len(summary.front)} trials that no other beats in every goal."
     return ""
 
@@ -131,6 +140,8 @@ def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
     for metric in sorted(summary.metrics, key=lambda name: name in COSTS and name not in summary.objective.metrics):
         if metric in best.metrics:
             yield metric, summary.written(metric, best.metrics[metric])
+    for metric, value in summary.test.items():
+        yield f"{metric} on the test data", summary.written(metric, value)
     yield "level", f"{best.level} ({words.grant(best.finished_rungs[-1].grant)})"
     yield "time of all its rungs", words.duration(best.cost.time_s)
     yield "energy of all its rungs", words.energy(best.cost.energy)
@@ -140,7 +151,7 @@ def _front(summary: Summary) -> Table:
     """The front's trials and goals, without the rest."""
     first = summary.objective.goals[0]
     trials = sorted(summary.front, key=lambda trial: first.loss(trial.metrics[first.metric]))
-    whole = trials_table(summary, trials)
+    whole = trials_table(summary, trials[:FRONT_SHOWN])
     kept = [place for place, column in enumerate(whole.columns) if column.about in (About.TRIAL, About.GOAL)]
     rows = (Row(tuple(row.cells[place] for place in kept), row.trial) for row in whole.rows)
     return Table(tuple(whole.columns[place] for place in kept), tuple(rows))
@@ -148,17 +159,8 @@ def _front(summary: Summary) -> Table:
 
 def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     names = ", ".join(metric for metric in summary.metrics if metric not in COSTS)
-    yield "metrics", f"{names or 'nothing yet'}, as the workload reports them at the end of a rung"
-    yield (
-        "order",
-        "a trial stands for its latest finished rung; "
-        + (
-            "fronts of trials that do not beat each other, best front first"
-            if len(summary.objective.goals) > 1
-            else f"{summary.objective.goals[0]} first"
-        )
-        + ("; trials that miss a requirement come last" if summary.objective.require else ""),
-    )
+    yield "metrics", f"{names}, as the workload reports them at the end of a rung" if names else "nothing yet"
+    yield "order", _order(summary)
     yield "time", "on a clock that only goes forward; in rungs: the sum over all rungs, which may run side by side"
     yield "CPU time", "of the processes that trained, over all their threads"
     yield "energy", words.energy_source(summary.cost.energy)
@@ -170,13 +172,22 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     )
 
 
+def _order(summary: Summary) -> str:
+    within = "fronts of trials that do not beat each other" if len(summary.objective.goals) > 1 else "the goal"
+    last = ["failed later"] + (["missed a requirement"] if summary.objective.require else [])
+    return (
+        "a trial stands for its latest finished rung; higher levels come first, within a level the order is by "
+        f"{within}, and trials that {' or '.join(last)} come last"
+    )
+
+
 def _recipe(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "workload", summary.workload
     yield "objective", words.goals(summary.objective)
     for key, value in summary.study.spec.items():
-        if key not in TOLD_ELSEWHERE and value is not None:
-            yield key.replace("_", " "), _told(value)
-    yield "started", summary.study.created
+        if key not in TOLD_ELSEWHERE and value not in (None, "", [], {}):
+            yield key, words.metric(key, value) if isinstance(value, float) else _told(value)
+    yield "started", words.moment(summary.study.created)
 
 
 def _told(value: Any) -> str:

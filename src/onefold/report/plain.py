@@ -1,7 +1,8 @@
 """A report as plain JSON values, for other programs.
 
     format       1; grows when a key changes its meaning
-    study        name, workload, objective (maximize, minimize, require), state, reason, created, elapsed_s, spec
+    study        name, workload, objective (maximize, minimize, require), state, reason, created, elapsed_s, spec,
+                 result (what it handed over: trial, config, metrics, test, …)
     best         the number of the best trial, or null
     ranking      the numbers of all trials with a result, best first
     front        with several goals: the numbers of the trials that no other beats in every goal
@@ -46,6 +47,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
             "reason": study.reason,
             "created": study.created,
             "elapsed_s": study.elapsed_s,
+            "result": study.result,
             "spec": study.spec,
         },
         "best": None if summary.best is None else summary.best.number,

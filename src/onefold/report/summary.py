@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from onefold.objective import Objective
 from onefold.ranking import front, keeps, ranked, rates
@@ -20,30 +20,13 @@ from onefold.records import (
     Refusal,
     Rung,
     RungState,
-    StudyState,
     Trial,
     TrialState,
     Value,
 )
 from onefold.report import words
 from onefold.space import Choice, Float, Parameter, Space
-
-
-class Study(Protocol):
-    """What a report reads of a study; the store's `StudyRecord` is one. (A report never imports the store.)"""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def spec(self) -> Mapping[str, Any]: ...
-    @property
-    def created(self) -> str: ...
-    @property
-    def state(self) -> StudyState: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def elapsed_s(self) -> float: ...
+from onefold.store.store import StudyRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +79,7 @@ class Curve:
 class Summary:
     """A study and all that can be said about it. Trials are named by their number everywhere."""
 
-    study: Study
+    study: StudyRecord
     objective: Objective
     parameters: Mapping[str, Parameter]  # in the order of the space
     groups: Mapping[str, str]  # of the parameters
@@ -130,6 +113,13 @@ class Summary:
         """The metric of the first goal: what the plots show."""
         return self.objective.goals[0].metric
 
+    @property
+    def test(self) -> Metrics:
+        """What the handed-over model reached on the test data, where it is the best trial's; otherwise empty."""
+        result = self.study.result
+        found = result.get("test") if self.best is not None and result.get("trial") == self.best.number else None
+        return {str(name): float(value) for name, value in (found or {}).items()}
+
     def epochs_of(self, trial: Trial) -> int:
         """How many epochs a trial has been trained."""
         seen = max((epoch.number for epoch in self.epochs if epoch.trial == trial.number), default=0)
@@ -145,8 +135,8 @@ class Summary:
         return f"≈ {written}" if metric.endswith("_j") and self.cost.energy.source == "modelled" else written
 
 
-def summarize(study: Study, trials: Sequence[Trial], epochs: Sequence[Epoch]) -> Summary:
-    """The summary of a study (a `StudyRecord`) at any moment of its life, also before its first result."""
+def summarize(study: StudyRecord, trials: Sequence[Trial], epochs: Sequence[Epoch]) -> Summary:
+    """The summary of a study at any moment of its life, also before its first result."""
     objective = _objective(study.spec, trials)
     space = Space.from_json(study.spec.get("space") or {})
     results = [rung for trial in trials for rung in trial.finished_rungs]
@@ -233,21 +223,23 @@ def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> Level:
 
 
 def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[Moment, ...]:
-    goal = objective.goals[0]
-    finished = [
-        (rung.ended_s, rung)
-        for trial in trials
-        for rung in trial.finished_rungs
-        if rung.ended_s is not None and rates(rung.metrics, objective)
-    ]
-    latest: dict[int, float] = {}  # what each trial stands for, among those that keep the requirements
+    """The finished rungs by time. What is best at each moment follows the ranking; with several goals, the first."""
+    goal, several = objective.goals[0], len(objective.goals) > 1
+    ended = [(rung.ended_s, rung) for trial in trials for rung in trial.rungs if rung.ended_s is not None]
+    standing: dict[int, tuple[bool, int, float]] = {}  # of the trials that keep the requirements: failed, -level, loss
     moments = []
-    for time_s, rung in sorted(finished, key=lambda pair: (pair[0], pair[1].decision)):
+    for time_s, rung in sorted(ended, key=lambda pair: (pair[0], pair[1].decision)):
+        if rung.state is RungState.FAILED and rung.trial in standing:
+            standing[rung.trial] = (True, *standing[rung.trial][1:])
+        if rung.state is not RungState.DONE or not rates(rung.metrics, objective):
+            continue
         value, counts = rung.metrics[goal.metric], keeps(rung.metrics, objective)
-        latest.pop(rung.trial, None)
+        standing.pop(rung.trial, None)
         if counts:
-            latest[rung.trial] = value
-        best = min(latest.values(), key=goal.loss, default=None)
+            standing[rung.trial] = (
+                (False, 0, goal.loss(value)) if several else (False, -rung.grant.level, goal.loss(value))
+            )
+        best = goal.loss(min(standing.values())[2]) if standing else None
         moments.append(Moment(time_s, rung.trial, rung.grant.level, value, counts, best))
     return tuple(moments)
 

@@ -61,6 +61,7 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
     columns += [Column(name, About.SETTING, numeric=_numeric(summary, name)) for name in settings]
     columns += [Column(metric, About.METRIC) for metric in others]
     columns += [Column(title, About.COST) for title in ("level", "epochs", "time", "energy", "memory")]
+    columns.append(Column("state", About.COST, numeric=False))
 
     def cells(trial: Trial) -> Iterable[str]:
         yield str(trial.number)
@@ -73,6 +74,7 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
         yield from (str(trial.level), str(summary.epochs_of(trial)))
         yield from (words.duration(cost.time_s), words.energy(cost.energy))
         yield words.NOTHING if cost.memory_bytes is None else words.size(cost.memory_bytes)
+        yield trial.state.value
 
     return Table(tuple(columns), tuple(Row(tuple(cells(trial)), trial.number) for trial in trials))
 

@@ -37,7 +37,8 @@ def _front(summary: Summary) -> list[Trial]:
 def _head(summary: Summary) -> Iterator[str]:
     study = summary.study
     yield f"{_line(study.name)}: {study.state.value}" + (f", {_line(study.reason)}" if study.reason else "")
-    yield f"{words.goals(summary.objective)} · workload {_line(summary.workload)} · started {_line(study.created)}"
+    started = _line(words.moment(study.created))
+    yield f"{words.goals(summary.objective)} · workload {_line(summary.workload)} · started {started}"
 
 
 def _best(summary: Summary) -> Iterator[str]:
@@ -52,6 +53,9 @@ def _best(summary: Summary) -> Iterator[str]:
     yield f"Best    trial {best.number}: {results}"
     if not summary.keeps(best):
         yield "        (no trial keeps the requirements; this one comes nearest)"
+    if summary.test:
+        test = ", ".join(f"{metric} {summary.written(metric, value)}" for metric, value in summary.test.items())
+        yield f"        on the test data: {test}"
     yield f"        {settings_words(summary, best)}"
     yield f"        level {best.level}, {words.count(summary.epochs_of(best), 'epoch')}"
 
@@ -74,8 +78,7 @@ def _short(summary: Summary, trials: Sequence[Trial]) -> Table:
     kept = [
         place
         for place, column in enumerate(whole.columns)
-        if column.about in (About.TRIAL, About.GOAL)
-        or (column.about is About.COST and column.title != "memory")
+        if column.about in (About.TRIAL, About.GOAL) or (column.about is About.COST and column.title != "memory")
     ]
     columns = (*(whole.columns[place] for place in kept), Column("configuration", About.SETTING, numeric=False))
     rows = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from onefold.objective import Objective
@@ -40,16 +41,18 @@ def _exponent(value: float) -> str:
 
 def decimals(values: Iterable[float]) -> int | None:
     """How many decimals make a column of these numbers line up; None when they are better written one by one."""
-    sizes = [abs(value) for value in values if math.isfinite(value)]
+    known = [float(value) for value in values if math.isfinite(value)]
+    sizes = [abs(value) for value in known]
     largest = max(sizes, default=0.0)
-    if all(size.is_integer() for size in map(float, sizes)) or not 1e-3 <= largest < 1e5:
+    if all(size.is_integer() for size in sizes) or not 1e-3 <= largest < 1e5:
         return None
     smallest = min((size for size in sizes if size > 0), default=largest)
     if smallest < largest / 2e3:
         return None
-    # Four digits of the largest, and at least three of the smallest: among losses that is the best.
-    places = max(3 - math.floor(math.log10(largest)), 2 - math.floor(math.log10(smallest)))
-    return min(max(0, places), 6)
+    # Four digits of the largest, three of the smallest (among losses that is the best), and enough to tell them apart.
+    spread = max(known) - min(known) or largest
+    digits = (math.log10(largest) - 1, math.log10(smallest), math.log10(spread))
+    return min(max(0, 2 - math.floor(min(digits))), 7)
 
 
 def metric(name: str, value: float, places: int | None = None) -> str:
@@ -127,6 +130,15 @@ def grant(granted: Grant) -> str:
     """What a rung may spend."""
     limit = duration(granted.time_s) if granted.time_s is not None else count(granted.epochs, "epoch")
     return limit if granted.data >= 1 else f"{limit}, {share(granted.data)} data"
+
+
+def moment(iso: str) -> str:
+    """A moment as ISO 8601 writes it, to the second and without its T and Z."""
+    day, _, time = iso.partition("T")
+    if not time:
+        return iso
+    clock, zone = re.fullmatch(r"([^Z+-]*)(.*)", time, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{day} {clock.partition('.')[0]} {'UTC' if zone in ('Z', '+00:00') else zone}".strip()
 
 
 def share(part: float) -> str:

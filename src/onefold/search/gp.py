@@ -10,7 +10,7 @@ from onefold.search.modelled import ModelledSearcher
 class GpSearcher(ModelledSearcher):
     """Proposes where a Gaussian process expects the largest improvement.
 
-    Inactive parameters take their default in its eyes. The best place is the same however often it is asked for, so
+    Inactive parameters have random values in its eyes, and so turn out not to matter. The best place is the same however often it is asked for, so
     an attempt after the first is a random draw.
     """
 

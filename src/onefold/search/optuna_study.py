@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -13,6 +14,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 
 from onefold.errors import SpaceError
 from onefold.records import Config, Value
+from onefold.search.draws import seed_for
 from onefold.space import Choice, Float, Int, Parameter, Space
 
 Sampler = TypeVar("Sampler", bound=BaseSampler)
@@ -52,16 +54,15 @@ class Axes:
         """The parameters of a configuration as numbers on their distributions."""
         return {name: self._code(name, value) for name, value in config.items()}
 
-    def filled(self, config: Mapping[str, Value]) -> dict[str, Value]:
-        """The configuration with the default, or the middle, of every parameter that is not active in it."""
-        return {
-            name: config[name]
-            if name in config
-            else parameter.at(0.5)
-            if parameter.default is None
-            else parameter.default
-            for name, parameter in self._parameters.items()
-        }
+    def filled(self, config: Config) -> dict[str, Value]:
+        """The configuration with a value for every parameter that is not active in it.
+
+        The values are random, and the same for the same configuration: with one fixed value a model would take
+        whatever differs from it for unexplored.
+        """
+        rng = random.Random(seed_for(0, config.digest))
+        drawn = {name: parameter.draw(rng) for name, parameter in self._parameters.items()}
+        return {**drawn, **config}
 
     def _code(self, name: str, value: Value) -> float:
         parameter = self._parameters.get(name)
@@ -73,8 +74,8 @@ class Axes:
 
 
 def silent_study(goals: int) -> optuna.Study:
-    """A study in memory that minimises `goals` losses and logs warnings only."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    """A study in memory that minimises `goals` losses. Optuna then logs errors only: it warns of numerical trouble that it mends."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(
         storage=optuna.storages.InMemoryStorage(),
         study_name="onefold",

@@ -21,15 +21,13 @@ class TpeSearcher(ModelledSearcher):
     def _sampler(self, seed: int, attempt: int) -> TPESampler | None:
         if attempt >= PATIENCE:
             return None
-        # optuna found the joint model to help with one goal and to hurt with several.
-        joint = self._goals == 1
         return silent(
             lambda: TPESampler(
                 seed=seed,
                 n_startup_trials=0,
                 n_ei_candidates=CANDIDATES >> attempt,
-                multivariate=joint,
-                group=joint,
+                multivariate=True,
+                group=True,
                 constant_liar=True,
             )
         )

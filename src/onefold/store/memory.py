@@ -72,6 +72,8 @@ class MemoryStore:
 
     def mark_trials(self, study: str, states: Mapping[int, TrialState]) -> None:
         """Changes the states of these trials."""
+        if not states:
+            return
         with self._blocks.block():
             self._check_trials(study, *states)
             for number, state in states.items():

@@ -73,10 +73,14 @@ class SqliteStore:
 
     def mark_trials(self, study: str, states: Mapping[int, TrialState]) -> None:
         """Changes the states of these trials."""
+        marks: list[Row] = [
+            {"of_study": study, "of_number": number, "state": state.value} for number, state in states.items()
+        ]
+        if not marks:
+            return
         with self._blocks.block():
-            for number, state in states.items():
-                mark = {"of_study": study, "of_number": number, "state": state.value}
-                if not self._write(statements.MARK_TRIAL, mark, study):
+            if self._write(statements.MARK_TRIAL, marks, study) < len(marks):
+                for number in states:
                     self._check_known(study, number)
 
     def save_rung(self, study: str, rung: Rung) -> None:
@@ -131,11 +135,13 @@ class SqliteStore:
     def _check_version(self) -> None:
         version = next((row["value"] for row in self._read(statements.VERSION)), "")
         if not version.isdigit():
-            raise StoreError(f"the store {self.path} does not say its version; move it away, or point --store elsewhere")
+            raise StoreError(
+                f"the store {self.path} does not say its version; move it away, or point --store elsewhere"
+            )
         if int(version) > schema.VERSION:
             raise StoreError(
-                f"the store {self.path} was written by a newer Onefold (version {version} of its tables, this one knows "
-                f"{schema.VERSION}); upgrade onefold, or point --store elsewhere"
+                f"the store {self.path} was written by a newer Onefold (version {version} of its tables, and this one "
+                f"knows {schema.VERSION}); upgrade onefold, or point --store elsewhere"
             )
 
     def _make_tables(self) -> None:
@@ -158,14 +164,14 @@ class SqliteStore:
         with trouble(self.path):
             return [dict(row) for row in self._connection.execute(statement, parameters).mappings()]
 
-    def _write(self, statement: Executable, row: Row, study: str, trial: int | None = None) -> int:
-        """Runs one writing statement and tells how many rows it changed."""
+    def _write(self, statement: Executable, row: Row | list[Row], study: str, trial: int | None = None) -> int:
+        """Runs one writing statement, for one row or for several, and tells how many rows it changed."""
         with self._blocks.block(), trouble(self.path):
             try:
                 return self._connection.execute(statement, row).rowcount
-            except IntegrityError as error:
+            except IntegrityError:
                 self._check_known(study, trial)
-                raise error
+                raise
 
     def _check_known(self, study: str, trial: int | None = None) -> None:
         names = self._study_names()

@@ -72,7 +72,7 @@ class Study:
         budget = budget or Budget()
         spec = Spec(
             workload=self._subject.reference,
-            space=space or self._subject.space,
+            space=space if space is not None else self._subject.space,
             objective=objective or self._subject.objective,
             budget=budget,
             search=search,
@@ -95,7 +95,7 @@ class Study:
             check_name(self.name)
             if self.name in taken:
                 raise InputError(
-                    f"there is a study {self.name!r} already; resume it (onefold resume {self.name}) or choose another name"
+                    f"there is a study {self.name!r} already; resume it or choose another name"
                 )
             created = datetime.now(UTC).isoformat(timespec="seconds")
             store.create(StudyRecord(self.name, spec.to_json(), created))

@@ -168,6 +168,16 @@ class StoreContract:
         assert states == [TrialState.STOPPED, TrialState.RUNNING, TrialState.DONE]
         assert {trial.config for trial in store.trials("digits")} == {a_trial().config}
 
+    def test_marking_no_trials_is_fine(self, store: Store) -> None:
+        store.mark_trials("digits", {})
+
+    def test_marking_marks_all_or_none(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial(0))
+        with pytest.raises(StoreError, match="no trial 7"):
+            store.mark_trials("digits", {0: TrialState.DONE, 7: TrialState.DONE})
+        assert store.trials("digits") == [a_trial(0)]
+
     def test_a_trial_must_be_saved_before_what_belongs_to_it(self, store: Store) -> None:
         store.create(a_study())
         writes: list[Callable[[], None]] = [

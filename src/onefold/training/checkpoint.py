@@ -85,6 +85,6 @@ def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
         return torch.load(path, map_location=device, weights_only=True)  # type: ignore[no-any-return]
     except FileNotFoundError:
         return None
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+    except (RuntimeError, EOFError, OSError, LookupError, ValueError, pickle.UnpicklingError) as error:
         log.warning("the checkpoint %s cannot be read and the trial starts again: %s", path.name, error)
         return None

@@ -65,5 +65,5 @@ class Digits(Workload):
 
     def check(self, config: Config) -> None:
         left = SIDE // 2 ** (config.depth - 1)
-        if config.kernel > left:
-            raise Rejected(f"at depth {config.depth} a kernel of {config.kernel} is larger than the {left} pixels left")
+        if config.kernel // 2 >= left:
+            raise Rejected(f"at depth {config.depth} the rim of a kernel of {config.kernel} never meets a pixel")

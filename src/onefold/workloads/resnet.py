@@ -34,7 +34,7 @@ class Cifar10Resnet(Workload):
     space = Space(
         model=dict(
             depth=Choice(8, 14, 20, default=8),
-            width=Choice(8, 16, 32, default=16),
+            width=Choice(8, 16, 24, default=16),
             dropout=Float(0.0, 0.5, default=0.0),
         ),
         training=dict(

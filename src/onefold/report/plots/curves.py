@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from onefold.report.plots.axes import Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, direction, said, shades, trial_words
+from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, text
 from onefold.report.summary import Curve, Summary
@@ -22,10 +22,10 @@ def curves(summary: Summary) -> Plot:
     if not summary.curves:
         return Plot(NAME, TITLE, "No epoch has been recorded, so there are no learning curves to show.")
     caption = f"{summary.curve_metric} after each epoch of every trial."
-    legend = [("ramp", "worst to best trial")]
+    legend = ramp(summary)
     best = summary.best
     if best is not None and any(curve.trial == best.number for curve in summary.curves):
-        legend.append(("line best", f"best: trial {best.number}"))
+        legend.append(("line best", first_words(summary)))
     return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
 
 
@@ -37,7 +37,7 @@ def _drawing(summary: Summary) -> Markup:
     y = fitted(values, frame.y_end - 8, frame.top, size)
     best = next((c for c in summary.curves if summary.best and c.trial == summary.best.number), None)
     value = "" if best is None else summary.written(metric, best.points[-1][1])
-    frame = Frame(560, 320, left=left_margin(y), right=7.2 * len(value) + 14)
+    frame = Frame(560, 320, left=left_margin(y), right=8.2 * len(value) + 14)
     last = max(number for curve in summary.curves for number, _ in curve.points)
     x = Scale(1.0, float(max(last, 2)), frame.left + 6, frame.x_end)
     hint = next((direction(goal) for goal in summary.objective.goals if goal.metric == metric), "")
@@ -50,7 +50,7 @@ def _drawing(summary: Summary) -> Markup:
         parts.append(_mark(curve, points, kind, spoken.get(curve.trial, f"trial {curve.trial}")))
     if best is not None:
         end = best.points[-1]
-        parts.append(text(x(end[0]) + 8, y(end[1]) + 4.5, value, class_="value best"))
+        parts.append(text(x(end[0]) + 8, y(end[1]) + 4.5, value, class_="value best halo"))
     return picture(frame.width, frame.height, f"{metric} over epochs", parts)
 
 

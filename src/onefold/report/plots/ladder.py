@@ -11,8 +11,8 @@ from onefold.ranking import rates
 from onefold.records import Rung, RungState
 from onefold.report import words
 from onefold.report.plots.axes import LETTER
-from onefold.report.plots.marks import Plot, said, shades
-from onefold.report.plots.svg import Point, cross, element, picture, ribbon, shortened, text
+from onefold.report.plots.marks import Plot, ramp, said, shades
+from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.summary import Summary
 
 NAME, TITLE = "rungs", "Rungs and promotions"
@@ -36,7 +36,9 @@ def ladder(summary: Summary) -> Plot:
         return Plot(NAME, TITLE, "No rung has been decided yet.")
     if len(summary.levels) == 1:
         return Plot(NAME, TITLE, "Every trial has one rung, so there are no promotions to show.")
-    legend = [("ramp", "worst to best trial"), ("dot plain hollow", "not promoted")]
+    legend = ramp(summary)
+    if any(level.done > level.promoted for level in summary.levels[:-1]):
+        legend.append(("dot plain hollow", "not promoted"))
     if any(level.running for level in summary.levels):
         legend.append(("dot waiting", "no result yet"))
     if summary.failures:
@@ -47,7 +49,7 @@ def ladder(summary: Summary) -> Plot:
 
 def _drawing(summary: Summary) -> Markup:
     busiest = max(level.trials for level in summary.levels)
-    height = max(120.0, min(420.0, busiest * 9.5))
+    height = max(64.0, min(420.0, busiest * 9.5))
     columns = _columns(summary, height)
     parts = [*_heads(summary), *_lines(summary, columns), *_stops(summary, columns), *_labels(summary, columns[-1])]
     return picture(WIDTH, TOP + height + 12, "rungs and promotions", parts)
@@ -82,18 +84,20 @@ def _places(levels: int) -> list[float]:
 
 def _heads(summary: Summary) -> Iterator[Markup]:
     places = _places(len(summary.levels))
-    letters = max(4, int((places[1] - places[0]) / LETTER) - 1)
-    for x, level in zip(places, summary.levels):
-        crowded = letters < 9
-        name = str(level.grant.level) if crowded else f"level {level.grant.level}"
-        yield text(x, 14, name, class_="axis", text_anchor="middle")
-        budget = words.grant(level.grant)
-        short = budget.split(",")[0]
-        if len(short) <= letters:
-            hint = element("text", said(budget), Markup.escape(short), class_="hint", x=x, y=29, text_anchor="middle")
-            yield hint
-        count = str(level.trials) if crowded else words.count(level.trials, "trial")
-        yield text(x, 44, shortened(count, letters), class_="hint", text_anchor="middle")
+    letters = int((places[1] - places[0]) / LETTER) - 1
+    budgets = [words.grant(level.grant).split(",")[0] for level in summary.levels]
+    crowded = max(map(len, budgets)) > letters
+    if crowded:
+        yield text(0, 29, "level", class_="axis")
+        yield text(0, 44, "trials", class_="hint")
+    for x, level, budget in zip(places, summary.levels, budgets):
+        if crowded:
+            yield text(x, 29, str(level.grant.level), class_="axis", text_anchor="middle")
+            yield text(x, 44, str(level.trials), class_="hint", text_anchor="middle")
+        else:
+            yield text(x, 14, f"level {level.grant.level}", class_="axis", text_anchor="middle")
+            yield text(x, 29, budget, class_="hint", text_anchor="middle")
+            yield text(x, 44, words.count(level.trials, "trial"), class_="hint", text_anchor="middle")
 
 
 def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:

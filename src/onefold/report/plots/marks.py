@@ -38,6 +38,11 @@ def shades(summary: Summary) -> dict[int, str]:
     return {trial.number: shade(1 - place / last) for place, trial in enumerate(summary.ranking)}
 
 
+def ramp(summary: Summary) -> list[tuple[str, str]]:
+    """The legend of the trials' colours, where there are several."""
+    return [("ramp", "worst to best trial")] if len(summary.ranking) > 1 else []
+
+
 def level_shades(summary: Summary) -> dict[int, str]:
     """The colour of each level, the highest like the best."""
     steps = max(len(summary.levels) - 1, 1)
@@ -54,6 +59,12 @@ def trial_words(summary: Summary, trial: Trial) -> str:
     metrics = [name for name in summary.objective.metrics if name in trial.metrics]
     results = ", ".join(f"{name} {summary.written(name, trial.metrics[name])}" for name in metrics)
     return f"trial {trial.number}: {results or trial.state.value}"
+
+
+def first_words(summary: Summary) -> str:
+    """The trial that is drawn on top. With several goals it is first in the ranking, but not the only good one."""
+    kind = "best" if len(summary.objective.goals) == 1 else "ranked first"
+    return f"{kind}: trial {summary.ranking[0].number}"
 
 
 def direction(goal: Goal) -> str:

@@ -11,7 +11,7 @@ from onefold.objective import Goal
 from onefold.records import Trial, Value
 from onefold.report import words
 from onefold.report.plots.axes import LETTER
-from onefold.report.plots.marks import Plot, direction, said, shades, trial_words
+from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
 from onefold.report.summary import Summary
@@ -19,7 +19,7 @@ from onefold.space import Choice, Float, Parameter
 
 NAME, TITLE = "parallel", "Configurations"
 WIDTH, TOP, BOTTOM, ASIDE = 1136.0, 72.0, 340.0, 376.0  # ASIDE is where trials pass that have no value on an axis
-NARROWEST = 96.0  # between two axes; more of them make the drawing wider
+NARROWEST = 84.0  # between two axes; more of them make the drawing wider
 FEW = 8  # values of an Int that are given a slot each
 
 
@@ -39,10 +39,10 @@ def parallel(summary: Summary) -> Plot:
     """A line for each trial, coloured by its place in the ranking; the best on top."""
     axes = [_parameter_axis(summary, name, parameter) for name, parameter in _varied(summary).items()]
     if not axes or not summary.ranking:
-        why = "No trial has a result" if axes else "No parameter varies"
+        why = "No parameter varies" if summary.ranking else "No trial has a result"
         return Plot(NAME, TITLE, f"{why}, so there are no configurations to compare.", wide=True)
     axes += [_goal_axis(summary, goal, last=goal is summary.objective.goals[-1]) for goal in summary.objective.goals]
-    legend = [("ramp", "worst to best trial"), ("line best", f"best: trial {summary.ranking[0].number}")]
+    legend = [*ramp(summary), ("line best", first_words(summary))]
     if len(summary.ranking) < len(summary.trials):
         legend.append(("line lost", "no result"))
     caption = "Each line is a trial: its parameters from left to right, and what it reached."
@@ -109,7 +109,10 @@ def _drawing(summary: Summary, axes: list[Axis]) -> Markup:
     parts = [*_lines(summary, axes, places)]
     for place, axis in zip(places, axes):
         parts += _axis(axis, place, room=left - 12 if place == left else gap - 16)
-    return picture(width, ASIDE + 22, f"configurations and their {summary.goal_metric}", parts)
+    aside = any(None in axis.crossings.values() for axis in axes)
+    height = ASIDE + 22 if aside else BOTTOM + 12
+    label = f"configurations and their {summary.goal_metric}"
+    return picture(width, height, label, parts, rigid=width > WIDTH)
 
 
 def _lines(summary: Summary, axes: list[Axis], places: list[float]) -> Iterator[Markup]:
@@ -154,9 +157,10 @@ def _axis(axis: Axis, x: float, room: float) -> Iterator[Markup]:
 
 
 def wrapped(title: str, letters: int) -> list[str]:
-    """A name on one line, or on two that break at an underscore; what is too long even so is shortened."""
+    """A name on one line, or on two that break at an underscore; one too long even for that keeps its two ends."""
     if len(title) <= letters:
         return [title]
     breaks = [place + 1 for place, c in enumerate(title) if c in "_ " and place < letters]
     cut = breaks[-1] if breaks else letters
-    return [title[:cut], shortened(title[cut:], letters)]
+    rest = title[cut:]
+    return [title[:cut], rest if len(rest) <= letters else f"…{rest[1 - letters :]}"]

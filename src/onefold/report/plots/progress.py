@@ -24,8 +24,11 @@ def progress(summary: Summary) -> Plot:
         return Plot(NAME, TITLE, "No rung has finished, so there is no progress to show.")
     colours = level_shades(summary)
     legend = [(f"dot {colours[level]}", f"level {level}") for level in sorted(colours)]
+    if len(legend) > 6:
+        legend = [("ramp", f"level {min(colours)} to {max(colours)}")]
     if any(moment.best is not None for moment in moments):
-        legend.append(("line best", "best trial at that time"))
+        several = len(summary.objective.goals) > 1
+        legend.append(("line best", f"{summary.objective.goals[0] if several else 'best trial'} at that time"))
     if not all(moment.keeps for moment in moments):
         legend.append(("dot hollow", "misses a requirement"))
     if summary.failures:
@@ -54,7 +57,7 @@ def _drawing(summary: Summary, moments: list[Moment]) -> Markup:
 
 def _right_margin(summary: Summary, moments: list[Moment]) -> float:
     best = moments[-1].best
-    return 20.0 if best is None else 7.2 * len(summary.written(summary.goal_metric, best)) + 14
+    return 20.0 if best is None else 8.2 * len(summary.written(summary.goal_metric, best)) + 14
 
 
 def _dots(summary: Summary, moments: list[Moment], x: Scale, y: Scale) -> Iterator[Markup]:

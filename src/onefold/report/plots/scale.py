@@ -72,7 +72,7 @@ def unit_of(metric: str, values: Iterable[float]) -> tuple[str, float]:
 
 def _round_step(rough: float) -> float:
     magnitude = 10.0 ** math.floor(math.log10(rough))
-    return next(m for m in (magnitude, 2 * magnitude, 5 * magnitude, 10 * magnitude) if m >= rough * 0.999)
+    return next(m for m in (magnitude, 2 * magnitude, 5 * magnitude, 10 * magnitude) if m >= rough * 0.75)
 
 
 def _magnitudes(low: float, high: float, wanted: int) -> list[float]:
@@ -90,8 +90,9 @@ def _written(value: float, step: float) -> str:
     if value == 0 or abs(value) < abs(step) * 1e-6:
         return "0"
     size = max(abs(value), abs(step))
-    if size >= 1e6 or abs(step) < 1e-5 or (size < 1e-3 and abs(step) == abs(value)):
+    places = max(0, -math.floor(math.log10(abs(step)) + 1e-9))
+    if size >= 1e6 or places > 7 or size < 1e-3:
         digits = max(0, math.floor(math.log10(abs(value))) - math.floor(math.log10(abs(step)) + 1e-9))
         mantissa, exponent = f"{value:.{min(digits, 12)}e}".split("e")
         return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
-    return f"{value:,.{max(0, -math.floor(math.log10(abs(step)) + 1e-9))}f}"
+    return f"{value:,.{places}f}"

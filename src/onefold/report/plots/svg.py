@@ -22,8 +22,8 @@ def element(tag: str, /, *content: str, **attributes: str | float | None) -> Mar
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), written, inside)
 
 
-def picture(width: float, height: float, label: str, content: Iterable[str]) -> Markup:
-    """A whole drawing; `label` says what it shows to who cannot see it."""
+def picture(width: float, height: float, label: str, content: Iterable[str], *, rigid: bool = False) -> Markup:
+    """A whole drawing; `label` says what it shows to who cannot see it. A rigid one scrolls rather than shrinks."""
     return element(
         "svg",
         *content,
@@ -32,6 +32,7 @@ def picture(width: float, height: float, label: str, content: Iterable[str]) -> 
         height=height,
         role="img",
         aria_label=label,
+        style=f"min-width:{width * 0.9:.0f}px" if rigid else None,
     )
 
 

@@ -14,6 +14,7 @@ from onefold.report.plots.svg import element, picture, staircase, text
 from onefold.report.summary import Summary
 
 NAME, TITLE = "tradeoff", "Trade-off"
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def tradeoff(summary: Summary) -> Plot:
@@ -72,13 +73,16 @@ def _drawing(summary: Summary) -> Markup:
 
 def _labels(front: list[Trial], places: dict[int, tuple[float, float]], frame: Frame) -> Iterator[Markup]:
     """The numbers of the front's trials, as far as they do not cover each other."""
-    taken: list[tuple[float, float, float]] = []
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in (places[trial.number] for trial in front)]
     for trial in front:
         words = str(trial.number)
         width = len(words) * LETTER + 4
         left, base = places[trial.number][0] + 7, places[trial.number][1] - 7
-        if left + width > frame.width or base < 12:
-            continue
-        if all(abs(base - row) > 13 or left > end or left + width < start for start, row, end in taken):
-            taken.append((left, base, left + width))
+        box = (left, base - 10, left + width, base)
+        if box[2] <= frame.width and box[1] > 2 and not any(_overlap(box, other) for other in taken):
+            taken.append(box)
             yield text(left, base, words, class_="value best", data_t=trial.number)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,0 +1,122 @@
+"""The command line as a person uses it, mistakes included. Every command is a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+WORKLOAD = """
+import torch
+from onefold import Choice, Float, Space, Workload, Data
+from onefold.testing.toy import spirals
+
+class Mine(Workload):
+    space = Space(model=dict(width=Choice(4, 8)), training=dict(lr=Float(1e-3, 1e-1, log=True)))
+    def build(self, config):
+        return torch.nn.Sequential(torch.nn.Linear(2, config.width), torch.nn.Tanh(), torch.nn.Linear(config.width, 2))
+    def data(self):
+        return Data(train=spirals(200, 0), test=spirals(50, 1))
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(WORKLOAD)
+    return tmp_path
+
+
+def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "onefold.cli", *words],
+        capture_output=True, text=True, cwd=here, timeout=120,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "2")
+
+
+def test_tune_list_show_report_resume(here: Path) -> None:
+    tuned = onefold(here, "tune", "mine.py", *QUICK, "--save", "out")
+    assert tuned.returncode == 0, tuned.stderr
+    assert "winner" in tuned.stdout
+    assert "on test data: accuracy" in tuned.stdout
+    assert (here / "out" / "weights.pt").exists()
+
+    listed = onefold(here, "list")
+    assert "mine-1" in listed.stdout
+    assert "done" in listed.stdout
+    assert json.loads(onefold(here, "list", "--json").stdout)[0]["name"] == "mine-1"
+
+    assert "accuracy" in onefold(here, "show", "mine-1").stdout
+    assert json.loads(onefold(here, "show", "mine-1", "--json").stdout)
+
+    assert onefold(here, "report", "mine-1", "-o", "page.html").returncode == 0
+    assert "<svg" in (here / "page.html").read_text()
+
+    extended = onefold(here, "resume", "mine-1", "--trials", "2", "--json")
+    assert extended.returncode == 0, extended.stderr
+    lines = [json.loads(line) for line in extended.stdout.splitlines()]
+    assert [line["trial"] for line in lines if line["kind"] == "trial"] == [3, 4]
+    assert lines[-1]["kind"] == "ended"
+
+
+def test_an_interrupt_loses_nothing_and_says_how_to_go_on(here: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onefold.cli", "tune", "mine.py:Mine", "--trials", "5000", "--json", "--parallel", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home")},
+    )  # fmt: skip
+    assert process.stdout is not None
+    while '"epoch"' not in process.stdout.readline():
+        pass
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "onefold resume mine-1" in errors
+    assert "interrupted" in onefold(here, "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("tune", "nowhere.py"), 2, "there is no file 'nowhere.py'"),
+        (("tune", "digit"), 2, "did you mean 'digits'?"),
+        (("tune", "mine.py:Yours"), 2, "has no workload 'Yours'"),
+        (("tune", "empty.py"), 2, "has no workload: define a class"),
+        (("tune", "broken.py"), 2, "not valid Python: "),
+        (("tune", "mine.py", "--maximize", "acuracy", *QUICK), 2, "did you mean 'accuracy'?"),
+        (("tune", "mine.py", "--require", "accuracy=0.9"), 2, "reads like accuracy>=0.9"),
+        (("tune", "mine.py", "--search", "tpee"), 2, "did you mean 'tpe'?"),
+        (("tune", "mine.py", "--rungs", "hyperbad"), 2, "did you mean 'hyperband'?"),
+        (("tune", "mine.py", "--eta", "1"), 2, "eta must be 2 or more"),
+        (("tune", "mine.py", "--memory", "much"), 2, "reads like 500MB"),
+        (("tune", "mine.py", "--accelerator", "cuda", *QUICK), 2, "not available on this machine"),
+        (("show", "mine-7"), 2, "mine-7"),
+        (("resume", "mine-7"), 2, "mine-7"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, ...], code: int, complaint: str) -> None:
+    (here / "empty.py").write_text("x = 1\n")
+    (here / "broken.py").write_text("def f(:\n")
+    answer = onefold(here, *words)
+    assert complaint in answer.stderr
+    assert answer.returncode == code
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_broken_store_is_told_and_left_alone(here: Path) -> None:
+    (here / "home").mkdir()
+    (here / "home" / "store.db").write_bytes(b"this is not a database, but it is long enough to be looked at" * 20)
+    answer = onefold(here, "list")
+    assert answer.returncode == 3
+    assert "store.db" in answer.stderr
+    assert (here / "home" / "store.db").read_bytes().startswith(b"this is not")

@@ -1,0 +1,318 @@
+"""Whole studies on a toy workload: what goes in, what comes out, what is remembered."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import onefold
+from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least
+from onefold.errors import (
+    InputError,
+    ObjectiveError,
+    SpaceError,
+    StudyBusy,
+    StudyFailed,
+    StudyNotFound,
+    WorkloadError,
+)
+from onefold.records import FailureKind, StudyState, TrialState
+from onefold.study import Home, News
+from onefold.testing.toy import Lines, Spirals, Troubled
+
+TINY = Budget(trials=6, max_epochs=3, min_data=0.5)
+
+
+def small(subject: Any, home: Path, **options: Any) -> Study:
+    return Study(subject, **{"engine": "inline", "home": home, "budget": TINY, **options})
+
+
+def facts(study: Study) -> list[Any]:
+    """What was decided and learned, without what depends on the clock."""
+    timed = ("train_time_s", "energy_j", "memory_bytes")
+    return [
+        (trial.number, dict(trial.config), rung.rung, rung.grant, rung.state,
+         {name: value for name, value in rung.metrics.items() if name not in timed})
+        for trial in study.trials
+        for rung in trial.rungs
+    ]  # fmt: skip
+
+
+def test_a_workload_in_a_tuned_and_trained_model_out(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path)
+    result = study.run()
+    assert len(result.trials) == 6
+    assert result.metrics["accuracy"] == max(t.metrics["accuracy"] for t in result.trials if t.state is TrialState.DONE)
+    assert set(result.test) == {"loss", "accuracy"}
+    assert study.record.state is StudyState.DONE
+    assert result.report.read_text().startswith("<!")
+    inputs, targets = (torch.as_tensor(part) for part in Spirals().data().test)
+    accuracy = float((result.model()(inputs).argmax(1) == targets).float().mean())
+    assert accuracy == pytest.approx(result.test["accuracy"])
+
+
+def test_the_model_can_be_taken_away_and_loaded_safely(tmp_path: Path) -> None:
+    result = small(Spirals(), tmp_path / "home").run()
+    folder = result.save(tmp_path / "model")
+    card = json.loads((folder / "model.json").read_text())
+    assert card["config"] == dict(result.config)
+    network = Spirals().build(Config(card["config"]))
+    network.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+
+
+def test_the_same_seed_decides_and_learns_the_same(tmp_path: Path) -> None:
+    studies = [small(Spirals(), tmp_path, seed=7) for _ in range(2)]
+    for study in studies:
+        study.run()
+    assert facts(studies[0]) == facts(studies[1])
+    other = small(Spirals(), tmp_path, seed=8)
+    other.run()
+    assert facts(other) != facts(studies[0])
+
+
+@pytest.mark.parametrize("rungs", ["none", "halving", "hyperband", "asha", "top-k"])
+def test_every_kind_of_rungs_brings_a_trial_to_the_full_budget(rungs: str, tmp_path: Path) -> None:
+    result = small(Spirals(), tmp_path, rungs=rungs).run()
+    assert result.best.level == TINY.top_level
+    assert result.best.rungs[-1].grant.epochs == 3
+
+
+@pytest.mark.parametrize("kind", ["multi", "epochs", "data", "time"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_every_kind_of_budget_is_kept(kind: Any, fresh: bool, tmp_path: Path) -> None:
+    budget = Budget(
+        trials=4, kind=kind, fresh=fresh, max_epochs=3, min_data=0.5, min_time_s=0.02, max_time_s=0.06, eta=2
+    )
+    study = small(Spirals(), tmp_path, budget=budget)
+    study.run()
+    with closing(Home(tmp_path).store()) as store:
+        epochs = store.epochs(study.name)
+    for trial in study.trials:
+        for rung in trial.rungs:
+            mine = [
+                e for e in epochs if e.trial == trial.number and (e.rung == rung.rung if fresh else e.rung <= rung.rung)
+            ]
+            assert [epoch.number for epoch in mine] == list(range(1, len(mine) + 1))
+            if kind == "time":
+                assert sum(epoch.measurement.time_s for epoch in mine) >= rung.grant.time_s or len(mine) == 3
+            else:
+                assert len(mine) == rung.grant.epochs
+
+
+def test_a_regression_needs_nothing_special(tmp_path: Path) -> None:
+    result = small(Lines(), tmp_path, budget=Budget(trials=6, max_epochs=27, min_data=1.0)).run()
+    assert result.metrics["rmse"] < 2.0
+    assert result.test == {}
+
+
+def test_several_goals_with_early_stopping_give_a_front(tmp_path: Path) -> None:
+    both = Objective(maximize="accuracy", minimize="parameters")
+    result = small(Spirals(), tmp_path, objective=both, budget=Budget(trials=9, max_epochs=3)).run()
+    assert any(trial.state is TrialState.STOPPED for trial in result.trials)
+    values = [(-t.metrics["accuracy"], t.metrics["parameters"]) for t in result.front]
+    assert not any(a[0] <= b[0] and a[1] <= b[1] for a in values for b in values if a != b)
+
+
+def test_algorithms_are_chosen_per_group(tmp_path: Path) -> None:
+    result = small(Spirals(), tmp_path, search={"model": "grid", "training": "random"}).run()
+    assert len(result.trials) == 6
+
+
+def test_a_requirement_that_nothing_keeps_still_gives_the_nearest(tmp_path: Path) -> None:
+    never = Objective(minimize="parameters", require={"accuracy": at_least(1.5)})
+    result = small(Spirals(), tmp_path, objective=never).run()
+    assert not result.keeps_requirements
+
+
+# Functions.
+
+
+def parabola(config: Config) -> float:
+    return float((config.x - 2) ** 2)
+
+
+def curve(config: Config) -> Iterator[dict[str, float]]:
+    for epoch in range(1, 100):
+        yield {"loss": config.x / epoch}
+
+
+def careful(config: Config, run: Any) -> dict[str, float]:
+    return {"loss": config.x / run.epochs, "data": run.data}
+
+
+PLAIN = Space(x=Float(0, 10))
+
+
+def test_any_function_can_be_tuned(tmp_path: Path) -> None:
+    result = onefold.tune(parabola, PLAIN, trials=25, home=tmp_path, engine="inline")
+    assert result.metrics["value"] < 2.0
+    assert {len(trial.rungs) for trial in result.trials} == {1}
+
+
+@pytest.mark.parametrize("function", [curve, careful])
+def test_a_function_that_reports_often_or_knows_its_run_gets_rungs(function: Any, tmp_path: Path) -> None:
+    lowest = Objective(minimize="loss")
+    result = onefold.tune(function, PLAIN, objective=lowest, budget=TINY, home=tmp_path, engine="inline")
+    assert result.best.level == TINY.top_level
+
+
+def test_a_function_in_worker_processes_may_be_a_closure(tmp_path: Path) -> None:
+    shift = 3.0
+    result = onefold.tune(lambda config: abs(config.x - shift), PLAIN, trials=8, home=tmp_path, parallel=2)
+    assert result.metrics["value"] < 3.0
+
+
+# What is remembered.
+
+
+def test_a_finished_study_can_be_extended(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path)
+    study.run()
+    before = facts(study)
+    result = Study.open(study.name, home=tmp_path, workload=Spirals()).extend(trials=4).run()
+    assert len(result.trials) == 10
+    assert [fact for fact in facts(study) if fact[0] < 6] == before
+
+
+def test_running_a_finished_study_again_changes_nothing(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path)
+    first = study.run()
+    before = facts(study)
+    again = Study.open(study.name, home=tmp_path, workload=Spirals()).run()
+    assert facts(study) == before
+    assert again.config == first.config
+
+
+def test_a_study_warms_up_with_another_one_over_the_same_space(tmp_path: Path) -> None:
+    first = small(Spirals(), tmp_path).run()
+    second = small(Spirals(), tmp_path, warm_start=first.study).run()
+    assert second.trials[0].config == first.config
+    with pytest.raises(SpaceError, match="another space"):
+        small(Lines(), tmp_path, warm_start=first.study)
+    with pytest.raises(StudyNotFound):
+        small(Spirals(), tmp_path, warm_start="nobody")
+
+
+def test_an_interrupted_study_goes_on_where_it_stood(tmp_path: Path) -> None:
+    whole = small(Spirals(), tmp_path, seed=3)
+    whole.run()
+
+    def impatient(news: News) -> None:
+        if news.kind == "epoch" and news.now().trials_started == 4:
+            raise KeyboardInterrupt
+
+    study = small(Spirals(), tmp_path, seed=3, listener=impatient)
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    assert study.record.state is StudyState.INTERRUPTED
+    Study.open(study.name, home=tmp_path, workload=Spirals()).run()
+    assert facts(study) == facts(whole)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path)
+    with Home(tmp_path).running(study.name):
+        caught: list[BaseException] = []
+
+        def attempt() -> None:
+            try:
+                study.run()
+            except BaseException as error:  # noqa: BLE001
+                caught.append(error)
+
+        thread = threading.Thread(target=attempt)
+        thread.start()
+        thread.join()
+    assert isinstance(caught[0], StudyBusy)
+
+
+# Limits.
+
+
+def test_a_target_ends_the_study(tmp_path: Path) -> None:
+    result = small(Spirals(), tmp_path, budget=Budget(trials=30, max_epochs=3, target=0.4)).run()
+    assert "target accuracy 0.4 is reached" in result.reason
+    assert len(result.trials) < 30
+
+
+def test_time_and_energy_end_the_study_with_the_best_so_far(tmp_path: Path) -> None:
+    result = small(Spirals(), tmp_path, budget=Budget(trials=10_000, max_epochs=9, minutes=0.01)).run()
+    assert "time limit" in result.reason
+    result.model()
+    result = small(Spirals(), tmp_path, budget=Budget(trials=10_000, max_epochs=9, joules=1.0)).run()
+    assert "energy limit" in result.reason
+    study = Study.open(result.study, home=tmp_path, workload=Spirals())
+    study.extend(joules=1.0).run()
+
+
+# Failures.
+
+
+def test_each_kind_of_failure_is_a_failed_trial_and_nothing_else(tmp_path: Path) -> None:
+    study = Study(
+        Troubled(), search="grid", rungs="none", home=tmp_path, parallel=2, patience_s=3.0, memory_bytes=2**30,
+        space=Space(training=dict(trouble=Troubled.space.parameters["trouble"], lr=0.02)),
+        budget=Budget(trials=6, max_epochs=1),
+    )  # fmt: skip
+    result = study.run()
+    kinds = {trial.config.trouble: trial.failure.kind if trial.failure else None for trial in result.trials}
+    assert kinds == {
+        "none": None,
+        "raise": FailureKind.RAISED,
+        "nan": FailureKind.NOT_A_NUMBER,
+        "memory": FailureKind.OUT_OF_MEMORY,
+        "hang": FailureKind.HUNG,
+        "death": FailureKind.KILLED,
+    }
+    raised = next(trial for trial in result.trials if trial.config.trouble == "raise")
+    assert raised.failure is not None
+    assert "the gradient is on strike" in raised.failure.reason
+    assert "Traceback" in raised.failure.traceback
+
+
+def test_when_all_trials_fail_the_study_says_so(tmp_path: Path) -> None:
+    space = Space(training=dict(trouble=Choice("raise", "nan"), lr=Float(0.01, 0.1)))
+    study = small(Troubled(), tmp_path, space=space)
+    with pytest.raises(StudyFailed, match="all 6 trials failed, the first because"):
+        study.run()
+    assert study.record.state is StudyState.FAILED
+
+
+# Mistakes.
+
+
+def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="give an instance of the workload: Spirals"):
+        small(Spirals, tmp_path)
+    with pytest.raises(SpaceError, match="a function needs a space"):
+        small(parabola, tmp_path)
+    with pytest.raises(SpaceError, match="empty"):
+        small(Spirals(), tmp_path, space=Space())
+    with pytest.raises(InputError, match="name is made of"):
+        small(Spirals(), tmp_path, name="../elsewhere")
+    with closing(Home(tmp_path).store()) as store:
+        assert store.studies() == []
+
+
+def test_a_name_can_be_used_once(tmp_path: Path) -> None:
+    small(Spirals(), tmp_path, name="mine")
+    with pytest.raises(InputError, match="already"):
+        small(Spirals(), tmp_path, name="mine")
+
+
+def test_a_metric_that_does_not_exist_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(ObjectiveError, match="did you mean 'accuracy'"):
+        small(Spirals(), tmp_path, objective=Objective(maximize="acuracy")).run()
+
+
+def test_a_batch_larger_than_the_data_is_told_with_the_limit(tmp_path: Path) -> None:
+    space = Space(training=dict(batch_size=Choice(32, 4096), lr=Float(0.01, 0.1)), model=dict(width=8, layers=1))
+    with pytest.raises(WorkloadError, match="only 300 samples"):
+        Study(Spirals(), space, home=tmp_path).run()

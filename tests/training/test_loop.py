@@ -1,0 +1,151 @@
+"""The training loop on a toy workload: repeatable, resumable, honest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from onefold import Config, Data
+from onefold.errors import NotANumber, WorkloadError
+from onefold.records import Epoch, Grant, Metrics
+from onefold.testing.toy import Lines, Spirals, Troubled
+from onefold.training.assignment import Assignment
+from onefold.training.checkpoint import weights_of
+from onefold.training.trainer import Trainer, device_of
+
+CONFIG = Config(width=8, layers=1, batch_size=32, optimizer="adam", lr=0.01)
+
+
+def visit(folder: Path, epochs: int = 3, rung: int = 0, data: float = 1.0, **options: Any) -> Assignment:
+    grant = Grant(level=1, epochs=epochs, data=data, **options)
+    return Assignment(0, rung, CONFIG, grant, seed=1, threads=1, most_epochs=9, folder=str(folder))
+
+
+def run(trainer: Trainer, work: Assignment) -> list[Epoch]:
+    return list(trainer.train([work], tick=lambda: None))
+
+
+def learned(epochs: list[Epoch]) -> list[tuple[float, float]]:
+    return [(epoch.metrics["train_loss"], epoch.metrics["loss"]) for epoch in epochs]
+
+
+def test_a_trial_cut_off_and_taken_up_again_learns_the_same(tmp_path: Path) -> None:
+    trainer = Trainer(Spirals(), None)
+    whole = run(trainer, visit(tmp_path / "whole", 4))
+    half = trainer.train([visit(tmp_path / "halves", 4)], tick=lambda: None)
+    first = [next(half), next(half)]
+    half.close()
+    again = run(Trainer(Spirals(), None), visit(tmp_path / "halves", 4))
+    assert learned(again) == learned(whole)
+    assert learned(first) == learned(whole[:2])
+    for name, weights in weights_of(tmp_path / "whole" / "trials" / "00000.pt").items():
+        assert torch.equal(weights, weights_of(tmp_path / "halves" / "trials" / "00000.pt")[name])
+
+
+def test_a_promoted_trial_continues_from_its_checkpoint(tmp_path: Path) -> None:
+    trainer = Trainer(Spirals(), None)
+    run(trainer, visit(tmp_path, 2))
+    more = run(trainer, visit(tmp_path, 5, rung=1))
+    assert [epoch.number for epoch in more] == [3, 4, 5]
+
+
+def test_a_fresh_grant_begins_again(tmp_path: Path) -> None:
+    trainer = Trainer(Spirals(), None)
+    run(trainer, visit(tmp_path, 2))
+    again = run(trainer, visit(tmp_path, 3, rung=1, fresh=True))
+    assert [epoch.number for epoch in again] == [1, 2, 3]
+
+
+def test_a_granted_time_ends_within_the_epoch(tmp_path: Path) -> None:
+    epochs = run(Trainer(Spirals(), None), visit(tmp_path, 1000, time_s=0.2))
+    assert sum(epoch.measurement.time_s for epoch in epochs) >= 0.2
+    assert len(epochs) < 1000
+
+
+def test_an_epoch_tells_what_it_cost(tmp_path: Path) -> None:
+    last = run(Trainer(Spirals(), None), visit(tmp_path, 3))[-1]
+    assert last.metrics["parameters"] == 8 * 2 + 8 + 2 * 8 + 2
+    assert last.metrics["train_time_s"] > last.measurement.time_s > 0
+    assert last.measurement.energy.source
+
+
+def test_a_torn_checkpoint_means_beginning_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = Trainer(Spirals(), None)
+    whole = run(trainer, visit(tmp_path, 2))
+    (tmp_path / "trials" / "00000.pt").write_bytes(b"half a check")
+    assert learned(run(trainer, visit(tmp_path, 2))) == learned(whole)
+    assert "starts again" in caplog.text
+
+
+def test_a_loss_that_is_no_number_ends_the_trial(tmp_path: Path) -> None:
+    work = replace(visit(tmp_path), config=Config(trouble="nan", lr=0.1))
+    with pytest.raises(NotANumber, match="train_loss became nan in epoch 1"):
+        run(Trainer(Troubled(), None), work)
+
+
+class Special(Spirals):
+    """Overrides the whole epoch, the schedule and the evaluation."""
+
+    def schedule(self, optimizer: Any, config: Config, epochs: int) -> Any:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+
+    def train_epoch(self, model: Any, batches: Iterable[Any], optimizer: Any, config: Config) -> Metrics:
+        rate = optimizer.param_groups[0]["lr"]
+        steps = [self.step(model, batch, optimizer, config) for batch in batches]
+        return {"batches": float(len(steps)), "rate": rate}
+
+    def evaluate(self, model: Any, batches: Iterable[Any], config: Config) -> Metrics:
+        return {"accuracy": 0.5}
+
+
+def test_the_epoch_the_schedule_and_the_evaluation_can_be_replaced(tmp_path: Path) -> None:
+    trainer = Trainer(Special(), None)
+    run(trainer, visit(tmp_path, 2))
+    epochs = run(trainer, visit(tmp_path, 4, rung=1))
+    assert {epoch.metrics["batches"] for epoch in epochs} == {10.0}
+    rates = [epoch.metrics["rate"] for epoch in epochs]
+    assert rates[0] > rates[1]
+    assert rates[0] < 0.01  # the schedule came out of the checkpoint
+
+
+def test_without_validation_data_a_fifth_is_kept_back() -> None:
+    trainer = Trainer(Lines(), None)
+    assert (len(trainer.splits.train), len(trainer.splits.validation)) == (160, 40)
+
+
+def test_workers_share_one_copy_of_the_arrays(tmp_path: Path) -> None:
+    first = Trainer(Spirals(), tmp_path)
+
+    class Unreachable(Spirals):
+        def data(self) -> Data:
+            raise AssertionError("the data is there already")
+
+    second = Trainer(Unreachable(), tmp_path)
+    assert torch.equal(first.splits.train.tensors[0], second.splits.train.tensors[0])  # type: ignore[union-attr]
+
+
+class Wrong(Spirals):
+    def data(self) -> Any:
+        return [1, 2, 3]
+
+
+def test_data_that_is_no_data_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="must return onefold"):
+        Trainer(Wrong(), None)
+
+
+def test_an_accelerator_that_is_not_there_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="not known"):
+        device_of("abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(WorkloadError, match="not available on this machine"):
+            device_of("cuda")
+
+
+def test_pace_is_measured_on_the_real_workload() -> None:
+    assert Trainer(Special(), None).pace(CONFIG, 1, 0.01, tick=lambda: None) > 0
