@@ -55,9 +55,11 @@ def imports(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            names.add(node.module or "")
-            if node.module == "onefold":  # `from onefold import report` imports a package
-                names |= {f"onefold.{alias.name}" for alias in node.names if (ROOT / alias.name).exists()}
+            packages = {alias.name for alias in node.names if (ROOT / alias.name).exists()}
+            if node.module == "onefold" and len(packages) == len(node.names):  # `from onefold import report`
+                names |= {f"onefold.{package}" for package in packages}
+            else:
+                names.add(node.module or "")
     return names
 
 

@@ -30,8 +30,13 @@ def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
 
 
 def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
-    """The trials that keep the requirements and that no other such trial beats in every goal, in the order given."""
-    rated = [trial for trial in trials if rates(trial.metrics, objective)]
+    """The trials that keep the requirements and that no other such trial beats in every goal, in the order given.
+
+    Only trials that got as far as any did are compared: one that was stopped early is always cheap.
+    """
+    rated = [trial for trial in trials if keeps(trial.metrics, objective) and trial.failure is None]
+    top = max((trial.level for trial in rated), default=0)
+    rated = [trial for trial in rated if trial.level == top]
     return [rated[place] for place in sorted(objective.front([trial.metrics for trial in rated]))]
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -147,8 +148,11 @@ def _sum_of_energies(one: Energy, other: Energy) -> Energy:
         return one
     if one.joules is None or other.joules is None:
         return Energy(None, "unavailable")
-    # A sum is only as trustworthy as its weakest part.
-    source = one.source if one.source == other.source or not one.measured else other.source
+    # A sum is only as trustworthy as its weakest part; two counters are both named.
+    if one.measured and other.measured:
+        source = "+".join(sorted({*one.source.split("+"), *other.source.split("+")}, reverse=True))
+    else:
+        source = "modelled"
     return Energy(one.joules + other.joules, source)
 
 
@@ -256,6 +260,11 @@ def from_json(kind: type[Record], data: Any) -> Record:
     return _revive(kind, data)  # type: ignore[no-any-return]
 
 
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _revive(kind: Any, data: Any) -> Any:
     origin = get_origin(kind)
     if origin in (Union, UnionType):
@@ -272,7 +281,7 @@ def _revive(kind: Any, data: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)  # type: ignore[arg-type]
         known = {f.name for f in fields(kind)}
         return kind(**{name: _revive(hints[name], value) for name, value in data.items() if name in known})  # type: ignore[operator]
     if kind is float and isinstance(data, int):

@@ -134,7 +134,8 @@ class _World:
             failure = FAILURES[self.decisions % len(FAILURES)]
         per_epoch_s = self._epoch_s(trial.config) * grant.data
         made = []
-        for number in range(done + 1, done + 1 if failure else grant.epochs + 1):
+        target = grant.epochs if grant.time_s is None else level
+        for number in range(done + 1, done + 1 if failure else target + 1):
             made.append(self._epoch(trial, visit, number, per_epoch_s))
         self.epochs += made
         cost = sum((e.measurement for e in made), Measurement.nothing()) if made else self._cost(per_epoch_s / 2)

@@ -16,7 +16,7 @@ from onefold.report.plots.svg import element, polyline, ribbon, shortened, stair
 
 def marks(plot: Plot, tag: str, kind: str = "") -> list[ElementTree.Element]:
     root = ElementTree.fromstring(plot.picture)
-    return [e for e in root.iter(tag) if "data-t" in e.attrib and kind in e.attrib.get("class", "").split()]
+    return [e for e in root.iter(tag) if "data-t" in e.attrib and (not kind or kind in e.attrib["class"].split())]
 
 
 def test_progress_has_a_dot_for_each_finished_rung_and_a_cross_for_each_failed_one() -> None:
@@ -47,7 +47,7 @@ def test_lines_pass_below_the_axes_of_inactive_parameters() -> None:
     plot = parallel(summary)
     lowest = {}
     for line in marks(plot, "path", "line"):
-        lowest[int(line.attrib["data-t"])] = max(float(y) for y in re.findall(r" (\d+\.?\d*)", line.attrib["d"]))
+        lowest[int(line.attrib["data-t"])] = max(map(float, re.findall(r"[\d.]+", line.attrib["d"])[1::2]))
     for trial in summary.trials:
         assert (lowest[trial.number] == 376.0) == ("momentum" not in trial.config)
 
@@ -64,7 +64,7 @@ def test_promotions_are_lines_and_every_visit_is_a_mark() -> None:
 def test_in_the_ladder_better_results_stand_higher() -> None:
     summary = simulate(failing=0).summary
     places = [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in marks(ladder(summary), "circle")]
-    results = [list(dot.itertext())[0] for dot in marks(ladder(summary), "circle")]
+    results = [next(dot.itertext()) for dot in marks(ladder(summary), "circle")]
     first = min(x for x, _ in places)
     column = sorted(
         (y, float(words.split(": ")[1].split(",")[0])) for (x, y), words in zip(places, results) if x == first

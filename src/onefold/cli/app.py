@@ -195,7 +195,7 @@ def write_report(
         content = report.as_html(summary)
         output = output or Home(home).folder(study) / "report.html"
     try:
-        output.write_text(content)
+        output.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError(f"the report cannot be written to {output}: {error.strerror}") from error
     out.print(f"written to {output}", highlight=False, soft_wrap=True)

@@ -56,7 +56,7 @@ def _best(summary: Summary) -> Iterator[str]:
     if summary.test:
         test = ", ".join(f"{metric} {summary.written(metric, value)}" for metric, value in summary.test.items())
         yield f"        on the test data: {test}"
-    yield f"        {settings_words(summary, best)}"
+    yield f"        {_line(settings_words(summary, best))}"
     yield f"        level {best.level}, {words.count(summary.epochs_of(best), 'epoch')}"
 
 
@@ -90,7 +90,8 @@ def _short(summary: Summary, trials: Sequence[Trial]) -> Table:
 
 def _titled(title: str, table: Table) -> Iterator[str]:
     yield title
-    lines = [tuple(column.title for column in table.columns), *(row.cells for row in table.rows)]
+    written = [tuple(column.title for column in table.columns), *(row.cells for row in table.rows)]
+    lines = [tuple(map(_line, cells)) for cells in written]
     widths = [max(len(line[place]) for line in lines) for place in range(len(table.columns))]
     for line in lines:
         cells = (

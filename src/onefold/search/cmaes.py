@@ -16,6 +16,7 @@ from onefold.search.optuna_study import silent
 from onefold.space import Space
 
 FAILED = 3.0
+FEWEST_KNOWN = 10  # the best tenth of what is known gives the first place
 
 
 class CmaEsSearcher(EvolvedSearcher):
@@ -55,16 +56,14 @@ class CmaEsSearcher(EvolvedSearcher):
 class _FixedCmaEs(CmaEsSampler):
     """optuna's sampler over a space that is known beforehand, so that no trial is lost to finding it out."""
 
-    def __init__(
-        self, numbers: dict[str, BaseDistribution], seed: int, known: list[optuna.trial.FrozenTrial]
-    ) -> None:
+    def __init__(self, numbers: dict[str, BaseDistribution], seed: int, known: list[optuna.trial.FrozenTrial]) -> None:
         super().__init__(
             seed=seed,
             n_startup_trials=0,
             with_margin=True,
             independent_sampler=TPESampler(seed=seed, multivariate=False),
             warn_independent_sampling=False,
-            source_trials=known or None,
+            source_trials=known if len(known) >= FEWEST_KNOWN else None,
         )
         self._numbers = numbers
 

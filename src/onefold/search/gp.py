@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from optuna.samplers import GPSampler
+from optuna.samplers import BaseSampler, GPSampler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from onefold.search.modelled import ModelledSearcher
+from onefold.records import Config
+from onefold.search.modelled import Level, ModelledSearcher
 
 
 class GpSearcher(ModelledSearcher):
     """Proposes where a Gaussian process expects the largest improvement.
 
-    Inactive parameters have random values in its eyes, and so turn out not to matter. The best place is the same however often it is asked for, so
-    an attempt after the first is a random draw.
+    Inactive parameters have random values in its eyes, and so turn out not to matter. The best place is the same
+    however often it is asked for, so an attempt after the first is a random draw.
     """
 
     whole = True
 
     def _sampler(self, seed: int, attempt: int) -> GPSampler | None:
         return GPSampler(seed=seed, n_startup_trials=0, warn_independent_sampling=False) if attempt == 0 else None
+
+    def _propose(self, level: Level, sampler: BaseSampler) -> Config:
+        # Its matrices are small: more threads than one only get into each other's way, and into that of the trials.
+        with threadpool_limits(1):
+            return super()._propose(level, sampler)

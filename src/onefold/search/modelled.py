@@ -36,7 +36,7 @@ class ModelledSearcher(ABC):
         self._goals = goals
         self._axes = Axes(space)
         self.enough = len(self._axes.varying) + 2
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, Level] = {}
         self._pending: dict[int, Config] = {}
         self._failed: list[Config] = []
 
@@ -46,7 +46,7 @@ class ModelledSearcher(ABC):
         if level is None or sampler is None:
             config = draw(self._space, self._seed, number, attempt)
         else:
-            config = level.proposal(sampler, self._axes, whole=self.whole)
+            config = self._propose(level, sampler)
         self.assume(number, config)
         return config
 
@@ -75,13 +75,16 @@ class ModelledSearcher(ABC):
     def _sampler(self, seed: int, attempt: int) -> BaseSampler | None:
         """What proposes this draw; None when it should be random."""
 
-    def _best_known(self) -> _Level | None:
+    def _propose(self, level: Level, sampler: BaseSampler) -> Config:
+        return level.proposal(sampler, self._axes, whole=self.whole)
+
+    def _best_known(self) -> Level | None:
         able = (level for _, level in sorted(self._levels.items(), reverse=True) if level.results >= self.enough)
         return next(able, None)
 
-    def _level(self, number: int) -> _Level:
+    def _level(self, number: int) -> Level:
         if number not in self._levels:
-            level = self._levels[number] = _Level(self._goals, self._axes.distributions)
+            level = self._levels[number] = Level(self._goals, self._axes.distributions)
             for config in self._failed:
                 level.avoid(self._coded(config))
             for trial, config in self._pending.items():
@@ -97,7 +100,7 @@ class ModelledSearcher(ABC):
         return self._axes.coded(self._axes.filled(config) if self.whole else config)
 
 
-class _Level:
+class Level:
     """What is known at one level: an optuna study that only grows."""
 
     def __init__(self, goals: int, distributions: Mapping[str, BaseDistribution]) -> None:

@@ -74,7 +74,8 @@ class Axes:
 
 
 def silent_study(goals: int) -> optuna.Study:
-    """A study in memory that minimises `goals` losses. Optuna then logs errors only: it warns of numerical trouble that it mends."""
+    """A study in memory that minimises `goals` losses."""
+    # Its warnings are about numerical trouble that it mends by itself.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(
         storage=optuna.storages.InMemoryStorage(),

@@ -145,8 +145,9 @@ class Coordinator:
         while len(self._waiting) < self._room:
             decision = self._search.ask()
             if decision is None:
-                return
+                break
             self._write_down(decision)
+        self._update_states()
 
     def _write_down(self, decision: Decision) -> None:
         rung = Rung(
@@ -241,7 +242,6 @@ class Coordinator:
         candidates = [trial for trial in (self._best, self._trials[rung.trial]) if trial is not None]
         self._best = next(iter(ranked(candidates, self._spec.objective)), None)
         self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
-        self._update_states()
 
     def _update_states(self) -> None:
         changed = {

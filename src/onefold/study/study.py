@@ -94,9 +94,7 @@ class Study:
             self.name = name or free_name(self._subject.name, taken)
             check_name(self.name)
             if self.name in taken:
-                raise InputError(
-                    f"there is a study {self.name!r} already; resume it or choose another name"
-                )
+                raise InputError(f"there is a study {self.name!r} already; resume it or choose another name")
             created = datetime.now(UTC).isoformat(timespec="seconds")
             store.create(StudyRecord(self.name, spec.to_json(), created))
 
@@ -285,7 +283,7 @@ class Study:
         record = replace(record, state=StudyState.DONE, result=card)
         store.save_study(record)
         page = folder / "report.html"
-        page.write_text(report.as_html(report.summarize(record, trials, epochs)))
+        page.write_text(report.as_html(report.summarize(record, trials, epochs)), encoding="utf-8")
         self._tidy(folder, trials, best)
         self._tell("ended", {"reason": record.reason, **to_json(card)}, coordinator.snapshot)
         return Result(

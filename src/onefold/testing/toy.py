@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Spirals(Workload):
 
     def build(self, config: Config) -> nn.Module:
         sizes = [2, *[config.width] * config.layers]
-        hidden = [part for a, b in zip(sizes, sizes[1:]) for part in (nn.Linear(a, b), nn.Tanh())]
+        hidden = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())]
         return nn.Sequential(*hidden, nn.Dropout(0.1), nn.Linear(sizes[-1], 2))
 
     def data(self) -> Data:
@@ -61,7 +62,7 @@ class Lines(Workload):
     def data(self) -> Data:
         rng = np.random.default_rng(0)
         inputs = rng.normal(size=(200, 3)).astype(np.float32)
-        return Data(train=(inputs, (inputs @ np.float32([1, -2, 3]) + 1).astype(np.float32)))
+        return Data(train=(inputs, (inputs @ np.array([1, -2, 3], dtype=np.float32) + 1).astype(np.float32)))
 
 
 class Troubled(Spirals):

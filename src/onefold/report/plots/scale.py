@@ -52,7 +52,8 @@ def fitted(values: Iterable[float], start: float, end: float, unit: float = 1.0)
     known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(known), max(known)
     if low > 0 and high / low > MANY_MAGNITUDES:
-        return Scale(low / (high / low) ** 0.04, min(high * (high / low) ** 0.04, 1e308), start, end, True, unit)
+        room = min(high / low, 1e300) ** 0.04
+        return Scale(low / room or low, min(high * room, 1e308), start, end, True, unit)
     if high / 2 - low / 2 <= 1e-9 * max(abs(low), abs(high)):
         room = abs(high) * 0.05 or 1.0
     else:

@@ -1,0 +1,117 @@
+"""What every benchmark shares: claims that hold or fall short, a table, and a result file that names the machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is promised, the bar in words, what was measured, and whether that keeps the promise."""
+
+    claim: str
+    bar: str
+    measured: str
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"{self.claim} | {self.bar} | {self.measured} | {'ok' if self.holds else 'short'}"
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """The command line that all benchmarks have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
+    return parser.parse_args()
+
+
+def table(rows: Sequence[dict[str, Any]]) -> None:
+    """Prints rows with the same keys as an aligned table."""
+    if not rows:
+        return
+    columns = list(rows[0])
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)]
+    print("  ".join(column.ljust(width) for column, width in zip(columns, widths)))
+    for line in cells:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths)), flush=True)
+    print()
+
+
+def conclude(name: str, claims: Iterable[Claim], figures: Any, *, quick: bool) -> None:
+    """Prints one line per claim, writes results/NAME.json and ends with 0 only if all hold."""
+    claims = list(claims)
+    for claim in claims:
+        print(claim, flush=True)
+    content = {
+        "benchmark": name,
+        "quick": quick,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "claims": [{**asdict(claim), "verdict": "ok" if claim.holds else "short"} for claim in claims],
+        "figures": figures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    suffix = "-quick" if quick else ""
+    (RESULTS / f"{name}{suffix}.json").write_text(json.dumps(content, indent=1, default=str) + "\n")
+    sys.exit(0 if all(claim.holds for claim in claims) else 1)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    import psutil
+    import torch
+
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+    }
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)
+
+
+class Stopwatch:
+    """`with Stopwatch() as watch:` … `watch.seconds`."""
+
+    def __enter__(self) -> Stopwatch:
+        self._began = time.monotonic()
+        self.seconds = 0.0
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.seconds = time.monotonic() - self._began
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "–" if value is None else str(value)

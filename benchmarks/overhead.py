@@ -1,0 +1,117 @@
+"""What tuning costs on top of the work: 200 trials of 10 ms, everything durable, beside Ray Tune and Optuna.
+
+Work of a trial is a 10 ms sleep, so that the ideal on two workers is 1 s. Start-up (processes, imports) is measured
+apart: it is paid once. Ray Tune gets the same number of concurrent trials and its own defaults otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from claims import Claim, Stopwatch, arguments, conclude, median, table
+
+WORK_S = 0.010
+WORKERS = 2
+
+
+def work(config: dict[str, float]) -> float:
+    time.sleep(WORK_S)
+    return (config["x"] - 0.3) ** 2 + (config["y"] - 0.7) ** 2
+
+
+def onefold_run(trials: int, search: str) -> dict[str, float]:
+    from onefold import Budget, Float, Space, Study
+
+    space = Space(x=Float(0, 1), y=Float(0, 1))
+    began: list[float] = []
+
+    def listener(news: object) -> None:
+        if getattr(news, "kind", "") == "started":
+            began.append(time.monotonic())
+
+    with tempfile.TemporaryDirectory() as home, Stopwatch() as watch:
+        study = Study(
+            work, space, search=search, budget=Budget(trials=trials), home=home, parallel=WORKERS, listener=listener
+        )
+        study.run()
+        ended = time.monotonic()
+    return {"total_s": watch.seconds, "loop_s": ended - began[0]}
+
+
+def optuna_run(trials: int) -> dict[str, float]:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder, Stopwatch() as watch:
+        storage = f"sqlite:///{Path(folder) / 'optuna.db'}"
+        study = optuna.create_study(storage=storage, sampler=optuna.samplers.TPESampler(seed=0))
+        study.optimize(
+            lambda trial: work({"x": trial.suggest_float("x", 0, 1), "y": trial.suggest_float("y", 0, 1)}),
+            n_trials=trials,
+            n_jobs=WORKERS,
+        )
+    return {"total_s": watch.seconds, "loop_s": watch.seconds}
+
+
+def ray_run(trials: int) -> dict[str, float]:
+    import ray
+    from ray import tune
+
+    with tempfile.TemporaryDirectory() as folder, Stopwatch() as watch:
+        ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        began = time.monotonic()
+        tuner = tune.Tuner(
+            lambda config: {"loss": work(config)},
+            param_space={"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(num_samples=trials, metric="loss", mode="min", max_concurrent_trials=WORKERS),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        )
+        tuner.fit()
+        loop_s = time.monotonic() - began
+        ray.shutdown()
+    return {"total_s": watch.seconds, "loop_s": loop_s}
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    trials, peer_trials, rounds = (200, 20, 2) if options.quick else (200, 200, 3)
+    ideal = WORK_S / WORKERS
+    runs: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):  # interleaved, so that a noisy minute hits all alike
+        for name, run in (
+            ("onefold, TPE", lambda: onefold_run(trials, "tpe")),
+            ("onefold, random", lambda: onefold_run(trials, "random")),
+            ("optuna, TPE, SQLite", lambda: optuna_run(trials)),
+        ):
+            runs.setdefault(name, []).append(run())
+    runs["ray tune, random"] = [ray_run(peer_trials)]
+    rows = []
+    for name, figures in runs.items():
+        count = peer_trials if name.startswith("ray") else trials
+        loop_s = median(figure["loop_s"] for figure in figures)
+        rows.append(
+            {
+                "tuner": name,
+                "trials": count,
+                "start-up s": median(figure["total_s"] - figure["loop_s"] for figure in figures),
+                "loop s": loop_s,
+                "overhead ms/trial": 1000 * (loop_s / count - ideal),
+            }
+        )
+    table(rows)
+    overhead = {row["tuner"]: float(row["overhead ms/trial"]) for row in rows}
+    ours = max(overhead["onefold, TPE"], overhead["onefold, random"])
+    ratio = overhead["ray tune, random"] / ours
+    claims = [
+        Claim("overhead of a durable trial", "<= 20 ms", f"{ours:.1f} ms", ours <= 20),
+        Claim("Ray Tune's overhead over ours", "> 50x", f"{ratio:.0f}x", ratio > 50),
+    ]
+    conclude("overhead", claims, rows, quick=options.quick)
+
+
+if __name__ == "__main__":
+    main()

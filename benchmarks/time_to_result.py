@@ -1,0 +1,220 @@
+"""Time to a tuned and trained model: LeNet on Fashion-MNIST beside Ray Tune (Optuna search + ASHA) and Optuna.
+
+All three get the same space (10 hyperparameters), the same number of trials, at most the same epochs, the same two
+cores and the same training code: an epoch is `Workload.train_epoch` over the same arrays followed by
+`Workload.evaluate` on the same validation data. Every tuner's best configuration has been trained by the tuner
+itself; its model's test accuracy is what counts. Onefold runs with its defaults. Ray Tune runs trials of one CPU
+each, Optuna two processes of one thread each over a journal storage, which is the fastest way it offers on one
+machine; both peers load the data once, not per trial. Wall time is from nothing to the result, imports and start-up
+included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from claims import Claim, Stopwatch, arguments, conclude, median, table
+
+TUNERS = ("onefold", "optuna", "ray")
+MAX_EPOCHS = 9
+ETA = 3
+
+
+# One tuner, one seed, in a process of its own: prints its test accuracy.
+
+
+def run_onefold(trials: int, seed: int, folder: Path) -> dict[str, float]:
+    from onefold import Budget, Study
+
+    study = Study("fashion", budget=Budget(trials=trials, max_epochs=MAX_EPOCHS, eta=ETA), seed=seed, home=folder)
+    result = study.run()
+    joules = [trial.cost.energy.joules or 0.0 for trial in result.trials]
+    return {"test": result.test["accuracy"], "validation": result.metrics["accuracy"], "joules": sum(joules)}
+
+
+class PlainTraining:
+    """The training code as a peer's user would call it: one model, epoch by epoch."""
+
+    def __init__(self, config: dict[str, Any], seed: int, data: Any) -> None:
+        import torch
+
+        from onefold import Config
+        from onefold.training.splits import split_of
+        from onefold.workload import load
+
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self.torch = torch
+        self.workload = load("fashion")
+        self.config = Config(config)
+        cpu = torch.device("cpu")
+        self.splits = {part: split_of(getattr(data, part), cpu, part) for part in ("train", "validation", "test")}
+        self.model = self.workload.build(self.config)
+        self.optimizer = self.workload.optimizer(self.model, self.config)
+        self.shuffle = torch.Generator().manual_seed(seed)
+
+    def epoch(self) -> float:
+        self.model.train()
+        batches = self.workload.batches(self.splits["train"], self.config, self.shuffle)
+        self.workload.train_epoch(self.model, batches, self.optimizer, self.config)
+        return self.accuracy("validation")
+
+    def accuracy(self, part: str) -> float:
+        self.model.eval()
+        with self.torch.no_grad():
+            return float(self.workload.evaluate(self.model, self.splits[part].batches(512), self.config)["accuracy"])
+
+
+def arrays() -> Any:
+    """The data set, loaded once per process as a careful user does."""
+    from onefold.workload import load
+
+    return load("fashion").data()
+
+
+def suggest(trial: Any) -> dict[str, Any]:
+    """The workload's space in Optuna's words."""
+    from onefold import Choice
+    from onefold.workload import load
+
+    values: dict[str, Any] = {}
+    for name, parameter in load("fashion").space.parameters.items():
+        if name == "momentum" and values["optimizer"] != "sgd":
+            continue
+        if isinstance(parameter, Choice):
+            values[name] = trial.suggest_categorical(name, list(parameter.options))
+        else:
+            values[name] = trial.suggest_float(name, parameter.low, parameter.high, log=parameter.log)
+    return values
+
+
+def optuna_worker(journal: str, trials: int, seed: int) -> None:
+    """One of Optuna's processes: takes trials until they are used up."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.load_study(
+        study_name="s",
+        storage=JournalStorage(JournalFileBackend(journal)),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.HyperbandPruner(min_resource=1, max_resource=MAX_EPOCHS, reduction_factor=ETA),
+    )
+
+    data = arrays()
+
+    def objective(trial: Any) -> float:
+        training = PlainTraining(suggest(trial), seed, data)
+        accuracy = 0.0
+        for epoch in range(1, MAX_EPOCHS + 1):
+            accuracy = training.epoch()
+            trial.report(accuracy, epoch)
+            if epoch < MAX_EPOCHS and trial.should_prune():
+                raise optuna.TrialPruned
+        trial.set_user_attr("test", training.accuracy("test"))
+        return accuracy
+
+    limit = optuna.study.MaxTrialsCallback(trials, states=None)
+    study.optimize(objective, callbacks=[limit])
+
+
+def run_optuna(trials: int, seed: int, folder: Path) -> dict[str, float]:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    journal = str(folder / "journal.log")
+    study = optuna.create_study(
+        study_name="s", storage=JournalStorage(JournalFileBackend(journal)), direction="maximize"
+    )
+    command = [sys.executable, __file__, "--optuna-worker", journal, str(trials)]
+    workers = [subprocess.Popen([*command, str(seed * 10 + i)]) for i in range(2)]
+    if any(worker.wait() for worker in workers):
+        sys.exit("an Optuna worker failed")
+    best = study.best_trial
+    return {"test": best.user_attrs["test"], "validation": best.value or 0.0}
+
+
+def run_ray(trials: int, seed: int, folder: Path) -> dict[str, float]:
+    import ray
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler
+    from ray.tune.search.optuna import OptunaSearch
+
+    def trainable(config: dict[str, Any], data: Any) -> None:
+        training = PlainTraining(config, seed, data)
+        for epoch in range(1, MAX_EPOCHS + 1):
+            accuracy = training.epoch()
+            test = training.accuracy("test") if epoch == MAX_EPOCHS else -1.0
+            tune.report({"accuracy": accuracy, "test": test})
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(trainable, data=arrays()), {"cpu": 1}),
+        tune_config=tune.TuneConfig(
+            num_samples=trials,
+            metric="accuracy",
+            mode="max",
+            search_alg=OptunaSearch(suggest, metric="accuracy", mode="max", seed=seed),
+            scheduler=ASHAScheduler(max_t=MAX_EPOCHS, grace_period=1, reduction_factor=ETA),
+            max_concurrent_trials=2,
+        ),
+        run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
+    )
+    finished = [r for r in tuner.fit() if r.metrics and r.metrics.get("test", -1.0) >= 0]
+    best = max(finished, key=lambda r: r.metrics["accuracy"])
+    ray.shutdown()
+    return {"test": best.metrics["test"], "validation": best.metrics["accuracy"]}
+
+
+def one(tuner: str, trials: int, seed: int) -> dict[str, Any]:
+    """Runs a tuner in a process of its own and times it from outside."""
+    with Stopwatch() as watch:
+        done = subprocess.run(
+            [sys.executable, __file__, "--one", tuner, str(trials), str(seed)],
+            stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "RAY_AIR_NEW_OUTPUT": "0"},
+        )  # fmt: skip
+    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"tuner": tuner, "seed": seed, "wall s": watch.seconds, **figures}
+
+
+def main() -> None:
+    if "--optuna-worker" in sys.argv:
+        journal, trials, seed = sys.argv[-3:]
+        optuna_worker(journal, int(trials), int(seed))
+        return
+    if "--one" in sys.argv:
+        tuner, trials, seed = sys.argv[-3:]
+        run = {"onefold": run_onefold, "optuna": run_optuna, "ray": run_ray}[tuner]
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(run(int(trials), int(seed), Path(folder))))
+        return
+
+    options = arguments(__doc__)
+    trials, seeds = (6, [0]) if options.quick else (27, [0, 1, 2])
+    rows = []
+    for seed in seeds:  # interleaved, so that a noisy minute hits all alike
+        for tuner in TUNERS:
+            rows.append(one(tuner, trials, seed))
+            table(rows[-1:])
+    table(rows)
+    walls = {tuner: [row["wall s"] for row in rows if row["tuner"] == tuner] for tuner in TUNERS}
+    tests = {tuner: [row["test"] for row in rows if row["tuner"] == tuner] for tuner in TUNERS}
+    claims = []
+    for peer, bar in (("ray", 0.5), ("optuna", 0.8)):
+        ratio = median(ours / theirs for ours, theirs in zip(walls["onefold"], walls[peer]))
+        gain = sum(tests["onefold"]) / len(seeds) - sum(tests[peer]) / len(seeds)
+        claims.append(Claim(f"wall time against {peer}", f"<= {bar}x", f"{ratio:.2f}x", ratio <= bar))
+        claims.append(Claim(f"mean test accuracy against {peer}", ">= +0", f"{gain:+.4f}", gain >= 0))
+    conclude("time_to_result", claims, rows, quick=options.quick)
+
+
+if __name__ == "__main__":
+    main()
