@@ -32,6 +32,8 @@ class Bound:
     def violation(self, value: float) -> float:
         """How far `value` is on the wrong side, relative to the limit; 0 when the bound holds."""
         gap = self.limit - value if self.at_least else value - self.limit
+        if math.isnan(gap):
+            return math.inf
         return max(0.0, gap) / (abs(self.limit) or 1.0)
 
     def __str__(self) -> str:
@@ -152,7 +154,9 @@ class Objective:
         return {
             "maximize": [goal.metric for goal in self.goals if goal.maximize],
             "minimize": [goal.metric for goal in self.goals if not goal.maximize],
-            "require": [f"{metric}{'>=' if b.at_least else '<='}{b.limit!r}" for metric, b in self.require.items()],
+            "require": [
+                f"{metric}{'>=' if b.at_least else '<='}{float(b.limit)!r}" for metric, b in self.require.items()
+            ],
         }
 
     @classmethod
@@ -257,7 +261,7 @@ class Budget:
     def grant(self, level: int, visit: int = 1) -> Grant:
         """What the `visit`-th rung of a trial (counted from 1), at this level, may spend."""
         epochs = min(self.min_epochs * level, self.max_epochs)
-        data = min(self.min_data * level, 1.0)
+        data = self.min_data * level if self.min_data * level < 1 - 1e-9 else 1.0  # 49 times 1/49 is not quite 1
         if self.kind == "multi":
             return Grant(level, epochs, data, fresh=self.fresh)
         if self.kind == "epochs":

@@ -23,6 +23,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from onefold.errors import SpaceError, suggestion
@@ -43,6 +44,12 @@ class Float:
     when: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("low", "high", "default"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not (isinstance(number, Real) or (number is None and name == "default")):
+                raise SpaceError(f"a Float takes numbers, but got {name}={number!r}")
+            # 0 and 0.0 are the same bound, in every digest too.
+            object.__setattr__(self, name, None if number is None else float(number))
         _check_range(self)
 
     def draw(self, rng: random.Random) -> float:
@@ -51,6 +58,8 @@ class Float:
 
     def at(self, share: float) -> float:
         """The value at `share` (0 to 1) of the way from low to high."""
+        if share in (0, 1):
+            return self.high if share else self.low
         if self.log:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
@@ -137,6 +146,8 @@ class Choice:
                     f"a Choice holds words, numbers and None, but got {option!r}; "
                     "name it here and build it in the workload"
                 )
+            if isinstance(option, float) and not math.isfinite(option):
+                raise SpaceError(f"the numbers of a Choice must be finite, but got {option!r}; name it with a word")
         if len({(type(option), option) for option in options}) < len(options):
             raise SpaceError(f"the options of a Choice must differ, but got {options!r}")
         object.__setattr__(self, "options", tuple(options))
@@ -196,6 +207,9 @@ class Space:
 
     def only(self, groups: Sequence[str]) -> Space:
         """The space of these groups alone; conditions on other groups are left to the whole space."""
+        for group in groups:
+            if group not in self.groups:
+                raise SpaceError(f"the space has no group {group!r}{suggestion(group, self.groups)}")
         part = Space()
         for group in groups:
             part.groups[group] = {}
@@ -212,7 +226,7 @@ class Space:
         return iter(self.parameters)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Space) and self.to_json() == other.to_json()
+        return isinstance(other, Space) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -279,7 +293,7 @@ class Space:
                 raise SpaceError(f"the space has no parameter {name!r}{suggestion(name, self.parameters)}")
             if not self.parameters[name].contains(value):
                 raise SpaceError(f"{name} must be in {self.parameters[name]!r}, but got {value!r}")
-        for name in self.parameters:
+        for name in self.in_order():
             active = self.is_active(name, config)
             if active and name not in config:
                 raise SpaceError(f"parameter {name!r} is missing from the configuration")
@@ -337,8 +351,9 @@ def _check_range(parameter: Float | Int) -> None:
         raise SpaceError(f"low must not exceed high, and both must be finite, but got low={low}, high={high}")
     if parameter.log and low <= 0:
         raise SpaceError(f"a logarithmic range must start above 0, but got low={low}")
-    if default is not None and not low <= default <= high:
-        raise SpaceError(f"the default must lie between {low} and {high}, but got {default}")
+    if default is not None and not parameter.contains(default):
+        kind = type(parameter).__name__
+        raise SpaceError(f"the default of this {kind} must lie between {low} and {high}, but got {default!r}")
 
 
 def _check_conditions(parameters: Mapping[str, Parameter]) -> None:
@@ -362,10 +377,9 @@ def _check_conditions(parameters: Mapping[str, Parameter]) -> None:
 
 
 def _when(parameter: Parameter) -> When:
-    return {
-        parent: tuple(wanted) if isinstance(wanted, (tuple, list, set)) else (wanted,)
-        for parent, wanted in parameter.when.items()
-    }
+    # The order of a set differs from process to process, and a digest must not.
+    when = {p: sorted(w, key=repr) if isinstance(w, (set, frozenset)) else w for p, w in parameter.when.items()}
+    return {parent: tuple(w) if isinstance(w, (tuple, list)) else (w,) for parent, w in when.items()}
 
 
 def _same(value: Value, option: Value) -> bool:

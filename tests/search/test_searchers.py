@@ -39,7 +39,7 @@ class TestTpe(SearcherContract):
 class TestGp(SearcherContract):
     examples = 2
     length = 6
-    long = 24
+    long = 40
 
     @pytest.fixture
     def make(self) -> Make:
@@ -66,6 +66,6 @@ class TestGrouped(SearcherContract):
     @pytest.fixture
     def make(self) -> Make:
         def make(space: Space, seed: int, goals: int) -> Searcher:
-            return searcher(dict(zip(space.groups, ("tpe", "grid", "cmaes"))), space, seed, goals)
+            return searcher(dict(zip(space.groups, ("grid", "tpe", "cmaes"))), space, seed, goals)
 
         return make

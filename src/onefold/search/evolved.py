@@ -20,7 +20,7 @@ class EvolvedSearcher(ABC):
     """Learns one result per trial, the first that is told, which is that of its lowest level.
 
     Every individual has a value for each parameter; the configuration holds the active ones. The generations live in
-    an optuna study, so `recall` asks again for what was asked before: that takes about a millisecond a trial.
+    an optuna study, so `recall` asks again for what was asked before: that takes a few milliseconds a trial.
     """
 
     def __init__(self, space: Space, seed: int = 0, goals: int = 1) -> None:

@@ -6,7 +6,8 @@ from optuna.samplers import BaseSampler, GPSampler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from onefold.records import Config
-from onefold.search.modelled import Level, ModelledSearcher
+from onefold.search.level import Level
+from onefold.search.modelled import ModelledSearcher
 
 
 class GpSearcher(ModelledSearcher):

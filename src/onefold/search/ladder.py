@@ -70,11 +70,12 @@ class SynchronousLadder:
     (one level), halving (one bracket), Hyperband (several) and top-k (`keep`).
     """
 
-    def __init__(self, sittings: Sequence[Sequence[Bracket]], eta: int, objective: Objective) -> None:
+    def __init__(self, sittings: Sequence[Sequence[Bracket]], eta: int, objective: Objective, slots: int = 1) -> None:
         self._sittings = sittings
         self._brackets = [bracket for sitting in sittings for bracket in sitting]
         self._eta = eta
         self._objective = objective
+        self._slots = slots
         self._results: dict[tuple[int, int], Metrics | None] = {}  # by trial and rung
         for bracket in self._brackets:
             bracket.members = [[] for _ in bracket.levels]
@@ -123,7 +124,7 @@ class SynchronousLadder:
             return
         able = [(trial, metrics) for trial in members if (metrics := self._results[trial, rung]) is not None]
         order = self._objective.order([metrics for _, metrics in able])
-        keep = bracket.keep or max(1, len(members) // self._eta)
+        keep = bracket.keep or _best_share(len(members), self._eta, self._slots)
         bracket.members[rung + 1] = [able[i][0] for i in order[:keep]]
         bracket.pending[rung + 1] = list(bracket.members[rung + 1])
 
@@ -226,14 +227,19 @@ class AsynchronousLadder:
 LADDERS = ("none", "halving", "hyperband", "asha", "top-k")
 
 
-def ladder(rungs: str, budget: Budget, objective: Objective, sittings: Sequence[int], *, top_k: int = 3) -> Ladder:
-    """The ladder of that name; each sitting is a number of trials, and begins when the one before has ended."""
+def ladder(
+    rungs: str, budget: Budget, objective: Objective, sittings: Sequence[int], *, top_k: int = 3, slots: int = 1
+) -> Ladder:
+    """The ladder of that name; each sitting is a number of trials, and begins when the one before has ended.
+
+    `slots` is how many visits run side by side.
+    """
     if rungs == "asha":
         return AsynchronousLadder(sittings, _climb(budget, sittings[0]), budget.eta, objective)
-    return SynchronousLadder([_brackets(rungs, budget, n, top_k) for n in sittings], budget.eta, objective)
+    return SynchronousLadder([_brackets(rungs, budget, n, top_k) for n in sittings], budget.eta, objective, slots)
 
 
-def planned_work(rungs: str, budget: Budget, sittings: Sequence[int], *, top_k: int = 3) -> float:
+def planned_work(rungs: str, budget: Budget, sittings: Sequence[int], *, top_k: int = 3, slots: int = 1) -> float:
     """About how much training a ladder will ask for, in passes over the whole data."""
     kind = "halving" if rungs == "asha" else rungs
     work = 0.0
@@ -243,8 +249,14 @@ def planned_work(rungs: str, budget: Budget, sittings: Sequence[int], *, top_k: 
             grant = budget.grant(level, visit)
             work += members * (grant.epochs - before) * grant.data
             before = 0 if budget.fresh else grant.epochs
-            members = bracket.keep or max(1, members // budget.eta)
+            members = bracket.keep or _best_share(members, budget.eta, slots)
     return work
+
+
+def _best_share(members: int, eta: int, slots: int) -> int:
+    """How many of a rung go on: the best 1/eta, less the few that would keep one worker busy and the others idle."""
+    share = max(1, members // eta)
+    return share - share % slots if share > slots else share
 
 
 def _brackets(rungs: str, budget: Budget, trials: int, top_k: int) -> list[Bracket]:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from itertools import count
 
-from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import TrialState, create_trial
 
 from onefold.records import Config
 from onefold.search.draws import draw, seed_for
-from onefold.search.optuna_study import REQUIRED, Axes, silent_study, within
+from onefold.search.level import Coded, Level
+from onefold.search.optuna_study import Axes, within
 from onefold.search.searcher import Observation
 from onefold.space import Space
-
-Coded = Mapping[str, float]
 
 
 class ModelledSearcher(ABC):
     """Fits a model to the highest level that has `enough` results, as BOHB does; draws at random while none has.
 
-    Enough is the number of parameters that vary plus two. Trials that were asked for and not told yet, and trials that
-    failed, are places that the model keeps away from. Every draw has a seed of its own, so that nothing but what was
-    told and what is under way is carried from one to the next: `recall` draws nothing.
+    Enough is the number of parameters that vary plus two. Trials that were asked for and not told yet are places that
+    the model keeps away from; a failed trial counts as the worst of the results. Every draw has a seed of its own, so
+    that nothing but what was told and what is under way is carried from one to the next: `recall` draws nothing.
     """
 
     whole = False  # whether the model needs a value for every parameter, active or not
@@ -56,7 +51,7 @@ class ModelledSearcher(ABC):
         if losses is None or not all(math.isfinite(loss) for loss in losses):
             self._failed.append(observation.config)
             for level in self._levels.values():
-                level.avoid(self._coded(observation.config))
+                level.reject(self._coded(observation.config))
             return
         level = self._level(observation.level)
         level.learn(self._coded(observation.config), [within(loss) for loss in losses], within(observation.violation))
@@ -79,14 +74,14 @@ class ModelledSearcher(ABC):
         return level.proposal(sampler, self._axes, whole=self.whole)
 
     def _best_known(self) -> Level | None:
-        able = (level for _, level in sorted(self._levels.items(), reverse=True) if level.results >= self.enough)
+        able = (level for _, level in sorted(self._levels.items(), reverse=True) if level.ready)
         return next(able, None)
 
     def _level(self, number: int) -> Level:
         if number not in self._levels:
-            level = self._levels[number] = Level(self._goals, self._axes.distributions)
+            level = self._levels[number] = Level(self._goals, self._axes.distributions, self.enough)
             for config in self._failed:
-                level.avoid(self._coded(config))
+                level.reject(self._coded(config))
             for trial, config in self._pending.items():
                 level.avoid(self._coded(config), trial)
         return self._levels[number]
@@ -98,59 +93,3 @@ class ModelledSearcher(ABC):
 
     def _coded(self, config: Config) -> Coded:
         return self._axes.coded(self._axes.filled(config) if self.whole else config)
-
-
-class Level:
-    """What is known at one level: an optuna study that only grows."""
-
-    def __init__(self, goals: int, distributions: Mapping[str, BaseDistribution]) -> None:
-        self._study = silent_study(goals)
-        self._distributions = distributions
-        self._avoided: dict[int, int] = {}  # our number of a trial under way -> optuna's
-        self._places = count()
-        self._constrained = False
-        self.results = 0
-
-    def proposal(self, sampler: BaseSampler, axes: Axes, *, whole: bool) -> Config:
-        """What the sampler would try next. The trial made for the question is thrown away."""
-        self._study.sampler = sampler
-        trial = self._study.ask()
-        next(self._places)
-        config = axes.suggested(trial, whole=whole)
-        self._study.tell(trial, state=TrialState.FAIL)
-        return config
-
-    def learn(self, coded: Coded, losses: Sequence[float], violation: float) -> None:
-        """Adds a result."""
-        if violation > 0 and not self._constrained:
-            # A model takes constraints of all trials or of none, and those of none are fitted faster.
-            self._constrained = True
-            for trial in self._study.get_trials(deepcopy=False):
-                trial.set_constraint(REQUIRED, 0.0)
-        self._add(TrialState.COMPLETE, coded, losses, {REQUIRED: violation} if self._constrained else None)
-        self.results += 1
-
-    def avoid(self, coded: Coded, number: int | None = None) -> None:
-        """Keeps the model away from a place: while trial `number` is under way, or for good without a number."""
-        place = self._add(TrialState.RUNNING, coded)
-        if number is not None:
-            self._avoided[number] = place
-
-    def release(self, number: int) -> None:
-        """The trial is no longer under way."""
-        self._study.tell(self._avoided.pop(number), state=TrialState.FAIL)
-
-    def _add(
-        self,
-        state: TrialState,
-        coded: Coded,
-        losses: Sequence[float] | None = None,
-        constraints: dict[str, float] | None = None,
-    ) -> int:
-        distributions = {name: self._distributions[name] for name in coded}
-        self._study.add_trial(
-            create_trial(
-                state=state, params=dict(coded), distributions=distributions, values=losses, constraints=constraints
-            )
-        )
-        return next(self._places)

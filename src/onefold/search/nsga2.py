@@ -7,18 +7,19 @@ from collections.abc import Sequence
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import NSGAIISampler
+from optuna.samplers.nsgaii import BLXAlphaCrossover, PolynomialMutation
 
 from onefold.records import Config
 from onefold.search.draws import PATIENCE
 from onefold.search.evolved import EvolvedSearcher
-from onefold.search.optuna_study import LARGEST, REQUIRED
+from onefold.search.optuna_study import LARGEST, REQUIRED, silent
 from onefold.space import Space
 
-POPULATION = 16
+POPULATION = 8  # small, because a study has tens of trials where the textbook has thousands
 
 
 class Nsga2Searcher(EvolvedSearcher):
-    """Crosses and mutates the best of a generation; the first generation is random.
+    """Blends and mutates the best of a generation; the first generation is random.
 
     Results that miss the requirements come after all that keep them, and failures last.
     """
@@ -28,9 +29,7 @@ class Nsga2Searcher(EvolvedSearcher):
         self._population = population
 
     def _sampler(self, seed: int, attempt: int) -> NSGAIISampler:
-        # Children that only repeat their parents are drawn anew in every parameter in the end.
-        mutation = 1.0 if attempt >= PATIENCE else None
-        return _FixedNsga2(self._axes.varying, self._population, seed, mutation)
+        return silent(lambda: _FixedNsga2(self._axes.varying, self._population, seed, afresh=attempt >= PATIENCE))
 
     def _fitness(self, trial: optuna.Trial, losses: list[float] | None, violation: float) -> Sequence[float]:
         trial.set_constraint(REQUIRED, LARGEST if losses is None else violation)
@@ -50,10 +49,15 @@ class Nsga2Searcher(EvolvedSearcher):
 class _FixedNsga2(NSGAIISampler):
     """optuna's sampler over a space that is known beforehand."""
 
-    def __init__(
-        self, varying: dict[str, BaseDistribution], population: int, seed: int, mutation: float | None
-    ) -> None:
-        super().__init__(population_size=population, seed=seed, mutation_prob=mutation)
+    def __init__(self, varying: dict[str, BaseDistribution], population: int, seed: int, *, afresh: bool) -> None:
+        super().__init__(
+            population_size=population,
+            seed=seed,
+            crossover=BLXAlphaCrossover(),
+            # Where children only repeat what is known, every parameter is drawn afresh: that is to mutate at random.
+            mutation=None if afresh else PolynomialMutation(),
+            mutation_prob=1.0 if afresh else None,
+        )
         self._varying = varying
 
     def infer_relative_search_space(

@@ -58,6 +58,7 @@ class Search:
         top_k: int = 3,
         seed: int = 0,
         window: int = 1,
+        slots: int = 1,
         check: Callable[[Config], None] = lambda config: None,  # noqa: ARG005
         sittings: Sequence[int] = (),
         warm_start: Sequence[Observation] = (),
@@ -72,7 +73,8 @@ class Search:
         self._window = window
         self._check = check
         self._searcher = searcher(algorithm, space, seed, len(objective.goals))
-        self._ladder = ladder(rungs, self.budget, objective, tuple(sittings) or (self.budget.trials,), top_k=top_k)
+        sittings = tuple(sittings) or (self.budget.trials,)
+        self._ladder = ladder(rungs, self.budget, objective, sittings, top_k=top_k, slots=slots)
         self._decisions: list[Decision] = []
         self._results: dict[int, Metrics | None] = {}
         self._shown = 0  # how many results, in the order of their decisions, the algorithm and the ladder have seen

@@ -57,7 +57,7 @@ class Coordinator:
         self._rungs: dict[int, Rung] = {}  # by decision
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
-        self._planned = planned_work(spec.rungs, spec.budget, spec.sittings, top_k=spec.top_k)
+        self._planned = planned_work(spec.rungs, spec.budget, spec.sittings, top_k=spec.top_k, slots=spec.parallel)
         self._cost = Measurement.nothing()
         self._work = 0.0  # passes over the whole data
         self._best: Trial | None = None

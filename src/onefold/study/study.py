@@ -254,6 +254,7 @@ class Study:
             top_k=spec.top_k,
             seed=spec.seed,
             window=spec.window,
+            slots=spec.parallel,
             check=self._subject.check,
             sittings=spec.sittings,
             warm_start=_observations(spec, store),

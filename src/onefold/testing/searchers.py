@@ -83,14 +83,11 @@ def live(searcher: Searcher, steps: Sequence[Step], past: Sequence[Event], goals
     trials = [event for event in past if isinstance(event, Asked)]
     for step in steps:
         if step.ask or not trials:
-            number = trials[-1].number + 1 if trials else 0
-            try:
-                for attempt in range(step.attempt + 1):
-                    config = searcher.ask(number, attempt)
-            except SpaceExhausted:
+            answer = ask(searcher, trials[-1].number + 1 if trials else 0, step.attempt)
+            if answer is None:
                 break
-            trials.append(Asked(number, config, step.attempt))
-            events.append(trials[-1])
+            trials.append(answer)
+            events.append(answer)
         else:
             trial = trials[-1 - step.pick % len(trials)]
             losses = None if step.loss is None else tuple(step.loss * (1 - 2 * goal) for goal in range(goals))
@@ -98,6 +95,17 @@ def live(searcher: Searcher, steps: Sequence[Step], past: Sequence[Event], goals
             searcher.tell(seen)
             events.append(seen)
     return events
+
+
+def ask(searcher: Searcher, number: int, attempts: int) -> Asked | None:
+    """The last of several attempts that had an answer; None when the space is exhausted."""
+    answer = None
+    for attempt in range(attempts + 1):
+        try:
+            answer = Asked(number, searcher.ask(number, attempt), attempt)
+        except SpaceExhausted:
+            break
+    return answer
 
 
 def long_life(length: int) -> list[Step]:

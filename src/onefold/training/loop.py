@@ -51,8 +51,8 @@ def train(
     # Epochs of this rung that an earlier attempt finished are told again; whoever listens knows them by number.
     yield from [epoch for epoch in progress.history if epoch.rung == work.rung]
 
-    # A share of the data is a fixed, nested, balanced subset; validation shrinks with it, but never to noise.
-    learn_from = splits.train.share(work.grant.data)
+    # A share of the data is a fixed, nested, balanced subset, and never so small that it shows nothing but noise.
+    learn_from = splits.train.share(work.grant.data, at_least=FEW)
     judge_by = splits.validation.share(work.grant.data, at_least=FEW)
 
     while not _is_spent(work, progress):

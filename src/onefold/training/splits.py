@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onefold.errors import WorkloadError
 
-FEW = 1000  # a share of the validation data is never smaller than this: a rung's verdict must not be noise
+FEW = 1000  # samples; a share of the data is never smaller than this: a rung's verdict must not be noise
 
 
 class ArraySplit:

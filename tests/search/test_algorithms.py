@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from onefold.errors import InputError, ObjectiveError, SpaceError
+from onefold.search.algorithms import ALGORITHMS, searcher
+from onefold.search.searcher import Observation, SpaceExhausted
+from onefold.space import Choice, Float, Int, Space
+
+SPACE = Space(
+    model=dict(width=Choice(8, 16, 32), depth=Int(1, 2)),
+    training=dict(lr=Float(1e-4, 1e-1, log=True), momentum=Float(0.0, 0.9, when={"depth": 2})),
+    system=dict(threads=Int(1, 4)),
+)
+
+
+def run(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_name_gives_a_searcher(name):
+    SPACE.check(searcher(name, SPACE, seed=1).ask(0))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        ("tpee", "'tpee' is not known; did you mean 'tpe'"),
+        ("anneal", "known: cmaes, gp, grid, nsga2, random, tpe"),
+        ({"model": "girds"}, "did you mean 'grid'"),
+        ({"modle": "grid"}, "no group 'modle'; did you mean 'model'"),
+        ({"model": "grid", "model+training": "tpe"}, "group 'model' has two algorithms"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_hint(algorithm, message):
+    with pytest.raises(SpaceError, match=message.replace("+", r"\+")):
+        searcher(algorithm, SPACE)
+
+
+def test_cmaes_takes_one_goal():
+    with pytest.raises(ObjectiveError, match="one goal, but got 2; use nsga2, tpe or gp"):
+        searcher("cmaes", SPACE, goals=2)
+    assert issubclass(ObjectiveError, InputError)
+
+
+def test_groups_have_algorithms_of_their_own():
+    grouped = searcher({"model": "grid", "training": "random"}, SPACE)
+    configs = [grouped.ask(number) for number in range(12)]
+    for config in configs:
+        SPACE.check(config)
+    cells = [(config.width, config.depth) for config in configs]
+    assert len(set(cells[:6])) == 6, "the grid visits each cell once"
+    assert cells[:6] == cells[6:], "and starts again, because the other groups go on"
+    assert len({config.lr for config in configs}) == 12
+
+
+def test_conditions_hold_across_groups():
+    grouped = searcher({"model": "grid", "training": "tpe"}, SPACE)
+    for number in range(40):
+        config = grouped.ask(number)
+        assert ("momentum" in config) == (config.depth == 2)
+        grouped.tell(Observation(number, 1, config, (config.lr,)))
+
+
+def test_groups_joined_by_a_plus_are_searched_together():
+    grouped = searcher({"model+system": "grid", "*": "random"}, SPACE)
+    cells = {(c.width, c.depth, c.threads) for c in (grouped.ask(number) for number in range(24))}
+    assert len(cells) == 24
+
+
+def test_one_algorithm_for_all_groups_is_that_algorithm():
+    whole = searcher({"*": "grid"}, Space(a=Choice(1, 2), b=Choice(3, 4)))
+    for number in range(4):
+        whole.ask(number)
+    with pytest.raises(SpaceExhausted):
+        whole.ask(4)
+
+
+def test_random_and_grid_do_without_optuna():
+    run(
+        "import sys; from onefold.search.algorithms import searcher; from onefold.space import *\n"
+        "space = Space(model=dict(a=Int(1, 4)), training=dict(b=Float(0, 1)))\n"
+        "for name in ('random', 'grid', {'model': 'grid', 'training': 'random'}): searcher(name, space).ask(0)\n"
+        "assert 'optuna' not in sys.modules and 'torch' not in sys.modules"
+    )
+
+
+def test_answers_are_the_same_in_every_process():
+    # Sets and hashes of words differ from process to process, and a study may be resumed in another one.
+    code = """
+from onefold.search.algorithms import searcher
+from onefold.search.searcher import Observation
+from onefold.testing.searchers import CONDITIONAL
+for name in ("random", "grid", "tpe", "cmaes", "nsga2", {"model": "tpe"}):
+    one = searcher(name, CONDITIONAL, 5)
+    for number in range(25):
+        config = one.ask(number)
+        one.tell(Observation(number, 1, config, (config.lr,), 0.1 * (number % 4)))
+    print(name, config)
+"""
+    first, second = (run(code, PYTHONHASHSEED=str(seed)) for seed in (1, 2))
+    assert first == second
+    assert first.count("Config(") == 6

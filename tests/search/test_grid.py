@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from onefold.errors import SpaceError
+from onefold.search.grid_search import GridSearcher
+from onefold.search.searcher import SpaceExhausted
+from onefold.space import Choice, Float, Int, Space
+from onefold.testing.spaces import spaces
+
+SMALL = Space(a=Choice("x", "y"), b=Int(1, 3), c=Float(0.0, 1.0, when={"a": "x"}))
+
+
+def walk(searcher: GridSearcher, most: int = 10_000) -> list:
+    seen = []
+    try:
+        while len(seen) < most:
+            seen.append(searcher.ask(len(seen)))
+    except SpaceExhausted:
+        pass
+    return seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(spaces(most=4))
+def test_in_order_it_is_the_grid_of_the_space(space):
+    assert walk(GridSearcher(space, points=3, shuffle=False)) == list(space.grid(3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(spaces(most=4))
+def test_shuffled_it_visits_the_same_configurations_once(space):
+    seen = walk(GridSearcher(space, seed=4, points=3))
+    assert len(seen) == len(set(seen))
+    assert set(seen) == set(space.grid(3))
+
+
+def test_the_shuffle_depends_on_the_seed():
+    one, same, other = (walk(GridSearcher(SMALL, seed)) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+def test_the_end_is_said_and_stays():
+    searcher = GridSearcher(SMALL, points=3)
+    assert len(walk(searcher)) == 3 * 3 + 3
+    for _ in range(2):
+        with pytest.raises(SpaceExhausted):
+            searcher.ask(99)
+
+
+def test_a_cycle_starts_again_from_the_beginning():
+    seen = walk(GridSearcher(SMALL, points=3, cycle=True), most=36)
+    assert seen[:12] == seen[12:24] == seen[24:]
+
+
+def test_a_grid_too_large_for_memory_can_be_walked():
+    space = Space(**{f"x{i}": Float(0.0, 1.0) for i in range(30)})
+    seen = walk(GridSearcher(space, points=10), most=50)
+    assert len(set(seen)) == 50
+    assert {config.x0 for config in seen} == {config.x29 for config in seen} == set(space.parameters["x0"].grid(10))
+
+
+def test_points_must_be_positive():
+    with pytest.raises(SpaceError, match="1 point or more"):
+        GridSearcher(SMALL, points=0)

@@ -1,0 +1,83 @@
+"""What the documents show is true: their programs run, their commands exist, their links lead somewhere.
+
+A fenced python block that begins with `# runs` is a complete program, or goes on where the one before it on the same
+page ended. Every workload that a page defines is tuned for a moment.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+from onefold import Workload, tune
+from onefold.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARK = "# runs"
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:\$ )?onefold (.+)$")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def programs(page: Path) -> list[str]:
+    """The programs of a page, each moved down to the line where it stands."""
+    text = page.read_text()
+    return [
+        "\n" * text[: block.start(2)].count("\n") + block[2]
+        for block in FENCED.finditer(text)
+        if block[1] == "python" and block[2].startswith(MARK)
+    ]
+
+
+def commands(page: Path) -> Iterator[str]:
+    """What follows `onefold` in shell blocks and in code within the text."""
+    text = page.read_text()
+    lines = [line for block in FENCED.finditer(text) if block[1] in ("sh", "console") for line in block[2].splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
+    for line in lines:
+        if match := COMMAND.match(line):
+            yield match[1]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)
+def test_programs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    main = ModuleType("__main__")
+    main.__file__ = f"{page.stem}.py"  # there is no such file, so workers get workloads as they are
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    for program in programs(page):
+        exec(compile(program, page, "exec"), vars(main))
+    for thing in list(vars(main).values()):
+        if isinstance(thing, type) and issubclass(thing, Workload) and thing is not Workload:
+            tune(thing(), trials=2, max_epochs=2, engine="inline")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_exist_with_these_options(page: Path) -> None:
+    group = typer.main.get_command(app)
+    for line in commands(page):
+        name, *words = shlex.split(line, comments=True)
+        assert name in group.commands, f"there is no command {name!r}, as in: onefold {line}"
+        try:
+            if words:  # a command without any is only mentioned
+                group.commands[name].make_context(name, words)
+        except Exception as error:  # noqa: BLE001 - whatever the parser complains about
+            pytest.fail(f"onefold {line}: {error}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!\w+:|#)([^)#]+)", FENCED.sub("", page.read_text())):
+        assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
