@@ -211,7 +211,7 @@ class Budget:
     kind: Kind = "multi"
     min_epochs: int = 1
     max_epochs: int = 9
-    min_data: float = 1 / 3
+    min_data: float = 1 / 9
     min_time_s: float = 5.0
     max_time_s: float = 45.0
     eta: int = 3

@@ -94,6 +94,7 @@ class FailureKind(Enum):
     KILLED = "killed"
     OUT_OF_MEMORY = "out of memory"
     NOT_A_NUMBER = "not a number"
+    NO_SPACE = "no disk space"  # never the candidate's fault: the study stops instead
 
 
 @dataclass(frozen=True, slots=True)

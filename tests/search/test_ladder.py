@@ -45,6 +45,12 @@ def test_halving_keeps_the_best_third_of_each_rung() -> None:
     assert sorted({level for _, _, level in visits}) == [1, 3, 9]
 
 
+def test_promotions_fill_the_slots() -> None:
+    budget = Budget(trials=27, max_epochs=9, min_data=1.0)
+    visits = climb(ladder("halving", budget, LOWEST, [27], slots=2), {trial: float(trial) for trial in range(27)})
+    assert [sum(rung == at for _, rung, _ in visits) for at in range(3)] == [27, 8, 2]
+
+
 def test_failed_trials_are_never_promoted_and_say_so() -> None:
     budget = Budget(trials=3, max_epochs=3, min_data=1.0)
     found = ladder("halving", budget, LOWEST, [3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from onefold.errors import (
     InputError,
     ObjectiveError,
     SpaceError,
+    StoreError,
     StudyBusy,
     StudyFailed,
     StudyNotFound,
@@ -283,6 +285,35 @@ def test_when_all_trials_fail_the_study_says_so(tmp_path: Path) -> None:
     with pytest.raises(StudyFailed, match="all 6 trials failed, the first because"):
         study.run()
     assert study.record.state is StudyState.FAILED
+
+
+class Cramped(Spirals):
+    """Fills the disk while a trial trains, as long as the switch says so."""
+
+    switch = Path("never")
+
+    def step(self, model: Any, batch: Any, optimizer: Any, config: Config) -> Any:
+        if self.switch.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().step(model, batch, optimizer, config)
+
+
+def test_a_full_disk_stops_the_study_and_loses_nothing(tmp_path: Path) -> None:
+    whole = small(Spirals(), tmp_path / "a", seed=3)
+    whole.run()
+    workload = Cramped()
+    workload.switch = tmp_path / "full"
+
+    def fill(news: News) -> None:
+        if news.kind == "result" and news.facts["trial"] == 2:
+            workload.switch.touch()
+
+    study = small(workload, tmp_path / "b", seed=3, listener=fill)
+    with pytest.raises(StoreError, match=r"disk is full.*nothing is lost"):
+        study.run()
+    workload.switch.unlink()
+    Study.open(study.name, home=tmp_path / "b", workload=workload).run()
+    assert facts(study) == facts(whole)
 
 
 # Mistakes.

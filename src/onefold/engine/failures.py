@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 
 from onefold.errors import NotANumber
@@ -17,6 +18,8 @@ def failure_of(error: BaseException) -> Failure:
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, NotANumber):
         return Failure(FailureKind.NOT_A_NUMBER, text)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Failure(FailureKind.NO_SPACE, text, trace)
     if isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY):
         return Failure(FailureKind.OUT_OF_MEMORY, f"out of memory: {text.splitlines()[0]}", trace)
     return Failure(FailureKind.RAISED, f"{type(error).__name__}: {text.splitlines()[0]}", trace)

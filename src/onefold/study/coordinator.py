@@ -222,6 +222,11 @@ class Coordinator:
         self._tell("result", facts)
 
     def _take_failure(self, decision: int, failure: Failure, retry: bool) -> None:
+        if failure.kind is FailureKind.NO_SPACE:
+            raise StoreError(
+                f"the disk is full ({failure.reason}); nothing is lost: free some space in {self._folder} "
+                f"and go on with: onefold resume {self._name}"
+            )
         rung = self._rungs[decision]
         deaths = rung.attempts + 1
         if retry and deaths < MOST_DEATHS:

@@ -1,0 +1,112 @@
+"""Time and energy to the same accuracy with the budgets `multi`, `epochs` and `data`, on two workloads.
+
+For each workload and seed the same study (same space, trials, eta, full budget) runs three times, once with each kind
+of budget. The accuracy to reach is what the `epochs` study ended with, less half a point. Time is the study's own
+clock when a rung first showed that accuracy on validation data; energy is what all rungs had used up by then. A study
+that never gets there has no time. The plot shows the best accuracy so far over time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from claims import RESULTS, Claim, arguments, conclude, median, table
+
+from onefold import Budget, Study
+from onefold.records import Trial
+
+KINDS = ("multi", "epochs", "data")
+HALF_A_POINT = 0.005
+
+
+def progress(workload: str, kind: Any, trials: int, seed: int, arrangement: dict[str, int]) -> list[dict[str, float]]:
+    """The best accuracy so far after each rung, with the time and the joules spent until then."""
+    with tempfile.TemporaryDirectory() as home:
+        budget = Budget(trials=trials, kind=kind)
+        result = Study(workload, budget=budget, seed=seed, home=home, **arrangement).run()
+    return list(_steps(result.trials))
+
+
+def _steps(trials: tuple[Trial, ...]) -> Any:
+    rungs = sorted((rung for trial in trials for rung in trial.finished_rungs), key=lambda rung: rung.ended_s or 0.0)
+    best = joules = 0.0
+    for rung in rungs:
+        joules += rung.measurement.energy.joules or 0.0
+        best = max(best, rung.metrics["accuracy"])
+        yield {"time_s": rung.ended_s or 0.0, "joules": joules, "accuracy": best}
+
+
+def until(steps: list[dict[str, float]], accuracy: float) -> dict[str, float] | None:
+    return next((step for step in steps if step["accuracy"] >= accuracy), None)
+
+
+def plot(curves: dict[str, dict[str, list[list[dict[str, float]]]]], name: str) -> Path:
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(curves), figsize=(5 * len(curves), 3.4), layout="constrained")
+    colours = {"multi": "#2a6f97", "epochs": "#d1495b", "data": "#8a8a8a"}
+    for axis, (workload, kinds) in zip(axes, curves.items()):
+        for kind, runs in kinds.items():
+            for i, steps in enumerate(runs):
+                times, values = [s["time_s"] for s in steps], [s["accuracy"] for s in steps]
+                axis.step(times, values, where="post", color=colours[kind], label=kind if i == 0 else None)
+        axis.set(title=workload, xlabel="seconds", ylabel="best validation accuracy so far")
+        axis.legend(frameon=False)
+    path = RESULTS / f"{name}.svg"
+    figure.savefig(path)
+    return path
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    workloads = {"digits": 18, "speech": 9} if options.quick else {"agnews-cnn": 18, "fashion": 12}
+    seeds = [0] if options.quick else [0, 1]
+    arrangement = {"parallel": 2, "threads": 1}
+    rows: list[dict[str, Any]] = []
+    curves: dict[str, dict[str, list[Any]]] = {}
+    for workload, trials in workloads.items():
+        for seed in seeds:
+            runs = {kind: progress(workload, kind, trials, seed, arrangement) for kind in KINDS}
+            target = runs["epochs"][-1]["accuracy"] - HALF_A_POINT
+            for kind, steps in runs.items():
+                curves.setdefault(workload, {}).setdefault(kind, []).append(steps)
+                reached = until(steps, target)
+                rows.append(
+                    {
+                        "workload": workload, "seed": seed, "budget": kind, "accuracy to reach": target,
+                        "time s": reached["time_s"] if reached else None,
+                        "energy J (modelled)": reached["joules"] if reached else None,
+                        "final accuracy": steps[-1]["accuracy"], "whole study s": steps[-1]["time_s"],
+                    }
+                )  # fmt: skip
+            table(rows[-len(KINDS) :])
+    table(rows)
+    name = "budgets-quick" if options.quick else "budgets"
+    plot(curves, name)
+    claims = []
+    for workload in workloads:
+        for cost in ("time s", "energy J (modelled)"):
+            for other in ("epochs", "data"):
+                claims.append(_claim(rows, workload, cost, other))
+    conclude("budgets", claims, {"rows": rows, "plot": f"{name}.svg"}, quick=options.quick)
+
+
+def _claim(rows: list[dict[str, Any]], workload: str, cost: str, other: str) -> Claim:
+    ours = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == "multi"]
+    theirs = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == other]
+    what = f"{workload}: {cost} of multi to the same accuracy against {other}"
+    if any(value is None for value in ours):
+        return Claim(what, "< 1x", "multi does not get there", False)
+    ratios = [mine / its for mine, its in zip(ours, theirs) if its is not None]
+    if not ratios:
+        return Claim(what, "< 1x", f"{other} never gets there", True)
+    return Claim(what, "< 1x", f"{median(ratios):.2f}x", median(ratios) < 1)
+
+
+if __name__ == "__main__":
+    main()
