@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/onefold tune digits --trials 16 --minutes 2.5 --name demo --fresh-name
+	$(BIN)/onefold tune digits --trials 54 --max-epochs 54 --minutes 2.5
 
 test: install
 	$(BIN)/ruff check .

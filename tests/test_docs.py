@@ -1,4 +1,4 @@
-"""What the documents show is true: their programs run, their commands exist, their links lead somewhere.
+"""What the documents show is true: programs run, commands exist, budgets are as the tables say, links lead somewhere.
 
 A fenced python block that begins with `# runs` is a complete program, or goes on where the one before it on the same
 page ended. Every workload that a page defines is tuned for a moment.
@@ -10,17 +10,19 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import typer
 
-from onefold import Workload, tune
+from onefold import Budget, Workload, tune
 from onefold.cli.app import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BUDGETS = ROOT / "docs" / "search-and-budgets.md"
 MARK = "# runs"
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ )?onefold (.+)$")
@@ -75,6 +77,37 @@ def test_commands_exist_with_these_options(page: Path) -> None:
                 group.commands[name].make_context(name, words)
         except Exception as error:  # noqa: BLE001 - whatever the parser complains about
             pytest.fail(f"onefold {line}: {error}")
+
+
+def table(page: Path, *titles: str) -> list[list[str]]:
+    """The rows below the header with these titles."""
+    _, found, below = page.read_text().partition(f"| {' | '.join(titles)} |\n")
+    assert found, f"{name_of(page)} has no table {titles}"
+    rows = below.split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def written(value: object) -> str:
+    """A share as a fraction, anything else as it is."""
+    return str(Fraction(value).limit_denominator(100)) if isinstance(value, float) else str(value)
+
+
+def test_levels_are_as_the_table_says() -> None:
+    parser = typer.main.get_command(app).commands["tune"]
+    for options, *cells in table(BUDGETS, "budget", "levels", "epochs", "data"):
+        words = shlex.split(options.strip("`")) if options.startswith("`") else []
+        given = parser.make_context("tune", ["digits", *words]).params
+        plain = {name: given[name] for name in ("min_epochs", "max_epochs", "min_data", "eta", "growth")}
+        budget = Budget(kind=given["budget"], **plain)
+        grants = [budget.grant(level, visit) for visit, level in enumerate(budget.levels(), start=1)]
+        columns = zip(*((grant.level, grant.epochs, grant.data) for grant in grants))
+        assert cells == [", ".join(map(written, column)) for column in columns], options
+
+
+def test_budget_defaults_are_as_the_table_says() -> None:
+    for _, fields, defaults, _ in table(BUDGETS, "option", "in `Budget`", "default", "meaning"):
+        names = re.findall(r"`(\w+)`", fields)
+        assert defaults.split(", ") == [written(getattr(Budget(), name)) for name in names], fields
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from onefold.cli.words import duration, energy, number, settings
+from onefold.cli.words import counted, duration, energy, number, settings
 from onefold.objective import Objective
 from onefold.records import Metrics
 from onefold.study import News, Snapshot
@@ -69,7 +69,7 @@ class LiveDisplay:
         rows = Table.grid(padding=(0, 2))
         for visit in now.underway:
             bar = ProgressBar(total=visit.epochs_granted, completed=visit.epochs_done, width=12)
-            threads = f"{visit.threads} thread{'s' * (visit.threads > 1)}"
+            threads = counted(visit.threads, "thread")
             epochs = f"epoch {min(visit.epochs_done + 1, visit.epochs_granted)}/{visit.epochs_granted}"
             rows.add_row(f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, epochs, threads)
         return Group(head, best, rows)
@@ -129,9 +129,9 @@ def sentence(news: News, objective: Objective) -> str:
         return f"study {facts['study']}: {objective}; saved in {facts['folder']}"
     if news.kind == "measured":
         figures = ", ".join(f"{words}: {pace:g}" for words, pace in facts["batches_per_s"].items())
-        chosen = f"{facts['parallel']} trials side by side, {facts['threads']} threads each"
-        alone = f", {facts['threads_alone']} for a trial alone" if facts["threads_alone"] > facts["threads"] else ""
-        return f"measured batches/s: {figures or 'not possible here'}; chosen: {chosen}{alone}"
+        chosen = f"{counted(facts['parallel'], 'trial')} side by side, {counted(facts['threads'], 'thread')} each"
+        few = "".join(f", {threads} when {few} or fewer are left" for few, threads in facts["threads_of_few"])
+        return f"measured batches/s: {figures or 'not possible here'}; chosen: {chosen}{few}"
     if news.kind == "trial":
         return f"trial {facts['trial']} starts: {settings(facts['config'])}"
     if news.kind == "promoted":

@@ -35,6 +35,11 @@ def number(value: float) -> str:
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """1 trial, 2 trials."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def setting(value: Value) -> str:
     """A value of a parameter."""
     return number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)

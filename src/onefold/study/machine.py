@@ -15,11 +15,11 @@ WORTH_IT = 1.15  # more threads must be this much faster to be used
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """So many trials side by side with so many threads, and the threads of a trial that runs alone."""
+    """So many trials side by side with so many threads each."""
 
     parallel: int
     threads: int
-    threads_alone: int
+    threads_of_few: tuple[tuple[int, int], ...]  # (n, threads): what at most n trials side by side get instead
     batches_per_s: dict[str, float]  # what was measured, as "2 trials x 1 thread" -> all trials together
 
 
@@ -33,23 +33,17 @@ def measure(engine: Engine, config: Config, most_parallel: int) -> Arrangement:
 
     A workload that cannot be measured with this configuration gets one thread per trial.
     """
-    total = cores()
     figures: dict[tuple[int, int], float] = {}
     for parallel in _candidates(most_parallel):
-        threads = max(1, total // parallel)
+        threads = max(1, cores() // parallel)
         paces = _paces(engine, config, parallel, threads)
         if not paces:
-            return Arrangement(most_parallel, 1, 1, {})
+            return Arrangement(most_parallel, 1, (), {})
         figures[parallel, threads] = sum(paces)
-    parallel, threads = max(figures, key=lambda pair: (figures[pair], pair))
-    alone = figures.get((1, total), 0.0)
-    single = max(figures.values()) / parallel
-    return Arrangement(
-        parallel,
-        threads,
-        threads_alone=total if alone > WORTH_IT * single else threads,
-        batches_per_s={_words(*pair): round(pace, 1) for pair, pace in figures.items()},
-    )
+    best = max(figures, key=lambda pair: (figures[pair], pair))
+    bar = WORTH_IT * figures[best] / best[0]  # batches per second of one trial
+    few = [pair for pair in figures if pair[0] < best[0] and figures[pair] / pair[0] > bar]
+    return Arrangement(*best, tuple(sorted(few)), {_words(*pair): round(pace, 1) for pair, pace in figures.items()})
 
 
 def _candidates(most_parallel: int) -> list[int]:

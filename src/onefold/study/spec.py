@@ -34,7 +34,7 @@ class Spec:
     sittings: tuple[int, ...] = ()  # trials of each sitting: the first, and every extension
     parallel: int = 0  # trials side by side; 0 until it is measured
     threads: int = 1  # of each trial
-    threads_alone: int = 1  # of a trial that has the machine to itself
+    threads_of_few: tuple[tuple[int, int], ...] = ()  # (n, threads): what at most n trials side by side get instead
 
     @property
     def window(self) -> int:
@@ -43,9 +43,9 @@ class Spec:
 
     def threads_for(self, side_by_side: int | None) -> int:
         """The threads of a visit of which at most so many are under way together."""
-        if side_by_side is None or side_by_side >= self.parallel:
+        if side_by_side is None:
             return self.threads
-        return max(self.threads, self.threads_alone // side_by_side)
+        return next((threads for few, threads in self.threads_of_few if side_by_side <= few), self.threads)
 
     def to_json(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
@@ -62,4 +62,5 @@ class Spec:
         plain["objective"] = Objective.from_json(plain["objective"])
         plain["budget"] = Budget(**plain["budget"])
         plain["sittings"] = tuple(plain["sittings"])
+        plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])
         return cls(**plain)

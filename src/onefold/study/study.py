@@ -228,9 +228,8 @@ class Study:
             return replace(spec, parallel=engine.slots, threads=1)
         self._check_batch_size(spec, engine)
         found = machine.measure(engine, spec.space.default(), engine.slots)
-        facts = {"parallel": found.parallel, "threads": found.threads, "threads_alone": found.threads_alone}
-        self._tell("measured", {**facts, "batches_per_s": found.batches_per_s}, lambda: Snapshot(self.name))
-        return replace(spec, parallel=found.parallel, threads=found.threads, threads_alone=found.threads_alone)
+        self._tell("measured", to_json(found), lambda: Snapshot(self.name))
+        return replace(spec, parallel=found.parallel, threads=found.threads, threads_of_few=found.threads_of_few)
 
     def _check_batch_size(self, spec: Spec, engine: Engine) -> None:
         parameter = spec.space.parameters.get("batch_size")
@@ -309,11 +308,11 @@ class Study:
             config=best.config,
             grant=best.rungs[-1].grant,
             seed=spec.seed,
-            threads=spec.threads_alone,
+            threads=spec.threads_for(1),
             most_epochs=spec.budget.max_epochs,
             folder=str(folder),
         )
-        found = _answer(engine, Call(calls.score, (work,), cores=spec.threads_alone))
+        found = _answer(engine, Call(calls.score, (work,), cores=work.threads))
         return found if isinstance(found, dict) else {}
 
     def _tidy(self, folder: Path, trials: list[Trial], best: Trial) -> None:

@@ -1,0 +1,44 @@
+"""Every example runs as its first lines say, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SAYS = {
+    "ask_tell": "best: loss",
+    "digits": "test accuracy",
+    "plain_function": "best: {'kernel'",
+    "regression": "test rmse",
+    "two_goals": "stopped early",
+}
+
+
+def run(home: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True, text=True, cwd=home, timeout=120, env={**os.environ, "ONEFOLD_HOME": str(home)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_example_is_forgotten() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> None:
+    assert SAYS[name] in run(tmp_path, str(EXAMPLES / f"{name}.py"))
+
+
+def test_the_workload_of_an_example_can_be_tuned_from_the_shell(tmp_path: Path) -> None:
+    options = ("--trials", "2", "--max-epochs", "1", "--parallel", "1")
+    said = run(tmp_path, "-m", "onefold.cli", "tune", str(EXAMPLES / "digits.py"), *options)
+    assert "winner" in said
+    assert "dense-digits-1" in said
