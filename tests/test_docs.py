@@ -1,6 +1,6 @@
 """What the documents show is true: programs run, commands exist, budgets are as the tables say, links lead somewhere.
 
-A fenced python block that begins with `# runs` is a complete program, or goes on where the one before it on the same
+A fenced python block below the mark `<!-- complete -->` is a program, or goes on where the one before it on the same
 page ended. Every workload that a page defines is tuned for a moment.
 """
 
@@ -23,8 +23,8 @@ from onefold.cli.app import app
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BUDGETS = ROOT / "docs" / "search-and-budgets.md"
-MARK = "# runs"
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^<!-- complete -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ )?onefold (.+)$")
 
 
@@ -35,11 +35,7 @@ def name_of(page: Path) -> str:
 def programs(page: Path) -> list[str]:
     """The programs of a page, each moved down to the line where it stands."""
     text = page.read_text()
-    return [
-        "\n" * text[: block.start(2)].count("\n") + block[2]
-        for block in FENCED.finditer(text)
-        if block[1] == "python" and block[2].startswith(MARK)
-    ]
+    return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in PROGRAM.finditer(text)]
 
 
 def commands(page: Path) -> Iterator[str]:

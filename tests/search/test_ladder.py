@@ -49,6 +49,10 @@ def test_promotions_fill_the_slots() -> None:
     budget = Budget(trials=27, max_epochs=9, min_data=1.0)
     visits = climb(ladder("halving", budget, LOWEST, [27], slots=2), {trial: float(trial) for trial in range(27)})
     assert [sum(rung == at for _, rung, _ in visits) for at in range(3)] == [27, 8, 2]
+    visits = climb(ladder("halving", budget, LOWEST, [9], slots=2), {trial: float(trial) for trial in range(9)})
+    assert [sum(rung == at for _, rung, _ in visits) for at in range(3)] == [9, 2, 1]
+    visits = climb(ladder("halving", budget, LOWEST, [12], slots=2), {trial: float(trial) for trial in range(12)})
+    assert [sum(rung == at for _, rung, _ in visits) for at in range(3)] == [12, 4, 2]
 
 
 def test_failed_trials_are_never_promoted_and_say_so() -> None:

@@ -254,9 +254,13 @@ def planned_work(rungs: str, budget: Budget, sittings: Sequence[int], *, top_k: 
 
 
 def _best_share(members: int, eta: int, slots: int) -> int:
-    """How many of a rung go on: the best 1/eta, less the few that would keep one worker busy and the others idle."""
+    """How many of a rung go on: the best 1/eta, made to fit the workers.
+
+    More than the workers: less the few that would keep one of them busy and the others idle. Fewer: up to half of the
+    rung, since workers that would idle give the next one a chance for nothing.
+    """
     share = max(1, members // eta)
-    return share - share % slots if share > slots else share
+    return share - share % slots if share >= slots else max(share, min(slots, members // 2))
 
 
 def _brackets(rungs: str, budget: Budget, trials: int, top_k: int) -> list[Bracket]:
