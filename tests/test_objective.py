@@ -242,8 +242,8 @@ def test_the_default_budget_is_the_one_of_the_tutorial():
     budget = Budget()
     assert budget.levels() == (1, 3, 9)
     assert [(g.epochs, round(g.data, 3)) for g in map(budget.grant, budget.levels())] == [
-        (1, 0.111),
-        (3, 0.333),
+        (1, 0.333),
+        (3, 1.0),
         (9, 1.0),
     ]
     assert budget.levels(2) == (3, 9)

@@ -211,7 +211,7 @@ class Budget:
     kind: Kind = "multi"
     min_epochs: int = 1
     max_epochs: int = 9
-    min_data: float = 1 / 9
+    min_data: float = 1 / 3
     min_time_s: float = 5.0
     max_time_s: float = 45.0
     eta: int = 3
@@ -245,7 +245,9 @@ class Budget:
         by_epochs = self.max_epochs / self.min_epochs
         by_data = 1 / self.min_data
         by_time = self.max_time_s / self.min_time_s
-        wanted = {"multi": max(by_epochs, by_data), "epochs": by_epochs, "data": by_data, "time": by_time}[self.kind]
+        # A trial that continues needs epochs to learn from more data, so the epochs set the pace of `multi`.
+        by_both = max(by_epochs, by_data) if self.fresh else by_epochs
+        wanted = {"multi": by_both, "epochs": by_epochs, "data": by_data, "time": by_time}[self.kind]
         return max(1, math.ceil(wanted - 1e-9))
 
     def levels(self, most: int | None = None) -> tuple[int, ...]:
@@ -261,7 +263,7 @@ class Budget:
     def grant(self, level: int, visit: int = 1) -> Grant:
         """What the `visit`-th rung of a trial (counted from 1), at this level, may spend."""
         epochs = min(self.min_epochs * level, self.max_epochs)
-        data = self.min_data * level if self.min_data * level < 1 - 1e-9 else 1.0  # 49 times 1/49 is not quite 1
+        data = min(self.min_data * level, 1.0) if level < self.top_level else 1.0
         if self.kind == "multi":
             return Grant(level, epochs, data, fresh=self.fresh)
         if self.kind == "epochs":

@@ -20,15 +20,18 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from onefold.errors import WorkloadError, suggestion
+from onefold.errors import OnefoldError, WorkloadError, suggestion
 from onefold.objective import Objective
 from onefold.records import Config, Metrics
 from onefold.space import Space
+
+_loading: ContextVar[bool] = ContextVar("loading", default=False)
 
 
 class Split(Protocol):
@@ -177,12 +180,22 @@ def _module_of_name(name: str) -> ModuleType:
 
 @contextmanager
 def _explained(place: str) -> Iterator[None]:
+    token = _loading.set(True)
     try:
         yield
+    except OnefoldError:
+        raise
     except SyntaxError as error:
         raise WorkloadError(f"{place} is not valid Python: {error.msg} in line {error.lineno}") from error
     except Exception as error:
         raise WorkloadError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        _loading.reset(token)
+
+
+def is_loading() -> bool:
+    """Whether a file of workloads is being imported right now."""
+    return _loading.get()
 
 
 def _choose(module: ModuleType, wanted: str, reference: str) -> type[Workload]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from onefold import __version__
 from onefold.cli import tables
@@ -24,6 +25,7 @@ from onefold.errors import InputError, OnefoldError
 from onefold.objective import Budget, Objective, requirement
 from onefold.records import to_json
 from onefold.study import Home, Result, Study
+from onefold.study.coordinator import DONE
 from onefold.study.subject import Subject
 
 app = typer.Typer(
@@ -32,11 +34,11 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-out = Console()
-err = Console(stderr=True)
+out = Console(markup=False, highlight=False)
+err = Console(markup=False, highlight=False, stderr=True)
 
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of studies [default: $ONEFOLD_HOME or the user's data folder]")
+    Path | None, typer.Option("--home", help="Folder of studies (default: $ONEFOLD_HOME or the user's data folder)")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 
@@ -47,14 +49,14 @@ def main() -> None:
     try:
         app()
     except OnefoldError as error:
-        err.print(f"[bold red]onefold:[/] {error}", highlight=False, soft_wrap=True)
+        err.print(Text.assemble(("onefold: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(error.exit_code)
 
 
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Show the version")] = False) -> None:
     if version:
-        out.print(__version__, highlight=False)
+        out.print(__version__)
         raise typer.Exit
 
 
@@ -70,7 +72,7 @@ def tune(
     require: Annotated[list[str] | None, typer.Option(help='A bound such as "accuracy>=0.9"; may be repeated')] = None,
     search: Annotated[
         list[str] | None,
-        typer.Option(help="grid, random, tpe, gp, cmaes, nsga2; per group: model=grid (repeated) [default: tpe]"),
+        typer.Option(help="grid, random, tpe, gp, cmaes, nsga2; per group: model=grid (repeated) (default: tpe)"),
     ] = None,
     rungs: Annotated[str, typer.Option(help="none, halving, hyperband, asha, top-k")] = "halving",
     top_k: Annotated[int, typer.Option(help="How many go on with --rungs top-k")] = 3,
@@ -86,7 +88,7 @@ def tune(
     seed: Annotated[int, typer.Option(help="The same seed makes the same decisions")] = 0,
     name: Annotated[str | None, typer.Option(help="What to call the study")] = None,
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, cuda:1")] = "cpu",
-    parallel: Annotated[int | None, typer.Option(help="Trials side by side [default: measured]")] = None,
+    parallel: Annotated[int | None, typer.Option(help="Trials side by side (default: measured)")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each, with --parallel")] = None,
     memory: Annotated[str | None, typer.Option(help="What a trial may take, for example 2GB")] = None,
     patience: Annotated[float, typer.Option(help="Seconds of silence after which a trial has hung")] = 600.0,
@@ -141,7 +143,10 @@ def resume(
     found = Study.open(study, home=home, listener=display)
     if any(extra is not None for extra in (trials, minutes, joules, target)):
         found.extend(trials=trials, minutes=minutes, joules=joules, target=target)
+    before = len(found.trials)
     _run(found, display, as_json, save)
+    if not as_json and trials is None and len(found.trials) == before and found.record.reason == DONE:
+        out.print(f"note    the study had ended; more trials make it go on: onefold resume {study} --trials 9")
 
 
 @app.command("list")
@@ -156,7 +161,7 @@ def list_studies(home: HomeOption = None, as_json: JsonOption = False) -> None:
     elif records:
         out.print(tables.studies(records, running))
     else:
-        out.print(f"no studies in {place.path} yet; start one with: onefold tune digits", highlight=False)
+        out.print(f"no studies in {place.path} yet; start one with: onefold tune digits")
 
 
 @app.command()
@@ -176,7 +181,7 @@ def show(
 def write_report(
     study: Annotated[str, typer.Argument(help="The study")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write [default: the study's folder]")
+        Path | None, typer.Option("--output", "-o", help="Where to write (default: the study's folder)")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="As text, to the screen or --output")] = False,
     home: HomeOption = None,
@@ -198,7 +203,7 @@ def write_report(
         output.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError(f"the report cannot be written to {output}: {error.strerror}") from error
-    out.print(f"written to {output}", highlight=False, soft_wrap=True)
+    out.print(f"written to {output}", soft_wrap=True)
 
 
 @app.command()
@@ -207,7 +212,7 @@ def workloads() -> None:
     from onefold.workloads import READY
 
     for name, reference in READY.items():
-        out.print(f"{name:20} {reference}", highlight=False)
+        out.print(f"{name:20} {reference}")
 
 
 def _run(study: Study, display: Display, as_json: bool, save: Path | None) -> None:
@@ -215,7 +220,7 @@ def _run(study: Study, display: Display, as_json: bool, save: Path | None) -> No
         with display:
             result = study.run()
     except KeyboardInterrupt:
-        err.print(f"interrupted; nothing is lost. Go on with: onefold resume {study.name}", highlight=False)
+        err.print(f"interrupted; nothing is lost. Go on with: onefold resume {study.name}")
         raise typer.Exit(130) from None
     if save is not None:
         result.save(save)
@@ -230,15 +235,17 @@ def _conclude(result: Result, save: Path | None) -> None:
     reached = results(result.metrics, result.objective)
     if not result.keeps_requirements:
         missed = ", ".join(f"{metric}{bound}" for metric, bound in result.objective.require.items())
-        out.print(f"[bold yellow]No trial keeps {missed}[/]; the nearest is shown.", highlight=False)
+        out.print(Text(f"No trial keeps {missed}; the nearest is shown.", style="bold yellow"))
     test = f"; on test data: {results(result.test, result.objective)}" if result.test else ""
-    out.print(f"[bold green]winner[/]  trial {result.best.number}: {reached}{test}", highlight=False)
-    out.print(f"        {settings(result.config)}", highlight=False, soft_wrap=True)
-    out.print(
-        f"ended   {result.reason}, after {duration(result.elapsed_s)}; {tables.cost(result.trials)}", highlight=False
-    )
-    out.print(f"model   {save or result.folder / 'best'}", highlight=False, soft_wrap=True)
-    out.print(f"report  {result.report}", highlight=False, soft_wrap=True)
+    out.print(Text.assemble(("winner", "bold green"), f"  trial {result.best.number}: {reached}{test}"), soft_wrap=True)
+    out.print(f"        {settings(result.config)}", soft_wrap=True)
+    if len(result.objective.goals) > 1:
+        front = ", ".join(str(trial.number) for trial in result.front)
+        out.print(f"front   trials {front}: no other beats one of them in every goal", soft_wrap=True)
+    spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.trials)}"
+    out.print(f"ended   {result.reason}, {spent}", soft_wrap=True)
+    out.print(f"model   {save or result.folder / 'best'}", soft_wrap=True)
+    out.print(f"report  {result.report}", soft_wrap=True)
 
 
 def _display(objective: Objective, as_json: bool) -> Display:

@@ -42,7 +42,7 @@ class LiveDisplay:
         self._now, self._seen = news.now(), time.monotonic()
         line = sentence(news, self._objective)
         if line and news.kind in ("started", "measured", "failed", "retried"):
-            self._console.print(line, highlight=False)
+            self._console.print(line)
 
     def _panel(self) -> Group:
         now = self._now
@@ -54,7 +54,7 @@ class LiveDisplay:
         head.add_row(
             ProgressBar(total=1.0, completed=share, width=24),
             f"{now.trials_started}/{now.trials_planned} trials",
-            f"[red]{now.trials_failed} failed[/]" if now.trials_failed else "",
+            Text(f"{now.trials_failed} failed" if now.trials_failed else "", style="red"),
             f"{duration(elapsed_s)} gone, about {duration(now.left_s)} left",
             energy(now.energy_j, now.energy_source),
         )
@@ -92,7 +92,7 @@ class PlainDisplay:
     def __call__(self, news: News) -> None:
         line = sentence(news, self._objective)
         if line:
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
 
     def __enter__(self) -> PlainDisplay:
         return self
@@ -109,7 +109,7 @@ class JsonDisplay:
     def __call__(self, news: News) -> None:
         if news.kind != "tick":
             line = {"kind": news.kind, "elapsed_s": round(news.now().elapsed_s, 3), **news.facts}
-            self._console.out(json.dumps(line), highlight=False)
+            self._console.out(json.dumps(line))
 
     def __enter__(self) -> JsonDisplay:
         return self

@@ -83,6 +83,7 @@ class Search:
         self._known: set[str] = set()
         self._first: list[Config] = []  # to be tried before anything is drawn
         self._over = False
+        self.exhausted = False  # whether the space ran out of configurations before the trials did
         self._take_over(warm_start)
 
     @property
@@ -116,6 +117,7 @@ class Search:
             try:
                 decision = self._decide(number, move, past)
             except SpaceExhausted:
+                self.exhausted = True
                 self._ladder.run_out()
                 continue
             self._decisions.append(decision)

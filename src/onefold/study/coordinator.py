@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ from onefold.ranking import ranked
 from onefold.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
 from onefold.search import Decision, Search, planned_work
 from onefold.store import Store
+from onefold.study.interrupts import Interrupts
 from onefold.study.news import Listener, News, Snapshot, Underway
 from onefold.study.spec import Spec
 from onefold.training import calls
 from onefold.training.assignment import Assignment
 
+DONE = "every trial has had its turn"
+SAVE_EVERY_S = 5.0  # how often the time spent is written down
 MOST_DEATHS = 3  # of workers over one visit without an epoch between them
 
 
@@ -42,6 +45,7 @@ class Coordinator:
         search: Search,
         folder: Path,
         elapsed_s: float,
+        save_elapsed: Callable[[float], None],
         listener: Listener,
     ) -> None:
         self._name = name
@@ -51,6 +55,7 @@ class Coordinator:
         self._search = search
         self._folder = folder
         self._listener = listener
+        self._save_elapsed = save_elapsed
         self._began = time.monotonic() - elapsed_s
         self._trials: dict[int, Trial] = {}
         self._epochs: dict[tuple[int, int], list[Epoch]] = {}  # by trial and rung
@@ -96,16 +101,23 @@ class Coordinator:
                 self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
         for epoch in self._store.epochs(self._name):
             self._count(epoch)
+        latest_s = max((rung.ended_s or 0.0 for rung in rungs), default=0.0)
+        self._began = min(self._began, time.monotonic() - latest_s)  # a killed study could not save its last seconds
         self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
 
-    def run(self) -> str:
+    def run(self, interrupts: Interrupts) -> str:
         """Runs until the search is over or a limit is reached; returns why it ended, in words."""
+        saved_s = self.elapsed_s
         while True:
+            interrupts.check()
+            if self.elapsed_s - saved_s > SAVE_EVERY_S:
+                saved_s = self.elapsed_s
+                self._save_elapsed(saved_s)
             reason = self.spent().reason_to_stop(self._spec.budget, self._spec.objective)
             if reason is None:
                 self._fill()
                 if not self._running:
-                    return "every trial has had its turn"
+                    return "the space has no more configurations" if self._search.exhausted else DONE
             else:
                 self._halt()
                 return reason
@@ -214,11 +226,13 @@ class Coordinator:
     def _take_result(self, decision: int) -> None:
         rung = self._rungs[decision]
         epochs = self._epochs.get((rung.trial, rung.rung), [])
-        if not epochs:
+        # A trial that has had all its epochs may find nothing left to do at a higher level: its result stands.
+        metrics = epochs[-1].metrics if epochs else self._trials[rung.trial].metrics
+        if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "it reported nothing"), retry=False)
             return
-        self._end(replace(rung, state=RungState.DONE, metrics=epochs[-1].metrics))
-        facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "metrics": dict(epochs[-1].metrics)}
+        self._end(replace(rung, state=RungState.DONE, metrics=metrics))
+        facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "metrics": dict(metrics)}
         self._tell("result", facts)
 
     def _take_failure(self, decision: int, failure: Failure, retry: bool) -> None:

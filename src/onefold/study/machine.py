@@ -28,6 +28,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def most_workers(accelerator: str) -> int:
+    """How many workers may be worth trying: one a core, but few on a GPU, where each holds memory of its own."""
+    return cores() if accelerator == "cpu" else min(cores(), 4)
+
+
 def measure(engine: Engine, config: Config, most_parallel: int) -> Arrangement:
     """Compares many trials of one thread with one trial of many threads, and what lies between, on the real workload.
 

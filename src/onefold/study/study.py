@@ -28,12 +28,14 @@ from onefold.store import Store, StudyRecord
 from onefold.study import machine
 from onefold.study.coordinator import Coordinator
 from onefold.study.home import Home, check_name, free_name
+from onefold.study.interrupts import Interrupts
 from onefold.study.news import Listener, News, Snapshot
 from onefold.study.result import Result, best_of, keep_best
 from onefold.study.spec import EngineName, Spec
 from onefold.study.subject import Given, Subject
 from onefold.training import calls
 from onefold.training.assignment import Assignment, checkpoint_of
+from onefold.workload import is_loading
 
 log = logging.getLogger("onefold")
 
@@ -66,6 +68,12 @@ class Study:
         warm_start: str | None = None,
         listener: Listener | None = None,
     ) -> None:
+        if is_loading():
+            raise WorkloadError(
+                'a file of workloads starts a study when imported; put that under: if __name__ == "__main__":'
+            )
+        if threads and not parallel:
+            raise InputError("threads are those of each trial: say how many trials run side by side too (parallel)")
         self._home = home if isinstance(home, Home) else Home(home)
         self._listener = listener or _log
         self._subject = Subject(subject)
@@ -180,7 +188,7 @@ class Study:
             except BaseException as error:
                 record = store.study(self.name)
                 if record.state is StudyState.RUNNING:
-                    interrupted = isinstance(error, KeyboardInterrupt)
+                    interrupted = isinstance(error, (KeyboardInterrupt, SystemExit, BrokenPipeError))
                     state = StudyState.INTERRUPTED if interrupted else StudyState.FAILED
                     reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
                     store.save_study(replace(record, state=state, reason=reason))
@@ -188,7 +196,9 @@ class Study:
 
     def _run(self, record: StudyRecord, store: Store, folder: Path) -> Result:
         spec = Spec.from_json(record.spec)
+        self._tell("started", {"study": self.name, "folder": str(folder)}, lambda: Snapshot(self.name))
         with self._engine(spec, folder) as engine:
+            self._check_batch_size(spec, engine)
             spec = self._arrange(spec, engine)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
@@ -200,12 +210,13 @@ class Study:
                 search=self._search_of(spec, store),
                 folder=folder,
                 elapsed_s=record.elapsed_s,
+                save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
                 listener=self._listener,
             )
             coordinator.recall()
-            self._tell("started", {"study": self.name, "folder": str(folder)}, coordinator.snapshot)
             try:
-                reason = coordinator.run()
+                with Interrupts() as interrupts:
+                    reason = coordinator.run(interrupts)
             finally:
                 record = replace(record, elapsed_s=coordinator.elapsed_s)
                 store.save_study(record)
@@ -217,7 +228,7 @@ class Study:
         setup = self._subject.setup(folder, spec.accelerator)
         if spec.engine == "inline":
             return InlineEngine(setup)
-        slots = spec.parallel or machine.cores()
+        slots = spec.parallel or machine.most_workers(spec.accelerator)
         return ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes)
 
     def _arrange(self, spec: Spec, engine: Engine) -> Spec:
@@ -226,14 +237,13 @@ class Study:
             return spec
         if self._subject.workload is None:
             return replace(spec, parallel=engine.slots, threads=1)
-        self._check_batch_size(spec, engine)
         found = machine.measure(engine, spec.space.default(), engine.slots)
         self._tell("measured", to_json(found), lambda: Snapshot(self.name))
         return replace(spec, parallel=found.parallel, threads=found.threads, threads_of_few=found.threads_of_few)
 
     def _check_batch_size(self, spec: Spec, engine: Engine) -> None:
         parameter = spec.space.parameters.get("batch_size")
-        if parameter is None:
+        if parameter is None or self._subject.workload is None:
             return
         largest = max(parameter.grid(2))  # type: ignore[type-var]
         samples = _answer(engine, Call(calls.samples))

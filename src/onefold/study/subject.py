@@ -35,7 +35,8 @@ class Subject:
             self.function = given
         else:
             raise WorkloadError(f"tune a Workload, a function or a reference to a workload, but got {given!r}")
-        self.reference = given if isinstance(given, str) else _reference_of(self.workload)
+        self._by_name = isinstance(given, str)
+        self.reference = _whole(given) if isinstance(given, str) else _reference_of(self.workload)
 
     @property
     def name(self) -> str:
@@ -69,8 +70,16 @@ class Subject:
     def setup(self, folder: Path, accelerator: str) -> Setup:
         """What prepares a worker for it."""
         if self.workload is not None:
-            return Setup(calls.open_trainer, (self.reference or self.workload, str(folder), accelerator))
+            source = self.reference if self._by_name else self.workload
+            return Setup(calls.open_trainer, (source, str(folder), accelerator))
         return Setup(calls.open_function, (self.function, accelerator))
+
+
+def _whole(reference: str) -> str:
+    """A reference that means the same from every folder."""
+    place, colon, name = reference.partition(":")
+    path = Path(place).expanduser()
+    return f"{path.resolve()}{colon}{name}" if path.is_file() else reference
 
 
 def _reference_of(workload: Workload | None) -> str:
@@ -79,6 +88,6 @@ def _reference_of(workload: Workload | None) -> str:
         return ""
     try:
         file = inspect.getsourcefile(type(workload))
-    except TypeError:
+    except (TypeError, OSError):
         return ""
     return f"{Path(file).resolve()}:{type(workload).__name__}" if file and Path(file).is_file() else ""

@@ -98,7 +98,9 @@ def metrics_of(value: Any) -> Metrics:
 
 def takes_run(function: Function) -> bool:
     """Whether a function wants to know its run besides the configuration."""
-    return len(inspect.signature(function).parameters) > 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in inspect.signature(function).parameters.values() if p.kind in kinds and p.default is p.empty]
+    return len(needed) > 1
 
 
 def reports_often(function: Function) -> bool:

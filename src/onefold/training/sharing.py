@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onefold.errors import StoreError, WorkloadError
+from onefold.errors import OnefoldError, StoreError, WorkloadError
 from onefold.workload import Data, Workload
 
 PARTS = ("train", "validation", "test")
@@ -37,7 +37,12 @@ def open_data(workload: Workload, folder: Path | None) -> Data:
 
 
 def _data_of(workload: Workload) -> Data:
-    data = workload.data()
+    try:
+        data = workload.data()
+    except OnefoldError:
+        raise
+    except Exception as error:
+        raise WorkloadError(f"data() of {workload.name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(data, Data):
         raise WorkloadError(
             f"data() of {workload.name} must return onefold.Data(train=…), but got {type(data).__name__}"

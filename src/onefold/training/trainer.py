@@ -119,4 +119,6 @@ def device_of(accelerator: str) -> torch.device:
         raise WorkloadError(
             "the accelerator cuda is not available on this machine; leave --accelerator out to use the CPU"
         )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise WorkloadError(f"there is no accelerator {accelerator!r}; this machine has {torch.cuda.device_count()}")
     return device
