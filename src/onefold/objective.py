@@ -201,7 +201,8 @@ class Budget:
     At level `it` a rung grants `min(min_epochs * it, max_epochs)` epochs on `min(min_data * it, 1)` of the data. `kind`
     says what grows with the level: `multi` both, `epochs` the epochs, `data` the data (each rung adds `min_epochs`),
     `time` the seconds. The levels of the rungs grow by `eta` (`geometric`) or by one (`linear`), and the top rung is
-    always the full budget. `fresh` retrains at every rung instead of continuing from the checkpoint.
+    always the full budget; in `multi` the epochs set the pace. `fresh` retrains at every rung instead of continuing
+    from the checkpoint.
     """
 
     trials: int = 27

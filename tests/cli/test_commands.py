@@ -120,3 +120,54 @@ def test_a_broken_store_is_told_and_left_alone(here: Path) -> None:
     assert answer.returncode == 3
     assert "store.db" in answer.stderr
     assert (here / "home" / "store.db").read_bytes().startswith(b"this is not")
+
+
+def test_a_study_goes_on_from_another_folder(here: Path) -> None:
+    assert onefold(here, "tune", "mine.py", *QUICK).returncode == 0
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    answer = subprocess.run(
+        [sys.executable, "-m", "onefold.cli", "resume", "mine-1", "--minutes", "1"],
+        capture_output=True, text=True, cwd=elsewhere, env={**os.environ, "ONEFOLD_HOME": str(here / "home")},
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "more trials make it go on" in answer.stdout
+
+
+UNGUARDED = """
+import onefold
+result = onefold.tune(Mine(), trials=3, max_epochs=2, parallel=1, name="unguarded")
+print("accuracy", result.metrics["accuracy"])
+"""
+
+
+def test_a_script_needs_no_guard_until_it_is_imported(here: Path) -> None:
+    (here / "script.py").write_text(WORKLOAD + UNGUARDED)
+    environment = {**os.environ, "ONEFOLD_HOME": str(here / "home")}
+    ran = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=here, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    assert "accuracy" in ran.stdout
+    answer = onefold(here, "tune", "script.py")
+    assert answer.returncode == 2
+    assert 'if __name__ == "__main__"' in answer.stderr
+
+
+def test_brackets_in_a_message_are_told_as_they_are(here: Path) -> None:
+    answer = onefold(here, "tune", "mine.py", "--require", "[/x]")
+    assert answer.returncode == 2
+    assert "[/x]" in answer.stderr
+
+
+def test_a_reader_that_leaves_interrupts_the_study(here: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onefold.cli", "tune", "mine.py", "--trials", "5000", "--parallel", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert process.stderr is not None
+    process.stderr.close()
+    assert "interrupted" in onefold(here, "list").stdout

@@ -347,3 +347,39 @@ def test_a_batch_larger_than_the_data_is_told_with_the_limit(tmp_path: Path) -> 
     space = Space(training=dict(batch_size=Choice(32, 4096), lr=Float(0.01, 0.1)), model=dict(width=8, layers=1))
     with pytest.raises(WorkloadError, match="only 300 samples"):
         Study(Spirals(), space, home=tmp_path).run()
+
+
+def test_more_data_without_more_epochs_leaves_a_result_standing(tmp_path: Path) -> None:
+    budget = Budget(trials=9, kind="time", max_epochs=2, min_time_s=30, max_time_s=270)
+    result = small(Spirals(), tmp_path, budget=budget).run()
+    assert result.best.level == 9
+    assert not any(trial.failure for trial in result.trials)
+
+
+def test_a_space_that_runs_out_ends_the_study_and_says_so(tmp_path: Path) -> None:
+    result = onefold.tune(parabola, Space(x=Choice(1, 2, 3)), trials=20, home=tmp_path, engine="inline")
+    assert len(result.trials) == 3
+    assert result.reason == "the space has no more configurations"
+
+
+def test_data_that_cannot_be_read_is_the_workloads_mistake(tmp_path: Path) -> None:
+    class Lost(Spirals):
+        def data(self) -> Any:
+            raise FileNotFoundError("spirals.npz")
+
+    with pytest.raises(WorkloadError, match=r"data\(\) of lost failed: FileNotFoundError: spirals.npz"):
+        small(Lost(), tmp_path).run()
+
+
+def test_threads_without_parallel_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="side by side too"):
+        Study(Spirals(), home=tmp_path, threads=2)
+
+
+def optional(config: Config, scale: float = 2.0) -> float:
+    return float(config.x * scale)
+
+
+def test_a_parameter_with_a_default_is_the_functions_own(tmp_path: Path) -> None:
+    result = onefold.tune(optional, PLAIN, trials=3, home=tmp_path, engine="inline")
+    assert {len(trial.rungs) for trial in result.trials} == {1}
