@@ -43,7 +43,7 @@ def under_fire(home: Path, kills: int, rng: random.Random) -> dict[str, int]:
     process = tune(home)
     while process.poll() is None or process.returncode != 0:
         try:
-            process.wait(timeout=rng.uniform(0.5, 5.0) if sum(killed.values()) < kills else None)
+            process.wait(timeout=rng.uniform(1.0, 8.0) if sum(killed.values()) < kills else None)
         except subprocess.TimeoutExpired:
             workers = psutil.Process(process.pid).children()
             if workers and rng.random() < 0.5:

@@ -42,7 +42,7 @@ def main() -> None:
     plan = (
         {"digits": (24, 3), "speech": (9, 2)}
         if options.quick
-        else {"digits": (24, 6), "speech": (18, 5), "agnews-cnn": (18, 3)}
+        else {"digits": (24, 6), "speech": (18, 4), "agnews-cnn": (18, 3)}
     )
     rows: list[dict[str, Any]] = []
     claims = []

@@ -215,7 +215,7 @@ class Trial:
     state: TrialState = TrialState.RUNNING
     rungs: tuple[Rung, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    attempt: int = 0  # how many draws were refused or known already before this one
+    redraws: int = 0  # draws before this one that were refused or known already
 
     @property
     def finished_rungs(self) -> tuple[Rung, ...]:

@@ -91,6 +91,7 @@ trials = st.builds(
         lambda some: tuple(sorted(some, key=lambda rung: rung.decision))
     ),
     refusals=st.lists(refusals, max_size=2).map(tuple),
+    redraws=st.integers(0, 9),
 )
 epochs = st.builds(Epoch, st.just(0), counts, counts, metrics, measurements)
 studies = st.builds(

@@ -218,6 +218,32 @@ def test_an_interrupted_study_goes_on_where_it_stood(tmp_path: Path) -> None:
     assert facts(study) == facts(whole)
 
 
+class Picky(Spirals):
+    """Refuses half of the draws, so that the algorithm draws again and again."""
+
+    def check(self, config: Config) -> None:
+        if config.batch_size == 16:
+            raise onefold.Rejected("too small")
+
+
+@pytest.mark.parametrize("search", ["tpe", "cmaes", "nsga2", {"model": "nsga2", "training": "tpe"}])
+def test_an_interrupted_search_decides_the_same_again(search: Any, tmp_path: Path) -> None:
+    budget = Budget(trials=24, max_epochs=1)
+    whole = small(Picky(), tmp_path, seed=3, search=search, budget=budget)
+    whole.run()
+
+    def impatient(news: News) -> None:
+        if news.kind == "epoch" and news.now().trials_started == 15:
+            raise KeyboardInterrupt
+
+    study = small(Picky(), tmp_path, seed=3, search=search, budget=budget, listener=impatient)
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    Study.open(study.name, home=tmp_path, workload=Picky()).run()
+    assert any(trial.redraws for trial in study.trials)
+    assert facts(study) == facts(whole)
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     study = small(Spirals(), tmp_path)
     with Home(tmp_path).running(study.name):

@@ -41,7 +41,7 @@ class Decision:
     new: bool
     side_by_side: int | None = None
     refusals: tuple[Refusal, ...] = ()
-    attempt: int = 0  # how many draws the algorithm made before this one
+    redraws: int = 0  # draws before this one that were refused or known already
 
 
 class Search:
@@ -150,16 +150,16 @@ class Search:
         new = move.trial is None
         trial = len(self._configs) if move.trial is None else move.trial
         refusals: tuple[Refusal, ...] = ()
-        attempt = 0
+        redraws = 0
         if not new:
             config = self._configs[trial]
         elif past is not None:
-            config, refusals, attempt = past.config, past.refusals, past.attempt
+            config, refusals, redraws = past.config, past.refusals, past.redraws
             self._known.update(refusal.config.digest for refusal in refusals)
             if trial >= len(self._first):
-                self._searcher.recall(trial, config, attempt)
+                self._searcher.recall(trial, config, redraws)
         else:
-            config, refusals, attempt = self._draw(trial)
+            config, refusals, redraws = self._draw(trial)
         if new:
             self._ladder.started(trial, move)
             self._configs.append(config)
@@ -167,22 +167,22 @@ class Search:
         visit = self._visits[trial] = self._visits.get(trial, 0) + 1
         grant = self.budget.grant(move.level, visit)
         return Decision(
-            number, trial, config, move.bracket, move.rung, grant, new, move.side_by_side, refusals, attempt
+            number, trial, config, move.bracket, move.rung, grant, new, move.side_by_side, refusals, redraws
         )
 
     def _draw(self, trial: int) -> tuple[Config, tuple[Refusal, ...], int]:
         if trial < len(self._first):
             return self._first[trial], (), 0
         refusals: list[Refusal] = []
-        repeats = attempt = 0
+        repeats = redraws = 0
         while True:
-            config = self._searcher.ask(trial, attempt)
+            config = self._searcher.ask(trial, redraws)
             if config.digest in self._known:
                 repeats += 1
                 if repeats > max(MOST_REPEATS, 2 * len(self._known)) or len(self._known) >= self.space.size:
                     raise SpaceExhausted
             elif (reason := self._reason_against(config)) is None:
-                return config, tuple(refusals), attempt
+                return config, tuple(refusals), redraws
             else:
                 self._known.add(config.digest)
                 refusals.append(Refusal(config, reason))
@@ -191,7 +191,7 @@ class Search:
                         f"the workload rejected {len(refusals)} draws in a row; the last one because: {reason}. "
                         "Narrow the space or loosen the check"
                     )
-            attempt += 1
+            redraws += 1
 
     def _reason_against(self, config: Config) -> str | None:
         try:

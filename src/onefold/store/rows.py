@@ -70,6 +70,7 @@ def trial_row(study: str, trial: Trial) -> Row:
         "state": trial.state.value,
         "config": _document(trial.config),
         "refusals": _document(trial.refusals),
+        "redraws": trial.redraws,
     }
 
 
@@ -82,6 +83,7 @@ def trial_of(row: Row, rungs: Iterable[Rung]) -> Trial:
             state=TrialState(row["state"]),
             rungs=tuple(rungs),
             refusals=tuple(from_json(Refusal, refusal) for refusal in json.loads(row["refusals"])),
+            redraws=row["redraws"],
         )
 
 

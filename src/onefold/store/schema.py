@@ -40,6 +40,7 @@ trials = Table(
     Column("state", Text, nullable=False),
     Column("config", Text, nullable=False),
     Column("refusals", Text, nullable=False),
+    Column("redraws", Integer, nullable=False),
 )
 
 rungs = Table(

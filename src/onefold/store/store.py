@@ -49,7 +49,7 @@ class Store(Protocol):
         """All studies, newest first."""
 
     def save_trial(self, study: str, trial: Trial) -> None:
-        """Adds or replaces a trial (its number, config, state and refusals; its rungs are saved by `save_rung`)."""
+        """Adds or replaces a trial: its number, config, state, refusals and redraws; `save_rung` saves its rungs."""
 
     def mark_trials(self, study: str, states: Mapping[int, TrialState]) -> None:
         """Changes the states of these trials."""

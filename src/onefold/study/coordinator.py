@@ -85,7 +85,7 @@ class Coordinator:
             trial = known[rung.trial]
             past = Decision(
                 rung.decision, rung.trial, trial.config, rung.bracket, rung.rung, rung.grant,
-                new=rung.rung == 0, refusals=trial.refusals, attempt=trial.attempt,
+                new=rung.rung == 0, refusals=trial.refusals, redraws=trial.redraws,
             )  # fmt: skip
             decision = self._search.ask(past)
             if decision is None or (decision.trial, decision.rung) != (rung.trial, rung.rung):
@@ -171,7 +171,7 @@ class Coordinator:
             threads=self._spec.threads_for(decision.side_by_side),
         )
         if decision.new:
-            trial = Trial(decision.trial, decision.config, refusals=decision.refusals, attempt=decision.attempt)
+            trial = Trial(decision.trial, decision.config, refusals=decision.refusals, redraws=decision.redraws)
             self._trials[trial.number] = trial
             self._store.save_trial(self._name, trial)
         self._save(rung)

@@ -124,7 +124,7 @@ class StoreContract:
     def test_a_trial_comes_back_equal(self, store: Store) -> None:
         store.create(a_study())
         refusal = Refusal(Config(lr=0.2), "too wide")
-        trial = Trial(4, Config(lr=0.1, depth=3), TrialState.WAITING, refusals=(refusal,))
+        trial = Trial(4, Config(lr=0.1, depth=3), TrialState.WAITING, refusals=(refusal,), redraws=3)
         store.save_trial("digits", trial)
         assert store.trials("digits") == [trial]
 
