@@ -64,7 +64,7 @@ def plot(curves: dict[str, dict[str, list[list[dict[str, float]]]]], name: str) 
 
 def main() -> None:
     options = arguments(__doc__)
-    workloads = {"digits": 18, "speech": 9} if options.quick else {"agnews-cnn": 18, "fashion": 12}
+    workloads = {"digits": 18, "speech": 9} if options.quick else {"agnews-cnn": 18, "imdb-cnn": 18}
     seeds = [0] if options.quick else [0, 1]
     arrangement = {"parallel": 2, "threads": 1}
     rows: list[dict[str, Any]] = []

@@ -78,7 +78,7 @@ def ray_run(trials: int) -> dict[str, float]:
 def main() -> None:
     options = arguments(__doc__)
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    trials, peer_trials, rounds = (200, 20, 2) if options.quick else (200, 200, 3)
+    trials, peer_trials, rounds = (200, 20, 2) if options.quick else (200, 60, 3)
     ideal = WORK_S / WORKERS
     runs: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):  # interleaved, so that a noisy minute hits all alike

@@ -17,15 +17,19 @@ from claims import Claim, arguments, conclude, table
 
 from onefold import Budget, Study
 from onefold.search import planned_work
+from onefold.training.splits import FEW
+from onefold.workload import load
 
 TOP = 3
 SLOTS = 2
 
 
-def trials_for(work: float) -> int:
-    """The most trials that Onefold's defaults can have for this much training."""
+def trials_for(work: float, samples: int) -> int:
+    """The most trials that Onefold's defaults can have for this much training on so many samples."""
+    least = max(Budget.min_data, min(1.0, FEW / samples))  # a share is never smaller than FEW samples
+    budget = Budget(min_data=least)
     trials = 1
-    while planned_work("halving", Budget(trials=trials + 1), [trials + 1], slots=SLOTS) <= work:
+    while planned_work("halving", budget, [trials + 1], slots=SLOTS) <= work:
         trials += 1
     return trials
 
@@ -42,13 +46,14 @@ def main() -> None:
     plan = (
         {"digits": (24, 3), "speech": (9, 2)}
         if options.quick
-        else {"digits": (24, 6), "speech": (18, 4), "agnews-cnn": (18, 3)}
+        else {"digits": (24, 6), "speech": (18, 3), "agnews-cnn": (12, 2)}
     )
     rows: list[dict[str, Any]] = []
     claims = []
     for workload, (trials, seeds) in plan.items():
         baseline = Budget(trials=trials, kind="epochs")
-        ours = trials_for(planned_work("top-k", baseline, [trials], top_k=TOP))
+        samples = len(load(workload).data().train[-1])
+        ours = trials_for(planned_work("top-k", baseline, [trials], top_k=TOP), samples)
         gains = []
         for seed in range(seeds):
             theirs = run(workload, seed, budget=baseline, rungs="top-k", top_k=TOP, search="random")

@@ -154,15 +154,15 @@ class Objective:
         return {
             "maximize": [goal.metric for goal in self.goals if goal.maximize],
             "minimize": [goal.metric for goal in self.goals if not goal.maximize],
-            "require": [
-                f"{metric}{'>=' if b.at_least else '<='}{float(b.limit)!r}" for metric, b in self.require.items()
-            ],
+            "require": {m: {"limit": float(b.limit), "at_least": b.at_least} for m, b in self.require.items()},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Objective:
         """The objective that `to_json` wrote."""
-        return cls(data["maximize"], data["minimize"], dict(requirement(text) for text in data["require"]))
+        return cls(
+            data["maximize"], data["minimize"], {metric: Bound(**bound) for metric, bound in data["require"].items()}
+        )
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -1,16 +1,16 @@
 """Which trial is the best: the one rule that the study, the report and the shell share.
 
-A trial stands for what its latest finished rung reported. Trials without one have no place, and neither have trials
-whose report lacks a metric of the objective or gives no finite number for it.
+A trial stands for what its latest finished rung reported, and a rung for its best epoch. Trials without one have no
+place, and neither have trials whose report lacks a metric of the objective or gives no finite number for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from onefold.objective import Objective
-from onefold.records import Metrics, Trial
+from onefold.records import Epoch, Metrics, Trial
 
 
 def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
@@ -27,6 +27,17 @@ def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
 def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
     misses = objective.violation(trial.metrics) > 0
     return misses, trial.failure is not None, 0 if misses else -trial.level
+
+
+def best_epoch(epochs: Sequence[Epoch], objective: Objective) -> Epoch:
+    """The epoch that stands for a rung: the best one, the earlier of equals; with several goals, the last one.
+
+    Training is noisy, and the last epoch is seldom the best. The weights of this epoch are the ones handed over.
+    """
+    rated = [epoch for epoch in epochs if rates(epoch.metrics, objective)]
+    if len(objective.goals) > 1 or not rated:
+        return epochs[-1]
+    return rated[objective.order([epoch.metrics for epoch in rated])[0]]
 
 
 def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:

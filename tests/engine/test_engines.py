@@ -115,6 +115,17 @@ def test_a_stopped_call_says_nothing_more_and_frees_its_slot(engine: ProcessEngi
     assert engine.free == 2
 
 
+def test_a_lively_call_is_stopped_all_the_same(engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.engine.processes.GRACE_S", 0.5)
+    run = engine.start(Call(busy, (30.0,)))
+    engine.wait(1.0)
+    engine.stop(run)
+    deadline = time.monotonic() + 15
+    while engine.free < 2 and time.monotonic() < deadline:
+        assert engine.wait(0.2) == []
+    assert engine.free == 2
+
+
 def test_workers_are_pinned_to_cores_of_their_own(engine: ProcessEngine) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:

@@ -91,7 +91,7 @@ class TestOpening:
 
     def test_a_file_that_is_no_database(self, path: Path) -> None:
         path.write_text("accuracy,loss\n0.9,0.1\n" * 1000)
-        assert "move it away, or point --store elsewhere" in refusal(path)
+        assert "move it away, or point --home elsewhere" in refusal(path)
         assert path.read_text().startswith("accuracy")
 
     def test_a_database_of_another_program(self, path: Path) -> None:
@@ -152,7 +152,7 @@ class TestOpening:
             with (
                 without_privileges(),
                 closing(SqliteStore(folder / "studies.db")) as store,
-                pytest.raises(StoreError, match="writable, or point --store elsewhere"),
+                pytest.raises(StoreError, match="writable, or point --home elsewhere"),
             ):
                 store.save_trial("digits", a_trial(9))
 

@@ -10,12 +10,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import onefold
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least
 from onefold.errors import (
+    BudgetError,
     InputError,
     ObjectiveError,
     SpaceError,
@@ -106,6 +108,53 @@ def test_every_kind_of_budget_is_kept(kind: Any, fresh: bool, tmp_path: Path) ->
                 assert sum(epoch.measurement.time_s for epoch in mine) >= rung.grant.time_s or len(mine) == 3
             else:
                 assert len(mine) == rung.grant.epochs
+
+
+class Odd(Spirals):
+    """Reports what numpy and torch make of numbers, under names that are no Python names."""
+
+    def evaluate(self, model: Any, batches: Any, config: Config) -> Any:
+        metrics = super().evaluate(model, batches, config)
+        return {"val/acc": np.float64(metrics["accuracy"]), "f1-macro": torch.tensor(0.5), "loss": np.float32(1.0)}
+
+
+def test_odd_numbers_and_odd_names_survive_promotion_and_the_store(tmp_path: Path) -> None:
+    objective = Objective(maximize="val/acc", require={"f1-macro": at_least(0.1)})
+    study = small(Odd(), tmp_path, objective=objective, budget=Budget(trials=3, max_epochs=9))
+    result = study.run()
+    assert [epoch.number for epoch in _epochs(tmp_path, study, result.best.number)] == list(range(1, 10))
+    assert study.spec.objective == objective
+
+
+def _epochs(home: Path, study: Study, trial: int) -> list[Any]:
+    with closing(Home(home).store()) as store:
+        return store.epochs(study.name, trial)
+
+
+@pytest.mark.parametrize("rungs", ["halving", "asha", "top-k", "hyperband"])
+def test_a_study_whose_space_ran_out_can_be_run_again_and_extended(rungs: str, tmp_path: Path) -> None:
+    space = Space(x=Choice(*range(6)))
+    lowest = Objective(minimize="loss")
+    study = small(curve, tmp_path, space=space, objective=lowest, rungs=rungs, budget=Budget(trials=20))
+    study.run()
+    before = facts(study)
+    Study.open(study.name, home=tmp_path, workload=curve).run()
+    Study.open(study.name, home=tmp_path, workload=curve).extend(trials=3).run()
+    assert facts(study) == before
+
+
+def test_the_model_handed_over_is_the_one_described(tmp_path: Path) -> None:
+    budget = Budget(trials=40, max_epochs=27, minutes=0.01)
+    result = small(Spirals(), tmp_path, budget=budget).run()
+    inputs, targets = (torch.as_tensor(part) for part in Spirals().data().validation)
+    accuracy = float((result.model()(inputs).argmax(1) == targets).float().mean())
+    assert accuracy == pytest.approx(result.metrics["accuracy"])  # on all 100 samples at every level
+
+
+def test_extending_adds_more_than_nothing(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path)
+    with pytest.raises(BudgetError, match="more than 0"):
+        study.extend(trials=-5)
 
 
 def test_a_regression_needs_nothing_special(tmp_path: Path) -> None:

@@ -10,20 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from onefold import Config, Data
+from onefold import Config, Data, Objective
 from onefold.errors import NotANumber, WorkloadError
 from onefold.records import Epoch, Grant, Metrics
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import weights_of
+from onefold.training.loop import evaluate
 from onefold.training.trainer import Trainer, device_of
 
+LOWEST = Objective(minimize="loss")
 CONFIG = Config(width=8, layers=1, batch_size=32, optimizer="adam", lr=0.01)
 
 
 def visit(folder: Path, epochs: int = 3, rung: int = 0, data: float = 1.0, **options: Any) -> Assignment:
     grant = Grant(level=1, epochs=epochs, data=data, **options)
-    return Assignment(0, rung, CONFIG, grant, seed=1, threads=1, most_epochs=9, folder=str(folder))
+    return Assignment(0, rung, CONFIG, grant, seed=1, threads=1, most_epochs=9, folder=str(folder), objective=LOWEST)
 
 
 def run(trainer: Trainer, work: Assignment) -> list[Epoch]:
@@ -45,6 +47,17 @@ def test_a_trial_cut_off_and_taken_up_again_learns_the_same(tmp_path: Path) -> N
     assert learned(first) == learned(whole[:2])
     for name, weights in weights_of(tmp_path / "whole" / "trials" / "00000.pt").items():
         assert torch.equal(weights, weights_of(tmp_path / "halves" / "trials" / "00000.pt")[name])
+
+
+def test_the_weights_of_the_best_epoch_of_a_rung_are_kept(tmp_path: Path) -> None:
+    trainer = Trainer(Spirals(), None)
+    work = visit(tmp_path, 12)
+    epochs = run(trainer, work)
+    best = min(epochs, key=lambda epoch: epoch.metrics["loss"])
+    model = trainer.workload.build(CONFIG)
+    model.load_state_dict(weights_of(work.best))
+    again = evaluate(trainer.workload, model, trainer.splits.validation, work, lambda: None)
+    assert again["loss"] == pytest.approx(best.metrics["loss"])
 
 
 def test_a_promoted_trial_continues_from_its_checkpoint(tmp_path: Path) -> None:

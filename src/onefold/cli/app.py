@@ -45,7 +45,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 
 def main() -> None:
     """Runs a command; a mistake ends in one sentence and an exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     try:
         app()
     except OnefoldError as error:

@@ -9,7 +9,7 @@ from rich.table import Table
 from onefold.cli.words import duration, energy, number, settings
 from onefold.objective import Objective
 from onefold.ranking import ranked
-from onefold.records import StudyState, Trial
+from onefold.records import Measurement, StudyState, Trial
 from onefold.store import StudyRecord
 
 
@@ -52,8 +52,5 @@ def state_of(record: StudyRecord, running: set[str]) -> str:
 
 def cost(trials: Sequence[Trial]) -> str:
     """What all trials cost together."""
-    spent = [trial.cost for trial in trials]
-    joules = [c.energy.joules for c in spent if c.energy.joules is not None]
-    sources = {c.energy.source for c in spent if c.energy.source != "nothing"}
-    text = f"{duration(sum(c.time_s for c in spent))} of training"
-    return f"{text}, {energy(sum(joules), '+'.join(sorted(sources)))}" if joules and sources else text
+    spent = sum((trial.cost for trial in trials), Measurement.nothing())
+    return f"{duration(spent.time_s)} of training, {energy(spent.energy.joules, spent.energy.source)}"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -38,6 +39,7 @@ class Worker:
     channel: Connection
     ready: bool = False
     run: int | None = None
+    cores: list[int] = field(default_factory=list)
     stopping: bool = False
     heard: float = field(default_factory=time.monotonic)  # when it last said something
     outbox: list[tuple[Any, ...]] = field(default_factory=list)  # waits until it is ready
@@ -81,14 +83,17 @@ class ProcessEngine:
         worker = next(worker for worker in self._workers if worker.run is None)
         self._runs += 1
         worker.run, worker.stopping, worker.heard = self._runs, False, time.monotonic()
+        worker.cores = self._cores_for(worker, call.cores)
         work = cloudpickle.dumps((call.function, call.args))
-        self._say(worker, ("run", self._runs, work, self._cores_for(worker.slot, call.cores)))
+        self._say(worker, ("run", self._runs, work, worker.cores))
         return self._runs
 
-    def _cores_for(self, slot: int, wanted: int) -> list[int]:
-        """Neighbouring cores, each slot starting at its own place."""
-        first = slot * max(1, len(self._cores) // self.slots)
-        return [self._cores[(first + i) % len(self._cores)] for i in range(min(wanted, len(self._cores)))]
+    def _cores_for(self, worker: Worker, wanted: int) -> list[int]:
+        """The cores that others use least, its own place first among equals."""
+        busy = [other for other in self._workers if other.run is not None and other is not worker]
+        taken = Counter(core for other in busy for core in other.cores)
+        first = worker.slot * max(1, len(self._cores) // self.slots) % len(self._cores)
+        return sorted(self._cores[first:] + self._cores[:first], key=lambda core: taken[core])[:wanted]
 
     def _say(self, worker: Worker, message: tuple[Any, ...]) -> None:
         if not worker.ready:
@@ -115,7 +120,8 @@ class ProcessEngine:
             kind, *content = worker.channel.recv()
         except (EOFError, OSError):
             return self._died(worker)
-        worker.heard = time.monotonic()
+        if not worker.stopping:  # a call that is to stop has its grace, however lively it is
+            worker.heard = time.monotonic()
         if kind == "ready":
             self._early_deaths = 0
             worker.ready = True
@@ -167,17 +173,23 @@ class ProcessEngine:
 
     def stop(self, run: int) -> None:
         for worker in self._workers:
-            if worker.run == run:
+            if worker.run == run and not worker.ready:  # it never began
+                worker.run, worker.outbox = None, []
+            elif worker.run == run:
                 worker.stopping, worker.heard = True, time.monotonic()
                 self._say(worker, ("stop", run))
 
     def _launch(self, slot: int) -> Worker:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "onefold.engine.worker", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-m", "onefold.engine.worker", str(theirs.fileno())]
         command += [str(self._memory_bytes or 0), *(entry or os.curdir for entry in sys.path)]
         try:
             process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env={**ENVIRONMENT, **os.environ}, stdin=subprocess.DEVNULL
+                command,
+                pass_fds=[theirs.fileno()],
+                env={**ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a workload prints must not mix with what the coordinator says
             )
         except OSError as error:
             raise EngineError(f"a worker process cannot be started: {error}") from error

@@ -271,8 +271,9 @@ def _brackets(rungs: str, budget: Budget, trials: int, top_k: int) -> list[Brack
     if rungs == "hyperband":
         return _hyperband(budget, trials)
     if rungs == "top-k":
-        levels = budget.levels()
-        return [Bracket(trials, tuple(dict.fromkeys((levels[0], levels[-1]))), keep=min(top_k, trials))]
+        if top_k < 1:
+            raise BudgetError(f"top_k must be 1 or more, but got {top_k}")
+        return [Bracket(trials, tuple(dict.fromkeys((1, budget.top_level))), keep=min(top_k, trials))]
     raise BudgetError(f"the rungs {rungs!r} are not known{suggestion(rungs, LADDERS)}")
 
 

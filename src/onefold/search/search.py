@@ -151,6 +151,8 @@ class Search:
         trial = len(self._configs) if move.trial is None else move.trial
         refusals: tuple[Refusal, ...] = ()
         redraws = 0
+        if new and past is not None and not past.new:
+            raise SpaceExhausted  # as it was when this was decided
         if not new:
             config = self._configs[trial]
         elif past is not None:

@@ -163,5 +163,5 @@ def _reading(what: str) -> Iterator[None]:
         # A document that another hand or a later version wrote; the file itself is sound.
         raise StoreError(
             f"{what} is written in a way that this version of Onefold cannot read ({error}); "
-            "upgrade onefold, or point --store elsewhere"
+            "upgrade onefold, or point --home elsewhere"
         ) from error

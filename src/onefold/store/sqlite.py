@@ -135,13 +135,11 @@ class SqliteStore:
     def _check_version(self) -> None:
         version = next((row["value"] for row in self._read(statements.VERSION)), "")
         if not version.isdigit():
-            raise StoreError(
-                f"the store {self.path} does not say its version; move it away, or point --store elsewhere"
-            )
+            raise StoreError(f"the store {self.path} does not say its version; move it away, or point --home elsewhere")
         if int(version) > schema.VERSION:
             raise StoreError(
                 f"the store {self.path} was written by a newer Onefold (version {version} of its tables, and this one "
-                f"knows {schema.VERSION}); upgrade onefold, or point --store elsewhere"
+                f"knows {schema.VERSION}); upgrade onefold, or point --home elsewhere"
             )
 
     def _make_tables(self) -> None:
@@ -149,7 +147,7 @@ class SqliteStore:
             # Asked again under the lock: another process may have made them meanwhile.
             names = self._table_names()
             if names and "meta" not in names:
-                raise StoreError(f"{self.path} is a database of another program; point --store elsewhere")
+                raise StoreError(f"{self.path} is a database of another program; point --home elsewhere")
             schema.metadata.create_all(self._connection)
             self._connection.execute(statements.NOTE_VERSION, {"name": "version", "value": str(schema.VERSION)})
 

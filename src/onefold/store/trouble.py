@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onefold.errors import StoreError
 
-_ELSEWHERE = "point --store elsewhere"
+_ELSEWHERE = "point --home elsewhere"
 _FULL = "has no room to grow; free some space, nothing saved so far is lost"
 _DAMAGED = f"is damaged; move it away (`sqlite3 FILE .recover` can rescue what it still holds), or {_ELSEWHERE}"
 _READ_ONLY = f"cannot be written; make the file and its folder writable, or {_ELSEWHERE}"

@@ -17,7 +17,7 @@ from typing import Any
 from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
 from onefold.errors import StoreError
 from onefold.objective import Spent
-from onefold.ranking import ranked
+from onefold.ranking import best_epoch, ranked
 from onefold.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
 from onefold.search import Decision, Search, planned_work
 from onefold.store import Store
@@ -76,6 +76,11 @@ class Coordinator:
     def trials(self) -> list[Trial]:
         """All trials as they stand."""
         return [self._trials[number] for number in sorted(self._trials)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search has nothing left to decide."""
+        return self._search.finished
 
     def recall(self) -> None:
         """Lives through what the store knows; the visits that were cut off are made again."""
@@ -189,6 +194,7 @@ class Coordinator:
             threads=rung.threads,
             most_epochs=self._spec.budget.max_epochs,
             folder=str(self._folder),
+            objective=self._spec.objective,
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
         self._running[self._engine.start(Call(calls.train, ((work,),), cores=rung.threads))] = decision
@@ -212,7 +218,8 @@ class Coordinator:
             return  # told again by a visit that was cut off
         self._count(epoch)
         self._store.save_epoch(self._name, epoch)
-        self._rungs[decision] = replace(self._rungs[decision], attempts=0)
+        if self._rungs[decision].attempts:
+            self._save(replace(self._rungs[decision], attempts=0))
         self._tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
 
     def _count(self, epoch: Epoch) -> None:
@@ -227,7 +234,8 @@ class Coordinator:
         rung = self._rungs[decision]
         epochs = self._epochs.get((rung.trial, rung.rung), [])
         # A trial that has had all its epochs may find nothing left to do at a higher level: its result stands.
-        metrics = epochs[-1].metrics if epochs else self._trials[rung.trial].metrics
+        standing = self._trials[rung.trial].metrics
+        metrics = best_epoch(epochs, self._spec.objective).metrics if epochs else standing
         if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "it reported nothing"), retry=False)
             return
@@ -258,8 +266,7 @@ class Coordinator:
         cost = sum((epoch.measurement for epoch in epochs), Measurement.nothing())
         rung = replace(rung, measurement=cost, ended_s=self.elapsed_s)
         self._save(rung)
-        candidates = [trial for trial in (self._best, self._trials[rung.trial]) if trial is not None]
-        self._best = next(iter(ranked(candidates, self._spec.objective)), None)
+        self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
         self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
 
     def _update_states(self) -> None:

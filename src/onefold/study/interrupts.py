@@ -38,4 +38,5 @@ class Interrupts:
 
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._found.items():
-            signal.signal(number, handler)
+            if handler is not None:  # None: not set from Python, and not ours to put back
+                signal.signal(number, handler)

@@ -11,8 +11,9 @@ from typing import Any
 
 from onefold.errors import OnefoldError
 from onefold.objective import Objective
-from onefold.ranking import front, ranked
-from onefold.records import Config, Epoch, Metrics, Rung, RungState, Trial
+from onefold.ranking import best_epoch, front, ranked
+from onefold.records import Config, Epoch, Metrics, RungState, Trial
+from onefold.training.assignment import weights_file
 from onefold.workload import Workload
 
 WEIGHTS = "weights.pt"
@@ -74,22 +75,20 @@ class Result:
 
 def best_of(trials: Sequence[Trial], epochs: Sequence[Epoch], objective: Objective) -> Trial | None:
     """The best trial; in a study cut off before any rung was finished, the best of what its epochs showed so far."""
-    for candidates in (trials, [_as_far_as_it_got(trial, epochs) for trial in trials]):
+    for candidates in (trials, [_as_far_as_it_got(trial, epochs, objective) for trial in trials]):
         best = next(iter(ranked(candidates, objective)), None)
         if best is not None:
             return best
     return None
 
 
-def _as_far_as_it_got(trial: Trial, epochs: Sequence[Epoch]) -> Trial:
-    last = max(
-        (epoch for epoch in epochs if epoch.trial == trial.number), key=lambda e: (e.rung, e.number), default=None
-    )
-    if last is None:
+def _as_far_as_it_got(trial: Trial, epochs: Sequence[Epoch], objective: Objective) -> Trial:
+    mine = [epoch for epoch in epochs if epoch.trial == trial.number]
+    if not mine:
         return trial
-    reached: list[Rung] = [
-        replace(rung, state=RungState.DONE, metrics=last.metrics) for rung in trial.rungs if rung.rung == last.rung
-    ]
+    last = max(epoch.rung for epoch in mine)
+    metrics = best_epoch([epoch for epoch in mine if epoch.rung == last], objective).metrics
+    reached = [replace(rung, state=RungState.DONE, metrics=metrics) for rung in trial.rungs if rung.rung == last]
     return replace(trial, rungs=tuple(reached))
 
 
@@ -98,14 +97,13 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
     target = folder / "best"
     target.mkdir(parents=True, exist_ok=True)
     (target / CARD).write_text(json.dumps(dict(card), indent=2) + "\n")
-    from onefold.training.assignment import checkpoint_of
-
-    checkpoint = checkpoint_of(folder, best.number)
-    if checkpoint.exists():
+    (target / WEIGHTS).unlink(missing_ok=True)
+    weights = weights_file(folder, best.number, best.finished_rungs[-1].rung)
+    if weights is not None:
         import torch
 
         from onefold.training.checkpoint import weights_of
 
         whole = target / f"{WEIGHTS}.new"
-        torch.save(weights_of(checkpoint), whole)
+        torch.save(weights_of(weights), whole)
         whole.replace(target / WEIGHTS)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from onefold.objective import Budget, Objective
-from onefold.records import to_json
-from onefold.search import Algorithm
+from onefold.records import from_json, to_json
+from onefold.search import Algorithm, Observation
 from onefold.space import Space
 
 EngineName = Literal["processes", "inline"]
@@ -30,6 +30,7 @@ class Spec:
     patience_s: float = 600.0
     memory_bytes: int | None = None
     warm_start: str = ""  # the study whose trials it began with
+    learned: tuple[Observation, ...] = ()  # what that study had found out by then
     engine: EngineName = "processes"
     sittings: tuple[int, ...] = ()  # trials of each sitting: the first, and every extension
     parallel: int = 0  # trials side by side; 0 until it is measured
@@ -62,5 +63,6 @@ class Spec:
         plain["objective"] = Objective.from_json(plain["objective"])
         plain["budget"] = Budget(**plain["budget"])
         plain["sittings"] = tuple(plain["sittings"])
+        plain["learned"] = tuple(from_json(Observation, seen) for seen in plain["learned"])
         plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])
         return cls(**plain)

@@ -19,9 +19,9 @@ from typing import Any
 
 from onefold import report
 from onefold.engine import Call, Engine, Failed, Finished, InlineEngine, ProcessEngine
-from onefold.errors import InputError, SpaceError, StudyFailed, WorkloadError
+from onefold.errors import BudgetError, InputError, SpaceError, StudyFailed, WorkloadError
 from onefold.objective import Budget, Objective
-from onefold.records import Metrics, StudyState, Trial, to_json
+from onefold.records import Measurement, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.search import Algorithm, Observation, Search
 from onefold.space import Space
 from onefold.store import Store, StudyRecord
@@ -34,7 +34,7 @@ from onefold.study.result import Result, best_of, keep_best
 from onefold.study.spec import EngineName, Spec
 from onefold.study.subject import Given, Subject
 from onefold.training import calls
-from onefold.training.assignment import Assignment, checkpoint_of
+from onefold.training.assignment import Assignment, files_of
 from onefold.workload import is_loading
 
 log = logging.getLogger("onefold")
@@ -97,7 +97,8 @@ class Study:
             threads=threads or 1,
         )
         with closing(self._home.store()) as store:
-            self._search_of(replace(spec, parallel=1), store)  # a mistake is told before anything is written down
+            spec = replace(spec, learned=_observations(spec, store))
+            self._search_of(replace(spec, parallel=1))  # a mistake is told before anything is written down
             taken = {record.name for record in store.studies()}
             self.name = name or free_name(self._subject.name, taken)
             check_name(self.name)
@@ -159,14 +160,18 @@ class Study:
         target: float | None = None,
     ) -> Study:
         """Allows so many more trials, minutes and joules, or sets another target; `run` then goes on."""
+        for extra in (trials, minutes, joules):
+            if extra is not None and not extra > 0:
+                raise BudgetError(f"an extension adds more than 0, but got {extra}")
         with closing(self._home.store()) as store, self._home.running(self.name):
             record = store.study(self.name)
             spec = Spec.from_json(record.spec)
+            spent = sum((trial.cost for trial in store.trials(self.name)), Measurement.nothing())
             budget = replace(
                 spec.budget,
                 trials=spec.budget.trials + (trials or 0),
                 minutes=_more(spec.budget.minutes, minutes, record.elapsed_s / 60),
-                joules=_more(spec.budget.joules, joules, 0.0),
+                joules=_more(spec.budget.joules, joules, spent.energy.joules or 0.0),
                 target=target if target is not None else spec.budget.target,
             )
             sittings = (*spec.sittings, trials) if trials else spec.sittings
@@ -207,7 +212,7 @@ class Study:
                 spec,
                 store=store,
                 engine=engine,
-                search=self._search_of(spec, store),
+                search=self._search_of(spec),
                 folder=folder,
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
@@ -253,7 +258,7 @@ class Study:
                 f"let the space end at {samples} or below"
             )
 
-    def _search_of(self, spec: Spec, store: Store) -> Search:
+    def _search_of(self, spec: Spec) -> Search:
         return Search(
             spec.space,
             objective=spec.objective,
@@ -266,7 +271,7 @@ class Study:
             slots=spec.parallel,
             check=self._subject.check,
             sittings=spec.sittings,
-            warm_start=_observations(spec, store),
+            warm_start=spec.learned,
         )
 
     # The end of it.
@@ -294,7 +299,9 @@ class Study:
         store.save_study(record)
         page = folder / "report.html"
         page.write_text(report.as_html(report.summarize(record, trials, epochs)), encoding="utf-8")
-        self._tidy(folder, trials, best)
+        shutil.rmtree(folder / "data", ignore_errors=True)
+        if coordinator.is_over and spec.rungs != "asha":  # an extended asynchronous ladder may still promote anybody
+            _tidy(folder, trials, best)
         self._tell("ended", {"reason": record.reason, **to_json(card)}, coordinator.snapshot)
         return Result(
             study=self.name,
@@ -314,23 +321,17 @@ class Study:
             return {}
         work = Assignment(
             trial=best.number,
-            rung=len(best.rungs) - 1,
+            rung=best.finished_rungs[-1].rung,
             config=best.config,
-            grant=best.rungs[-1].grant,
+            grant=best.finished_rungs[-1].grant,
             seed=spec.seed,
             threads=spec.threads_for(1),
             most_epochs=spec.budget.max_epochs,
             folder=str(folder),
+            objective=spec.objective,
         )
         found = _answer(engine, Call(calls.score, (work,), cores=work.threads))
         return found if isinstance(found, dict) else {}
-
-    def _tidy(self, folder: Path, trials: list[Trial], best: Trial) -> None:
-        """Removes the shared data and the checkpoints that nothing can need any more."""
-        shutil.rmtree(folder / "data", ignore_errors=True)
-        for trial in trials:
-            if trial.state.value in ("stopped", "failed") and trial.number != best.number:
-                checkpoint_of(folder, trial.number).unlink(missing_ok=True)
 
     def _tell(self, kind: str, facts: dict[str, Any], now: Callable[[], Snapshot]) -> None:
         self._listener(News(kind, facts, now))
@@ -347,25 +348,38 @@ def tune(subject: Given, space: Space | None = None, **options: Any) -> Result:
     return Study(subject, space, **options).run()
 
 
+def _tidy(folder: Path, trials: list[Trial], best: Trial) -> None:
+    """Removes the files of trials that nothing can need any more."""
+    for trial in trials:
+        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number != best.number:
+            for file in files_of(folder, trial.number):
+                file.unlink()
+
+
 def _answer(engine: Engine, call: Call) -> Any:
     """Runs one call and waits for its answer; None when it failed."""
     while not engine.free:
         engine.wait(1.0)
-    run = engine.start(call)
+    run, tries = engine.start(call), 1
     while True:
         for event in engine.wait(1.0):
-            if isinstance(event, (Finished, Failed)) and event.run == run:
-                return event.value if isinstance(event, Finished) else None
+            if isinstance(event, Finished) and event.run == run:
+                return event.value
+            if isinstance(event, Failed) and event.run == run:
+                if not event.retry or tries == 3:
+                    log.warning("a call failed: %s", event.failure.reason)
+                    return None
+                run, tries = engine.start(call), tries + 1
 
 
-def _observations(spec: Spec, store: Store) -> list[Observation]:
+def _observations(spec: Spec, store: Store) -> tuple[Observation, ...]:
     """What the study that this one begins with found out, in the terms of this one's objective."""
     if not spec.warm_start:
-        return []
+        return ()
     other = Spec.from_json(store.study(spec.warm_start).spec)
     if other.space != spec.space:
         raise SpaceError(f"the study {spec.warm_start!r} has another space; a warm start needs the same one")
-    return [
+    return tuple(
         Observation(
             -1 - trial.number,
             rung.grant.level,
@@ -376,7 +390,7 @@ def _observations(spec: Spec, store: Store) -> list[Observation]:
         for trial in store.trials(spec.warm_start)
         for rung in trial.finished_rungs
         if all(metric in rung.metrics for metric in spec.objective.metrics)
-    ]
+    )
 
 
 def _why_nothing(trials: list[Trial], reason: str) -> str:

@@ -43,7 +43,7 @@ class Subject:
         """What its studies are called."""
         if self.workload is not None:
             return self.workload.name
-        return str(getattr(self.function, "__name__", "function")).strip("<>")
+        return str(getattr(self.function, "__name__", "function")).strip("<>_")
 
     @property
     def space(self) -> Space:

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold.objective import Objective
 from onefold.records import Config, Grant
 
 
@@ -21,16 +22,33 @@ class Assignment:
     threads: int
     most_epochs: int  # what the full budget grants; schedules span it
     folder: str
+    objective: Objective  # which epoch of the rung is the best
 
     @property
     def checkpoint(self) -> Path:
         """The file that holds where the trial stands after its latest epoch."""
         return checkpoint_of(Path(self.folder), self.trial)
 
+    @property
+    def best(self) -> Path:
+        """The file that holds the weights of the best epoch of this rung."""
+        return self.checkpoint.with_name(f"{self.trial:05d}-rung{self.rung}.pt")
+
 
 def checkpoint_of(folder: Path, trial: int) -> Path:
     """Where a trial's checkpoint lives in a study's folder."""
     return folder / "trials" / f"{trial:05d}.pt"
+
+
+def weights_file(folder: Path, trial: int, rung: int) -> Path | None:
+    """The weights of the best epoch of a trial up to this rung; None for what has none, such as a function."""
+    names = [f"{trial:05d}-rung{at}.pt" for at in range(rung, -1, -1)]
+    return next((path for name in names if (path := folder / "trials" / name).exists()), None)
+
+
+def files_of(folder: Path, trial: int) -> list[Path]:
+    """All files of a trial: its checkpoint, and the weights of each rung's best epoch."""
+    return sorted((folder / "trials").glob(f"{trial:05d}[.-]*"))
 
 
 def seed_of(*parts: int) -> int:

@@ -46,13 +46,21 @@ class Progress:
             "schedule": self.schedule.state_dict() if self.schedule is not None else None,
             "history": [to_json(epoch) for epoch in self.history],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole = path.with_suffix(".new")
-        with whole.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        whole.replace(path)
+        _write(state, path)
+
+    def save_weights(self, path: Path) -> None:
+        """Keeps the weights alone."""
+        _write({"model": self.model.state_dict()}, path)
+
+
+def _write(state: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_suffix(".new")
+    with whole.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    whole.replace(path)
 
 
 def begin(workload: Workload, work: Assignment, device: torch.device) -> Progress:
@@ -76,7 +84,7 @@ def begin(workload: Workload, work: Assignment, device: torch.device) -> Progres
 
 
 def weights_of(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The weights in a checkpoint."""
+    """The weights in a checkpoint, or of a rung's best epoch."""
     return torch.load(path, map_location=device, weights_only=True)["model"]  # type: ignore[no-any-return]
 
 

@@ -82,17 +82,21 @@ class FunctionTrainer:
 
 def metrics_of(value: Any) -> Metrics:
     """What a function reported, as metrics: a number is called `value`."""
-    named = value if isinstance(value, Mapping) else {"value": value}
+    metrics = numbers_of(value if isinstance(value, Mapping) else {"value": value})
+    for name, number in metrics.items():
+        if not math.isfinite(number):
+            raise NotANumber(f"{name} is {number}")
+    return metrics
+
+
+def numbers_of(named: Mapping[str, Any]) -> Metrics:
+    """Reported values as plain numbers, whatever numpy or torch made of them."""
     metrics: dict[str, float] = {}
     for name, number in named.items():
         try:
             metrics[str(name)] = float(number)
         except (TypeError, ValueError):
-            raise WorkloadError(
-                f"a tuned function reports numbers or a mapping of numbers, but {name} is {number!r}"
-            ) from None
-        if not math.isfinite(metrics[str(name)]):
-            raise NotANumber(f"{name} is {number}")
+            raise WorkloadError(f"metrics are numbers by name, but {name} is {number!r}") from None
     return metrics
 
 

@@ -12,9 +12,11 @@ import torch
 
 from onefold.errors import NotANumber
 from onefold.meter import Meter
+from onefold.ranking import best_epoch
 from onefold.records import Epoch, Measurement, Metrics
 from onefold.training.assignment import Assignment, seed_of
 from onefold.training.checkpoint import Progress, begin
+from onefold.training.functions import numbers_of
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import FEW, AnySplit
 from onefold.workload import Workload
@@ -70,11 +72,13 @@ def train(
                 progress.schedule.step()
             judged = evaluate(workload, progress.model, judge_by, work, tick)
 
-        metrics = {**learned, **judged}
+        metrics = {**numbers_of(learned), **judged}
         _check_finite(metrics, number)
         costs = _costs(progress, window.measurement)
         epoch = Epoch(work.trial, number, work.rung, {**metrics, **costs}, window.measurement)
         progress.history.append(epoch)
+        if best_epoch([past for past in progress.history if past.rung == work.rung], work.objective) is epoch:
+            progress.save_weights(work.best)
         progress.save(work.checkpoint)
         yield epoch
 
@@ -85,7 +89,7 @@ def evaluate(
     """The metrics of a model on a split."""
     model.eval()
     with torch.no_grad():
-        return workload.evaluate(model, _ticking(split.batches(EVALUATION_BATCH), tick), work.config)
+        return numbers_of(workload.evaluate(model, _ticking(split.batches(EVALUATION_BATCH), tick), work.config))
 
 
 def _is_spent(work: Assignment, progress: Progress) -> bool:

@@ -12,7 +12,7 @@ import torch
 from onefold import meter
 from onefold.errors import WorkloadError
 from onefold.records import Config, Epoch, Metrics
-from onefold.training.assignment import Assignment
+from onefold.training.assignment import Assignment, weights_file
 from onefold.training.checkpoint import weights_of
 from onefold.training.loop import Splits, evaluate, train
 from onefold.training.seeding import seed_everything
@@ -56,12 +56,13 @@ class Trainer:
             yield from train(self.workload, self.splits, work, meter=self.meter, device=self.device, tick=tick)
 
     def score(self, work: Assignment, *, tick: Tick) -> Metrics:
-        """The metrics of a trial's checkpoint on the test data; empty where there is none."""
-        if self.splits.test is None:
+        """The metrics of a trial's best weights on the test data; empty where there is none."""
+        weights = weights_file(Path(work.folder), work.trial, work.rung)
+        if self.splits.test is None or weights is None:
             return {}
         torch.set_num_threads(work.threads)
         model = self.workload.build(work.config)
-        model.load_state_dict(weights_of(work.checkpoint))
+        model.load_state_dict(weights_of(weights))
         return evaluate(self.workload, model.to(self.device), self.splits.test, work, tick)
 
     def pace(self, config: Config, threads: int, seconds: float, *, tick: Tick) -> float:
