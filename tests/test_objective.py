@@ -197,7 +197,11 @@ def test_a_grant_follows_the_formula(budget, level, visit):
         assert (grant.epochs, grant.data, grant.time_s) == (epochs, 1.0, None)
     elif budget.kind == "data":
         each = budget.min_epochs
-        assert (grant.epochs, grant.data, grant.time_s) == (each if budget.fresh else each * visit, data, None)
+        assert (grant.epochs, grant.data, grant.time_s) == (
+            each if budget.fresh else min(each * visit, budget.max_epochs),
+            data,
+            None,
+        )
     else:
         assert grant.time_s == pytest.approx(min(budget.min_time_s * level, budget.max_time_s))
         assert (grant.epochs, grant.data) == (budget.max_epochs, 1.0)

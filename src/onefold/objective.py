@@ -270,7 +270,8 @@ class Budget:
         if self.kind == "epochs":
             return Grant(level, epochs, 1.0, fresh=self.fresh)
         if self.kind == "data":
-            return Grant(level, self.min_epochs * (1 if self.fresh else visit), data, fresh=self.fresh)
+            epochs = min(self.min_epochs * (1 if self.fresh else visit), self.max_epochs)
+            return Grant(level, epochs, data, fresh=self.fresh)
         time_s = min(self.min_time_s * level, self.max_time_s)
         return Grant(level, self.max_epochs, 1.0, time_s=time_s, fresh=self.fresh)
 

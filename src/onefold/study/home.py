@@ -63,6 +63,8 @@ class Home:
 
     def is_running(self, name: str) -> bool:
         """Whether some process runs this study now."""
+        if not (self.folder(name) / "lock").exists():
+            return False
         try:
             with self.running(name):
                 return False

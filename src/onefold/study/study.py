@@ -202,6 +202,7 @@ class Study:
     def _run(self, record: StudyRecord, store: Store, folder: Path) -> Result:
         spec = Spec.from_json(record.spec)
         self._tell("started", {"study": self.name, "folder": str(folder)}, lambda: Snapshot(self.name))
+        shutil.rmtree(folder / "data", ignore_errors=True)  # of a run that was killed; the data may be new
         with self._engine(spec, folder) as engine:
             self._check_batch_size(spec, engine)
             spec = self._arrange(spec, engine)
@@ -250,9 +251,9 @@ class Study:
         parameter = spec.space.parameters.get("batch_size")
         if parameter is None or self._subject.workload is None:
             return
-        largest = max(parameter.grid(2))  # type: ignore[type-var]
+        largest = max((size for size in parameter.grid(2) if isinstance(size, (int, float))), default=0)
         samples = _answer(engine, Call(calls.samples))
-        if isinstance(samples, int) and isinstance(largest, (int, float)) and largest > samples:
+        if isinstance(samples, int) and largest > samples:
             raise WorkloadError(
                 f"batch_size may be as large as {largest}, but there are only {samples} samples to train on; "
                 f"let the space end at {samples} or below"
