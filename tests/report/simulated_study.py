@@ -37,7 +37,7 @@ SPACE = Space(
     },
 )
 TRACEBACK = """Traceback (most recent call last):
-  File "/home/ada/work/digits.py", line 41, in build
+  File "/home/ada/digits.py", line 41, in build
     layers.append(nn.Linear(width, width))
 RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x128 and 64x64)"""
 FAILURES = (

@@ -326,7 +326,9 @@ def test_time_and_energy_end_the_study_with_the_best_so_far(tmp_path: Path) -> N
     result = small(Spirals(), tmp_path, budget=Budget(trials=10_000, max_epochs=9, joules=1.0)).run()
     assert "energy limit" in result.reason
     study = Study.open(result.study, home=tmp_path, workload=Spirals())
-    study.extend(joules=1.0).run()
+    again = study.extend(joules=1.0).run()
+    spent = sum(trial.cost.energy.joules or 0.0 for trial in again.trials)
+    assert spent > sum(trial.cost.energy.joules or 0.0 for trial in result.trials)
 
 
 # Failures.

@@ -103,10 +103,11 @@ def tune(
         min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
         eta=eta, growth=growth, fresh=fresh,  # type: ignore[arg-type]
     )  # fmt: skip
-    objective = _objective(Subject(workload).objective, maximize or [], minimize or [], require or [])
+    subject = Subject(workload)
+    objective = _objective(subject.objective, maximize or [], minimize or [], require or [])
     display = _display(objective, as_json)
     study = Study(
-        workload,
+        subject,
         objective=objective,
         budget=limits,
         search=_algorithm(search or []),
@@ -139,8 +140,7 @@ def resume(
 ) -> None:
     """Go on with a study that was cut off or interrupted, or extend one that has ended."""
     found = Study.open(study, home=home)
-    display = _display(found.spec.objective, as_json)
-    found = Study.open(study, home=home, listener=display)
+    found.listener = display = _display(found.spec.objective, as_json)
     if any(extra is not None for extra in (trials, minutes, joules, target)):
         found.extend(trials=trials, minutes=minutes, joules=joules, target=target)
     before = len(found.trials)

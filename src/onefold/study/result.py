@@ -96,10 +96,10 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
     """Puts the best model and its description where the study hands them over."""
     target = folder / "best"
     target.mkdir(parents=True, exist_ok=True)
-    (target / CARD).write_text(json.dumps(dict(card), indent=2) + "\n")
-    (target / WEIGHTS).unlink(missing_ok=True)
     weights = weights_file(folder, best.number, best.finished_rungs[-1].rung)
-    if weights is not None:
+    if weights is None:
+        (target / WEIGHTS).unlink(missing_ok=True)  # of a former best: it must not stand beside this card
+    else:
         import torch
 
         from onefold.training.checkpoint import weights_of
@@ -107,3 +107,4 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
         whole = target / f"{WEIGHTS}.new"
         torch.save(weights_of(weights), whole)
         whole.replace(target / WEIGHTS)
+    (target / CARD).write_text(json.dumps(dict(card), indent=2) + "\n", encoding="utf-8")

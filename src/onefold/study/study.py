@@ -48,7 +48,7 @@ class Study:
 
     def __init__(
         self,
-        subject: Given,
+        subject: Given | Subject,
         space: Space | None = None,
         *,
         objective: Objective | None = None,
@@ -75,8 +75,8 @@ class Study:
         if threads and not parallel:
             raise InputError("threads are those of each trial: say how many trials run side by side too (parallel)")
         self._home = home if isinstance(home, Home) else Home(home)
-        self._listener = listener or _log
-        self._subject = Subject(subject)
+        self.listener = listener or _log
+        self._subject = subject if isinstance(subject, Subject) else Subject(subject)
         budget = budget or Budget()
         spec = Spec(
             workload=self._subject.reference,
@@ -119,7 +119,7 @@ class Study:
         """A study that was made earlier. `workload` is needed when it lives in a program and not in a file."""
         study = cls.__new__(cls)
         study._home = home if isinstance(home, Home) else Home(home)
-        study._listener = listener or _log
+        study.listener = listener or _log
         study.name = name
         reference = study.spec.workload
         if workload is None and not reference:
@@ -217,7 +217,7 @@ class Study:
                 folder=folder,
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
-                listener=self._listener,
+                listener=self.listener,
             )
             coordinator.recall()
             try:
@@ -335,7 +335,7 @@ class Study:
         return found if isinstance(found, dict) else {}
 
     def _tell(self, kind: str, facts: dict[str, Any], now: Callable[[], Snapshot]) -> None:
-        self._listener(News(kind, facts, now))
+        self.listener(News(kind, facts, now))
 
 
 def tune(subject: Given, space: Space | None = None, **options: Any) -> Result:

@@ -77,5 +77,6 @@ class EngineContract:
 
     def test_closing_ends_whatever_runs(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
-            engine.start(Call(counting, (10**9,)))
-            engine.wait(5.0)
+            run = engine.start(Call(counting, (10**9,)))
+            assert engine.wait(5.0)[0] == Reported(run, 1)
+        assert engine.wait(0.0) == []
