@@ -245,13 +245,14 @@ def test_no_rung_grants_less_than_the_one_before(budget):
 
 def test_the_default_budget_is_the_one_of_the_tutorial():
     budget = Budget()
-    assert budget.levels() == (1, 3, 9)
+    assert budget.levels() == (1, 2, 4, 9)
     assert [(g.epochs, round(g.data, 3)) for g in map(budget.grant, budget.levels())] == [
         (1, 0.333),
-        (3, 1.0),
+        (2, 0.667),
+        (4, 1.0),
         (9, 1.0),
     ]
-    assert budget.levels(2) == (3, 9)
+    assert budget.levels(2) == (4, 9)
     assert Budget(growth="linear", max_epochs=4, min_data=0.25).levels() == (1, 2, 3, 4)
 
 

@@ -215,7 +215,7 @@ class Budget:
     min_data: float = 1 / 3
     min_time_s: float = 5.0
     max_time_s: float = 45.0
-    eta: int = 3
+    eta: int = 2
     growth: Growth = "geometric"
     fresh: bool = False
 

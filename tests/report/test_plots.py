@@ -24,7 +24,7 @@ def test_progress_has_a_dot_for_each_finished_rung_and_a_cross_for_each_failed_o
     plot = progress(summary)
     assert len(marks(plot, "circle")) == len(summary.progress)
     assert len(marks(plot, "path", "cross")) == len(summary.failures)
-    assert [label for _, label in plot.legend][:3] == ["level 1", "level 3", "level 9"]
+    assert [label for _, label in plot.legend][:4] == ["level 1", "level 2", "level 4", "level 9"]
 
 
 def test_configurations_have_a_line_for_each_trial() -> None:

@@ -37,7 +37,7 @@ def climb(found: Ladder, score: dict[int, float | None], window: int = 1) -> lis
 
 
 def test_halving_keeps_the_best_third_of_each_rung() -> None:
-    budget = Budget(trials=9, max_epochs=9, min_data=1.0)
+    budget = Budget(trials=9, max_epochs=9, min_data=1.0, eta=3)
     visits = climb(ladder("halving", budget, LOWEST, [9]), {trial: float(-trial) for trial in range(9)})
     assert [trial for trial, rung, _ in visits if rung == 0] == list(range(9))
     assert [trial for trial, rung, _ in visits if rung == 1] == [8, 7, 6]
@@ -46,7 +46,7 @@ def test_halving_keeps_the_best_third_of_each_rung() -> None:
 
 
 def test_promotions_fill_the_slots() -> None:
-    budget = Budget(trials=27, max_epochs=9, min_data=1.0)
+    budget = Budget(trials=27, max_epochs=9, min_data=1.0, eta=3)
     visits = climb(ladder("halving", budget, LOWEST, [27], slots=2), {trial: float(trial) for trial in range(27)})
     assert [sum(rung == at for _, rung, _ in visits) for at in range(3)] == [27, 8, 2]
     visits = climb(ladder("halving", budget, LOWEST, [9], slots=2), {trial: float(trial) for trial in range(9)})
@@ -81,7 +81,7 @@ def test_no_rungs_means_the_full_budget_at_once() -> None:
 
 
 def test_hyperband_has_a_bracket_for_every_number_of_halvings() -> None:
-    budget = Budget(trials=22, max_epochs=9, kind="epochs")
+    budget = Budget(trials=22, max_epochs=9, kind="epochs", eta=3)
     visits = climb(ladder("hyperband", budget, LOWEST, [22]), {trial: float(trial) for trial in range(22)})
     first_levels = [level for _, rung, level in visits if rung == 0]
     assert sum(rung == 0 for _, rung, _ in visits) == 22
@@ -132,5 +132,5 @@ def test_an_extension_changes_nothing_that_was_decided_before(
 
 
 def test_planned_work_of_halving_counts_what_each_rung_adds() -> None:
-    budget = Budget(trials=9, kind="epochs", max_epochs=9)
+    budget = Budget(trials=9, kind="epochs", max_epochs=9, eta=3)
     assert planned_work("halving", budget, [9]) == 9 * 1 + 3 * 2 + 1 * 6

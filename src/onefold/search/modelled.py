@@ -8,19 +8,22 @@ from abc import ABC, abstractmethod
 from optuna.samplers import BaseSampler
 
 from onefold.records import Config
-from onefold.search.draws import draw, seed_for
+from onefold.search.draws import draw, seed_for, spread
 from onefold.search.level import Coded, Level
 from onefold.search.optuna_study import Axes, within
 from onefold.search.searcher import Observation
 from onefold.space import Space
 
+MOST_BLIND = 10  # a model of so few results is already better than none
+
 
 class ModelledSearcher(ABC):
-    """Fits a model to the highest level that has `enough` results, as BOHB does; draws at random while none has.
+    """Fits a model to the highest level that has `enough` results, as BOHB does; spreads its draws while none has.
 
-    Enough is the number of parameters that vary plus two. Trials that were asked for and not told yet are places that
-    the model keeps away from; a failed trial counts as the worst of the results. Every draw has a seed of its own, so
-    that nothing but what was told and what is under way is carried from one to the next: `recall` draws nothing.
+    Enough is the number of parameters that vary plus two, ten at the most. Trials that were asked for and not told yet
+    are places that the model keeps away from; a failed trial counts as the worst of the results. Every draw has a seed
+    of its own, so that nothing but what was told and what is under way is carried from one to the next: `recall` draws
+    nothing.
     """
 
     whole = False  # whether the model needs a value for every parameter, active or not
@@ -30,7 +33,7 @@ class ModelledSearcher(ABC):
         self._seed = seed
         self._goals = goals
         self._axes = Axes(space)
-        self.enough = len(self._axes.varying) + 2
+        self.enough = min(len(self._axes.varying) + 2, MOST_BLIND)
         self._levels: dict[int, Level] = {}
         self._pending: dict[int, Config] = {}
         self._failed: list[Config] = []
@@ -38,10 +41,12 @@ class ModelledSearcher(ABC):
     def ask(self, number: int, attempt: int = 0) -> Config:
         level = self._best_known()
         sampler = self._sampler(seed_for(self._seed, number, attempt), attempt) if level else None
-        if level is None or sampler is None:
-            config = draw(self._space, self._seed, number, attempt)
-        else:
+        if level is not None and sampler is not None:
             config = self._propose(level, sampler)
+        elif attempt == 0:
+            config = spread(self._space, self._seed, number)
+        else:
+            config = draw(self._space, self._seed, number, attempt)
         self.assume(number, config)
         return config
 
