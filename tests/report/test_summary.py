@@ -15,8 +15,8 @@ def test_counts_levels_and_promotions_add_up() -> None:
     summary = simulate().summary
     assert sum(summary.counts.values()) == len(summary.trials) == 27
     assert [level.grant.level for level in summary.levels] == [1, 2, 4, 9]
-    assert [level.trials for level in summary.levels] == [27, 9, 3]
-    assert [level.promoted for level in summary.levels] == [9, 3, 0]
+    assert [level.trials for level in summary.levels] == [27, 13, 6, 3]
+    assert [level.promoted for level in summary.levels] == [13, 6, 3, 0]
     assert all(level.running == 0 for level in summary.levels)
     assert sum(level.failed for level in summary.levels) == len(summary.failures) == summary.counts[TrialState.FAILED]
 
