@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "onefold"
-VOCABULARY = {"errors", "records", "space", "objective", "workload", "ranking"}
-STAGES = {"training", "report"}
+VOCABULARY = {"errors", "records", "space", "expression", "objective", "workload", "ranking", "serving"}
+STAGES = {"training", "inference", "recommend", "report"}
 ALLOWED = {
     "errors": set(),
     "records": set(),
     "space": {"errors", "records"},
-    "objective": {"errors", "records"},
+    "expression": {"errors", "records"},
+    "objective": {"errors", "expression", "records"},
+    "serving": {"records"},
     "ranking": {"objective", "records"},
     "workload": {"errors", "objective", "records", "space"},
     "datasets": {"errors", "workload"},
@@ -23,10 +25,14 @@ ALLOWED = {
     "meter": VOCABULARY,
     "engine": VOCABULARY,
     "store": VOCABULARY,
+    "device": VOCABULARY | {"meter"},
     "training": VOCABULARY | {"meter"},
-    "report": VOCABULARY | {"store"},
-    "study": VOCABULARY | STAGES | {"search", "meter", "engine", "store"},
-    "cli": VOCABULARY | STAGES | {"study", "store", "workloads", ""},
+    "inference": VOCABULARY | {"device", "search"},
+    "recommend": VOCABULARY,
+    "report": VOCABULARY | {"recommend", "store"},
+    "deploy": VOCABULARY | {"device", "inference", "recommend"},
+    "study": VOCABULARY | STAGES | {"deploy", "device", "search", "meter", "engine", "store"},
+    "cli": VOCABULARY | STAGES | {"deploy", "device", "study", "store", "workloads", ""},
     "testing": None,
 }
 HOMES = {
@@ -39,7 +45,9 @@ HOMES = {
     "rich": {"cli"},
     "cloudpickle": {"engine"},
     "sklearn": {"datasets"},
-    "torch": {"training", "workloads", "workload", "study", "testing"},
+    "onnx": {"device", "inference"},
+    "onnxruntime": {"deploy", "device", "inference"},
+    "torch": {"training", "inference", "workloads", "workload", "study", "testing"},
 }
 
 
@@ -55,12 +63,16 @@ def imports(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            packages = {alias.name for alias in node.names if (ROOT / alias.name).exists()}
+            packages = {alias.name for alias in node.names if is_package_or_module(alias.name)}
             if node.module == "onefold" and len(packages) == len(node.names):  # `from onefold import report`
                 names |= {f"onefold.{package}" for package in packages}
             else:
                 names.add(node.module or "")
     return names
+
+
+def is_package_or_module(name: str) -> bool:
+    return (ROOT / name).exists() or (ROOT / f"{name}.py").exists()
 
 
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]

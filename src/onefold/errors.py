@@ -6,6 +6,8 @@
     │   ├── WorkloadError            a file without a workload, a workload that cannot run
     │   ├── ObjectiveError           a metric that nobody reports, a wrong bound
     │   ├── BudgetError              limits that make no sense
+    │   ├── DeviceError              a device that is not known, or whose figures make no sense
+    │   ├── ModelError               a model that cannot be exported, read or served
     │   └── MissingExtra             an optional package that is not installed
     ├── DatasetError             2   a data set that is not there, or not what it should be
     ├── StoreError               3   a broken store file, a full disk
@@ -51,6 +53,14 @@ class ObjectiveError(InputError):
 
 class BudgetError(InputError):
     """Limits that make no sense."""
+
+
+class DeviceError(InputError):
+    """A device that is not known, or whose figures make no sense."""
+
+
+class ModelError(InputError):
+    """A model that cannot be exported, read or served."""
 
 
 class MissingExtra(InputError):

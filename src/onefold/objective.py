@@ -3,6 +3,8 @@
 Objective(maximize="accuracy")
 Objective(maximize="accuracy", minimize=("train_time_s", "parameters"))     # a Pareto front
 Objective(minimize="loss", require={"accuracy": at_least(0.9)})
+Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})        # with a device
+Objective(minimize="(train_time_s + latency_s) / accuracy")                 # or its name, "time_ratio"
 
 Budget(trials=30, minutes=10, max_epochs=9)
 """
@@ -16,10 +18,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from onefold.errors import BudgetError, ObjectiveError, suggestion
+from onefold.expression import is_plain, names, value
 from onefold.records import Grant, Metrics
 
 Kind = Literal["multi", "epochs", "data", "time"]
 Growth = Literal["geometric", "linear"]
+
+# Expressions that have a name of their own: the ratios of inference-aware tuning.
+RATIOS = {
+    "time_ratio": "(train_time_s + latency_s) / accuracy",
+    "energy_ratio": "(energy_j + energy_per_sample_j) / accuracy",
+}
 
 
 @dataclass(frozen=True)
@@ -51,19 +60,19 @@ def at_most(limit: float) -> Bound:
 
 
 def requirement(text: str) -> tuple[str, Bound]:
-    """Reads "accuracy>=0.9" or "latency_s<=0.03"."""
-    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(>=|<=)\s*([-+.\deE]+)\s*", text)
+    """Reads "accuracy>=0.9", "latency_s<=0.03" or a bound of an expression."""
+    match = re.fullmatch(r"\s*([^<>=]+?)\s*(>=|<=)\s*([-+.\deE]+)\s*", text)
     try:
-        if match:
+        if match and names(match[1]):
             return match[1], Bound(float(match[3]), at_least=match[2] == ">=")
-    except ValueError:
+    except (ValueError, ObjectiveError):
         pass
     raise ObjectiveError(f"a requirement reads like accuracy>=0.9 or latency_s<=0.03, but got {text!r}")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One metric and its better direction."""
+    """One metric, or an expression over several, and its better direction."""
 
     metric: str
     maximize: bool
@@ -98,6 +107,9 @@ class Objective:
             raise ObjectiveError(f"each metric can be a goal once, but got {[goal.metric for goal in goals]}")
         object.__setattr__(self, "goals", tuple(goals))
         object.__setattr__(self, "require", dict(require or {}))
+        for metric in self.metrics:
+            if set(metric) & set("()*/+"):
+                names(metric)  # an expression that cannot be read is told now
 
     def __str__(self) -> str:
         bounds = ", ".join(f"{metric}{bound}" for metric, bound in self.require.items())
@@ -108,10 +120,23 @@ class Objective:
         """Every metric that it looks at."""
         return tuple(dict.fromkeys([goal.metric for goal in self.goals] + list(self.require)))
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every metric that it is worked out from: its metrics, or what their expressions name."""
+        return tuple(dict.fromkeys(name for metric in self.metrics for name in names(RATIOS.get(metric, metric))))
+
+    def completed(self, metrics: Metrics) -> Metrics:
+        """The metrics and the value of each of its expressions, under its own text, where that can be worked out."""
+        missing = [metric for metric in self.metrics if metric not in metrics]
+        formulas = {m: RATIOS.get(m, m) for m in missing if m in RATIOS or not is_plain(m)}
+        able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in names(formula))}
+        return {**metrics, **{metric: value(formula, metrics) for metric, formula in able.items()}} if able else metrics
+
     def check(self, reported: Iterable[str]) -> None:
         """Raises ObjectiveError when it looks at a metric that is not among the reported ones."""
         known = set(reported)
-        for metric in self.metrics:
+        wanted = (metric for metric in self.metrics if metric not in known)
+        for metric in (name for expression in wanted for name in names(RATIOS.get(expression, expression))):
             if metric not in known:
                 raise ObjectiveError(f"the metric {metric!r} does not exist{suggestion(metric, known)}")
 

@@ -1,4 +1,4 @@
-"""`onefold tune | resume | list | show | report | workloads`.
+"""`onefold tune | resume | list | show | report | workloads | devices | measure | serve-check`.
 
 Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers,
 130 interrupted (resume it), 1 anything else.
@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from onefold import __version__
-from onefold.cli import tables
+from onefold.cli import devices, serving, tables
+from onefold.cli.console import err, out
 from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
-from onefold.cli.words import duration, settings, size
+from onefold.cli.words import duration, served, settings, size
 from onefold.errors import InputError, OnefoldError
 from onefold.objective import Budget, Objective, requirement
 from onefold.records import to_json
 from onefold.study import Home, Result, Study
 from onefold.study.coordinator import DONE
+from onefold.study.reporting import summary_of
 from onefold.study.subject import Subject
 
 app = typer.Typer(
@@ -34,8 +35,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-out = Console(markup=False, highlight=False)
-err = Console(markup=False, highlight=False, stderr=True)
+app.add_typer(devices.app, name="devices")
+app.command("measure")(serving.measure)
+app.command("serve-check")(serving.serve_check)
 
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="Folder of studies (default: $ONEFOLD_HOME or the user's data folder)")
@@ -93,6 +95,17 @@ def tune(
     memory: Annotated[str | None, typer.Option(help="What a trial may take, for example 2GB")] = None,
     patience: Annotated[float, typer.Option(help="Seconds of silence after which a trial has hung")] = 600.0,
     warm_start: Annotated[str | None, typer.Option(help="A study over the same space to learn from")] = None,
+    device: Annotated[
+        list[str] | None, typer.Option(help="Where the model will be served (onefold devices); may be repeated")
+    ] = None,
+    serve_for: Annotated[
+        str, typer.Option(help="What serving points are for: latency, throughput, energy")
+    ] = "throughput",
+    serving_search: Annotated[str, typer.Option(help="few, grid, random, tpe, halving")] = "few",
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="single-stream, server:8@20, multi-stream:100, offline; may be repeated")
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="onefold: all together; hierarchical: serving last")] = "onefold",
     save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -122,6 +135,11 @@ def tune(
         memory_bytes=size(memory) if memory else None,
         patience_s=patience,
         warm_start=warm_start,
+        device=device or (),
+        serve_for=serve_for,
+        serving_search=serving_search,
+        scenarios=scenario or (),
+        strategy=strategy,  # type: ignore[arg-type]
         listener=display,
     )
     _run(study, display, as_json, save)
@@ -173,7 +191,7 @@ def show(
     """Where a study stands: its best trials, its failures, its cost."""
     from onefold import report
 
-    summary = report.summarize(*_history(study, home))
+    summary = _summary(study, home)
     out.out(json.dumps(report.as_json(summary)) if as_json else report.as_text(summary))
 
 
@@ -190,7 +208,7 @@ def write_report(
     """Write the report of a study: one HTML file, or the same as text or JSON."""
     from onefold import report
 
-    summary = report.summarize(*_history(study, home))
+    summary = _summary(study, home)
     if as_json or text:
         content = json.dumps(report.as_json(summary), indent=2) if as_json else report.as_text(summary)
         if output is None:
@@ -242,6 +260,8 @@ def _conclude(result: Result, save: Path | None) -> None:
     if len(result.objective.goals) > 1:
         front = ", ".join(str(trial.number) for trial in result.front)
         out.print(f"front   trials {front}: no other beats one of them in every goal", soft_wrap=True)
+    for device, surface in result.surfaces.items():
+        out.print(f"serving {device}: {served(surface)}", soft_wrap=True)
     spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.trials)}"
     out.print(f"ended   {result.reason}, {spent}", soft_wrap=True)
     out.print(f"model   {save or result.folder / 'best'}", soft_wrap=True)
@@ -274,6 +294,6 @@ def _algorithm(given: list[str]) -> str | dict[str, str]:
     return groups
 
 
-def _history(study: str, home: Path | None) -> Any:
+def _summary(study: str, home: Path | None) -> Any:
     with closing(Home(home).store()) as store:
-        return store.study(study), store.trials(study), store.epochs(study)
+        return summary_of(study, store)

@@ -142,6 +142,11 @@ def sentence(news: News, objective: Objective) -> str:
         best = f"; best {results(now.best_metrics, objective)} (trial {now.best_trial})"
         left = f"; about {duration(now.left_s)} left" if now.left_s is not None else ""
         return f"trial {facts['trial']} rung {facts['rung']}: {results(facts['metrics'], objective)}{best}{left}"
+    if news.kind == "served":
+        how = "known already" if facts["recalled"] else f"{facts['points']} points in {facts['measured_s']:.2f}s"
+        latency, rate = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
+        figures = f"{latency * 1e3:.3g} ms a sample, {number(rate)} samples/s"
+        return f"trial {facts['trial']} on {facts['device']}: {figures} ({how})"
     if news.kind == "failed":
         return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"
     if news.kind == "retried":

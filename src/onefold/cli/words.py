@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from onefold.errors import InputError
 from onefold.records import Value
+from onefold.serving import Purpose, Surface
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -48,6 +49,16 @@ def setting(value: Value) -> str:
 def settings(config: Mapping[str, Value]) -> str:
     """lr=0.01 width=16 …"""
     return " ".join(f"{name}={setting(value)}" for name, value in config.items())
+
+
+def served(surface: Surface) -> str:
+    """0.21 ms a sample alone, 10500 samples/s in batches of 32 on 2 threads (emulated)."""
+    alone, most = surface.best(Purpose.LATENCY), surface.best(Purpose.THROUGHPUT)
+    batches = f"in batches of {most.point.batch_size} on {counted(most.point.threads, 'thread')}"
+    return (
+        f"{alone.latency_s * 1e3:.3g} ms a sample alone ({alone.source.value}), "
+        f"{number(most.throughput_per_s)} samples/s {batches} ({most.source.value})"
+    )
 
 
 def size(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -83,6 +84,9 @@ class Engine(Protocol):
 
     def stop(self, run: int) -> None:
         """Ends a run between two reports, or at once when it does not answer."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Holds every running call still inside the block, so that something else can be timed."""
 
     def __enter__(self) -> Engine: ...
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -179,6 +179,18 @@ class ProcessEngine:
                 worker.stopping, worker.heard = True, time.monotonic()
                 self._say(worker, ("stop", run))
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        began = time.monotonic()
+        _signal(self._workers, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(self._workers, signal.SIGCONT)
+            held_s = time.monotonic() - began
+            for worker in self._workers:  # silence that was imposed is no sign of a hang
+                worker.heard += held_s
+
     def _launch(self, slot: int) -> Worker:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "onefold.engine.worker", str(theirs.fileno())]
@@ -207,6 +219,12 @@ class ProcessEngine:
         for worker in self._workers:
             _end(worker)
         self._workers = []
+
+
+def _signal(workers: Sequence[Worker], number: int) -> None:
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            worker.process.send_signal(number)
 
 
 def _end(worker: Worker) -> None:

@@ -10,6 +10,7 @@ Messages are pickled tuples over a socket that only the parent process holds the
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import queue
@@ -27,6 +28,7 @@ from onefold.engine.failures import failure_of
 from onefold.errors import EngineError, OnefoldError
 
 TICK_EVERY_S = 0.5
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def serve(channel: Connection, memory_bytes: int | None) -> None:
@@ -116,8 +118,16 @@ def _limit_memory(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
+def _die_with_parent() -> None:
+    """Has the system end this process with its coordinator, also while it is held still and hears nothing."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Reads the socket's number, the memory limit and the module path from the command line."""
+    _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinator's to answer
     descriptor, memory, *path = sys.argv[1:]
     sys.path[:] = path

@@ -21,6 +21,12 @@
     }
   }
 
+  for (const cell of document.querySelectorAll("[data-cell]")) {
+    const title = cell.querySelector(":scope > title");
+    cell.said = title.textContent;
+    title.remove();
+  }
+
   const light = (trial) => {
     if (trial === lit) return;
     for (const mark of marks.get(lit) ?? []) mark.classList.remove("on");
@@ -37,7 +43,8 @@
   document.addEventListener("pointerover", (event) => {
     const mark = event.target.closest?.("[data-t]");
     if (!pinned) light(mark ? mark.dataset.t : null);
-    const words = mark && mark.ownerSVGElement && [mark.said ?? "trial " + mark.dataset.t, settings.get(mark.dataset.t)];
+    const cell = event.target.closest?.("[data-cell]");
+    const words = cell ? [cell.said] : mark && mark.ownerSVGElement && [mark.said ?? "trial " + mark.dataset.t, settings.get(mark.dataset.t)];
     tip.hidden = !words;
     if (words) { tip.textContent = words.filter(Boolean).join("\n"); place(event); }
   });

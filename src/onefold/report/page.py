@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -17,8 +17,10 @@ from onefold.records import StudyState, Trial
 from onefold.report import words
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
 from onefold.report.plots.marks import SHADES
+from onefold.report.serving import explained, serving_parts, trade_offs, turned
 from onefold.report.summary import Summary
 from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
+from onefold.serving import SERVING_METRICS
 from onefold.space import Choice, Parameter
 
 SHOWN = 25  # trials in the table
@@ -43,7 +45,7 @@ def as_html(summary: Summary) -> str:
     environment = Environment(
         loader=PackageLoader("onefold.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(words=words, settings=lambda config: _json(dict(config)), shades=SHADES)
+    environment.globals.update(words=words, settings=lambda config: _json(dict(config)), shades=SHADES, turned=turned)
     script = _resource("page.js")
     best = summary.best
     return environment.get_template("page.html").render(
@@ -55,10 +57,13 @@ def as_html(summary: Summary) -> str:
         reached=list(_reached(summary, best)) if best else [],
         tradeoff=tradeoff(summary) if len(summary.objective.goals) > 1 else None,
         front=_front(summary),
+        serving=serving_parts(summary),
+        ways=explained(summary),
+        trade_offs=trade_offs(summary),
         plots=[progress(summary), curves(summary), parallel(summary)],
         ladder=ladder(summary),
         levels=levels_table(summary),
-        trials=trials_table(summary, summary.ranking[:SHOWN]),
+        trials=_trials(summary),
         failures=summary.failures[:FAILURES_SHOWN],
         measured=list(_measured(summary)),
         recipe=list(_recipe(summary)),
@@ -115,7 +120,7 @@ def _best_tile(summary: Summary) -> Tile:
         ends = [(goal, min((trial.metrics[goal.metric] for trial in summary.front), key=goal.loss)) for goal in goals]
         note = ", ".join(f"{goal} {summary.written(goal.metric, end)}" for goal, end in ends)
         return Tile("Pareto front", words.count(len(summary.front), "trial"), note, accent=True)
-    return Tile(f"Best {goals[0].metric}", value, where, accent=True)
+    return Tile(f"Best {goals[0].metric}", value, where, badge=summary.labels.get(goals[0].metric, ""), accent=True)
 
 
 def _best_title(summary: Summary) -> str:
@@ -138,8 +143,9 @@ def _best_note(summary: Summary) -> str:
 
 def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
     for metric in sorted(summary.metrics, key=lambda name: name in COSTS and name not in summary.objective.metrics):
-        if metric in best.metrics:
-            yield metric, summary.written(metric, best.metrics[metric])
+        if metric in best.metrics and not _told_by_device(summary, metric):
+            way = summary.labels.get(metric)
+            yield metric, summary.written(metric, best.metrics[metric]) + (f" ({way})" if way else "")
     for metric, value in summary.test.items():
         yield f"{metric} on the test data", summary.written(metric, value)
     yield "level", f"{best.level} ({words.grant(best.finished_rungs[-1].grant)})"
@@ -147,23 +153,42 @@ def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
     yield "energy of all its rungs", words.energy(best.cost.energy)
 
 
+def _told_by_device(summary: Summary, metric: str) -> bool:
+    """Whether a metric names its device and nobody asks for it: its place is in the part about serving."""
+    return metric.partition("@")[2] in summary.devices and metric not in summary.objective.metrics
+
+
+def _trials(summary: Summary) -> Table:
+    whole = trials_table(summary, summary.ranking[:SHOWN])
+    return _with_columns(whole, lambda column: not _told_by_device(summary, column.title))
+
+
+def _with_columns(table: Table, wanted: Callable[[Column], bool]) -> Table:
+    kept = [place for place, column in enumerate(table.columns) if wanted(column)]
+    rows = (Row(tuple(row.cells[place] for place in kept), row.trial) for row in table.rows)
+    return Table(tuple(table.columns[place] for place in kept), tuple(rows))
+
+
 def _front(summary: Summary) -> Table:
     """The front's trials and goals, without the rest."""
     first = summary.objective.goals[0]
     trials = sorted(summary.front, key=lambda trial: first.loss(trial.metrics[first.metric]))
     whole = trials_table(summary, trials[:FRONT_SHOWN])
-    kept = [place for place, column in enumerate(whole.columns) if column.about in (About.TRIAL, About.GOAL)]
-    rows = (Row(tuple(row.cells[place] for place in kept), row.trial) for row in whole.rows)
-    return Table(tuple(whole.columns[place] for place in kept), tuple(rows))
+    return _with_columns(whole, lambda column: column.about in (About.TRIAL, About.GOAL))
 
 
 def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
-    names = ", ".join(metric for metric in summary.metrics if metric not in COSTS)
+    served = SERVING_METRICS if summary.servings else ()
+    names = ", ".join(m for m in summary.metrics if m not in COSTS and m.partition("@")[0] not in served)
     yield "metrics", f"{names}, as the workload reports them at the end of a rung" if names else "nothing yet"
     yield "order", _order(summary)
     yield "time", "on a clock that only goes forward; in rungs: the sum over all rungs, which may run side by side"
     yield "CPU time", "of the processes that trained, over all their threads"
     yield "energy", words.energy_source(summary.cost.energy)
+    if summary.servings:
+        where = ", ".join(summary.devices)
+        ways = "; ".join(f"{way}: {meaning}" for way, meaning in explained(summary))
+        yield "serving", f"on {where}, one batch after the other" + (f"; {ways}" if ways else "")
     peak = summary.cost.memory_bytes
     yield (
         "memory",

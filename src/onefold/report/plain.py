@@ -17,6 +17,10 @@
     progress     finished rungs in time: time_s, trial, level, value (of the first goal), keeps, best (at that time)
     curves       metric, and by trial its points as [epoch, value]
     failures     trial, rung, level, kind, reason, traceback, config
+    serving      only where serving was looked at: devices (names), labels (how metrics were obtained that were not
+                 measured on the device), recommendation (trial, keeps, quality, reasons, shortfalls, and by device:
+                 points by purpose, reasons, top, alternatives, compared, front), surfaces (trials that share it,
+                 signature, device, served points, size_bytes, parameters, measured_s, recalled, notes)
 
 Times are seconds, `started_s`, `ended_s` and `progress.time_s` since the study began. A number that is not finite is
 null. `energy_measured` is false for an estimate.
@@ -29,6 +33,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onefold.records import Failure, Grant, Measurement, Rung, Trial, to_json
+from onefold.report.serving import serving_json
 from onefold.report.summary import Failed, Summary
 
 FORMAT = 1
@@ -84,6 +89,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
             "trials": {curve.trial: curve.points for curve in summary.curves},
         },
         "failures": [_failed(failed) for failed in summary.failures],
+        **({"serving": serving_json(summary)} if summary.servings else {}),
     }
     plain: dict[str, Any] = _finite(to_json(content))
     return plain

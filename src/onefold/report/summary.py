@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from onefold.objective import Objective
+from onefold.objective import Goal, Objective
 from onefold.ranking import front, keeps, ranked, rates
+from onefold.recommend import Recommendation, Servings, costs_of, recommend
 from onefold.records import (
     Config,
     Epoch,
@@ -25,6 +26,7 @@ from onefold.records import (
     Value,
 )
 from onefold.report import words
+from onefold.serving import SERVING_METRICS
 from onefold.space import Choice, Float, Parameter, Space
 from onefold.store.store import StudyRecord
 
@@ -97,6 +99,10 @@ class Summary:
     curves: tuple[Curve, ...]  # by trial
     metrics: tuple[str, ...]  # reported by finished rungs: those of the objective first
     decimals: Mapping[str, int | None]  # that let a metric's values line up
+    servings: Servings = field(default_factory=dict)  # what serving costs, by trial and device; empty: not looked at
+    devices: tuple[str, ...] = ()  # of the servings; metrics that name no device are of the first one
+    labels: Mapping[str, str] = field(default_factory=dict)  # of serving metrics that are not measured on the device
+    recommendation: Recommendation | None = None
 
     @property
     def best(self) -> Trial | None:
@@ -130,14 +136,39 @@ class Summary:
         return keeps(trial.metrics, self.objective)
 
     def written(self, metric: str, value: float) -> str:
-        """A metric's value in words, the same in every form; "≈" marks an energy that is an estimate."""
-        written = words.metric(metric, value, self.decimals.get(metric))
-        return f"≈ {written}" if metric.endswith("_j") and self.cost.energy.source == "modelled" else written
+        """A metric's value in words, the same in every form.
+
+        "≈" marks an estimate: an energy that a model gave, and a cost of serving that was not measured on the device.
+        """
+        base = metric.partition("@")[0] if self.servings else metric
+        if self.servings and base in SERVING_METRICS:
+            estimate = metric in self.labels
+        else:
+            estimate = metric.endswith("_j") and self.cost.energy.source == "modelled"
+        if base == "throughput_per_s" and self.servings:  # per second, not seconds
+            written = f"{words.number(value)}/s"
+        else:
+            written = words.metric(base, value, self.decimals.get(metric))
+        return f"≈ {written}" if estimate else written
 
 
-def summarize(study: StudyRecord, trials: Sequence[Trial], epochs: Sequence[Epoch]) -> Summary:
-    """The summary of a study at any moment of its life, also before its first result."""
+def summarize(
+    study: StudyRecord,
+    trials: Sequence[Trial],
+    epochs: Sequence[Epoch],
+    *,
+    servings: Servings | None = None,
+    devices: Sequence[str] = (),
+    quality: Goal | None = None,
+) -> Summary:
+    """The summary of a study at any moment of its life, also before its first result.
+
+    With `servings` it also says how to serve. `devices` are their names, the first one first (else in the order of the
+    servings); `quality` is the workload's own goal (else what the objective lets suppose).
+    """
     objective = _objective(study.spec, trials)
+    servings = servings or {}
+    names = tuple(devices) or tuple(dict.fromkeys(device for _, device in servings))
     space = Space.from_json(study.spec.get("space") or {})
     results = [rung for trial in trials for rung in trial.finished_rungs]
     curve_metric = _curve_metric(objective, epochs)
@@ -167,7 +198,36 @@ def summarize(study: StudyRecord, trials: Sequence[Trial], epochs: Sequence[Epoc
         decimals={
             name: words.decimals(rung.metrics[name] for rung in results if name in rung.metrics) for name in metrics
         },
+        servings=servings,
+        devices=names if servings else (),
+        labels=_labels(servings, names),
+        recommendation=(
+            recommend(trials, objective, servings, names, quality or _quality(objective, trials)) if servings else None
+        ),
     )
+
+
+def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
+    """What the workload itself is after, where nobody says so: what the objective wants or requires besides costs."""
+    costs = {*SERVING_METRICS, "train_time_s", "energy_j", "memory_bytes", "parameters"}
+    for goal in objective.goals:
+        if goal.metric.partition("@")[0] not in costs:
+            return goal
+    for metric, bound in objective.require.items():
+        if metric.partition("@")[0] not in costs:
+            return Goal(metric, bound.at_least)
+    return _objective({}, trials).goals[0]
+
+
+def _labels(servings: Servings, devices: Sequence[str]) -> dict[str, str]:
+    """How the serving metrics were obtained, where that is not by measuring; several ways are all named."""
+    found: dict[str, set[str]] = {}
+    for (_, device), surface in servings.items():
+        for metric, label in costs_of(surface)[1].items():
+            found.setdefault(f"{metric}@{device}", set()).add(label)
+            if device == devices[0]:
+                found.setdefault(metric, set()).add(label)
+    return {metric: ", ".join(sorted(labels)) for metric, labels in found.items()}
 
 
 def _objective(spec: Mapping[str, Any], trials: Iterable[Trial]) -> Objective:

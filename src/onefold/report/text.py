@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from onefold.recommend import Recommendation
 from onefold.records import StudyState, Trial
 from onefold.report import words
+from onefold.report.serving import explained, serving_parts
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table, levels_table, settings_words, trials_table
 
@@ -16,6 +18,8 @@ FAILURES_SHOWN = 10
 def as_text(summary: Summary) -> str:
     """The report in lines, without colour or control characters."""
     parts: list[Iterable[str]] = [_head(summary), _best(summary), _facts(summary)]
+    if summary.recommendation:
+        parts += _serving(summary, summary.recommendation)
     if len(summary.levels) > 1:
         parts.append(_titled("Rungs", levels_table(summary)))
     if summary.front:
@@ -70,6 +74,19 @@ def _facts(summary: Summary) -> Iterator[str]:
     yield f"Energy  {words.energy(cost.energy)} ({words.energy_source(cost.energy)})"
     if cost.memory_bytes is not None:
         yield f"Memory  {words.size(cost.memory_bytes)} at the peak of one trial"
+
+
+def _serving(summary: Summary, found: Recommendation) -> Iterator[Iterable[str]]:
+    yield [f"Serving trial {found.trial}", *(f"  {_line(said)}" for said in (*found.shortfalls, *found.reasons))]
+    for part in serving_parts(summary):
+        reasons = [f"  {_line(said)}" for said in part.on.reasons]
+        if part.points.rows:
+            yield [*_titled(f"How to serve it on {_line(part.on.device)}", part.points), *reasons]
+        alternatives = _titled(f"Do not ship the top-1 unseen: {_line(part.on.device)}", part.alternatives)
+        yield [*alternatives, f"  {part.remark}"]
+    meanings = [f"{way}: {meaning}" for way, meaning in explained(summary)]
+    if meanings:
+        yield [f"≈ {meanings[0]}", *(f"  {meaning}" for meaning in meanings[1:])]
 
 
 def _short(summary: Summary, trials: Sequence[Trial]) -> Table:

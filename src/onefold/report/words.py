@@ -57,7 +57,8 @@ def decimals(values: Iterable[float]) -> int | None:
 
 def metric(name: str, value: float, places: int | None = None) -> str:
     """A metric's value, in the unit that its name carries, or with this many decimals."""
-    for suffix, unit in (("_s", duration), ("_j", joules), ("_bytes", size)):
+    name = name.partition("@")[0]  # without the device
+    for suffix, unit in (("_per_s", rate), ("_s", duration), ("_j", joules), ("_bytes", size)):
         if name.endswith(suffix):
             return unit(value)
     return number(value) if places is None or not math.isfinite(value) else f"{value:.{places}f}"
@@ -89,6 +90,11 @@ def duration(seconds: float) -> str:
         hours, rest = divmod(round(seconds / 60), 60)
         return f"{hours} h {rest:02d} min"
     return f"{number(seconds / 86400)} days"
+
+
+def rate(per_second: float) -> str:
+    """So many per second."""
+    return f"{number(per_second)}/s"
 
 
 def joules(value: float) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from onefold.records import Epoch, Rung, Trial, TrialState
+from onefold.serving import Surface
 from onefold.store import rows
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
@@ -22,10 +23,12 @@ class Tables:
     trials: dict[tuple[str, int], Row] = field(default_factory=dict)  # by study and number
     rungs: dict[tuple[str, int], Row] = field(default_factory=dict)  # by study and decision
     epochs: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)  # by study, trial, rung and number
+    surfaces: dict[str, Row] = field(default_factory=dict)
+    servings: dict[tuple[str, int, str], Row] = field(default_factory=dict)  # by study, trial and device
 
     def copy(self) -> Tables:
         """The same rows; adding to the copy leaves this one as it is."""
-        return Tables(dict(self.studies), dict(self.trials), dict(self.rungs), dict(self.epochs))
+        return Tables(*(dict(getattr(self, f.name)) for f in fields(self)))
 
 
 class MemoryStore:
@@ -108,12 +111,34 @@ class MemoryStore:
         keys = sorted(key for key in self._tables.epochs if key[0] == study and trial in (None, key[1]))
         return [rows.epoch_of(self._tables.epochs[key]) for key in keys]
 
+    def save_surface(self, key: str, surface: Surface) -> None:
+        """Remembers what serving an architecture costs."""
+        with self._blocks.block():
+            self._tables.surfaces[key] = rows.surface_row(key, surface)
+
+    def surface(self, key: str) -> Surface | None:
+        """What is remembered under a key."""
+        row = self._tables.surfaces.get(key)
+        return None if row is None else rows.surface_of(row)
+
+    def save_serving(self, study: str, trial: int, device: str, key: str, *, recalled: bool) -> None:
+        """Notes which surface a trial's architecture has on a device."""
+        with self._blocks.block():
+            self._check_trials(study, trial)
+            self._tables.servings[study, trial, device] = rows.serving_row(study, trial, device, key, recalled)
+
+    def servings(self, study: str) -> dict[tuple[int, str], Surface]:
+        """The surfaces of a study's trials."""
+        self._check_study(study)
+        found = {key[1:]: row for key, row in sorted(self._tables.servings.items()) if key[0] == study}
+        return {key: rows.surface_of({**self._tables.surfaces[row["key"]], **row}) for key, row in found.items()}
+
     def delete(self, study: str) -> None:
         """Forgets a study."""
         with self._blocks.block():
             self._check_study(study)
             del self._tables.studies[study]
-            for table in (self._tables.trials, self._tables.rungs, self._tables.epochs):
+            for table in (self._tables.trials, self._tables.rungs, self._tables.epochs, self._tables.servings):
                 for key in [key for key in table if key[0] == study]:
                     del table[key]  # type: ignore[arg-type]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from onefold.errors import StoreError
@@ -27,6 +28,7 @@ from onefold.records import (
     from_json,
     to_json,
 )
+from onefold.serving import Surface
 from onefold.store.store import StudyRecord
 
 Row = Mapping[str, Any]
@@ -149,6 +151,23 @@ def epoch_of(row: Row) -> Epoch:
             metrics=json.loads(row["metrics"]),
             measurement=from_json(Measurement, json.loads(row["measurement"])),
         )
+
+
+def surface_row(key: str, surface: Surface) -> Row:
+    """A surface as a row."""
+    return {"key": key, "content": _document(surface)}
+
+
+def surface_of(row: Row) -> Surface:
+    """The surface of a row; where the row says whether it was recalled, so does the surface."""
+    with _reading(f"the surface {row['key']}"):
+        surface = from_json(Surface, json.loads(row["content"]))
+        return replace(surface, recalled=bool(row.get("recalled", surface.recalled)))
+
+
+def serving_row(study: str, trial: int, device: str, key: str, recalled: bool) -> Row:
+    """What links a trial to its surface, as a row."""
+    return {"study": study, "trial": trial, "device": device, "key": key, "recalled": int(recalled)}
 
 
 def _document(record: Any) -> str:

@@ -1,14 +1,14 @@
 """The tables, as every database has them.
 
 Keys and states are columns, so that a database can check and order them; documents are JSON text (`rows.py`). A change
-here is a new VERSION.
+here is a new VERSION. Version 2 added surfaces and servings.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Table, Text
 
-VERSION = 1
+VERSION = 2
 
 metadata = MetaData()
 
@@ -72,5 +72,23 @@ epochs = Table(
     Column("number", Integer, primary_key=True),
     Column("metrics", Text, nullable=False),
     Column("measurement", Text, nullable=False),
+    ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
+)
+
+surfaces = Table(
+    "surfaces",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("content", Text, nullable=False),
+)
+
+servings = Table(
+    "servings",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("trial", Integer, primary_key=True),
+    Column("device", Text, primary_key=True),
+    Column("key", ForeignKey(surfaces.c.key), nullable=False),
+    Column("recalled", Integer, nullable=False),
     ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
 )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from onefold.errors import StoreError
 from onefold.records import Epoch, Rung, Trial, TrialState
+from onefold.serving import Surface
 from onefold.store import rows, schema, statements
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
@@ -111,6 +112,25 @@ class SqliteStore:
                 found = self._read(statements.EPOCHS_OF_TRIAL, study=study, trial=trial)
         return [rows.epoch_of(row) for row in found]
 
+    def save_surface(self, key: str, surface: Surface) -> None:
+        """Remembers what serving an architecture costs."""
+        self._write(statements.SAVE_SURFACE, rows.surface_row(key, surface), "")
+
+    def surface(self, key: str) -> Surface | None:
+        """What is remembered under a key."""
+        return next((rows.surface_of(row) for row in self._read(statements.SURFACE, key=key)), None)
+
+    def save_serving(self, study: str, trial: int, device: str, key: str, *, recalled: bool) -> None:
+        """Notes which surface a trial's architecture has on a device."""
+        self._write(statements.SAVE_SERVING, rows.serving_row(study, trial, device, key, recalled), study, trial)
+
+    def servings(self, study: str) -> dict[tuple[int, str], Surface]:
+        """The surfaces of a study's trials."""
+        with self._snapshot():
+            self._check_known(study)
+            found = self._read(statements.SERVINGS, study=study)
+        return {(row["trial"], row["device"]): rows.surface_of(row) for row in found}
+
     def delete(self, study: str) -> None:
         """Forgets a study."""
         with self._blocks.block():
@@ -130,9 +150,10 @@ class SqliteStore:
                 self._connection.exec_driver_sql(f"PRAGMA {pragma}")
         if "meta" not in self._table_names():
             self._make_tables()
-        self._check_version()
+        if self._check_version() < schema.VERSION:
+            self._make_tables()  # a newer version has so far only ever added tables
 
-    def _check_version(self) -> None:
+    def _check_version(self) -> int:
         version = next((row["value"] for row in self._read(statements.VERSION)), "")
         if not version.isdigit():
             raise StoreError(f"the store {self.path} does not say its version; move it away, or point --home elsewhere")
@@ -141,6 +162,7 @@ class SqliteStore:
                 f"the store {self.path} was written by a newer Onefold (version {version} of its tables, and this one "
                 f"knows {schema.VERSION}); upgrade onefold, or point --home elsewhere"
             )
+        return int(version)
 
     def _make_tables(self) -> None:
         with self._blocks.block(), trouble(self.path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Executable, Table, bindparam, delete, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 
-from onefold.store.schema import epochs, meta, rungs, studies, trials
+from onefold.store.schema import epochs, meta, rungs, servings, studies, surfaces, trials
 
 
 def _upsert(table: Table) -> Executable:
@@ -16,7 +16,7 @@ def _upsert(table: Table) -> Executable:
 
 TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 VERSION = select(meta.c.value).where(meta.c.name == "version")
-NOTE_VERSION = insert_or(meta).on_conflict_do_nothing()
+NOTE_VERSION = _upsert(meta)
 
 STUDY = select(studies).where(studies.c.name == bindparam("study"))
 STUDY_NAMES = select(studies.c.name)
@@ -39,8 +39,18 @@ EPOCHS = (
 EPOCHS_OF_TRIAL = EPOCHS.where(epochs.c.trial == bindparam("trial"))
 SAVE_EPOCH = insert_or(epochs).on_conflict_do_nothing()
 
+SURFACE = select(surfaces).where(surfaces.c.key == bindparam("key"))
+SAVE_SURFACE = _upsert(surfaces)
+SERVINGS = (
+    select(servings, surfaces.c.content)
+    .join(surfaces, servings.c.key == surfaces.c.key)
+    .where(servings.c.study == bindparam("study"))
+    .order_by(servings.c.trial, servings.c.device)
+)
+SAVE_SERVING = _upsert(servings)
+
 # From the leaves to the root: a foreign key never points at nothing, and no row is looked for twice.
 DELETE = [
-    *(delete(table).where(table.c.study == bindparam("of_study")) for table in (epochs, rungs, trials)),
+    *(delete(table).where(table.c.study == bindparam("of_study")) for table in (servings, epochs, rungs, trials)),
     delete(studies).where(studies.c.name == bindparam("of_study")),
 ]

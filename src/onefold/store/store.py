@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from onefold.records import Epoch, Rung, StudyState, Trial, TrialState
+from onefold.serving import Surface
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,20 @@ class Store(Protocol):
     def epochs(self, study: str, trial: int | None = None) -> list[Epoch]:
         """The epochs of one trial or of all, by trial, rung and number."""
 
+    def save_surface(self, key: str, surface: Surface) -> None:
+        """Remembers what serving an architecture costs; studies share it."""
+
+    def surface(self, key: str) -> Surface | None:
+        """What is remembered under a key; None when nothing is."""
+
+    def save_serving(self, study: str, trial: int, device: str, key: str, *, recalled: bool) -> None:
+        """Notes which surface a trial's architecture has on a device, and whether it was known already."""
+
+    def servings(self, study: str) -> dict[tuple[int, str], Surface]:
+        """The surfaces of a study's trials, by trial and device."""
+
     def delete(self, study: str) -> None:
-        """Forgets a study."""
+        """Forgets a study; surfaces stay, other studies may need them."""
 
     def close(self) -> None:
         """Lets go of the file; calling it twice is fine."""

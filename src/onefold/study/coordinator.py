@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
-from onefold.errors import StoreError
+from onefold.errors import ModelError, StoreError
 from onefold.objective import Spent
 from onefold.ranking import best_epoch, ranked
 from onefold.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
 from onefold.search import Decision, Search, planned_work
 from onefold.store import Store
+from onefold.study.inference import Inference
 from onefold.study.interrupts import Interrupts
 from onefold.study.news import Listener, News, Snapshot, Underway
 from onefold.study.spec import Spec
+from onefold.study.visits import Exported, visit
 from onefold.training import calls
 from onefold.training.assignment import Assignment
 
@@ -47,6 +49,7 @@ class Coordinator:
         elapsed_s: float,
         save_elapsed: Callable[[float], None],
         listener: Listener,
+        inference: Inference | None = None,
     ) -> None:
         self._name = name
         self._spec = spec
@@ -56,6 +59,7 @@ class Coordinator:
         self._folder = folder
         self._listener = listener
         self._save_elapsed = save_elapsed
+        self._inference = inference
         self._began = time.monotonic() - elapsed_s
         self._trials: dict[int, Trial] = {}
         self._epochs: dict[tuple[int, int], list[Epoch]] = {}  # by trial and rung
@@ -131,6 +135,8 @@ class Coordinator:
                 for event in events:
                     self._take(event)
                 self._decide()
+            if self._inference is not None:
+                self._inference.measure_due()
             if not events:
                 self._tell("tick", {})
 
@@ -194,10 +200,15 @@ class Coordinator:
             threads=rung.threads,
             most_epochs=self._spec.budget.max_epochs,
             folder=str(self._folder),
-            objective=self._spec.objective,
+            objective=self._spec.judge,
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
-        self._running[self._engine.start(Call(calls.train, ((work,),), cores=rung.threads))] = decision
+        if self._inference is not None and not self._inference.knows(rung.trial):
+            model = self._folder / "models" / f"{rung.trial:05d}.onnx"
+            call = Call(visit, ((work,), str(model)), cores=rung.threads)
+        else:
+            call = Call(calls.train, ((work,),), cores=rung.threads)
+        self._running[self._engine.start(call)] = decision
         facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "config": dict(trial.config)}
         kind = "trial" if rung.rung == 0 else "promoted"
         self._tell(kind, {**facts, "epochs": rung.grant.epochs, "data": rung.grant.data})
@@ -205,7 +216,10 @@ class Coordinator:
     # Listening: a result is durable before the search learns of it.
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Reported):
+        if isinstance(event, Reported) and isinstance(event.value, Exported):
+            if self._inference is not None:
+                self._inference.take(event.value)
+        elif isinstance(event, Reported):
             self._take_epoch(event.value, self._running[event.run])
         elif isinstance(event, Finished):
             self._take_result(self._running.pop(event.run))
@@ -213,7 +227,7 @@ class Coordinator:
             self._take_failure(self._running.pop(event.run), event.failure, event.retry)
 
     def _take_epoch(self, epoch: Epoch, decision: int) -> None:
-        self._spec.objective.check(epoch.metrics)
+        self._spec.objective.check((*epoch.metrics, *self._spec.serving_metrics))
         if any(known.number == epoch.number for known in self._epochs.get((epoch.trial, epoch.rung), [])):
             return  # told again by a visit that was cut off
         self._count(epoch)
@@ -235,7 +249,13 @@ class Coordinator:
         epochs = self._epochs.get((rung.trial, rung.rung), [])
         # A trial that has had all its epochs may find nothing left to do at a higher level: its result stands.
         standing = self._trials[rung.trial].metrics
-        metrics = best_epoch(epochs, self._spec.objective).metrics if epochs else standing
+        metrics = best_epoch(epochs, self._spec.judge).metrics if epochs else standing
+        if metrics and self._inference is not None:
+            try:
+                metrics = self._spec.objective.completed({**metrics, **self._inference.metrics(rung.trial)})
+            except ModelError as error:
+                self._take_failure(decision, Failure(FailureKind.RAISED, str(error)), retry=False)
+                return
         if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "it reported nothing"), retry=False)
             return

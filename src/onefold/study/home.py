@@ -5,6 +5,7 @@ HOME/studies/NAME/trials/00007.pt     where a trial stands
 HOME/studies/NAME/data/               the data set while the study runs, mapped by all workers
 HOME/studies/NAME/best/               the model that the study hands over
 HOME/studies/NAME/report.html
+HOME/devices/                         devices that the user added, and this machine's calibration
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Home:
                 f"the folder {self.path} cannot be made ({error.strerror}); give another with --home"
             ) from error
         return SqliteStore(self.path / "store.db")
+
+    @property
+    def devices(self) -> Path:
+        """The folder of the user's own devices."""
+        return self.path / "devices"
 
     def folder(self, name: str) -> Path:
         """The folder of a study, whether it exists or not."""

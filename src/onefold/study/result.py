@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from onefold.errors import OnefoldError
 from onefold.objective import Objective
 from onefold.ranking import best_epoch, front, ranked
 from onefold.records import Config, Epoch, Metrics, RungState, Trial
+from onefold.serving import Surface
 from onefold.training.assignment import weights_file
 from onefold.workload import Workload
 
@@ -34,6 +35,7 @@ class Result:
     report: Path
     elapsed_s: float
     workload: Workload | None = None
+    surfaces: Mapping[str, Surface] = field(default_factory=dict)  # how the best model serves, by device
 
     @property
     def config(self) -> Config:
@@ -67,7 +69,11 @@ class Result:
         return network.eval()
 
     def save(self, folder: str | Path) -> Path:
-        """Copies the model (`weights.pt`) and its description (`model.json`) into a folder of the caller's."""
+        """Copies the model and its description into a folder of the caller's.
+
+        `weights.pt` and `model.json`; of a study with devices also `model.onnx` and `deployment.json`, which
+        `onefold.deploy.load` serves.
+        """
         target = Path(folder)
         shutil.copytree(self.folder / "best", target, dirs_exist_ok=True)
         return target

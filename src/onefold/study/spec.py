@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from onefold.device import Device
 from onefold.objective import Budget, Objective
 from onefold.records import from_json, to_json
 from onefold.search import Algorithm, Observation
+from onefold.serving import SERVING_METRICS, Purpose
 from onefold.space import Space
 
 EngineName = Literal["processes", "inline"]
+Strategy = Literal["onefold", "hierarchical"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,32 @@ class Spec:
     parallel: int = 0  # trials side by side; 0 until it is measured
     threads: int = 1  # of each trial
     threads_of_few: tuple[tuple[int, int], ...] = ()  # (n, threads): what at most n trials side by side get instead
+    quality: Objective | None = None  # the workload's own objective: what makes one epoch better than another
+    devices: tuple[Device, ...] = ()  # where the model is to be served; the first one gives the plain metrics
+    host: Device | None = None  # this machine, as it was when the study began
+    serve_for: str = Purpose.THROUGHPUT.value  # what serving points are searched for
+    serving_search: str = "few"
+    scenarios: tuple[str, ...] = ("single-stream", "offline")
+    strategy: Strategy = "onefold"  # serving and hyperparameters together, or the one after the other
 
     @property
     def window(self) -> int:
         """How many visits may be decided ahead: twice the workers, so that a slow one seldom holds the others up."""
         return 2 * self.parallel if self.parallel > 1 else 1
+
+    @property
+    def serving_metrics(self) -> tuple[str, ...]:
+        """The metrics that come from the devices and not from training."""
+        if not self.devices:
+            return ()
+        named = [f"{metric}@{device.name}" for device in self.devices for metric in SERVING_METRICS]
+        return (*SERVING_METRICS, *(named if len(self.devices) > 1 else ()))
+
+    @property
+    def judge(self) -> Objective:
+        """What makes one epoch of a trial better than another: serving costs the same after each."""
+        serves = set(self.serving_metrics) & set(self.objective.inputs)
+        return self.quality if serves and self.quality is not None else self.objective
 
     def threads_for(self, side_by_side: int | None) -> int:
         """The threads of a visit of which at most so many are under way together."""
@@ -52,6 +76,7 @@ class Spec:
         """The spec as plain JSON values."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         written = {"space": self.space.to_json(), "objective": self.objective.to_json(), "budget": to_json(self.budget)}
+        written["quality"] = None if self.quality is None else self.quality.to_json()
         return {name: written.get(name, to_json(value)) for name, value in plain.items()}
 
     @classmethod
@@ -63,6 +88,12 @@ class Spec:
         plain["objective"] = Objective.from_json(plain["objective"])
         plain["budget"] = Budget(**plain["budget"])
         plain["sittings"] = tuple(plain["sittings"])
+        if plain.get("quality") is not None:
+            plain["quality"] = Objective.from_json(plain["quality"])
+        plain["devices"] = tuple(from_json(Device, device) for device in plain.get("devices", ()))
+        if plain.get("host") is not None:
+            plain["host"] = from_json(Device, plain["host"])
+        plain["scenarios"] = tuple(plain.get("scenarios", ()))
         plain["learned"] = tuple(from_json(Observation, seen) for seen in plain["learned"])
         plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])
         return cls(**plain)

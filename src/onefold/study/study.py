@@ -10,31 +10,36 @@ from __future__ import annotations
 import inspect
 import logging
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onefold import report
-from onefold.engine import Call, Engine, Failed, Finished, InlineEngine, ProcessEngine
-from onefold.errors import BudgetError, InputError, SpaceError, StudyFailed, WorkloadError
+from onefold.device import Device
+from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
+from onefold.errors import BudgetError, InputError, WorkloadError
+from onefold.inference.tuner import Serving
 from onefold.objective import Budget, Objective
-from onefold.records import Measurement, Metrics, StudyState, Trial, TrialState, to_json
-from onefold.search import Algorithm, Observation, Search
+from onefold.records import Measurement, StudyState, Trial, to_json
+from onefold.search import Algorithm, Search
+from onefold.serving import Purpose
 from onefold.space import Space
 from onefold.store import Store, StudyRecord
 from onefold.study import machine
 from onefold.study.coordinator import Coordinator
+from onefold.study.ending import Ending
 from onefold.study.home import Home, check_name, free_name
+from onefold.study.inference import Inference
 from onefold.study.interrupts import Interrupts
 from onefold.study.news import Listener, News, Snapshot
-from onefold.study.result import Result, best_of, keep_best
-from onefold.study.spec import EngineName, Spec
+from onefold.study.result import Result
+from onefold.study.spec import EngineName, Spec, Strategy
 from onefold.study.subject import Given, Subject
+from onefold.study.targets import with_devices
+from onefold.study.warm_start import observations
 from onefold.training import calls
-from onefold.training.assignment import Assignment, files_of
 from onefold.workload import is_loading
 
 log = logging.getLogger("onefold")
@@ -66,6 +71,11 @@ class Study:
         memory_bytes: int | None = None,
         patience_s: float = 600.0,
         warm_start: str | None = None,
+        device: str | Device | Sequence[str | Device] = (),
+        serve_for: str = Purpose.THROUGHPUT.value,
+        serving_search: str = "few",
+        scenarios: Sequence[str] = (),
+        strategy: Strategy = "onefold",
         listener: Listener | None = None,
     ) -> None:
         if is_loading():
@@ -95,9 +105,12 @@ class Study:
             engine=engine,
             parallel=1 if engine == "inline" else parallel or 0,
             threads=threads or 1,
+            quality=self._subject.objective,
         )
+        given = [device] if isinstance(device, (str, Device)) else list(device)
+        spec = with_devices(spec, given, serve_for, serving_search, scenarios, strategy, self._home)
         with closing(self._home.store()) as store:
-            spec = replace(spec, learned=_observations(spec, store))
+            spec = replace(spec, learned=observations(spec, store))
             self._search_of(replace(spec, parallel=1))  # a mistake is told before anything is written down
             taken = {record.name for record in store.studies()}
             self.name = name or free_name(self._subject.name, taken)
@@ -203,11 +216,12 @@ class Study:
         spec = Spec.from_json(record.spec)
         self._tell("started", {"study": self.name, "folder": str(folder)}, lambda: Snapshot(self.name))
         shutil.rmtree(folder / "data", ignore_errors=True)  # of a run that was killed; the data may be new
-        with self._engine(spec, folder) as engine:
+        with self._engine(spec, folder) as engine, ExitStack() as stack:
             self._check_batch_size(spec, engine)
             spec = self._arrange(spec, engine)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
+            inference = self._inference(spec, store, engine, stack)
             coordinator = Coordinator(
                 self.name,
                 spec,
@@ -218,6 +232,7 @@ class Study:
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
                 listener=self.listener,
+                inference=inference if spec.strategy == "onefold" else None,
             )
             coordinator.recall()
             try:
@@ -226,7 +241,8 @@ class Study:
             finally:
                 record = replace(record, elapsed_s=coordinator.elapsed_s)
                 store.save_study(record)
-            return self._hand_over(replace(record, reason=reason), spec, store, engine, folder, coordinator)
+            ending = Ending(spec, self._subject, store, engine, folder, coordinator, inference, self.listener)
+            return ending.hand_over(replace(record, reason=reason))
 
     # The parts it is composed of.
 
@@ -236,6 +252,17 @@ class Study:
             return InlineEngine(setup)
         slots = spec.parallel or machine.most_workers(spec.accelerator)
         return ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes)
+
+    def _inference(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> Inference | None:
+        if not spec.devices or spec.host is None:
+            return None
+        serving = Serving(Purpose(spec.serve_for), spec.serving_search, levels=False)
+        found = Inference(
+            self.name, spec.devices, spec.host, serving, store=store, engine=engine,
+            tell=lambda kind, facts: self._tell(kind, dict(facts), lambda: Snapshot(self.name)),
+        )  # fmt: skip
+        found.recall()
+        return stack.enter_context(found)
 
     def _arrange(self, spec: Spec, engine: Engine) -> Spec:
         """How many trials side by side: as asked for, or as measured; decided once and kept for the study's life."""
@@ -252,7 +279,7 @@ class Study:
         if parameter is None or self._subject.workload is None:
             return
         largest = max((size for size in parameter.grid(2) if isinstance(size, (int, float))), default=0)
-        samples = _answer(engine, Call(calls.samples))
+        samples = answer(engine, Call(calls.samples))
         if isinstance(samples, int) and largest > samples:
             raise WorkloadError(
                 f"batch_size may be as large as {largest}, but there are only {samples} samples to train on; "
@@ -275,65 +302,6 @@ class Study:
             warm_start=spec.learned,
         )
 
-    # The end of it.
-
-    def _hand_over(
-        self, record: StudyRecord, spec: Spec, store: Store, engine: Engine, folder: Path, coordinator: Coordinator
-    ) -> Result:
-        trials, epochs = coordinator.trials, store.epochs(self.name)
-        best = best_of(trials, epochs, spec.objective)
-        if best is None:
-            reason = _why_nothing(trials, record.reason)
-            store.save_study(replace(record, state=StudyState.FAILED, reason=reason))
-            raise StudyFailed(f"the study {self.name!r} has no model: {reason}")
-        test = self._test(best, spec, engine, folder)
-        card = {
-            "study": self.name,
-            "workload": spec.workload,
-            "trial": best.number,
-            "config": dict(best.config),
-            "metrics": dict(best.metrics),
-            "test": dict(test),
-        }
-        keep_best(folder, best, card)
-        record = replace(record, state=StudyState.DONE, result=card)
-        store.save_study(record)
-        page = folder / "report.html"
-        page.write_text(report.as_html(report.summarize(record, trials, epochs)), encoding="utf-8")
-        shutil.rmtree(folder / "data", ignore_errors=True)
-        if coordinator.is_over and spec.rungs != "asha":  # an extended asynchronous ladder may still promote anybody
-            _tidy(folder, trials, best)
-        self._tell("ended", {"reason": record.reason, **to_json(card)}, coordinator.snapshot)
-        return Result(
-            study=self.name,
-            reason=record.reason,
-            best=best,
-            trials=tuple(trials),
-            objective=spec.objective,
-            test=test,
-            folder=folder,
-            report=page,
-            elapsed_s=record.elapsed_s,
-            workload=self._subject.workload,
-        )
-
-    def _test(self, best: Trial, spec: Spec, engine: Engine, folder: Path) -> Metrics:
-        if self._subject.workload is None:
-            return {}
-        work = Assignment(
-            trial=best.number,
-            rung=best.finished_rungs[-1].rung,
-            config=best.config,
-            grant=best.finished_rungs[-1].grant,
-            seed=spec.seed,
-            threads=spec.threads_for(1),
-            most_epochs=spec.budget.max_epochs,
-            folder=str(folder),
-            objective=spec.objective,
-        )
-        found = _answer(engine, Call(calls.score, (work,), cores=work.threads))
-        return found if isinstance(found, dict) else {}
-
     def _tell(self, kind: str, facts: dict[str, Any], now: Callable[[], Snapshot]) -> None:
         self.listener(News(kind, facts, now))
 
@@ -347,58 +315,6 @@ def tune(subject: Given, space: Space | None = None, **options: Any) -> Result:
     if limits:
         options["budget"] = replace(options.get("budget") or Budget(), **limits)
     return Study(subject, space, **options).run()
-
-
-def _tidy(folder: Path, trials: list[Trial], best: Trial) -> None:
-    """Removes the files of trials that nothing can need any more."""
-    for trial in trials:
-        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number != best.number:
-            for file in files_of(folder, trial.number):
-                file.unlink()
-
-
-def _answer(engine: Engine, call: Call) -> Any:
-    """Runs one call and waits for its answer; None when it failed."""
-    while not engine.free:
-        engine.wait(1.0)
-    run, tries = engine.start(call), 1
-    while True:
-        for event in engine.wait(1.0):
-            if isinstance(event, Finished) and event.run == run:
-                return event.value
-            if isinstance(event, Failed) and event.run == run:
-                if not event.retry or tries == 3:
-                    log.warning("a call failed: %s", event.failure.reason)
-                    return None
-                run, tries = engine.start(call), tries + 1
-
-
-def _observations(spec: Spec, store: Store) -> tuple[Observation, ...]:
-    """What the study that this one begins with found out, in the terms of this one's objective."""
-    if not spec.warm_start:
-        return ()
-    other = Spec.from_json(store.study(spec.warm_start).spec)
-    if other.space != spec.space:
-        raise SpaceError(f"the study {spec.warm_start!r} has another space; a warm start needs the same one")
-    return tuple(
-        Observation(
-            -1 - trial.number,
-            rung.grant.level,
-            trial.config,
-            spec.objective.losses(rung.metrics),
-            spec.objective.violation(rung.metrics),
-        )
-        for trial in store.trials(spec.warm_start)
-        for rung in trial.finished_rungs
-        if all(metric in rung.metrics for metric in spec.objective.metrics)
-    )
-
-
-def _why_nothing(trials: list[Trial], reason: str) -> str:
-    failures = [trial.failure for trial in trials if trial.failure is not None]
-    if failures:
-        return f"all {len(failures)} trials failed, the first because: {failures[0].reason}"
-    return f"{reason} before any trial had finished an epoch"
 
 
 def _more(limit: float | None, extra: float | None, used: float) -> float | None:

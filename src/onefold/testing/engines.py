@@ -75,6 +75,14 @@ class EngineContract:
                 ended |= {event.run for event in engine.wait(5.0) if isinstance(event, Finished)}
             assert engine.free == engine.slots
 
+    def test_a_quiet_moment_changes_nothing_but_the_time(self, make: Make) -> None:
+        with make(Setup(context_of, ("care",))) as engine:
+            run = engine.start(Call(counting, (3,)))
+            with engine.quiet():
+                pass
+            events = until_it_ends(engine, run)
+        assert events == [*(Reported(run, n) for n in (1, 2, 3)), Finished(run, "counted with care")]
+
     def test_closing_ends_whatever_runs(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
             run = engine.start(Call(counting, (10**9,)))

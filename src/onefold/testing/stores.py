@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,7 @@ from onefold.records import (
     Trial,
     TrialState,
 )
+from onefold.serving import Served, ServingPoint, Source, Surface
 from onefold.store import Store, StudyRecord
 
 COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
@@ -46,6 +48,13 @@ def a_rung(decision: int = 0, trial: int = 0, rung: int = 1) -> Rung:
 def an_epoch(number: int = 1, trial: int = 0, rung: int = 1, accuracy: float = 0.5) -> Epoch:
     """An epoch with its cost."""
     return Epoch(trial, number, rung, {"accuracy": accuracy, "loss": 0.25}, COST)
+
+
+def a_surface() -> Surface:
+    """What serving some architecture costs at two points."""
+    one = Served(ServingPoint(), 0.01, 0.012, 0.02, 0.009, 0.011, 40, Energy(0.5, "modelled"), 10**8, Source.EMULATED)
+    more = replace(one, point=ServingPoint(batch_size=8, threads=2), latency_s=0.04, source=Source.PREDICTED)
+    return Surface("abc", "pi", (one, more), size_bytes=4321, parameters=1000, measured_s=0.25, notes=("a note",))
 
 
 class StoreContract:
@@ -290,6 +299,43 @@ class StoreContract:
         with store.together(), store.together():
             pass
         assert store.studies() == []
+
+    # what serving costs
+
+    def test_surfaces_come_back_as_they_were(self, store: Store) -> None:
+        assert store.surface("k") is None
+        store.save_surface("k", a_surface())
+        assert store.surface("k") == a_surface()
+        store.save_surface("k", replace(a_surface(), size_bytes=9))
+        assert store.surface("k") == replace(a_surface(), size_bytes=9)
+
+    def test_trials_share_surfaces_and_say_which_were_recalled(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial(0))
+        store.save_trial("digits", a_trial(1))
+        store.save_surface("k", a_surface())
+        store.save_serving("digits", 1, "pi", "k", recalled=True)
+        store.save_serving("digits", 0, "pi", "k", recalled=False)
+        found = store.servings("digits")
+        assert list(found) == [(0, "pi"), (1, "pi")]
+        assert found[0, "pi"] == a_surface()
+        assert found[1, "pi"] == replace(a_surface(), recalled=True)
+
+    def test_a_serving_of_an_unknown_trial_is_refused(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_surface("k", a_surface())
+        with pytest.raises(StoreError, match="trial"):
+            store.save_serving("digits", 7, "pi", "k", recalled=False)
+
+    def test_surfaces_outlive_the_study_that_measured_them(self, store: Store) -> None:
+        store.create(a_study())
+        store.save_trial("digits", a_trial(0))
+        store.save_surface("k", a_surface())
+        store.save_serving("digits", 0, "pi", "k", recalled=False)
+        store.delete("digits")
+        assert store.surface("k") == a_surface()
+        store.create(a_study())
+        assert store.servings("digits") == {}
 
     # closing
 

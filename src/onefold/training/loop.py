@@ -75,7 +75,8 @@ def train(
         metrics = {**numbers_of(learned), **judged}
         _check_finite(metrics, number)
         costs = _costs(progress, window.measurement)
-        epoch = Epoch(work.trial, number, work.rung, {**metrics, **costs}, window.measurement)
+        reached = work.objective.completed({**metrics, **costs})
+        epoch = Epoch(work.trial, number, work.rung, reached, window.measurement)
         progress.history.append(epoch)
         if best_epoch([past for past in progress.history if past.rung == work.rung], work.objective) is epoch:
             progress.save_weights(work.best)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 MANY_MAGNITUDES = 300.0  # positive values that differ by more than this factor are shown on a logarithmic scale
 UNITS = {
+    "_per_s": (("per s", 1.0),),
     "_s": (("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0)),
     "_j": (("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3), ("MJ", 1e6)),
     "_bytes": (("B", 1.0), ("KiB", 1024.0), ("MiB", 1024.0**2), ("GiB", 1024.0**3)),
@@ -64,6 +65,7 @@ def fitted(values: Iterable[float], start: float, end: float, unit: float = 1.0)
 def unit_of(metric: str, values: Iterable[float]) -> tuple[str, float]:
     """The name and size of the unit that suits a metric's values; a metric without a unit has none."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    metric = metric.partition("@")[0]  # without the device
     for suffix, units in UNITS.items():
         if metric.endswith(suffix):
             fitting = [(name, size) for name, size in units if size * 2 <= largest]

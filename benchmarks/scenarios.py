@@ -1,0 +1,335 @@
+"""Simulated responses against LoadGen (MLCommons), the judge: is what the choice promises what a client sees?
+
+Two real networks, exported and served by ONNX Runtime with one thread: an LSTM, for which batches pay, and M5, for
+which they do not. Each is asked in two ways at 60 % of what serving one by one can do:
+
+- **Poisson**: LoadGen's Server scenario as it is, single samples. The batching is ours, behind LoadGen's queue.
+- **fixed rate, 8 samples a query**: LoadGen's MultiStream with 8 samples a query, which measures a query until its last
+  sample, as we do. It sends the next query when the last one is answered and the sending call has come back; ours comes
+  back at the next tick of a clock. (LoadGen 6 has no setting for a fixed rate.) A query that is still being served at
+  the next tick makes that one start late, and LoadGen counts from the start; how many did is in the figures.
+
+How it is made fair. The curve is measured through the same system: same line, same thread, same gathering of inputs,
+from answer to answer while more waits in the line, so Python's part of every batch is in it. What is not in it, as it
+is not in the simulation: waking the serving thread after a rest, and LoadGen's own calls beside it. Curve, policies and
+scenarios take turns in every round, so that a noisy minute hits all alike; medians over rounds are compared. Arrivals
+differ from round to round. LoadGen's figures are read from its own log. The prediction never sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import mlperf_loadgen as loadgen
+import numpy as np
+import onnxruntime
+import torch
+from claims import Claim, arguments, conclude, median, table
+
+from onefold import Config
+from onefold.inference.confirm import Line, confirm
+from onefold.inference.queueing import LatencyCurve, split
+from onefold.inference.scenarios import Choice, MultiStream, Scenario, Server, choose, predict
+from onefold.records import Energy
+from onefold.serving import Served, ServingPoint, Source
+from onefold.workload import load
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "newsgroups-lstm": dict(stride=1, units=128),
+    "speech": dict(dimension=128, pool=2),
+}
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
+SAMPLES_PER_QUERY = 8
+LOAD = 0.6  # of what one by one can do
+WITHIN = 0.15
+BACKLOG = 4  # batches in the line at once while the curve is measured
+LATE_S = 0.001  # later than a clock's own trembling
+LIBRARY = 256  # samples that LoadGen asks for
+
+Sample = tuple[int, int]  # LoadGen's number of the request, and the sample's place in the data
+
+
+@dataclass(frozen=True)
+class Plan:
+    rounds: int
+    curve_runs: int
+    seconds: float
+
+
+class System:
+    """The system under test: a line of samples or of queries, and a thread that serves it in batches."""
+
+    def __init__(self, file: Path, inputs: np.ndarray) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self.inputs = inputs
+
+    def run(self, places: list[int]) -> None:
+        self.session.run(None, {"x": self.inputs[places]})
+
+    def start(
+        self, answer: Callable[[list[Sample]], None], batch_size: int, wait_s: float, *, whole: bool
+    ) -> tuple[Line[list[Sample]], threading.Thread]:
+        """A line to add to and the thread that serves it; `whole`: queries do not mix."""
+        line: Line[list[Sample]] = Line()
+
+        def serve() -> None:
+            while taken := line.take(1 if whole else batch_size, wait_s):
+                samples = [sample for query in taken for sample in query]
+                for size in split(len(samples), batch_size):
+                    batch, samples = samples[:size], samples[size:]
+                    self.run([place for _, place in batch])
+                    answer(batch)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        return line, thread
+
+
+def export(workload: str, sizes: dict[str, Any], folder: Path) -> System:
+    """The untrained network (weights do not change the cost) with real samples."""
+    loaded = load(workload)
+    inputs = np.ascontiguousarray(np.asarray(loaded.data().train[0][:LIBRARY]))
+    network = loaded.build(Config(loaded.space.default(), **sizes)).eval()
+    file = folder / f"{workload}.onnx"
+    axes = {"x": {0: "n"}, "y": {0: "n"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            network,
+            (torch.as_tensor(inputs[:1]),),
+            str(file),
+            dynamo=False,
+            input_names=["x"],
+            output_names=["y"],
+            dynamic_axes=axes,
+        )
+    return System(file, inputs)
+
+
+def measure(system: System, runs: int) -> list[Served]:
+    """The curve, sizes in turn: the time from answer to answer while a few batches wait in the line."""
+    answered_s: list[float] = []
+    all_answered = threading.Event()
+
+    def answer(batch: list[Sample]) -> None:
+        # LoadGen gets no answers here, but the list for it is made, since that is work of every batch.
+        [loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch]
+        answered_s.append(time.perf_counter())
+        if len(answered_s) == BACKLOG:
+            all_answered.set()
+
+    line, thread = system.start(answer, max(SIZES), 0.0, whole=True)
+    times: dict[int, list[float]] = {size: [] for size in SIZES}
+    for run in range(-2, runs // (BACKLOG - 1)):
+        for size in SIZES:
+            all_answered.clear()
+            answered_s.clear()
+            line.add([[(place, place) for place in range(size)]] * BACKLOG)
+            all_answered.wait()
+            if run >= 0:
+                times[size] += np.diff(answered_s).tolist()
+    line.close()
+    thread.join()
+    return [_served(size, np.array(found)) for size, found in times.items()]
+
+
+def _served(size: int, times: np.ndarray) -> Served:
+    p50, p90, p99 = (float(np.quantile(times, share)) for share in (0.5, 0.9, 0.99))
+    # The interval of a median by its order statistics, normal approximation.
+    half = 0.98 / len(times) ** 0.5
+    low, high = (float(np.quantile(times, share)) for share in (max(0.0, 0.5 - half), min(1.0, 0.5 + half)))
+    energy = Energy(None, "unavailable")
+    return Served(ServingPoint(batch_size=size), p50, p90, p99, low, high, len(times), energy, None, Source.MEASURED)
+
+
+def judge(
+    system: System, scenario: Scenario, batch_size: int, wait_s: float, seconds: float, seed: int
+) -> dict[str, float]:
+    """What LoadGen says of a policy: mean and p99, and how many queries started late."""
+    settings = loadgen.TestSettings()
+    settings.mode = loadgen.TestMode.PerformanceOnly
+    settings.schedule_rng_seed, settings.qsl_rng_seed, settings.sample_index_rng_seed = 11 + seed, 22 + seed, 33 + seed
+    settings.min_duration_ms = 0
+    late = [0]
+
+    def answer(batch: list[Sample]) -> None:
+        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch])
+
+    line, thread = system.start(answer, batch_size, wait_s, whole=isinstance(scenario, Server))
+
+    def issue_single(numbers: list[int], places: list[int]) -> None:
+        line.add([[sample] for sample in zip(numbers, places)])
+
+    due_s = [0.0]
+
+    def issue_at_ticks(numbers: list[int], places: list[int]) -> None:
+        line.add([list(zip(numbers, places))])
+        now_s = time.perf_counter()
+        due_s[0] = due_s[0] or now_s
+        late[0] += now_s - due_s[0] > LATE_S
+        due_s[0] += 1 / scenario.queries_per_s
+        time.sleep(max(0.0, due_s[0] - now_s))
+
+    if isinstance(scenario, Server):
+        settings.scenario, issue = loadgen.TestScenario.MultiStream, issue_at_ticks
+        settings.multi_stream_samples_per_query = scenario.samples_per_query
+        settings.multi_stream_expected_latency_ns = round(1e9 / scenario.queries_per_s)
+        queries = round(seconds * scenario.queries_per_s)
+    else:
+        settings.scenario, issue = loadgen.TestScenario.Server, issue_single
+        settings.server_target_qps = scenario.rate_per_s
+        settings.server_target_latency_ns = 10**9
+        queries = round(seconds * scenario.rate_per_s)
+    settings.min_query_count = queries
+    log = _run_loadgen(issue, settings)
+    line.close()
+    thread.join()
+    kind = "per_query_" if isinstance(scenario, Server) else ""
+    return {
+        "mean ms": log[f"result_mean_{'query_' if kind else ''}latency_ns"] / 1e6,
+        "p99 ms": log[f"result_99.00_percentile_{kind}latency_ns"] / 1e6,
+        "late": late[0],
+        "queries": queries,
+    }
+
+
+def _run_loadgen(issue: Callable[[list[int], list[int]], None], settings: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        output = loadgen.LogOutputSettings()
+        output.outdir = folder
+        log_settings = loadgen.LogSettings()
+        log_settings.log_output = output
+        log_settings.enable_trace = False
+        sut = loadgen.ConstructFastSUT(issue, lambda: None)
+        qsl = loadgen.ConstructQSL(LIBRARY, LIBRARY, lambda _: None, lambda _: None)
+        loadgen.StartTestWithLogSettings(sut, qsl, settings, log_settings)
+        loadgen.DestroyQSL(qsl)
+        loadgen.DestroyFastSUT(sut)
+        lines = (Path(folder) / "mlperf_log_detail.txt").read_text().splitlines()
+    entries = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines if line.startswith(":::MLLOG")]
+    return {entry["key"]: entry["value"] for entry in entries}
+
+
+def compare(
+    system: System,
+    scenario: Scenario,
+    policies: dict[str, tuple[int, float]],
+    curve: LatencyCurve,
+    choice: Choice,
+    plan: Plan,
+    number: int,
+) -> list[dict[str, Any]]:
+    """One round of a network in a scenario: predicted, judged and confirmed, for each policy."""
+    rows = []
+    for policy, (batch_size, wait_s) in policies.items():
+        predicted = predict(scenario, curve, batch_size, wait_s, seed=number)
+        judged = judge(system, scenario, batch_size, wait_s, plan.seconds, number)
+        tried = replace(choice, point=replace(choice.point, batch_size=batch_size), wait_s=wait_s)
+        own = confirm(lambda size: system.run(list(range(size))), scenario, tried, plan.seconds / 2, number)
+        rows.append(
+            {
+                "policy": policy,
+                "batch": batch_size,
+                "wait ms": wait_s * 1e3,
+                "predicted mean ms": predicted.mean_s * 1e3,
+                "LoadGen mean ms": judged["mean ms"],
+                "confirm mean ms": own.mean_s * 1e3,
+                "predicted p99 ms": predicted.p99_s * 1e3,
+                "LoadGen p99 ms": judged["p99 ms"],
+                "confirm p99 ms": own.p99_s * 1e3,
+                "late": judged["late"],
+                "queries": judged["queries"],
+            }
+        )
+    return rows
+
+
+def middle(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rounds of one network, scenario and policy as one row of medians."""
+    return {
+        key: value if isinstance(value, str) else median(row[key] for row in rows) for key, value in rows[0].items()
+    }
+
+
+def off(row: dict[str, Any], figure: str) -> float:
+    """How far the prediction is from LoadGen, as a share of LoadGen's."""
+    return abs(float(row[f"predicted {figure} ms"]) / float(row[f"LoadGen {figure} ms"]) - 1)
+
+
+def claims_of(rows: list[dict[str, Any]]) -> list[Claim]:
+    claims = []
+    for kind in ("fixed rate", "Poisson"):
+        recommended = [row for row in rows if row["arrivals"] == kind and row["policy"] == "recommended"]
+        for figure in ("mean", "p99"):
+            errors = {row["network"]: off(row, figure) for row in recommended}
+            measured = ", ".join(f"{network} {error:.1%}" for network, error in errors.items())
+            title = f"{kind}: predicted {figure} response against LoadGen's"
+            claims.append(Claim(title, f"within {WITHIN:.0%}", measured, max(errors.values()) <= WITHIN))
+        ratios = {}
+        for row in recommended:
+            single = next(
+                o for o in rows if o["policy"] == "one by one" and all(o[k] == row[k] for k in ("network", "arrivals"))
+            )
+            same = row["batch"] == 1
+            ratios[row["network"]] = 1.0 if same else row["LoadGen mean ms"] / single["LoadGen mean ms"]
+        measured = ", ".join(f"{network} {ratio:.2f}x" for network, ratio in ratios.items())
+        claims.append(
+            Claim(
+                f"{kind}: mean response of the recommended batch over batch 1, by LoadGen",
+                "<= 1x",
+                measured,
+                max(ratios.values()) <= 1,
+            )
+        )
+    return claims
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    plan = Plan(rounds=2, curve_runs=60, seconds=6) if options.quick else Plan(rounds=5, curve_runs=200, seconds=15)
+    torch.set_num_threads(1)
+    rows: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    figures: dict[str, Any] = {"choices": {}, "curves": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        systems = {name: export(name, sizes, Path(folder)) for name, sizes in NETWORKS.items()}
+        asked: dict[str, dict[str, tuple[Scenario, Choice]]] = {}
+        for name, system in systems.items():
+            served = measure(system, plan.curve_runs)
+            single_s = LatencyCurve.of(served).mean_s(1)
+            scenarios: dict[str, Scenario] = {
+                "fixed rate": Server(SAMPLES_PER_QUERY, round(LOAD / single_s / SAMPLES_PER_QUERY, 1)),
+                "Poisson": MultiStream(round(LOAD / single_s)),
+            }
+            asked[name] = {kind: (scenario, choose(scenario, served)) for kind, scenario in scenarios.items()}
+            for kind, (scenario, choice) in asked[name].items():
+                print(f"{name}, {kind}, {scenario}: {choice.why}", flush=True)
+                figures["choices"][f"{name}, {kind}"] = asdict(choice)
+        for number in range(plan.rounds):
+            for name, system in systems.items():
+                served = measure(system, plan.curve_runs)
+                curve = LatencyCurve.of(served)
+                figures["curves"].setdefault(name, []).append(asdict(curve))
+                for kind, (scenario, choice) in asked[name].items():
+                    policies = {"recommended": (choice.point.batch_size, choice.wait_s), "one by one": (1, 0.0)}
+                    for row in compare(system, scenario, policies, curve, choice, plan, number):
+                        row = {"network": name, "arrivals": kind, **row}
+                        rows.setdefault((name, kind, row["policy"]), []).append(row)
+    medians = [middle(found) for found in rows.values()]
+    table(medians)
+    figures |= {"medians": medians, "rounds": [row for found in rows.values() for row in found]}
+    conclude("scenarios", claims_of(medians), figures, quick=options.quick)
+
+
+if __name__ == "__main__":
+    main()

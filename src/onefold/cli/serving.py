@@ -1,0 +1,147 @@
+"""`onefold measure` and `onefold serve-check`: how a model serves, by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from onefold import deploy
+from onefold.cli.console import out
+from onefold.device import CAREFUL, Device, Session, open_session, runtime
+from onefold.device.catalogue import HOST, device
+from onefold.device.host import host as this_machine
+from onefold.errors import InputError
+from onefold.inference.export import samples_beside
+from onefold.inference.scenarios import choose, scenario
+from onefold.inference.signature import read
+from onefold.inference.tuner import Serving, Tuner
+from onefold.records import to_json
+from onefold.serving import Purpose, Served, Surface
+from onefold.study import Home
+
+SCENARIOS = ["single-stream", "offline"]
+
+HomeOption = Annotated[Path | None, typer.Option("--home", help="Folder of studies and devices")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
+
+
+def measure(
+    model: Annotated[Path, typer.Argument(help="An ONNX model")],
+    devices: Annotated[list[str] | None, typer.Option("--device", help="Where it will be served; repeatable")] = None,
+    serve_for: Annotated[str, typer.Option(help="latency, throughput or energy")] = Purpose.THROUGHPUT.value,
+    search: Annotated[str, typer.Option(help="few, grid, random, tpe, halving")] = "few",
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Option("--scenario", help="single-stream, server:8@20, multi-stream:100, offline; repeatable"),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Make a deployment folder here")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find out how to serve a model that you already have."""
+    if serve_for not in [purpose.value for purpose in Purpose]:
+        raise InputError(f"a model is served for latency, throughput or energy, but got {serve_for!r}")
+    wanted = [scenario(text) for text in scenarios or SCENARIOS]
+    place = Home(home)
+    targets = [_target(name, place) for name in devices or [HOST]]
+    host = this_machine(place.devices)
+    serving = Serving(Purpose(serve_for), search)
+    found = []
+    for target in targets:
+        with open_session(target, host) as session:
+            surface = _surface(session, model, serving, quiet=as_json)
+        choices = tuple(choose(each, surface.served) for each in wanted)
+        found.append(deploy.OnDevice(target, surface, choices))
+        if not as_json:
+            _show(found[-1])
+    deployment = deploy.Deployment(host, tuple(found), runtime(), {"file": model.name})
+    if save is not None:
+        deploy.write(save, model, deployment)
+    if as_json:
+        out.out(json.dumps(to_json(deployment)))
+    elif save is not None:
+        out.print(f"saved in {save}; check it with: onefold serve-check {save}", soft_wrap=True)
+
+
+def serve_check(
+    folder: Annotated[Path, typer.Argument(help="A deployment folder")],
+    device: Annotated[str | None, typer.Option(help="One of its devices (default: all)")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a deployed model with its recommended settings and put measured beside expected."""
+    deployment = deploy.read(folder)
+    host = this_machine(Home(home).devices)
+    rows = deploy.check(folder, host, device)
+    if as_json:
+        out.out(json.dumps([{**to_json(row), "ratio": row.ratio} for row in rows]))
+        return
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("device", "scenario", "batch", "threads", "expected", "measured", "ratio", "how"):
+        table.add_column(column, justify="left" if column in ("device", "scenario", "how") else "right")
+    for row in rows:
+        point = row.expected.point
+        cells = [_ms(row.expected.latency_s), _ms(row.measured.latency_s), f"{row.ratio:.2f}"]
+        how = row.measured.source.value
+        table.add_row(row.device, row.scenario, str(point.batch_size), str(point.threads), *cells, how)
+    out.print(table)
+    if host.digest != deployment.host.digest:
+        out.print("note: the expected figures were taken on another machine, or before it was calibrated anew")
+
+
+def open_model(session: Session, model: Path) -> None:
+    """Loads a model with the samples beside it; a file that is no model is told now."""
+    read(model)
+    samples = samples_beside(model)
+    session.prepare(model, samples if samples.is_file() else None, [])
+
+
+def _surface(session: Session, model: Path, serving: Serving, *, quiet: bool) -> Surface:
+    read(model)
+    tuner = Tuner(session, serving=serving)
+    tuner.prepare(model)
+    if quiet:
+        return tuner.measure(model, CAREFUL)
+    with out.status(f"measuring on {session.device.name} …") as status:
+        count = 0
+
+        def heard(served: Served) -> None:
+            nonlocal count
+            count += 1
+            status.update(
+                f"measuring on {session.device.name}: {count} points; {served.point}: {_ms(served.latency_s)}"
+            )
+
+        return tuner.measure(model, CAREFUL, heard)
+
+
+def _show(on: deploy.OnDevice) -> None:
+    measured = sum(served.runs > 0 for served in on.surface.served)
+    out.print(f"{on.device.name}: {on.device.title}; {measured} points measured in {on.surface.measured_s:.1f}s")
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("scenario", "batch", "threads", "graph", "wait", "latency", "p99", "samples/s", "J/sample", "how"):
+        table.add_column(column, justify="left" if column in ("scenario", "graph", "how") else "right")
+    for choice in on.choices:
+        served, point = on.expected(choice.point), choice.point
+        joules = served.energy_per_sample_j
+        energy = "–" if joules is None else f"{joules:.3g} ({served.energy.source})"
+        table.add_row(
+            choice.scenario, str(point.batch_size), str(point.threads), point.graph_level, _ms(choice.wait_s),
+            _ms(served.latency_s), _ms(served.p99_s), f"{served.throughput_per_s:.4g}", energy, served.source.value,
+        )  # fmt: skip
+    out.print(table)
+    for choice in on.choices:
+        out.print(f"{choice.scenario}: {choice.why}", soft_wrap=True)
+    out.print()
+
+
+def _target(name: str, place: Home) -> Device:
+    return this_machine(place.devices) if name == HOST else device(name, place.devices)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-4 or seconds == 0 else f"{seconds * 1e6:.3g} µs"

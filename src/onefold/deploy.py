@@ -1,0 +1,225 @@
+"""The deployment folder: a model with the settings to serve it, and what to expect.
+
+deploy/model.onnx          the network
+deploy/deployment.json     per device: what each serving point costs, and the choice for each scenario
+deploy/README.md           the model card
+
+served = onefold.deploy.load("deploy/")
+outputs = served(inputs)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onefold.device import CAREFUL, Device, Effort, open_session
+from onefold.device.runner import options_of
+from onefold.errors import ModelError, suggestion
+from onefold.inference.export import samples_beside
+from onefold.inference.scenarios import Choice
+from onefold.records import from_json, to_json
+from onefold.serving import Served, ServingPoint, Surface
+
+MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """How to serve on one device: all that is known, and the choice for each scenario."""
+
+    device: Device
+    surface: Surface
+    choices: tuple[Choice, ...]
+
+    def choice(self, scenario: str) -> Choice:
+        """The choice for a scenario."""
+        for choice in self.choices:
+            if choice.scenario == scenario:
+                return choice
+        raise ModelError(
+            f"there are no settings for the scenario {scenario!r}"
+            f"{suggestion(scenario, [choice.scenario for choice in self.choices])}"
+        )
+
+    def expected(self, point: ServingPoint) -> Served:
+        """What this point is expected to cost."""
+        return next(served for served in self.surface.served if served.point == point)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What the folder says."""
+
+    host: Device  # the machine that measured
+    devices: tuple[OnDevice, ...]
+    runtime: str
+    model: Mapping[str, Any] = field(default_factory=dict)  # where it comes from: study, trial, config, metrics
+    version: int = VERSION
+
+    def on(self, device: str | None = None) -> OnDevice:
+        """The settings for a device; for the first one without a name."""
+        if device is None:
+            return self.devices[0]
+        for found in self.devices:
+            if found.device.name == device:
+                return found
+        known = [found.device.name for found in self.devices]
+        raise ModelError(f"there are no settings for the device {device!r}{suggestion(device, known)}")
+
+
+class ServedModel:
+    """A model that is loaded with the recommended settings: call it with one array per input, the batch first."""
+
+    def __init__(self, path: Path, point: ServingPoint) -> None:
+        import onnxruntime
+
+        self.point = point
+        self.session = onnxruntime.InferenceSession(str(path), options_of(point), providers=["CPUExecutionProvider"])
+        self._names = [each.name for each in self.session.get_inputs()]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs for any number of samples, served in batches of the recommended size."""
+        import numpy as np
+
+        if len(inputs) != len(self._names):
+            raise ModelError(f"the model takes {len(self._names)} inputs ({', '.join(self._names)}), got {len(inputs)}")
+        arrays = [np.asarray(each) for each in inputs]
+        size = self.point.batch_size
+        parts = [
+            self.session.run(None, dict(zip(self._names, (array[at : at + size] for array in arrays))))
+            for at in range(0, max(1, len(arrays[0])), size)
+        ]
+        outputs = [np.concatenate(each) for each in zip(*parts)]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def write(folder: Path, model: Path, deployment: Deployment) -> Path:
+    """Makes the deployment folder of a model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if model.resolve() != (folder / MODEL).resolve():
+        shutil.copyfile(model, folder / MODEL)
+        if samples_beside(model).is_file():
+            shutil.copyfile(samples_beside(model), samples_beside(folder / MODEL))
+    whole = folder / f"{DEPLOYMENT}.new"
+    whole.write_text(json.dumps(to_json(deployment), indent=1) + "\n", encoding="utf-8")
+    (folder / CARD).write_text(card(deployment), encoding="utf-8")
+    whole.replace(folder / DEPLOYMENT)
+    return folder
+
+
+def read(folder: str | Path) -> Deployment:
+    """What a deployment folder says."""
+    path = Path(folder) / DEPLOYMENT
+    if not path.is_file():
+        raise ModelError(
+            f"{folder} is no deployment folder: it has no {DEPLOYMENT}; make one with onefold tune … --device NAME "
+            "--save FOLDER, or with onefold measure model.onnx --save FOLDER"
+        )
+    try:
+        found = from_json(Deployment, json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if not found.devices:
+        raise ModelError(f"{path} names no device; measure the model again")
+    return found
+
+
+def load(folder: str | Path, device: str | None = None, scenario: str | None = None) -> ServedModel:
+    """The model of a deployment folder, ready to serve with the settings for a device and a scenario.
+
+    Without them: the first device and its first scenario.
+    """
+    settings = read(folder).on(device)
+    choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
+    path = Path(folder) / MODEL
+    if not path.is_file():
+        raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
+    return ServedModel(path, choice.point)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One recommended point: what was expected, and what it costs now."""
+
+    device: str
+    scenario: str
+    expected: Served
+    measured: Served
+
+    @property
+    def ratio(self) -> float:
+        """Measured over expected latency."""
+        return self.measured.latency_s / self.expected.latency_s
+
+
+def check(folder: str | Path, host: Device, device: str | None = None, effort: Effort = CAREFUL) -> list[Checked]:
+    """Serves the recommended points again, on the device or in its place, and puts measured beside expected."""
+    deployment = read(folder)
+    model = Path(folder) / MODEL
+    wanted = [deployment.on(device)] if device is not None else list(deployment.devices)
+    found = []
+    for settings in wanted:
+        with open_session(settings.device, host) as session:
+            samples = samples_beside(model)
+            points = list(dict.fromkeys(choice.point for choice in settings.choices))
+            able = [point for point in points if point.threads <= session.threads]
+            session.prepare(model, samples if samples.is_file() else None, able)
+            measured = {point: session.serve(model, point, effort) for point in able}
+        found += [
+            Checked(settings.device.name, choice.scenario, settings.expected(choice.point), measured[choice.point])
+            for choice in settings.choices
+            if choice.point in measured
+        ]
+    return found
+
+
+def card(deployment: Deployment) -> str:
+    """The model card, as Markdown."""
+    about = deployment.model
+    lines = ["# Model card", ""]
+    if about.get("workload") or about.get("study"):
+        lines += [f"Tuned by Onefold: study {about.get('study')}, trial {about.get('trial')}.", ""]
+    for title, key in (("Configuration", "config"), ("On validation data", "metrics"), ("On test data", "test")):
+        values = about.get(key) or {}
+        if values:
+            lines += [f"## {title}", "", "| name | value |", "| --- | --- |"]
+            lines += [f"| {name} | {_figure(value)} |" for name, value in values.items()] + [""]
+    for settings in deployment.devices:
+        lines += [*_device_lines(settings), ""]
+    lines += [
+        "## How the numbers were obtained",
+        "",
+        f"With {deployment.runtime} on {deployment.host.title}. `measured`: on the device itself. `emulated`: on that "
+        "machine, confined to the device's cores and memory, and carried over by a roofline. `predicted`: worked out "
+        "from other points. Responses of scenarios are simulated from the latencies. Energy says its own source.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _device_lines(settings: OnDevice) -> Sequence[str]:
+    rows = [
+        "| scenario | batch | threads | graph level | wait | latency | p99 | samples/s | energy/sample | source |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for choice in settings.choices:
+        served = settings.expected(choice.point)
+        joules = served.energy_per_sample_j
+        energy = "unknown" if joules is None else f"{joules:.3g} J ({served.energy.source})"
+        rows.append(
+            f"| {choice.scenario} | {choice.point.batch_size} | {choice.point.threads} | {choice.point.graph_level} "
+            f"| {choice.wait_s * 1e3:.3g} ms | {served.latency_s * 1e3:.3g} ms | {served.p99_s * 1e3:.3g} ms "
+            f"| {served.throughput_per_s:.4g} | {energy} | {served.source.value} |"
+        )
+    reasons = [f"- {choice.scenario}: {choice.why}" for choice in settings.choices if choice.why]
+    return [f"## On {settings.device.title} (`{settings.device.name}`)", "", *rows, "", *reasons]
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

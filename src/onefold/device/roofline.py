@@ -1,0 +1,66 @@
+"""How long an operator takes on a device, by its compute and its bandwidth, and what that says about another device.
+
+    seconds = max(operations / compute, bytes / bandwidth) + what starting an operator takes
+
+It is not taken for a prediction by itself: what counts is the ratio of two devices, by which a time that was really
+measured on the one is carried over to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from onefold.device.counting import Operator, work_of
+from onefold.device.device import Device
+from onefold.device.fusion import fused
+from onefold.device.graph import read_nodes
+from onefold.errors import DeviceError
+
+__all__ = ["Operator", "carry_over", "operators", "seconds", "unknown"]
+
+
+def operators(model: Path, batch_size: int) -> tuple[Operator, ...]:
+    """The operators of an ONNX file in its order, counted at this batch size; ModelError when it is no model."""
+    found = []
+    for node in read_nodes(model, batch_size):
+        work = work_of(node.kind, node.attributes, node.inputs, node.outputs)
+        found.append(
+            Operator(node.name, node.kind, work.flops, work.moved_bytes, node.reads, node.writes, work.unknown)
+        )
+    return tuple(found)
+
+
+def unknown(ops: Iterable[Operator]) -> tuple[str, ...]:
+    """The kinds of operators whose operations could not be counted, each once."""
+    return tuple(sorted({op.kind for op in ops if op.unknown}))
+
+
+def seconds(op: Operator, device: Device, threads: int) -> float:
+    """How long the operator takes at best on so many threads; threads beyond the device's cores do not help."""
+    compute = device.gflops * 1e9 * max(1, min(threads, device.cores))
+    return max(op.flops / compute, op.moved_bytes / (device.bandwidth_gbps * 1e9)) + device.overhead_us * 1e-6
+
+
+def carry_over(
+    ops: Sequence[Operator],
+    host: Device,
+    target: Device,
+    threads: int,
+    measured: Mapping[str, float] | None = None,
+) -> float:
+    """The time of the whole model on `target` over its time on `host`, on as many threads.
+
+    Each operator's share of the host's time comes from `measured`, seconds by node name as ONNX Runtime's profile has
+    them, or else from the roofline; its ratio of the two devices' rooflines is what the share is multiplied by.
+    """
+    parts = fused(ops, measured) if measured else [(op, None) for op in ops]
+    here = there = 0.0
+    for op, time_s in parts:
+        on_host = seconds(op, host, threads)
+        share = on_host if time_s is None else time_s
+        here += share
+        there += share * seconds(op, target, threads) / on_host if on_host else 0.0
+    if not here:
+        raise DeviceError(f"a factor from {host.name} to {target.name} needs a model that does something, but got none")
+    return there / here

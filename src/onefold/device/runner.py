@@ -1,0 +1,166 @@
+"""The far side of a session: `python -m onefold.device.runner FD` serves models until its other side is gone.
+
+It needs onnxruntime and numpy and nothing else, as a small board does. Messages are JSON lines over a socket:
+
+    in    {"do": "confine", "cores": [0], "memory_bytes": null}
+          {"do": "open", "model": path, "inputs": path or null, "point": {…}}
+          {"do": "time", "point": {…}, "effort": {…}}          of the model opened last
+    out   {"answer": …} or {"error": "…"}
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from onefold import meter
+from onefold.device.confinement import confine
+from onefold.device.effort import Effort, interval
+from onefold.meter.memory import high_water_bytes, put_mark_back
+from onefold.records import from_json, to_json
+from onefold.serving import ServingPoint
+
+LEVELS = {
+    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+SYMBOLIC = 1  # what a dimension other than the first counts as when the model leaves it open
+
+
+def options_of(point: ServingPoint) -> ort.SessionOptions:
+    """ONNX Runtime's settings for a serving point. Idle threads sleep: a device has other things to do."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = point.threads
+    options.inter_op_num_threads = point.threads if point.execution == "parallel" else 1
+    options.execution_mode = (
+        ort.ExecutionMode.ORT_PARALLEL if point.execution == "parallel" else ort.ExecutionMode.ORT_SEQUENTIAL
+    )
+    options.graph_optimization_level = LEVELS[point.graph_level]
+    for pool in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
+    options.log_severity_level = 4
+    return options
+
+
+class Runner:
+    """Opens a model once per kind of session, and times its batches."""
+
+    def __init__(self) -> None:
+        self._model: Path | None = None
+        self._samples: dict[str, np.ndarray[Any, Any]] = {}
+        self._sessions: dict[ServingPoint, ort.InferenceSession] = {}
+        self._meter = meter.choose()
+
+    def confine(self, cores: list[int], memory_bytes: int | None) -> Any:
+        """Keeps this process to what the device has."""
+        return to_json(confine(cores, memory_bytes))
+
+    def open(self, model: str, inputs: str | None, point: Any) -> bool:
+        """Makes a session ready, so that timing it later begins at once."""
+        if Path(model) != self._model:
+            self._model, self._sessions = Path(model), {}
+            self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
+        self._session(from_json(ServingPoint, point))
+        return True
+
+    def time(self, point: Any, effort: Any) -> Any:
+        """The seconds of each run at a point, with what they cost the processor."""
+        at, limits = from_json(ServingPoint, point), from_json(Effort, effort)
+        session = self._session(at)
+        feed = self._feed(session, at.batch_size)
+        put_mark_back()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(limits.warm_up):
+                session.run(None, feed)
+            with self._meter.window() as window:
+                times = _times(session, feed, limits)
+        finally:
+            gc.enable()
+        cost = window.measurement
+        return {"times": times, "cost": to_json(cost), "memory_bytes": high_water_bytes()}
+
+    def _session(self, point: ServingPoint) -> ort.InferenceSession:
+        key = ServingPoint(1, point.threads, point.graph_level, point.execution, point.precision)
+        if key not in self._sessions:
+            self._sessions[key] = ort.InferenceSession(
+                str(self._model), options_of(point), providers=["CPUExecutionProvider"]
+            )
+        return self._sessions[key]
+
+    def _feed(self, session: ort.InferenceSession, batch_size: int) -> dict[str, np.ndarray[Any, Any]]:
+        return {each.name: self._input(each, batch_size) for each in session.get_inputs()}
+
+    def _input(self, wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
+        known = self._samples.get(wanted.name)
+        if known is not None:
+            return np.ascontiguousarray(np.resize(known, (batch_size, *known.shape[1:])))
+        shape = [size if isinstance(size, int) and size > 0 else SYMBOLIC for size in wanted.shape]
+        if shape and not isinstance(wanted.shape[0], int):
+            shape[0] = batch_size
+        if wanted.type in ("tensor(float)", "tensor(double)", "tensor(float16)"):
+            kind = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(float16)": "f2"}[wanted.type]
+            return np.random.default_rng(0).standard_normal(shape).astype(kind)
+        kind = wanted.type.removeprefix("tensor(").removesuffix(")")
+        return np.zeros(shape, kind)  # whole numbers may be places in a table, and 0 is in every table
+
+
+def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: Effort) -> list[float]:
+    """Runs until the median is certain enough, or the effort is spent."""
+    times: list[float] = []
+    clock = time.perf_counter
+    deadline = clock() + effort.seconds
+    check_at = effort.least
+    while len(times) < effort.most:
+        before = clock()
+        session.run(None, feed)
+        after = clock()
+        times.append(after - before)
+        if len(times) >= effort.least:
+            if after > deadline:
+                break
+            if len(times) >= check_at:
+                low, middle, high = interval(times)
+                if high - low <= 2 * effort.precision * middle:
+                    break
+                check_at = len(times) + max(1, len(times) // 4)
+    return times
+
+
+def serve(channel: socket.socket) -> None:
+    """Answers one message after the other until the other side is gone."""
+    runner = Runner()
+    with channel.makefile("rw", encoding="utf-8") as lines:
+        for line in lines:
+            message = json.loads(line)
+            action = message.pop("do")
+            try:
+                reply = {"answer": getattr(runner, action)(**message)}
+            except MemoryError:
+                reply = {"error": "out of memory"}
+            except Exception as error:  # noqa: BLE001 - told to the other side, which knows what was asked
+                reply = {"error": str(error).strip() or type(error).__name__}
+            lines.write(json.dumps(reply) + "\n")
+            lines.flush()
+
+
+def main() -> None:
+    """Runs a runner on the socket whose number is given."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Being on a device: serve a model at a point and learn what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from onefold.device.confinement import remove_group
+from onefold.device.device import Device
+from onefold.device.effort import Effort, interval, quantile
+from onefold.device.roofline import carry_over, operators
+from onefold.errors import DeviceError, ModelError
+from onefold.records import Energy, Measurement, from_json, to_json
+from onefold.serving import Served, ServingPoint, Source
+
+
+class Session(Protocol):
+    """A device that is there to be used. `with session:` opens and closes it."""
+
+    device: Device
+
+    @property
+    def threads(self) -> int:
+        """The most threads that can be tried here; more are only ever predicted."""
+
+    def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
+        """Loads a model for these points. Not timed: it may be done while the machine is busy."""
+
+    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+        """What serving at this point costs. Timed: nothing else should run meanwhile."""
+
+    def __enter__(self) -> Session: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class HostSession:
+    """This machine, or a part of it: a process of its own, confined to `cores` and `memory_bytes`."""
+
+    def __init__(self, device: Device, cores: Sequence[int] | None = None, memory_bytes: int | None = None) -> None:
+        self.device = device
+        self._cores = sorted(cores if cores is not None else _available_cores())
+        self._memory_bytes = memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._opened: Path | None = None
+        self._inputs: Path | None = None
+        self.confinement: Any = None  # how it is kept to its cores and memory
+
+    @property
+    def threads(self) -> int:
+        return min(len(self._cores), self.device.cores)
+
+    def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
+        if not model.is_file():
+            raise ModelError(f"there is no model {model}; give the path of an ONNX file")
+        for point in points:
+            self._ask("open", model=str(model), inputs=str(inputs) if inputs else None, point=to_json(point))
+        self._opened, self._inputs = model, inputs
+
+    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+        self._open(model, point)
+        found = self._ask("time", point=to_json(point), effort=to_json(effort))
+        times, cost = sorted(found["times"]), from_json(Measurement, found["cost"])
+        low, middle, high = interval(times)
+        joules = None if cost.energy.joules is None else cost.energy.joules / len(times)
+        return Served(
+            point,
+            latency_s=middle,
+            p90_s=quantile(times, 0.9),
+            p99_s=quantile(times, 0.99),
+            low_s=low,
+            high_s=high,
+            runs=len(times),
+            energy=Energy(joules, cost.energy.source),
+            memory_bytes=found["memory_bytes"],
+            source=Source.MEASURED,
+        )
+
+    def _open(self, model: Path, point: ServingPoint) -> None:
+        if self._opened != model:
+            self.prepare(model, None, [point])
+
+    def _ask(self, action: str, **message: Any) -> Any:
+        if self._process is None:
+            raise DeviceError("the session is not open: use it in a with block")
+        try:
+            self._lines.write(json.dumps({"do": action, **message}) + "\n")
+            self._lines.flush()
+            reply = self._lines.readline()
+        except OSError:
+            reply = ""
+        if not reply:
+            raise ModelError(
+                f"the process that serves the model was ended; a model that needs more than the "
+                f"{_size(self._memory_bytes or self.device.memory_bytes)} of {self.device.name} ends so"
+            )
+        answer = json.loads(reply)
+        if "error" in answer:
+            raise ModelError(f"the model cannot be served on {self.device.name}: {answer['error']}")
+        return answer["answer"]
+
+    def __enter__(self) -> HostSession:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "onefold.device.runner", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+            )
+        except OSError as error:
+            ours.close()
+            raise DeviceError(f"the process that serves models cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        with ours:
+            self._lines = ours.makefile("rw", encoding="utf-8")
+        self.confinement = self._ask("confine", cores=self._cores, memory_bytes=self._memory_bytes)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            self._lines.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+        remove_group((self.confinement or {}).get("group"))
+
+
+class EmulatedSession:
+    """A device that is not there: this machine, confined to as many cores and as much memory, its times carried over.
+
+    Each operator's time is multiplied by the ratio of the device's roofline to this machine's. Joules come from the
+    device's power. Everything it says is labelled `emulated`.
+    """
+
+    def __init__(self, device: Device, host: Device) -> None:
+        self.device = device
+        cores = _available_cores()[: device.cores]
+        self._inner = HostSession(host, cores, device.memory_bytes)
+        self._factors: dict[tuple[Path, int, int], float] = {}
+
+    @property
+    def threads(self) -> int:
+        return min(self._inner.threads, self.device.cores)
+
+    @property
+    def confinement(self) -> Any:
+        """How it is kept to the device's cores and memory."""
+        return self._inner.confinement
+
+    def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
+        self._check_memory(model)
+        self._inner.prepare(model, inputs, points)
+        for point in points:
+            self._factor(model, point)
+
+    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+        here = self._inner.serve(model, point, effort)
+        factor = self._factor(model, point)
+        latency_s = here.latency_s * factor
+        self._check_memory(model, here.memory_bytes or 0)
+        return replace(
+            here,
+            latency_s=latency_s,
+            p90_s=here.p90_s * factor,
+            p99_s=here.p99_s * factor,
+            low_s=here.low_s * factor,
+            high_s=here.high_s * factor,
+            energy=Energy(latency_s * self.device.power_w(point.threads), "modelled"),
+            source=Source.EMULATED,
+        )
+
+    def _factor(self, model: Path, point: ServingPoint) -> float:
+        """The device's time over this machine's, worked out once per model, batch size and threads."""
+        key = model, point.batch_size, point.threads
+        if key not in self._factors:
+            found = operators(model, point.batch_size)
+            self._factors[key] = carry_over(found, self._inner.device, self.device, point.threads)
+        return self._factors[key]
+
+    def _check_memory(self, model: Path, needed: int = 0) -> None:
+        needed = max(needed, model.stat().st_size if model.is_file() else 0)
+        if needed > self.device.memory_bytes:
+            raise ModelError(
+                f"the model needs {_size(needed)} of memory, but {self.device.name} has "
+                f"{_size(self.device.memory_bytes)}; make the model smaller or choose another device"
+            )
+
+    def __enter__(self) -> EmulatedSession:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._inner.__exit__(*exc)
+
+
+def open_session(device: Device, host: Device) -> HostSession | EmulatedSession:
+    """The session for a device: this machine itself, or this machine in its place."""
+    return HostSession(device) if device.name == host.name else EmulatedSession(device, host)
+
+
+def runtime() -> str:
+    """What serves the models, with its version: another one has other kernels."""
+    return f"onnxruntime {version('onnxruntime')}"
+
+
+def _available_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.3g} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"

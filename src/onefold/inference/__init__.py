@@ -1,0 +1,1 @@
+"""Model + device -> serving points: export, tune, and serve as a scenario asks."""

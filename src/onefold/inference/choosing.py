@@ -1,0 +1,138 @@
+"""Which serving points to measure: generators that propose a point and are sent what it cost.
+
+proposals = few(space, Purpose.THROUGHPUT)
+point = next(proposals)
+while True:
+    point = proposals.send(session.serve(model, point, effort))     # ends with StopIteration
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+
+from onefold.errors import InputError, suggestion
+from onefold.inference.points import ServingSpace
+from onefold.objective import Budget, Objective
+from onefold.search import Search
+from onefold.serving import Purpose, Served, ServingPoint
+from onefold.space import Choice, Space
+
+Proposals = Generator[ServingPoint, Served, None]
+SHARE_DRAWN = 0.15  # of the space, by the algorithms that draw
+WORTH_IT = 0.02  # a gain that is smaller is taken for noise
+
+
+def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, levels: bool = True) -> Proposals:
+    """Few measurements, chosen well: what is known about serving decides where to look.
+
+    Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
+    at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
+    everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
+    """
+    known: dict[ServingPoint, float] = {}
+
+    def measure(point: ServingPoint) -> Generator[ServingPoint, Served, float]:
+        if point not in known:
+            known[point] = (yield point).cost(purpose)
+        return known[point]
+
+    start = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
+    for threads in space.threads:
+        at = replace(start, threads=threads)
+        sizes = space.batch_sizes if purpose is not Purpose.LATENCY else space.batch_sizes[:1]
+        for place in sorted({0, len(sizes) // 2, len(sizes) - 1}):
+            yield from measure(replace(at, batch_size=sizes[place]))
+    if purpose is not Purpose.LATENCY:
+        yield from _descend(space.batch_sizes, known, measure)
+    best = min(known, key=lambda point: known[point])
+    for level in reversed(space.graph_levels[:-1]) if levels else ():
+        point = replace(best, graph_level=level)
+        # Levels build on each other: when a lower one does not gain, those below it will not either.
+        if (yield from measure(point)) > known[best] * (1 - WORTH_IT):
+            break
+        best = point
+    for execution in space.executions[1:] if branches and best.threads > 1 else ():
+        yield from measure(replace(best, execution=execution))
+
+
+def _descend(
+    sizes: Sequence[int],
+    known: dict[ServingPoint, float],
+    measure: Callable[[ServingPoint], Generator[ServingPoint, Served, float]],
+) -> Proposals:
+    """Goes down to the bottom of the valley around the best point so far, for every number of threads worth it."""
+    lowest = min(known.values())
+    for threads in sorted({point.threads for point in known}):
+        mine = {point: cost for point, cost in known.items() if point.threads == threads}
+        best = min(mine, key=lambda point: mine[point])
+        if mine[best] > lowest * 1.25:  # three places have shown that its valley is not deep enough
+            continue
+        while True:
+            place = sizes.index(best.batch_size)
+            beside = [sizes[at] for at in (place - 1, place + 1) if 0 <= at < len(sizes)]
+            costs = {best: mine[best]}
+            for size in beside:
+                point = replace(best, batch_size=size)
+                costs[point] = yield from measure(point)
+            mine |= costs
+            lower = min(costs, key=lambda point: costs[point])
+            if lower == best:
+                break
+            best = lower
+
+
+def grid(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:  # noqa: ARG001
+    """Every point once."""
+    yield from space.points()
+
+
+def halving(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:
+    """Every point a first time, the better half again, and so on: the best are known best."""
+    costs: dict[ServingPoint, list[float]] = {point: [] for point in space.points()}
+    left = list(costs)
+    while len(left) > 1:
+        for point in left:
+            costs[point].append((yield point).cost(purpose))
+        left = sorted(left, key=lambda point: statistics.median(costs[point]))[: (len(left) + 1) // 2]
+
+
+def drawn(algorithm: str) -> Callable[..., Proposals]:
+    """A share of the points, proposed by an algorithm of the search."""
+
+    def proposals(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:
+        search = Search(
+            Space(
+                batch_size=Choice(*space.batch_sizes),
+                threads=Choice(*space.threads),
+                graph_level=Choice(*space.graph_levels),
+                execution=Choice(*space.executions),
+                precision=Choice(*space.precisions),
+            ),
+            objective=Objective(minimize="cost"),
+            budget=Budget(trials=max(3, round(SHARE_DRAWN * len(space)))),
+            algorithm=algorithm,
+            rungs="none",
+        )
+        while (decision := search.ask()) is not None:
+            served = yield ServingPoint(**decision.config)  # type: ignore[arg-type]
+            search.tell(decision.number, {"cost": served.cost(purpose)})
+
+    return proposals
+
+
+ALGORITHMS: dict[str, Callable[..., Proposals]] = {
+    "few": few,
+    "grid": grid,
+    "halving": halving,
+    "random": drawn("random"),
+    "tpe": drawn("tpe"),
+}
+
+
+def algorithm(name: str) -> Callable[..., Proposals]:
+    """The algorithm of that name."""
+    if name not in ALGORITHMS:
+        raise InputError(f"the serving search {name!r} is not known{suggestion(name, ALGORITHMS)}")
+    return ALGORITHMS[name]

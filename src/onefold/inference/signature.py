@@ -1,0 +1,107 @@
+"""What an architecture is, for serving: its graph and the shapes of its weights, but not their values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from onefold.errors import ModelError
+
+FEW = 64  # whole numbers in a constant of so few are shapes and axes, which change the cost
+BOOKKEEPING = ("Shape", "Constant", "Gather", "Unsqueeze", "Concat", "ConstantOfShape", "Cast", "Slice")  # of shapes
+
+
+def read(path: Path) -> Any:
+    """The ONNX model of a file."""
+    import onnx
+
+    if not path.is_file():
+        raise ModelError(f"there is no model {path}; give the path of an ONNX file")
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except Exception as error:  # protobuf and the checker raise many kinds
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"{path} is not an ONNX model that can be read: {first}") from error
+    return model
+
+
+def signature(path: Path) -> str:
+    """A short name of an architecture: equal for two models that cost the same to serve, whatever their weights.
+
+    It covers the operators with their attributes, how they are connected, the kinds and shapes of inputs and weights,
+    and small constants of whole numbers. Names, weights and training settings are left out.
+    """
+    graph = read(path).graph
+    return hashlib.sha256(json.dumps(_described(graph), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def parameters_of(path: Path) -> int:
+    """How many numbers its weights are."""
+    return sum(math.prod(weights.dims) for weights in read(path).graph.initializer)
+
+
+def _described(graph: Any) -> Any:
+    places: dict[str, int] = {}
+
+    def place(name: str) -> int:
+        return places.setdefault(name, len(places)) if name else -1
+
+    inputs = [[place(each.name), _shape(each)] for each in graph.input]
+    weights = [[place(each.name), each.data_type, list(each.dims), _small(each)] for each in graph.initializer]
+    nodes = [
+        [
+            node.domain,
+            node.op_type,
+            [place(name) for name in node.input],
+            [place(name) for name in node.output],
+            sorted([attribute.name, _attribute(attribute)] for attribute in node.attribute),
+        ]
+        for node in graph.node
+    ]
+    return {
+        "inputs": inputs,
+        "weights": weights,
+        "nodes": nodes,
+        "outputs": [place(each.name) for each in graph.output],
+    }
+
+
+def has_branches(path: Path) -> bool:
+    """Whether two operators could ever run side by side."""
+    graph = read(path).graph
+    working = [node for node in graph.node if node.op_type not in BOOKKEEPING]
+    made = {name for node in working for name in node.output} | {each.name for each in graph.input}
+    uses = Counter(name for node in working for name in set(node.input) & made)
+    return any(count > 1 for count in uses.values())
+
+
+def _shape(value: Any) -> Any:
+    kind = value.type.tensor_type
+    return [kind.elem_type, [dim.dim_value or "batch" for dim in kind.shape.dim]]
+
+
+def _small(tensor: Any) -> Any:
+    """The values of a small constant of whole numbers; None for weights."""
+    from onnx import TensorProto, numpy_helper
+
+    if tensor.data_type not in (TensorProto.INT64, TensorProto.INT32) or math.prod(tensor.dims) > FEW:
+        return None
+    return numpy_helper.to_array(tensor).tolist()
+
+
+def _attribute(attribute: Any) -> Any:
+    import onnx
+
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, onnx.TensorProto):
+        return [value.data_type, list(value.dims), _small(value)]
+    if isinstance(value, onnx.GraphProto):
+        return _described(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return list(value) if not isinstance(value, (str, int, float)) else value

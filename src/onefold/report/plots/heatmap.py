@@ -1,0 +1,192 @@
+"""The serving surface: samples per second over batch size and threads, with the chosen points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from onefold.recommend import energy_way
+from onefold.report import words
+from onefold.report.plots.axes import LETTER
+from onefold.report.plots.marks import SHADES, Plot, said, shade
+from onefold.report.plots.svg import element, picture, text
+from onefold.serving import Purpose, Served, Source, Surface, best
+
+WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
+WIDEST, TALLEST, LOWEST = 92.0, 44.0, 26.0  # a cell
+HATCH = 7.0  # between two lines of a hatched cell
+COLUMNS, ROWS = 40, 16  # more cannot be told apart
+Place = tuple[int, int]  # batch size, threads
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Which batch sizes and threads are drawn, and how large."""
+
+    batches: Sequence[int]
+    threads: Sequence[int]
+
+    @property
+    def wide(self) -> float:
+        """The width of a cell."""
+        return min(WIDEST, (WIDTH - LEFT - 4) / len(self.batches))
+
+    @property
+    def tall(self) -> float:
+        """The height of a cell."""
+        return max(LOWEST, min(TALLEST, 240 / len(self.threads)))
+
+    @property
+    def bottom(self) -> float:
+        """Where the cells end."""
+        return TOP + self.tall * len(self.threads)
+
+    def corner(self, place: Place) -> tuple[float, float]:
+        """The upper left corner of a cell; more threads are further up."""
+        row = len(self.threads) - 1 - self.threads.index(place[1])
+        return LEFT + self.wide * self.batches.index(place[0]), TOP + self.tall * row
+
+
+def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: str) -> Plot:
+    """A cell for each batch size and number of threads; `chosen` are the points to ring, by purpose.
+
+    Where several points share a cell, because other knobs were varied too, the fastest stands for it.
+    """
+    cells = _cells(surface.served)
+    if not cells:
+        return Plot(name, title, "No serving point has been measured.")
+    sources = {served.source for served in cells.values()}
+    ways = ", ".join(source.value for source in Source if source in sources)
+    rates = [served.throughput_per_s for served in cells.values()]
+    slowest, fastest = words.number(_rounded(min(rates))), words.number(_rounded(max(rates)))
+    grid = _grid(cells, chosen)
+    legend = [("ramp", f"{slowest} to {fastest} samples per second")]
+    if Source.PREDICTED in sources:
+        legend.append(("cell hatched", "predicted: worked out from other points"))
+    if len(grid.batches) * len(grid.threads) > sum(p[0] in grid.batches and p[1] in grid.threads for p in cells):
+        legend.append(("cell none", "not known"))
+    if chosen:
+        marks = ", ".join(f"{purpose[0].upper()} for {purpose}" for purpose in chosen)
+        legend.append(("cell ring", f"chosen: {marks}"))
+    caption = f"Samples per second by batch size and threads ({ways})."
+    return Plot(name, title, caption, _drawing(cells, chosen, grid), tuple(legend))
+
+
+def _cells(served: Iterable[Served]) -> dict[Place, Served]:
+    found: dict[Place, list[Served]] = {}
+    for one in served:
+        found.setdefault((one.point.batch_size, one.point.threads), []).append(one)
+    return {place: best(found[place], Purpose.THROUGHPUT) for place in sorted(found)}
+
+
+def _grid(cells: Mapping[Place, Served], chosen: Mapping[str, Served]) -> Grid:
+    """All that was measured or chosen, and as many of the predicted ones as can be told apart."""
+    kept = [place for place, served in cells.items() if served.source is not Source.PREDICTED]
+    kept += [(served.point.batch_size, served.point.threads) for served in chosen.values()]
+    batches, threads = ({place[side] for place in cells} for side in (0, 1))
+    return Grid(
+        _thinned(batches, {place[0] for place in kept}, COLUMNS), _thinned(threads, {place[1] for place in kept}, ROWS)
+    )
+
+
+def _thinned(values: set[int], kept: set[int], most: int) -> list[int]:
+    others = sorted(values - kept)
+    if len(values) <= most or not others:
+        return sorted(values)
+    every = math.ceil(len(others) / max(most - len(kept), 2))
+    return sorted(kept | set(others[::every]) | {max(values)})
+
+
+def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: Grid) -> Markup:
+    letters: dict[Place, list[str]] = {}
+    for purpose, served in chosen.items():
+        letters.setdefault((served.point.batch_size, served.point.threads), []).append(purpose)
+    parts, rings = [*_axes(grid)], []
+    rates = [served.throughput_per_s for served in cells.values()]
+    for place in ((batch, threads) for batch in grid.batches for threads in grid.threads):
+        x, y = grid.corner(place)
+        box = {"x": x + 1, "y": y + 1, "width": grid.wide - 2, "height": grid.tall - 2, "rx": 3}
+        if place not in cells:
+            parts.append(element("rect", class_="cell none", **box))
+            continue
+        served, purposes = cells[place], letters.get(place, [])
+        colour = _shade(served.throughput_per_s, min(rates), max(rates))
+        hatched = served.source is Source.PREDICTED
+        inside = [element("rect", class_=f"cell {colour}", **box)]
+        inside += [element("path", class_="hatch", d=hatching(x + 1, y + 1, grid.wide - 2, grid.tall - 2))] * hatched
+        # Rings are drawn last, over the neighbours, and on a band that sets them off from any colour below.
+        rings += [element("rect", class_=kind, **box) for kind in ("ring band", "ring") if purposes]
+        inside += _figures(served, purposes, grid, x, y, colour)
+        parts.append(element("g", said(spoken(served, purposes)), *inside, data_cell=f"{place[0]}x{place[1]}"))
+    return picture(WIDTH, grid.bottom + 38, "samples per second by batch size and threads", [*parts, *rings])
+
+
+def _axes(grid: Grid) -> Iterator[Markup]:
+    yield text(0, 14, "threads", class_="axis")
+    for threads in grid.threads:
+        y = grid.corner((grid.batches[0], threads))[1] + grid.tall / 2 + 4
+        yield text(LEFT - 8, y, str(threads), class_="tick", text_anchor="end")
+    end = LEFT - LETTER
+    for batch in grid.batches:
+        middle, width = grid.corner((batch, grid.threads[0]))[0] + grid.wide / 2, len(str(batch)) * LETTER
+        if middle - width / 2 >= end + LETTER / 2:  # labels do not touch
+            yield text(middle, grid.bottom + 16, str(batch), class_="tick", text_anchor="middle")
+            end = middle + width / 2
+    yield text(LEFT + grid.wide * len(grid.batches), grid.bottom + 34, "batch size", class_="axis", text_anchor="end")
+
+
+def _figures(served: Served, purposes: Sequence[str], grid: Grid, x: float, y: float, colour: str) -> Iterator[Markup]:
+    """What is written in a cell, as far as there is room: its rate, and what it was chosen for."""
+    rate, marks = _brief(served.throughput_per_s), " ".join(purpose[0].upper() for purpose in purposes)
+    roomy = grid.wide >= 6 * LETTER
+    middle, base = x + grid.wide / 2, y + grid.tall / 2 + 4
+    if marks:
+        yield text(middle, base - 7 * roomy, marks, class_=f"mark on-{colour}", text_anchor="middle")
+    if roomy:
+        yield text(middle, base + 7 * bool(marks), rate, class_=f"rate on-{colour}", text_anchor="middle")
+
+
+def spoken(served: Served, purposes: Sequence[str] = ()) -> str:
+    """All that is known about a served point, line by line, with how each number was obtained."""
+    interval = f"{words.duration(served.low_s)} to {words.duration(served.high_s)}"
+    joules = served.energy_per_sample_j
+    energy = "energy not known" if joules is None else f"{words.joules(joules)} a sample ({energy_way(served)})"
+    memory = "" if served.memory_bytes is None else f", {words.size(served.memory_bytes)} of memory"
+    lines = [
+        str(served.point),
+        f"{words.number(_rounded(served.throughput_per_s))} samples per second, {energy}{memory}",
+        f"a batch takes {words.duration(served.latency_s)} ({interval}), p99 {words.duration(served.p99_s)}",
+        served.source.value + (f", {words.count(served.runs, 'run')}" if served.runs else ""),
+    ]
+    return "\n".join([*lines, *([f"chosen for {' and '.join(purposes)}"] if purposes else [])])
+
+
+def hatching(x: float, y: float, wide: float, tall: float) -> str:
+    """The path of the slanted lines inside a box. (A pattern would need a reference, which the page does without.)"""
+    lines = []
+    for step in range(1, math.ceil((wide + tall) / HATCH)):
+        along = step * HATCH  # from the upper left corner, along the upper edge and then down the right one
+        start = (x + min(along, wide), y + max(0.0, along - wide))
+        end = (x + max(0.0, along - tall), y + min(along, tall))
+        lines.append(f"M{start[0]:.1f} {start[1]:.1f}L{end[0]:.1f} {end[1]:.1f}")
+    return "".join(lines)
+
+
+def _shade(value: float, low: float, high: float) -> str:
+    """By ratio: the step from 10 to 20 is as large as that from 100 to 200."""
+    return shade(math.log(value / low) / math.log(high / low)) if high > low else shade(1 - 1 / SHADES)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _brief(value: float) -> str:
+    """At most five characters or so."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size * 9.995:
+            return f"{value / size:.3g}{unit}"
+    return words.number(_rounded(value))

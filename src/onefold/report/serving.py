@@ -1,0 +1,215 @@
+"""The part of a report that says how to serve: the surface, the chosen points, what else would do, and the fronts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onefold.objective import Objective
+from onefold.ranking import rates
+from onefold.recommend import ON_THE_FRONT, OnDevice, Recommendation, costs_of, energy_way, label
+from onefold.records import RungState, Trial, to_json
+from onefold.report import words
+from onefold.report.plots.heatmap import heatmap
+from onefold.report.plots.marks import Plot
+from onefold.report.plots.tradeoff import tradeoff
+from onefold.report.summary import Summary
+from onefold.report.table import About, Column, Row, Table
+from onefold.serving import Served, Surface
+
+SHOWN = 12  # alternatives
+WAYS = {  # of obtaining a number other than by measuring it on the device
+    "emulated": "measured on this machine, confined as the device is, and carried over to it",
+    "predicted": "worked out from other points",
+    "modelled": "from a model of the device's power, not from a meter",
+}
+TITLES = {
+    "latency_s": "latency",
+    "latency_p99_s": "p99",
+    "throughput_per_s": "samples/s",
+    "energy_per_sample_j": "energy/sample",
+    "size_bytes": "size",
+    "serving_memory_bytes": "memory",
+}
+KNOBS = ("graph_level", "execution", "precision")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is shown of one device."""
+
+    on: OnDevice
+    surface: Plot | None  # of the recommended trial, where it is known
+    points: Table  # a row for each purpose
+    alternatives: Table
+    remark: str  # on the alternatives
+
+
+def serving_parts(summary: Summary) -> list[Part]:
+    """What is shown of each device; nothing where nothing can be recommended."""
+    found = summary.recommendation
+    return [] if found is None else [_part(summary, found, on, place) for place, on in enumerate(found.devices)]
+
+
+def _part(summary: Summary, found: Recommendation, on: OnDevice, place: int) -> Part:
+    surface = summary.servings.get((found.trial, on.device))
+    title = f"Serving surface on {on.device}"
+    drawn = None if surface is None else heatmap(surface, on.points, f"surface-{place}", title)
+    return Part(on, drawn, points_table(on, surface), alternatives_table(summary, found, on), _remark(found, on))
+
+
+def written(metric: str, value: float | None, label: str = "") -> str:
+    """A cost of serving in words; "≈" marks what was not measured on the device."""
+    if value is None:
+        return words.NOTHING
+    told = words.number(float(f"{value:.4g}")) if metric == "throughput_per_s" else words.metric(metric, value)
+    return f"≈ {told}" if label else told
+
+
+def points_table(on: OnDevice, surface: Surface | None) -> Table:
+    """The chosen points with what they cost; knobs that were not varied are left out."""
+    varied = [knob for knob in KNOBS if surface and len({getattr(s.point, knob) for s in surface.served}) > 1]
+    titles = ("batch", "threads", *(knob.replace("_", " ") for knob in varied))
+    columns = [Column("best for", About.TRIAL, numeric=False)]
+    columns += [Column(title, About.SETTING, numeric=title in ("batch", "threads")) for title in titles]
+    columns += [Column(f"batch {TITLES['latency_s']}", About.GOAL)]
+    columns += [Column(TITLES[m], About.METRIC) for m in _POINT_METRICS[1:]]
+    columns += [Column(title, About.COST, numeric=False) for title in ("times are", "energy is")]
+    rows = []
+    for purpose, served in on.points.items():
+        point = served.point
+        settings = (point.batch_size, point.threads, *(getattr(point, knob) for knob in varied))
+        costs = (written(metric, value, label(served, metric)) for metric, value in _point_costs(served).items())
+        rows.append(Row((purpose, *map(str, settings), *costs, served.source.value, energy_way(served))))
+    return Table(tuple(columns), tuple(rows))
+
+
+def turned(table: Table) -> Table:
+    """The table with its first column on top, for where there is more height than width."""
+    titles = (table.columns[0].title, *(row.cells[0] for row in table.rows))
+    columns = (Column(title, About.COST if place else About.TRIAL, place > 0) for place, title in enumerate(titles))
+    rows = (
+        Row((column.title, *(row.cells[place] for row in table.rows)))
+        for place, column in enumerate(table.columns)
+        if place
+    )
+    return Table(tuple(columns), tuple(rows))
+
+
+_POINT_METRICS = ("latency_s", "latency_p99_s", "throughput_per_s", "energy_per_sample_j", "serving_memory_bytes")
+
+
+def _point_costs(served: Served) -> Mapping[str, float | None]:
+    figures = (served.latency_s, served.p99_s, served.throughput_per_s, served.energy_per_sample_j, served.memory_bytes)
+    return dict(zip(_POINT_METRICS, figures))
+
+
+def alternatives_table(summary: Summary, found: Recommendation, on: OnDevice) -> Table:
+    """The trials near the top-1 in quality with what each costs, as a multiple of the top-1's; cheapest first."""
+    metrics = [m for m in TITLES if m != "latency_p99_s" and any(m in one.costs for one in on.alternatives)]
+    labels = {metric: {c.labels.get(metric, "") for c in on.alternatives if metric in c.costs} for metric in metrics}
+    shared = {metric: next(iter(ways)) if len(ways) == 1 else "" for metric, ways in labels.items()}
+    columns = [Column("trial", About.TRIAL), Column("", About.TRIAL, numeric=False)]
+    columns.append(Column(found.quality.metric, About.GOAL))
+    columns += [
+        Column(f"{TITLES[metric]} ({way})" if (way := shared[metric]) else TITLES[metric], About.METRIC)
+        for metric in metrics
+    ]
+    columns.append(Column("level", About.COST))
+    rows = []
+    for one in on.alternatives[:SHOWN]:
+        cells = [str(one.trial), _role(found, on, one.trial, one.keeps)]
+        cells.append(summary.written(found.quality.metric, one.quality))
+        for metric in metrics:
+            way = one.labels.get(metric, "")
+            cell = written(metric, one.costs.get(metric), way)
+            if one.trial != on.top and metric in one.relative:
+                cell += f" ({one.relative[metric]:.2f}×)"
+            cells.append(f"{cell} {way}" if way and not shared[metric] else cell)
+        rows.append(Row((*cells, str(one.level)), one.trial))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _role(found: Recommendation, on: OnDevice, trial: int, keeps: bool) -> str:
+    roles = ["recommended"] * (trial == found.trial) + ["top-1"] * (trial == on.top)
+    return ", ".join(roles + ["misses a requirement"] * (not keeps))
+
+
+def _remark(found: Recommendation, on: OnDevice) -> str:
+    near = "within one point or one per cent of it"
+    others = sum(one.near and one.trial != on.top for one in on.alternatives)
+    said = f"{words.count(others, 'other trial')} came {near}" if others else f"no other trial came {near}"
+    order = " Cheapest first; × is a cost as a multiple of its cost." if len(on.alternatives) > 1 else ""
+    shown = f" {SHOWN} of {len(on.alternatives)} are shown." if len(on.alternatives) > SHOWN else ""
+    return f"Trial {on.top} has the {found.quality}; {said}.{order}{shown}"
+
+
+def trade_offs(summary: Summary) -> list[Plot]:
+    """Quality against latency, energy and size on each device, with the Pareto front of the two."""
+    found, plots = summary.recommendation, []
+    for place, on in enumerate(found.devices if found else ()):
+        for metric in ON_THE_FRONT:
+            # The file is as large on every device.
+            if (metric != "size_bytes" or place == 0) and (plot := _trade_off(summary, on, metric)) is not None:
+                plots.append(replace(plot, name=f"{plot.name}-{place}"))
+    return plots
+
+
+def _trade_off(summary: Summary, on: OnDevice, metric: str) -> Plot | None:
+    found = summary.recommendation
+    if found is None or found.quality.metric == metric:
+        return None
+    quality, require = found.quality, summary.objective.require
+    pair = (
+        Objective(quality.metric, metric, require)
+        if quality.maximize
+        else Objective(minimize=(quality.metric, metric), require=require)
+    )
+    seen = [_seen_on(trial, summary.servings[trial.number, on.device]) for trial in _compared(summary, on)]
+    seen = [trial for trial in seen if rates(trial.metrics, pair)]
+    if len(seen) < 2:
+        return None
+    front = tuple(seen[place] for place in pair.front([trial.metrics for trial in seen]))
+    ways = {costs_of(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
+    labels = {metric: way} if (way := ", ".join(sorted(filter(None, ways)))) else {}
+    view = replace(summary, objective=pair, ranking=tuple(seen), front=front, labels=labels)
+    title = f"{quality.metric.capitalize()} against {TITLES[metric].replace('/', ' per ')}"
+    caption = f"Trials of the top levels on {on.device}" + (f"; {metric} is {way}." if way else ".")
+    return replace(tradeoff(view), name=f"tradeoff-{metric}", title=title, caption=caption)
+
+
+def _compared(summary: Summary, on: OnDevice) -> Iterator[Trial]:
+    numbers = set(on.compared)
+    return (trial for trial in summary.trials if trial.number in numbers)
+
+
+def _seen_on(trial: Trial, surface: Surface) -> Trial:
+    """The trial as the only device of a study would have reported it: with figures that name no device."""
+    costs = costs_of(surface)[0]
+    rungs = (
+        replace(rung, metrics={**rung.metrics, **costs}) if rung.state is RungState.DONE else rung
+        for rung in trial.rungs
+    )
+    return replace(trial, rungs=tuple(rungs))
+
+
+def explained(summary: Summary) -> list[tuple[str, str]]:
+    """The labels that occur, and what they mean."""
+    used = {way for labels in summary.labels.values() for way in labels.split(", ")}
+    used |= {served.source.value for surface in summary.servings.values() for served in surface.served}
+    return [(way, meaning) for way, meaning in WAYS.items() if way in used]
+
+
+def serving_json(summary: Summary) -> dict[str, Any]:
+    """What the JSON form says about serving; trials of one architecture share a surface."""
+    shared: dict[tuple[str, str], tuple[Surface, list[int]]] = {}
+    for (trial, device), surface in summary.servings.items():
+        shared.setdefault((surface.signature, device), (surface, []))[1].append(trial)
+    surfaces = [{"trials": trials, **to_json(surface)} for surface, trials in shared.values()]
+    return {
+        "devices": summary.devices,
+        "labels": summary.labels,
+        "recommendation": summary.recommendation,
+        "surfaces": surfaces,
+    }

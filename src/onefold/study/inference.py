@@ -1,0 +1,170 @@
+"""Finds out what serving each trial's architecture costs, while the trials train.
+
+An architecture is measured once per device, whatever its weights: the answer is kept in the store under its signature,
+the device's figures, the serving space and the runtime's version, for this study and for all to come. A measurement
+on this machine holds the trials still for a moment; how long that was stands in the surface.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onefold.device import BRIEF, CAREFUL, Device, Effort, Session, open_session, runtime
+from onefold.engine import Engine
+from onefold.errors import ModelError
+from onefold.inference.points import ServingSpace
+from onefold.inference.tuner import Serving, Tuner
+from onefold.records import Metrics, to_json
+from onefold.serving import Served, Surface
+from onefold.store import Store
+from onefold.study.visits import Exported
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+
+
+class Inference:
+    """The inference tuner of one study. `with` opens its devices and closes them."""
+
+    def __init__(
+        self,
+        study: str,
+        devices: tuple[Device, ...],
+        host: Device,
+        serving: Serving,
+        *,
+        store: Store,
+        engine: Engine,
+        tell: Tell,
+    ) -> None:
+        self._study = study
+        self._devices = devices
+        self._host = host
+        self._serving = serving
+        self._store = store
+        self._engine = engine
+        self._tell = tell
+        self._surfaces: dict[tuple[int, str], Surface] = {}
+        self._due: dict[int, Exported] = {}  # trials whose architecture waits to be measured
+        self._unfit: dict[int, ModelError] = {}  # trials whose model cannot be served, and why
+        self._sessions: dict[str, Session] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Inference:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.__exit__(None, None, None)
+
+    def recall(self) -> None:
+        """Takes over what the store knows of this study's trials."""
+        self._surfaces = self._store.servings(self._study)
+
+    def knows(self, trial: int) -> bool:
+        """Whether a trial's architecture is known on all devices."""
+        return all((trial, device.name) in self._surfaces for device in self._devices)
+
+    def take(self, exported: Exported) -> None:
+        """An architecture has become known; what the store remembers of it needs no measurement."""
+        self._due[exported.trial] = exported
+        for device in self._devices:
+            key = memo_key(exported.signature, device, self._serving, BRIEF)
+            known = self._store.surface(key)
+            if known is not None:
+                self._keep(exported.trial, device, key, known, recalled=True)
+        if self.knows(exported.trial):
+            del self._due[exported.trial]
+
+    def measure_due(self) -> None:
+        """Measures what waits, with the trials held still for it."""
+        for exported in list(self._due.values()):
+            self._measure(exported)
+
+    def metrics(self, trial: int) -> Metrics:
+        """What serving a trial costs, by the names that objectives use; raises ModelError when it cannot be served."""
+        if trial in self._due:
+            self._measure(self._due[trial])
+        if trial in self._unfit:
+            raise self._unfit[trial]
+        found: dict[str, float] = {}
+        for place, device in enumerate(self._devices):
+            surface = self._surfaces.get((trial, device.name))
+            if surface is not None:
+                found |= surface.metrics() if place == 0 else {}
+                found |= surface.metrics(device.name) if len(self._devices) > 1 else {}
+        return found
+
+    def measure_carefully(
+        self, trial: int, model: Path, signature: str, listener: Callable[[Served], None] = lambda _: None
+    ) -> dict[str, Surface]:
+        """What is written on the label of the model handed over: all points, with the time that it takes."""
+        found = {}
+        serving = replace(self._serving, levels=True)
+        for device in self._devices:
+            key = memo_key(signature, device, serving, CAREFUL)
+            surface = self._store.surface(key)
+            recalled = surface is not None
+            if surface is None:
+                tuner = Tuner(self._session(device), serving=serving)
+                tuner.prepare(model)
+                with self._engine.quiet():
+                    surface = tuner.measure(model, CAREFUL, listener)
+            self._keep(trial, device, key, surface, recalled=recalled)
+            found[device.name] = surface
+        return found
+
+    def _measure(self, exported: Exported) -> None:
+        del self._due[exported.trial]
+        try:
+            for device in self._devices:
+                if (exported.trial, device.name) not in self._surfaces:
+                    self._measure_on(device, exported)
+        except ModelError as error:
+            self._unfit[exported.trial] = error
+
+    def _measure_on(self, device: Device, exported: Exported) -> None:
+        key = memo_key(exported.signature, device, self._serving, BRIEF)
+        surface = self._store.surface(key)  # two trials of one architecture may have waited together
+        recalled = surface is not None
+        if surface is None:
+            model = Path(exported.model)
+            tuner = Tuner(self._session(device), serving=self._serving)
+            tuner.prepare(model)
+            with self._engine.quiet():
+                surface = tuner.measure(model, BRIEF)
+        self._keep(exported.trial, device, key, surface, recalled=recalled)
+
+    def _keep(self, trial: int, device: Device, key: str, surface: Surface, *, recalled: bool) -> None:
+        with self._store.together():
+            if not recalled:
+                self._store.save_surface(key, surface)
+            self._store.save_serving(self._study, trial, device.name, key, recalled=recalled)
+        self._surfaces[trial, device.name] = surface
+        points = len(surface.served)
+        facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled}
+        self._tell("served", {**facts, "metrics": dict(surface.metrics()), "measured_s": surface.measured_s})
+
+    def _session(self, device: Device) -> Session:
+        if device.name not in self._sessions:
+            session: Session = open_session(device, self._host)
+            self._stack.enter_context(session)
+            self._sessions[device.name] = session
+        return self._sessions[device.name]
+
+
+def memo_key(signature: str, device: Device, serving: Serving, effort: Effort) -> str:
+    """Under what a surface is remembered: everything that a measurement depends on."""
+    parts = {
+        "signature": signature,
+        "device": device.digest,
+        "space": to_json(ServingSpace.of(device.cores)),
+        "serving": to_json(serving),
+        "effort": to_json(effort),
+        "runtime": runtime(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,59 @@
+"""The calls of a study that is to know how its models serve: export, then train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onefold.inference.export import check, export
+from onefold.inference.signature import signature
+from onefold.records import Config, Epoch
+from onefold.training.assignment import Assignment
+
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The architecture of a trial, as it would be served; its weights are still random."""
+
+    trial: int
+    model: str
+    signature: str
+
+
+def visit(
+    trainer: Any, group: Sequence[Assignment], model: str, *, tick: Tick
+) -> Generator[Exported | Epoch, None, None]:
+    """Exports the network of a trial that begins, reports that, and trains it."""
+    work = group[0]
+    path = export(trainer.workload.build(work.config), _samples(trainer), Path(model))
+    yield Exported(work.trial, str(path), signature(path))
+    yield from trainer.train(group, tick=tick)
+
+
+def export_trained(
+    trainer: Any,
+    config: Config,
+    weights: str,
+    model: str,
+    *,
+    tick: Tick,  # noqa: ARG001 - it takes no time
+) -> Generator[None, None, str]:
+    """Exports a trained network and makes sure that it answers as PyTorch does; returns its signature."""
+    from onefold.training.checkpoint import weights_of
+
+    yield from ()
+    network = trainer.workload.build(config)
+    network.load_state_dict(weights_of(Path(weights)))
+    path = export(network, _samples(trainer), Path(model))
+    check(network, path)
+    return signature(path)
+
+
+def _samples(trainer: Any) -> list[Any]:
+    """The inputs of a few samples, without their targets."""
+    batch = next(iter(trainer.splits.validation.batches(8)))
+    return list(batch[:-1])

@@ -1,0 +1,29 @@
+"""What an earlier study found out, for one that begins with it."""
+
+from __future__ import annotations
+
+from onefold.errors import SpaceError
+from onefold.search import Observation
+from onefold.store import Store
+from onefold.study.spec import Spec
+
+
+def observations(spec: Spec, store: Store) -> tuple[Observation, ...]:
+    """What the study that this one begins with found out, in the terms of this one's objective."""
+    if not spec.warm_start:
+        return ()
+    other = Spec.from_json(store.study(spec.warm_start).spec)
+    if other.space != spec.space:
+        raise SpaceError(f"the study {spec.warm_start!r} has another space; a warm start needs the same one")
+    return tuple(
+        Observation(
+            -1 - trial.number,
+            rung.grant.level,
+            trial.config,
+            spec.objective.losses(rung.metrics),
+            spec.objective.violation(rung.metrics),
+        )
+        for trial in store.trials(spec.warm_start)
+        for rung in trial.finished_rungs
+        if all(metric in rung.metrics for metric in spec.objective.metrics)
+    )

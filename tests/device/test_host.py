@@ -1,0 +1,114 @@
+"""This machine as a device: what is read, what is measured, what is remembered."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onefold.device import host as host_module
+from onefold.device import probe_program
+from onefold.device.catalogue import devices, read_devices, save_device
+from onefold.device.device import Device
+from onefold.device.host import calibrate, describe, host
+from onefold.meter import ModelledMeter
+
+
+def test_a_description_says_what_the_machine_is_and_not_what_it_can_do() -> None:
+    found = describe()
+    assert found.name == "host"
+    assert found.architecture == platform.machine()
+    assert 1 <= found.cores <= (os.cpu_count() or 1)
+    assert found.memory_bytes > 10**8
+    assert all(math.isnan(figure) for figure in (found.gflops, found.bandwidth_gbps, found.overhead_us))
+
+
+def test_power_is_that_of_the_modelled_meter() -> None:
+    found = describe()
+    assert found.power_w(1) == pytest.approx(ModelledMeter().watts_per_busy_core)
+    assert found.power_w(0) == 0
+    assert "modelled" in found.note
+
+
+def test_a_calibration_measures_everything() -> None:
+    found = calibrate(0.1)
+    for figure in (found.gflops, found.bandwidth_gbps, found.overhead_us):
+        assert math.isfinite(figure)
+        assert figure > 0
+    assert found.source == "calibrated"
+    assert "measured on this machine" in found.note
+
+
+class TestRemembering:
+    @pytest.fixture
+    def calibrations(self, monkeypatch: pytest.MonkeyPatch) -> list[Device]:
+        """Those that are made, with quick figures: how they are measured is tested above."""
+        made: list[Device] = []
+
+        def quick(seconds: float) -> Device:
+            made.append(replace(describe(), gflops=10.0 + len(made), bandwidth_gbps=5.0, overhead_us=1.0))
+            return made[-1]
+
+        monkeypatch.setattr(host_module, "calibrate", quick)
+        return made
+
+    def test_it_is_made_once(self, tmp_path: Path, calibrations: list[Device]) -> None:
+        first, second = host(tmp_path / "devices"), host(tmp_path / "devices")
+        assert first == second == calibrations[0]
+        assert len(calibrations) == 1
+        assert read_devices(tmp_path / "devices" / "host.toml") == [first]
+
+    @pytest.mark.parametrize("change", [{"cores": 4096}, {"architecture": "pdp11"}])
+    def test_it_is_made_again_for_another_machine(
+        self, tmp_path: Path, calibrations: list[Device], change: dict[str, object]
+    ) -> None:
+        host(tmp_path)
+        save_device(replace(calibrations[0], **change), tmp_path)  # type: ignore[arg-type]
+        assert host(tmp_path) == calibrations[1]
+
+    def test_it_is_made_again_when_the_file_is_broken(self, tmp_path: Path, calibrations: list[Device]) -> None:
+        (tmp_path / "host.toml").write_text("[host")
+        assert host(tmp_path) == calibrations[0]
+
+    def test_it_is_not_among_the_devices_by_name(self, tmp_path: Path, calibrations: list[Device]) -> None:
+        host(tmp_path)
+        assert "host" not in devices(tmp_path)
+
+
+class TestGroups:
+    """Limits of control groups, in imitated files of both versions."""
+
+    def test_of_version_2(self, tmp_path: Path) -> None:
+        group = tmp_path / "system.slice" / "a.service"
+        group.mkdir(parents=True)
+        (group / "cpu.max").write_text("max 100000\n")
+        (group.parent / "cpu.max").write_text("150000 100000\n")
+        (group / "memory.max").write_text("500000000\n")
+        own, info = tmp_path / "own", tmp_path / "meminfo"
+        own.write_text("0::/system.slice/a.service\n")
+        info.write_text("MemTotal:        1000000 kB\nMemFree: 1 kB\n")
+        assert probe_program.core_count(tmp_path, own) == 1
+        assert probe_program.memory_bytes(tmp_path, own, info) == 500_000_000
+
+    def test_of_version_1(self, tmp_path: Path) -> None:
+        cpu, memory = tmp_path / "cpu,cpuacct" / "box", tmp_path / "memory" / "box"
+        cpu.mkdir(parents=True)
+        memory.mkdir(parents=True)
+        (cpu / "cpu.cfs_quota_us").write_text("100000\n")
+        (cpu / "cpu.cfs_period_us").write_text("100000\n")
+        (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+        own, info = tmp_path / "own", tmp_path / "meminfo"
+        own.write_text("4:memory:/box\n3:cpu,cpuacct:/box\n")
+        info.write_text("MemTotal:        1000000 kB\n")
+        assert probe_program.core_count(tmp_path, own) == 1
+        assert probe_program.memory_bytes(tmp_path, own, info) == 1_024_000_000
+
+    def test_that_set_no_limit(self, tmp_path: Path) -> None:
+        (tmp_path / "cpu.max").write_text("max 100000\n")
+        own = tmp_path / "own"
+        own.write_text("0::/\n")
+        assert probe_program.core_count(tmp_path, own) == len(os.sched_getaffinity(0))

@@ -1,0 +1,256 @@
+"""Counting what a model has to do, and carrying times over from one device to another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import Attention, Recurrent, Words, exported, pictures
+
+from onefold.device.catalogue import devices
+from onefold.device.counting import Operator
+from onefold.device.device import Device
+from onefold.device.roofline import carry_over, operators, seconds, unknown
+from onefold.errors import DeviceError, ModelError
+
+HOST = Device("host", "", 2, 100.0, 20.0, 10**10, 0.0, 12.0, overhead_us=0.3)
+untimed = settings(deadline=None, max_examples=50)  # machines that run tests are busy
+BATCH = 5
+
+
+def by_kind(ops: tuple[Operator, ...], kind: str) -> list[Operator]:
+    return [op for op in ops if op.kind == kind]
+
+
+def bytes_of(*shapes: tuple[int, ...]) -> float:
+    return 4.0 * sum(int(np.prod(shape)) for shape in shapes)
+
+
+class TestCounts:
+    def test_of_a_convolutional_network(self, tmp_path: Path) -> None:
+        ops = operators(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), BATCH)
+        assert unknown(ops) == ()
+        first, second = by_kind(ops, "Conv")
+        assert first.flops == BATCH * 8 * 32 * 32 * (2 * 3 * 9 + 1)
+        assert first.moved_bytes == bytes_of((BATCH, 3, 32, 32), (8, 3, 3, 3), (8,), (BATCH, 8, 32, 32))
+        assert second.flops == BATCH * 16 * 7 * 7 * 2 * 4 * 9  # two groups see four channels each
+        assert by_kind(ops, "MaxPool")[0].flops == BATCH * 8 * 16 * 16 * 4
+        assert by_kind(ops, "Relu")[0].flops == BATCH * 8 * 32 * 32
+        assert by_kind(ops, "Sigmoid")[0].flops == 10 * BATCH * 16 * 7 * 7
+        assert by_kind(ops, "Flatten")[0].moved_bytes == 0
+        assert by_kind(ops, "Gemm")[0].flops == BATCH * 10 * (2 * 16 * 7 * 7 + 1)
+
+    def test_of_a_normalisation_that_stays(self, tmp_path: Path) -> None:
+        network = pictures()
+        network[1].eval()
+        ops = operators(exported(network, torch.zeros(2, 3, 32, 32), tmp_path / "m.onnx", fold=False), BATCH)
+        assert by_kind(ops, "BatchNormalization")[0].flops == 2 * BATCH * 8 * 32 * 32
+
+    @pytest.mark.parametrize(("kind", "gates", "others"), [("LSTM", 4, 54), ("GRU", 3, 35), ("RNN", 1, 10)])
+    @pytest.mark.parametrize("directions", [1, 2])
+    def test_of_recurrence(self, tmp_path: Path, kind: str, gates: int, others: int, directions: int) -> None:
+        network = Recurrent(kind, bidirectional=directions == 2)
+        ops = operators(exported(network, torch.zeros(1, 20, 12), tmp_path / "m.onnx"), BATCH)
+        assert unknown(ops) == ()
+        hidden, width, steps = 16, 12, 20
+        each = gates * hidden * (2 * (width + hidden) + 1) + others * hidden
+        assert by_kind(ops, kind)[0].flops == directions * steps * BATCH * each
+
+    def test_of_words(self, tmp_path: Path) -> None:
+        ops = operators(exported(Words(), torch.zeros(1, 20, dtype=torch.long), tmp_path / "m.onnx"), BATCH)
+        assert unknown(ops) == ()
+        table = by_kind(ops, "Gather")[0]
+        assert table.flops == 0
+        assert table.moved_bytes == 2 * bytes_of((BATCH, 20, 16)) + 8 * BATCH * 20  # not the whole table
+        assert by_kind(ops, "Conv")[0].flops == BATCH * 8 * 18 * (2 * 16 * 3 + 1)
+        assert by_kind(ops, "ReduceMax")[0].flops == BATCH * 8 * 18
+        assert by_kind(ops, "Transpose")[0].moved_bytes == 2 * bytes_of((BATCH, 20, 16))
+
+    def test_of_attention_whose_shapes_depend_on_shapes(self, tmp_path: Path) -> None:
+        ops = operators(exported(Attention(), torch.zeros(1, 10, 16), tmp_path / "m.onnx"), BATCH)
+        assert unknown(ops) == ()
+        products = by_kind(ops, "MatMul") + by_kind(ops, "Gemm")
+        each = 2 * 10 * 16 * (3 * 16 + 16 + 2 * 32) + 2 * 2 * 2 * 10 * 10 * 8  # projections and layers; two heads
+        biases = sum(10 * width for width in (48, 16, 32, 16))
+        assert sum(op.flops for op in products) == pytest.approx(BATCH * each, abs=BATCH * biases)
+        assert by_kind(ops, "Softmax")[0].flops == 13 * BATCH * 2 * 10 * 10
+
+    def test_grow_with_the_batch_but_for_the_weights(self, tmp_path: Path) -> None:
+        path = exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx")
+        one, eight = operators(path, 1), operators(path, 8)
+        assert sum(op.flops for op in eight) == 8 * sum(op.flops for op in one)
+        assert sum(op.moved_bytes for op in eight) < 8 * sum(op.moved_bytes for op in one)
+
+    def test_of_a_transposed_convolution(self, tmp_path: Path) -> None:
+        network = torch.nn.Sequential(torch.nn.ConvTranspose2d(4, 6, 2, stride=2))
+        ops = operators(exported(network, torch.zeros(1, 4, 5, 5), tmp_path / "m.onnx"), BATCH)
+        assert ops[0].flops == BATCH * (2 * 4 * 25 * 6 * 4 + 6 * 10 * 10)
+
+    def test_of_an_unknown_kind_are_its_bytes(self, tmp_path: Path) -> None:
+        node = onnx.helper.make_node("Mystery", ["x"], ["y"], domain="some.where")
+        x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 4]) for name in "xy")
+        graph = onnx.helper.make_graph([node], "g", [x], [y])
+        opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("some.where", 1)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "m.onnx")
+        (op,) = operators(tmp_path / "m.onnx", BATCH)
+        assert op.unknown
+        assert (op.flops, op.moved_bytes) == (0.0, bytes_of((BATCH, 4)))
+        assert unknown([op]) == ("Mystery",)
+
+    def test_of_no_model_are_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "m.onnx").write_bytes(b"not a model")
+        with pytest.raises(ModelError, match="cannot be read as an ONNX model"):
+            operators(tmp_path / "m.onnx", 1)
+        with pytest.raises(ModelError, match="there is no model"):
+            operators(tmp_path / "none.onnx", 1)
+
+
+figures = st.floats(min_value=1e-2, max_value=1e4)
+machines = st.builds(
+    lambda cores, gflops, bandwidth, overhead: replace(
+        HOST, cores=cores, gflops=gflops, bandwidth_gbps=bandwidth, overhead_us=overhead
+    ),
+    st.integers(1, 16),
+    figures,
+    figures,
+    figures,
+)
+amounts = st.floats(min_value=0, max_value=1e12)
+one_operator = st.builds(lambda flops, moved: Operator("a", "Conv", flops, moved), amounts, amounts)
+models = st.lists(one_operator, min_size=1, max_size=6).map(
+    lambda ops: tuple(replace(op, name=f"n{place}") for place, op in enumerate(ops))
+)
+some_threads = st.integers(1, 16)
+
+
+def faster(device: Device, times: float) -> Device:
+    return replace(
+        device,
+        gflops=device.gflops * times,
+        bandwidth_gbps=device.bandwidth_gbps * times,
+        overhead_us=device.overhead_us / times,
+    )
+
+
+class TestCarryingOver:
+    def test_an_operator_takes_the_larger_of_compute_and_bandwidth(self) -> None:
+        device = replace(HOST, overhead_us=2.0)
+        assert seconds(Operator("a", "Conv", 100e9, 1.0), device, 1) == pytest.approx(1.0 + 2e-6)
+        assert seconds(Operator("a", "Conv", 100e9, 1.0), device, 2) == pytest.approx(0.5 + 2e-6)
+        assert seconds(Operator("a", "Conv", 100e9, 1.0), device, 9) == pytest.approx(0.5 + 2e-6)
+        assert seconds(Operator("a", "Add", 1.0, 20e9), device, 1) == pytest.approx(1.0 + 2e-6)
+        assert seconds(Operator("a", "Add", 1.0, 20e9), device, 2) == pytest.approx(1.0 + 2e-6)
+
+    @untimed
+    @given(models, machines, some_threads)
+    def test_to_the_same_device_is_once(self, ops: tuple[Operator, ...], host: Device, threads: int) -> None:
+        assert carry_over(ops, host, host, threads) == pytest.approx(1.0)
+
+    @untimed
+    @given(models, machines, machines, some_threads, st.floats(0.1, 10))
+    def test_a_device_that_is_so_many_times_faster_takes_so_many_times_less(
+        self, ops: tuple[Operator, ...], host: Device, target: Device, threads: int, times: float
+    ) -> None:
+        before, after = (carry_over(ops, host, each, threads) for each in (target, faster(target, times)))
+        assert after == pytest.approx(before / times)
+
+    @untimed
+    @given(ops=models, host=machines, target=machines, threads=some_threads, times=st.floats(1, 10))
+    @pytest.mark.parametrize(
+        "better",
+        [
+            lambda device, times: replace(device, gflops=device.gflops * times),
+            lambda device, times: replace(device, bandwidth_gbps=device.bandwidth_gbps * times),
+            lambda device, times: replace(device, overhead_us=device.overhead_us / times),
+            lambda device, times: replace(device, cores=device.cores + int(times)),
+        ],
+        ids=["compute", "bandwidth", "overhead", "cores"],
+    )
+    def test_more_of_anything_is_never_slower(
+        self,
+        ops: tuple[Operator, ...],
+        host: Device,
+        target: Device,
+        threads: int,
+        times: float,
+        better: Callable[[Device, float], Device],
+    ) -> None:
+        before, after = (carry_over(ops, host, each, threads) for each in (target, better(target, times)))
+        assert after <= before * (1 + 1e-9)
+
+    @untimed
+    @given(models, machines, machines, some_threads)
+    def test_there_and_back_by_the_roofline_is_once(
+        self, ops: tuple[Operator, ...], host: Device, target: Device, threads: int
+    ) -> None:
+        there, back = carry_over(ops, host, target, threads), carry_over(ops, target, host, threads)
+        assert there * back == pytest.approx(1.0)
+
+    @untimed
+    @given(models, machines, machines, some_threads, st.data())
+    def test_measured_shares_weigh_the_operators(
+        self, ops: tuple[Operator, ...], host: Device, target: Device, threads: int, data: st.DataObject
+    ) -> None:
+        times = data.draw(st.lists(figures, min_size=len(ops), max_size=len(ops)))
+        ratios = [seconds(op, target, threads) / seconds(op, host, threads) for op in ops]
+        found = carry_over(ops, host, target, threads, {op.name: time for op, time in zip(ops, times)})
+        assert found == pytest.approx(np.average(ratios, weights=times))
+        assert min(ratios) * (1 - 1e-9) <= found <= max(ratios) * (1 + 1e-9)
+
+    def test_a_model_that_does_nothing_has_no_factor(self) -> None:
+        with pytest.raises(DeviceError, match="does something"):
+            carry_over((), HOST, HOST, 1)
+
+
+def profile(path: Path, folder: Path) -> dict[str, float]:
+    """Seconds by node name, as ONNX Runtime measures them."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.zeros((1, 3, 32, 32), np.float32)})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    nodes = [event for event in events if event.get("cat") == "Node"]
+    return {event["name"].removesuffix("_kernel_time"): event["dur"] / 1e6 for event in nodes}
+
+
+class TestFusedOperators:
+    def test_a_real_profile_leaves_no_heavy_operator_out(self, tmp_path: Path) -> None:
+        from onefold.device.fusion import fused
+
+        path = exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx")
+        ops = operators(path, 1)
+        parts = fused(ops, profile(path, tmp_path))
+        heavy = {op.kind: op.flops for op, time_s in parts if time_s is None}
+        assert not heavy, f"not found in the profile: {heavy}"
+        assert sum(op.flops for op, _ in parts) == sum(op.flops for op in ops)
+
+    def test_one_that_is_named_by_its_last_tensor_takes_in_what_came_before(self) -> None:
+        conv = Operator("conv", "Conv", 1e9, 10.0, ("x", "w"), ("c",))
+        relu = Operator("relu", "Relu", 1.0, 10.0, ("c",), ("r",))
+        pool = Operator("pool", "MaxPool", 1.0, 10.0, ("r",), ("p",))
+        slow = replace(HOST, gflops=HOST.gflops / 8)
+        measured = {"r_nchwc": 1.0, "p_nchwc": 1e-9, "ReorderOutput": 5.0}
+        assert carry_over([conv, relu, pool], HOST, slow, 1, measured) == pytest.approx(8.0, rel=0.01)
+
+    def test_one_that_is_named_by_its_first_node_takes_in_what_comes_after(self) -> None:
+        gemm = Operator("/7/Gemm", "Gemm", 1e9, 10.0, ("x", "w"), ("g",))
+        relu = Operator("/8/Relu", "Relu", 1.0, 10.0, ("g",), ("r",))
+        slow = replace(HOST, gflops=HOST.gflops / 8)
+        assert carry_over([gemm, relu], HOST, slow, 1, {"fused /7/Gemm": 1.0}) == pytest.approx(8.0, rel=0.01)
+
+
+def test_every_shipped_device_can_be_carried_over_to(tmp_path: Path) -> None:
+    ops = operators(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
+    factors = {name: carry_over(ops, HOST, target, 1) for name, target in devices().items()}
+    assert factors["raspberry-pi-3b-plus"] > factors["raspberry-pi-4"] > factors["raspberry-pi-5"] > 1

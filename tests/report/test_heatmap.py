@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.records import Energy
+from onefold.report.plots import Plot
+from onefold.report.plots.heatmap import COLUMNS, ROWS, hatching, heatmap, spoken
+from onefold.serving import Served, ServingPoint, Source, Surface
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def served(
+    batch: int, threads: int, latency_s: float, source: Source = Source.MEASURED, graph_level: str = "all"
+) -> Served:
+    point = ServingPoint(batch, threads, graph_level)
+    times = (latency_s, latency_s * 1.1, latency_s * 1.2, latency_s * 0.99, latency_s * 1.01)
+    return Served(point, *times, 20, Energy(latency_s * 3, "modelled"), 2**26, source)
+
+
+def drawn(*points: Served, chosen: dict[str, Served] | None = None) -> Plot:
+    return heatmap(Surface("s", "board", points, 1000), chosen or {}, "surface-0", "Surface")
+
+
+def elements(plot: Plot, tag: str, kind: str) -> list[ElementTree.Element]:
+    return [e for e in ElementTree.fromstring(plot.picture).iter(tag) if e.get("class") == kind]
+
+
+def cells(plot: Plot) -> dict[str, str]:
+    """What each cell says, by its place."""
+    groups = [g for g in ElementTree.fromstring(plot.picture).iter("g") if "data-cell" in g.attrib]
+    return {group.attrib["data-cell"]: group.findtext("title") or "" for group in groups}
+
+
+def test_every_known_point_is_a_cell_that_says_all_about_itself() -> None:
+    plot = drawn(served(1, 1, 0.01), served(8, 1, 0.02, Source.EMULATED), served(8, 2, 0.015, Source.PREDICTED))
+    assert set(cells(plot)) == {"1x1", "8x1", "8x2"}
+    assert len(elements(plot, "rect", "cell none")) == 1
+    told = cells(plot)["8x1"]
+    for wanted in ("batch 8, 1 thread", "400 samples per second", "7.5 mJ a sample (modelled)", "20 ms", "emulated"):
+        assert wanted in told
+    assert "predicted" in cells(plot)["8x2"]
+    assert "(measured, emulated, predicted)" in plot.caption
+
+
+def test_only_predicted_cells_are_hatched_and_the_legend_says_so() -> None:
+    plot = drawn(served(1, 1, 0.01), served(2, 1, 0.01, Source.PREDICTED))
+    assert len(elements(plot, "path", "hatch")) == 1
+    assert [kind for kind, _ in plot.legend] == ["ramp", "cell hatched"]
+    assert [kind for kind, _ in drawn(served(1, 1, 0.01)).legend] == ["ramp"]
+
+
+def test_chosen_points_are_ringed_and_named() -> None:
+    first, second = served(1, 2, 0.01), served(16, 2, 0.08)
+    plot = drawn(first, second, chosen={"latency": first, "throughput": second, "energy": second})
+    assert len(elements(plot, "rect", "ring")) == 2
+    assert "chosen for latency" in cells(plot)["1x2"]
+    assert "chosen for throughput and energy" in cells(plot)["16x2"]
+    assert plot.legend[-1][1] == "chosen: L for latency, T for throughput, E for energy"
+
+
+def test_the_fastest_of_several_points_stands_for_a_cell() -> None:
+    plot = drawn(served(4, 1, 0.02, graph_level="basic"), served(4, 1, 0.01, graph_level="all"))
+    assert "graph level all" in cells(plot)["4x1"]
+
+
+def test_faster_cells_have_stronger_colours() -> None:
+    plot = drawn(served(1, 1, 0.1), served(2, 1, 0.1), served(100, 1, 0.1))
+    shades = [e.get("class") for e in ElementTree.fromstring(plot.picture).iter("rect")]
+    assert shades == ["cell s0", "cell s1", "cell s7"]
+    assert "10 to 1,000 samples per second" in plot.legend[0][1]
+
+
+def test_a_large_surface_is_thinned_but_nothing_measured_or_chosen_is_lost() -> None:
+    points = [
+        served(batch, threads, 0.001 * batch, Source.MEASURED if batch % 25 == 0 else Source.PREDICTED)
+        for batch in range(1, 101)
+        for threads in range(1, 25)
+    ]
+    chosen = next(one for one in points if one.point == ServingPoint(37, 23))
+    plot = heatmap(Surface("s", "board", tuple(points), 1), {"energy": chosen}, "surface-0", "Surface")
+    shown = {int(place.split("x")[0]) for place in cells(plot)}
+    assert {25, 37, 50, 75, 100} <= shown
+    assert len(shown) <= COLUMNS + 2
+    assert len({place.split("x")[1] for place in cells(plot)}) >= ROWS
+    assert "37x23" in cells(plot)
+
+
+def test_a_surface_without_points_says_so() -> None:
+    plot = drawn()
+    assert not plot.picture
+    assert plot.caption == "No serving point has been measured."
+
+
+def test_what_is_not_known_is_not_made_up() -> None:
+    bare = Served(ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 0, Energy(None, "unavailable"), None, Source.PREDICTED)
+    told = spoken(bare)
+    assert "energy not known" in told
+    assert "memory" not in told
+    assert "run" not in told
+
+
+points = st.builds(
+    served,
+    st.integers(1, 100),
+    st.integers(1, 64),
+    st.floats(1e-6, 1e3),
+    st.sampled_from(Source),
+)
+
+
+@given(st.lists(points, min_size=1, max_size=12))
+def test_any_surface_is_drawn_inside_its_paper(known: list[Served]) -> None:
+    root = ElementTree.fromstring(drawn(*known, chosen={"latency": known[0]}).picture)
+    width, height = (float(root.attrib[side]) for side in ("width", "height"))
+    for box in root.iter("rect"):
+        x, y, wide, tall = (float(box.attrib[name]) for name in ("x", "y", "width", "height"))
+        assert x >= 0
+        assert y >= 0
+        assert x + wide <= width + 0.1
+        assert y + tall <= height
+        assert wide > 0 < tall
+
+
+@given(st.floats(0, 500), st.floats(0, 500), st.floats(5, 100), st.floats(5, 100))
+def test_hatching_stays_in_its_box(x: float, y: float, wide: float, tall: float) -> None:
+    for place, number in enumerate(map(float, NUMBER.findall(hatching(x, y, wide, tall)))):
+        low, size = (x, wide) if place % 2 == 0 else (y, tall)
+        assert low - 0.06 <= number <= low + size + 0.06
+
+
+@pytest.mark.parametrize(("latency_s", "written"), [(1e-7, "10M"), (5e-5, "20k"), (1e-3, "1,000"), (3.0, "0.333")])
+def test_rates_are_written_briefly(latency_s: float, written: str) -> None:
+    assert f">{written}</text>" in drawn(served(1, 1, latency_s)).picture
