@@ -151,7 +151,7 @@ def run_optuna(trials: int, seed: int, folder: Path) -> dict[str, float]:
     return {"test": best.user_attrs["test"], "validation": best.value or 0.0}
 
 
-def run_ray(trials: int, seed: int, folder: Path) -> dict[str, float]:
+def run_ray(trials: int, seed: int, folder: Path) -> dict[str, Any]:
     import ray
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
@@ -180,7 +180,7 @@ def run_ray(trials: int, seed: int, folder: Path) -> dict[str, float]:
     finished = [r for r in tuner.fit() if r.metrics and r.metrics.get("test", -1.0) >= 0]
     best = max(finished, key=lambda r: r.metrics["accuracy"])
     ray.shutdown()
-    return {"test": best.metrics["test"], "validation": best.metrics["accuracy"]}
+    return {"test": best.metrics["test"], "validation": best.metrics["accuracy"], "config": dict(best.config)}
 
 
 def one(tuner: str, trials: int, seed: int) -> dict[str, Any]:
@@ -191,6 +191,7 @@ def one(tuner: str, trials: int, seed: int) -> dict[str, Any]:
             stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "RAY_AIR_NEW_OUTPUT": "0"},
         )  # fmt: skip
     figures = json.loads(done.stdout.strip().splitlines()[-1])
+    figures.pop("config", None)
     return {"tuner": tuner, "seed": seed, "wall s": watch.seconds, **figures}
 
 

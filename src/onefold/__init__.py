@@ -6,6 +6,8 @@ A study reads from left to right, and so does this package:
     datasets, workloads             real data, and ready workloads over it
     search                          the space and what was told -> the next configuration and its rung
     training                        a workload and a configuration -> a trained model, epoch by epoch
+    device, inference               a model and where it will live -> how to serve it, and what that costs
+    recommend, deploy               everything measured -> one model with its reasons, in a folder ready to serve
     study                           the composition: durable, parallel, resumable; tune() is one call over it
     report                          what happened, as text, JSON and one HTML page
     engine, meter, store            where calls run, what they cost, what is remembered
@@ -32,6 +34,7 @@ _LAZY = {
     "Study": "onefold.study",
     "tune": "onefold.study",
 }
+_LAZY_MODULES = ("deploy",)
 
 __all__ = [
     "Budget",
@@ -50,11 +53,14 @@ __all__ = [
     "at_least",
     "at_most",
     "datasets",
+    "deploy",
     "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"onefold.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")

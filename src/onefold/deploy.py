@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.device import CAREFUL, Device, Effort, open_session
-from onefold.device.runner import options_of
+from onefold.device.options import options_of
 from onefold.errors import ModelError, suggestion
 from onefold.inference.export import samples_beside
 from onefold.inference.scenarios import Choice

@@ -33,6 +33,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "abs": abs,
 }
+_LEAST_MOST = {"min": (2, 99), "max": (2, 99), "log": (1, 2), "sqrt": (1, 1), "abs": (1, 1)}  # arguments
 
 
 def is_plain(text: str) -> bool:
@@ -43,16 +44,17 @@ def is_plain(text: str) -> bool:
 def names(text: str) -> tuple[str, ...]:
     """The properties that an expression is worked out from; raises ObjectiveError when it is not one."""
     tree, spelled = _parsed(text)
-    found = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in _FUNCTIONS]
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    found = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
     return tuple(dict.fromkeys(spelled.get(name, name) for name in found))
 
 
 def value(text: str, properties: Mapping[str, float]) -> float:
-    """What it comes to; not a number where it cannot be worked out (a division by zero)."""
+    """What it comes to; not a number where it cannot be worked out (a division by zero, the root of -1)."""
     tree, spelled = _parsed(text)
     try:
         return float(_value(tree, {**properties, **{short: properties[full] for short, full in spelled.items()}}))
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, TypeError):  # TypeError: what went on with a complex number
         return math.nan
 
 
@@ -67,7 +69,7 @@ def _parsed(text: str) -> tuple[ast.expr, dict[str, str]]:
 
     try:
         tree = ast.parse(_AT_DEVICE.sub(short, text.strip()), mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ObjectiveError(
             f"{text!r} is not an expression; it reads like (train_time_s + latency_s) / accuracy"
         ) from None
@@ -80,11 +82,20 @@ def _check(node: ast.AST, text: str) -> None:
     fine = isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, *_OPERATORS))
     fine = fine or (isinstance(node, ast.Constant) and isinstance(node.value, (int, float)))
     if isinstance(node, ast.Call):
-        fine = isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords and bool(node.args)
+        fine = isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
+        if fine:
+            _check_arguments(node.func.id, len(node.args), text)  # type: ignore[attr-defined]
     if not fine:
         raise ObjectiveError(
             f"{text!r} uses more than arithmetic; there are + - * / **, parentheses, {', '.join(_FUNCTIONS)}"
         )
+
+
+def _check_arguments(function: str, given: int, text: str) -> None:
+    least, most = _LEAST_MOST[function]
+    if not least <= given <= most:
+        wanted = f"{least}" if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
+        raise ObjectiveError(f"{text!r} gives {function} {given} numbers; it takes {wanted}")
 
 
 def _value(node: ast.expr, properties: Mapping[str, float]) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -25,32 +26,12 @@ import onnxruntime as ort
 from onefold import meter
 from onefold.device.confinement import confine
 from onefold.device.effort import Effort, interval
+from onefold.device.options import options_of
 from onefold.meter.memory import high_water_bytes, put_mark_back
 from onefold.records import from_json, to_json
 from onefold.serving import ServingPoint
 
-LEVELS = {
-    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
 SYMBOLIC = 1  # what a dimension other than the first counts as when the model leaves it open
-
-
-def options_of(point: ServingPoint) -> ort.SessionOptions:
-    """ONNX Runtime's settings for a serving point. Idle threads sleep: a device has other things to do."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = point.threads
-    options.inter_op_num_threads = point.threads if point.execution == "parallel" else 1
-    options.execution_mode = (
-        ort.ExecutionMode.ORT_PARALLEL if point.execution == "parallel" else ort.ExecutionMode.ORT_SEQUENTIAL
-    )
-    options.graph_optimization_level = LEVELS[point.graph_level]
-    for pool in ("intra_op", "inter_op"):
-        options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
-    options.log_severity_level = 4
-    return options
 
 
 class Runner:
@@ -159,6 +140,7 @@ def serve(channel: socket.socket) -> None:
 def main() -> None:
     """Runs a runner on the socket whose number is given."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's to answer
     serve(socket.socket(fileno=int(sys.argv[1])))
 
 

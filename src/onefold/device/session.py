@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from onefold.device.confinement import remove_group
 from onefold.device.device import Device
 from onefold.device.effort import Effort, interval, quantile
 from onefold.device.roofline import carry_over, operators
@@ -136,6 +135,8 @@ class HostSession:
         self._process.kill()
         self._process.wait()
         self._process = None
+        from onefold.device.confinement import remove_group  # which loads what only the far side needs
+
         remove_group((self.confinement or {}).get("group"))
 
 

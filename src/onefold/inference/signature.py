@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from onefold.errors import ModelError
 
 FEW = 64  # whole numbers in a constant of so few are shapes and axes, which change the cost
-BOOKKEEPING = ("Shape", "Constant", "Gather", "Unsqueeze", "Concat", "ConstantOfShape", "Cast", "Slice")  # of shapes
+BOOKKEEPING = frozenset(  # of shapes and first states: next to no work
+    "Shape Constant Gather Unsqueeze Squeeze Concat ConstantOfShape Expand Reshape Identity Cast Slice".split()
+)
 
 
 def read(path: Path) -> Any:
@@ -72,12 +73,23 @@ def _described(graph: Any) -> Any:
 
 
 def has_branches(path: Path) -> bool:
-    """Whether two operators could ever run side by side."""
-    graph = read(path).graph
-    working = [node for node in graph.node if node.op_type not in BOOKKEEPING]
-    made = {name for node in working for name in node.output} | {each.name for each in graph.input}
-    uses = Counter(name for node in working for name in set(node.input) & made)
-    return any(count > 1 for count in uses.values())
+    """Whether two operators could ever run side by side.
+
+    Operators come in an order in which they can be run. When each needs the one before it, that order is the only one.
+    """
+    behind: dict[str, int] = {}  # by name of a value: the operators that it comes from, a bit each
+    count = 0
+    for node in read(path).graph.node:
+        mine = 0
+        for name in node.input:
+            mine |= behind.get(name, 0)
+        if node.op_type not in BOOKKEEPING:
+            if count and not mine >> (count - 1) & 1:
+                return True
+            mine |= 1 << count
+            count += 1
+        behind |= dict.fromkeys(node.output, mine)
+    return False
 
 
 def _shape(value: Any) -> Any:
@@ -104,4 +116,6 @@ def _attribute(attribute: Any) -> Any:
         return _described(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return list(value) if not isinstance(value, (str, int, float)) else value
+    if isinstance(value, (str, int, float)):
+        return value
+    return [each.decode(errors="replace") if isinstance(each, bytes) else each for each in value]

@@ -1,0 +1,38 @@
+"""Six networks of the ready workloads, exported to ONNX: two of pictures, two of text, one of sound, one of boxes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from onefold.errors import Rejected
+from onefold.inference.export import export
+from onefold.records import Config
+from onefold.training.splits import split_of
+from onefold.workload import Workload, load
+
+NAMES = ("fashion", "cifar10", "agnews-cnn", "newsgroups-lstm", "speech", "blood-cells")
+
+
+def exported(name: str, folder: Path) -> Path:
+    """The network of a workload's default configuration, with random weights and a few real samples beside it."""
+    import torch
+
+    workload = load(name)
+    split = split_of(workload.data().train, torch.device("cpu"), "train")
+    assert split is not None
+    samples = next(iter(split.batches(8)))[:-1]
+    return export(workload.build(_config(workload)), samples, folder / f"{name}.onnx")
+
+
+def _config(workload: Workload) -> Config:
+    if workload.space.has_defaults:
+        return workload.space.default()
+    rng = random.Random(0)
+    while True:
+        config = workload.space.draw(rng)
+        try:
+            workload.check(config)
+        except Rejected:
+            continue
+        return config

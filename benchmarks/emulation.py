@@ -1,0 +1,90 @@
+"""Does emulation say what really happens? A one-core device emulated here, against a real run pinned to that core.
+
+The device has one core with this machine's own calibrated figures. The emulator confines a process of its own to one
+core and carries its times over. The real run is another program that knows nothing of Onefold: plain ONNX Runtime in a
+process that the system has pinned to the core. Six networks, single samples and batches of 16, in turns; medians.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from claims import Claim, arguments, conclude, median, table
+from claims.networks import NAMES, exported
+
+from onefold.device import Effort, EmulatedSession
+from onefold.device.host import host
+from onefold.inference.export import samples_beside
+from onefold.serving import ServingPoint
+
+WITHIN = 0.10
+EFFORT = Effort(warm_up=3, least=20, most=1000, seconds=0.4, precision=0.005)
+PLAIN = """
+import json, statistics, sys, time
+import numpy, onnxruntime
+model, samples, batch, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+kept = numpy.load(samples)
+feed = {name: numpy.resize(kept[name], (batch, *kept[name].shape[1:])) for name in kept.files}
+for _ in range(3):
+    session.run(None, feed)
+times, end = [], time.perf_counter() + seconds
+while time.perf_counter() < end or len(times) < 20:
+    before = time.perf_counter()
+    session.run(None, feed)
+    times.append(time.perf_counter() - before)
+print(json.dumps(statistics.median(times)))
+"""
+
+
+def real(model: Path, batch: int, core: int) -> float:
+    """The median latency of a plain program pinned to a core by the system."""
+    command = [sys.executable, "-c", PLAIN, str(model), str(samples_beside(model)), str(batch), str(EFFORT.seconds)]
+    done = subprocess.run(
+        ["taskset", "-c", str(core), *command], stdout=subprocess.PIPE, text=True, check=True
+    )  # fmt: skip
+    return float(json.loads(done.stdout))
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    rounds = 3 if options.quick else 7
+    core = min(os.sched_getaffinity(0))
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        here = host(Path(folder), seconds=4.0)
+        device = replace(here, name="one-core", title="One core of this machine", cores=1)
+        with EmulatedSession(device, here) as session:
+            for name in NAMES[:2] if options.quick else NAMES:
+                model = exported(name, Path(folder))
+                for batch in (1, 16):
+                    point = ServingPoint(batch_size=batch)
+                    session.prepare(model, samples_beside(model), [point])
+                    emulated, measured = [], []
+                    for _ in range(rounds):
+                        emulated.append(session.serve(model, point, EFFORT).latency_s)
+                        measured.append(real(model, batch, core))
+                    ratio = median(emulated) / median(measured)
+                    rows.append(
+                        {"network": name, "batch": batch, "emulated ms": median(emulated) * 1e3,
+                         "real ms": median(measured) * 1e3, "ratio": ratio}
+                    )  # fmt: skip
+                    table(rows[-1:])
+    table(rows)
+    worst = max(abs(row["ratio"] - 1) for row in rows)
+    claim = Claim("emulated one-core device against a run pinned to that core", f"within {WITHIN:.0%}",
+                  f"{worst:.1%} (worst of {len(rows)})", worst <= WITHIN)  # fmt: skip
+    conclude("emulation", [claim], rows, quick=options.quick)
+
+
+if __name__ == "__main__":
+    main()

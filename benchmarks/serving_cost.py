@@ -1,0 +1,73 @@
+"""What it costs to know how every candidate serves: the same study with the inference tuner on and off.
+
+LeNet on Fashion-MNIST, same seeds, same trials, both in turns. Off: the study by itself. On: every architecture is
+exported and measured on this machine while the trials train, the winner is measured with care and handed over with a
+deployment folder. Then a second study over the same architectures: nothing may be measured again. This machine is
+calibrated beforehand, once, as it is in its whole life.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from claims import Claim, Stopwatch, arguments, conclude, median, table
+
+from onefold import Budget, Study
+from onefold.device.host import host
+
+BAR = 1.08
+
+
+def run(workload: str, trials: int, seed: int, home: Path, device: tuple[str, ...]) -> dict[str, Any]:
+    heard: list[dict[str, Any]] = []
+
+    def listen(news: Any) -> None:
+        if news.kind == "served":
+            heard.append(dict(news.facts))
+
+    study = Study(
+        workload, budget=Budget(trials=trials), seed=seed, home=home, device=device, parallel=2, threads=1,
+        listener=listen,
+    )  # fmt: skip
+    with Stopwatch() as watch:
+        result = study.run()
+    measured = [facts for facts in heard if not facts["recalled"]]
+    return {
+        "seed": seed,
+        "inference tuner": "on" if device else "off",
+        "wall s": watch.seconds,
+        "measured": len(measured),
+        "recalled": len(heard) - len(measured),
+        "held still s": sum(facts["measured_s"] for facts in measured),
+        "accuracy": result.metrics["accuracy"],
+    }
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    workload, trials, seeds = ("fashion", 6, [0]) if options.quick else ("fashion", 18, [0, 1, 2])
+    rows: list[dict[str, Any]] = []
+    ratios, again = [], []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            home = Path(folder)
+            host(home / "devices")
+            off = run(workload, trials, seed, home, ())
+            on = run(workload, trials, seed, home, ("host",))
+            second = run(workload, trials, seed, home, ("host",)) if seed == seeds[0] else None
+        rows += [off, on, *([second] if second else [])]
+        ratios.append(on["wall s"] / off["wall s"])
+        again += [second["measured"]] if second else []
+        table(rows[-3:])
+    table(rows)
+    claims = [
+        Claim("wall time with the inference tuner on", f"<= {BAR}x", f"{median(ratios):.3f}x", median(ratios) <= BAR),
+        Claim("measurements of a second study over known architectures", "0", str(sum(again)), sum(again) == 0),
+    ]
+    conclude("serving_cost", claims, rows, quick=options.quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The inference tuner's few measurements against the exhaustive grid, on six networks.
+
+The grid is every serving point of this machine: 8 batch sizes, every number of threads, 4 graph levels, 2 ways of
+execution. The tuner searches the same space by its default algorithm, for throughput and for latency. A grid's best is
+the luckiest of many noisy measurements, so its figure is not held against the tuner's: the two points are measured
+again, in turns, and the medians are compared. The grid's own figure stands beside them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from claims import Claim, arguments, conclude, median, table
+from claims.networks import NAMES, exported
+
+from onefold.device import Effort, HostSession, Session
+from onefold.device.host import host
+from onefold.inference.tuner import Serving, Tuner
+from onefold.serving import Purpose, Served, Surface, best
+
+WITHIN = 0.03
+SHARE = 0.15
+GRID = Effort(warm_up=2, least=10, most=400, seconds=0.15, precision=0.01)
+AGAIN = Effort(warm_up=2, least=10, most=400, seconds=0.25, precision=0.005)
+
+
+def search(session: Session, model: Path, purpose: Purpose, algorithm: str) -> Surface:
+    tuner = Tuner(session, serving=Serving(purpose, algorithm))
+    tuner.prepare(model)
+    return tuner.measure(model, GRID)
+
+
+def again(session: Session, model: Path, points: list[Served], purpose: Purpose, rounds: int) -> list[float]:
+    """The cost of each point, measured in turns."""
+    costs: list[list[float]] = [[] for _ in points]
+    for _ in range(rounds):
+        for place, one in enumerate(points):
+            costs[place].append(session.serve(model, one.point, AGAIN).cost(purpose))
+    return [median(each) for each in costs]
+
+
+def compare(name: str, model: Path, session: Session, rounds: int) -> list[dict[str, Any]]:
+    everything = search(session, model, Purpose.THROUGHPUT, "grid")
+    rows = []
+    for purpose in (Purpose.THROUGHPUT, Purpose.LATENCY):
+        few = search(session, model, purpose, "few")
+        chosen, ideal = best(few.served, purpose), best(everything.served, purpose)
+        cost, bar = again(session, model, [chosen, ideal], purpose, rounds)
+        rows.append(
+            {
+                "network": name,
+                "for": purpose.value,
+                "grid": len(everything.served),
+                "measured": len(few.served),
+                "share": len(few.served) / len(everything.served),
+                "chosen": str(replace(chosen.point, precision="fp32")),
+                "chosen ms": cost * 1e3,
+                "grid's best": str(ideal.point),
+                "grid's ms": bar * 1e3,
+                "grid said ms": ideal.cost(purpose) * 1e3,
+                "worse by": cost / bar - 1,
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    names = NAMES[:2] if options.quick else NAMES
+    rounds = 5 if options.quick else 9
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder, HostSession(host(Path(folder))) as session:
+        for name in names:
+            rows += compare(name, exported(name, Path(folder)), session, rounds)
+            table([{key: value for key, value in row.items() if key != "grid said ms"} for row in rows[-2:]])
+    worst = max(row["worse by"] for row in rows)
+    most = max(row["share"] for row in rows)
+    claims = [
+        Claim("chosen serving point against the grid's best", f"within {WITHIN:.0%}", f"{worst:+.1%}", worst <= WITHIN),
+        Claim("measurements against the grid's", f"<= {SHARE:.0%}", f"{most:.0%}", most <= SHARE),
+    ]
+    conclude("serving_points", claims, rows, quick=options.quick)
+
+
+if __name__ == "__main__":
+    main()

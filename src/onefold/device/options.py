@@ -1,0 +1,25 @@
+"""A serving point in ONNX Runtime's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onefold.serving import ServingPoint
+
+LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
+
+
+def options_of(point: ServingPoint) -> Any:
+    """The session options of a serving point. Idle threads sleep: a device has other things to do."""
+    import onnxruntime as ort
+
+    parallel = point.execution == "parallel"
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = point.threads
+    options.inter_op_num_threads = point.threads if parallel else 1
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{LEVELS[point.graph_level]}")
+    for pool in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
+    options.log_severity_level = 4
+    return options
