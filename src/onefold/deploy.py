@@ -21,12 +21,14 @@ from onefold.device import CAREFUL, Device, Effort, open_session
 from onefold.device.options import options_of
 from onefold.errors import ModelError, suggestion
 from onefold.inference.export import samples_beside
+from onefold.inference.scaling import between
 from onefold.inference.scenarios import Choice
 from onefold.records import from_json, to_json
 from onefold.serving import Served, ServingPoint, Surface
 
 MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
 VERSION = 1
+_KINDS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "object"}  # as numpy calls them
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,13 @@ class OnDevice:
         )
 
     def expected(self, point: ServingPoint) -> Served:
-        """What this point is expected to cost."""
-        return next(served for served in self.surface.served if served.point == point)
+        """What this point is expected to cost; a batch size between measured ones is predicted."""
+        found = between(self.surface.served, point)
+        if found is None:
+            raise ModelError(
+                f"nothing is known about serving on {self.device.name} at {point}; measure the model again"
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +87,36 @@ class ServedModel:
         import onnxruntime
 
         self.point = point
-        self.session = onnxruntime.InferenceSession(str(path), options_of(point), providers=["CPUExecutionProvider"])
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(path), options_of(point), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime raises many kinds
+            raise ModelError(f"{path} cannot be served: {error}") from error
         self._names = [each.name for each in self.session.get_inputs()]
+        self._kinds = [_KINDS.get(each.type, each.type[7:-1]) for each in self.session.get_inputs()]
 
     def __call__(self, *inputs: Any) -> Any:
-        """The outputs for any number of samples, served in batches of the recommended size."""
+        """The outputs for any number of samples, served in batches of the recommended size.
+
+        Lists and numbers of another precision are turned into what the model takes.
+        """
         import numpy as np
 
         if len(inputs) != len(self._names):
             raise ModelError(f"the model takes {len(self._names)} inputs ({', '.join(self._names)}), got {len(inputs)}")
-        arrays = [np.asarray(each) for each in inputs]
         size = self.point.batch_size
-        parts = [
-            self.session.run(None, dict(zip(self._names, (array[at : at + size] for array in arrays))))
-            for at in range(0, max(1, len(arrays[0])), size)
-        ]
+        try:
+            arrays = [np.asarray(each).astype(kind, "C", "same_kind") for each, kind in zip(inputs, self._kinds)]
+            if len({len(array) for array in arrays}) > 1:
+                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
+            parts = [
+                self.session.run(None, dict(zip(self._names, (array[at : at + size] for array in arrays))))
+                for at in range(0, max(1, len(arrays[0])), size)
+            ]
+        except Exception as error:  # numpy and the runtime raise many kinds
+            wanted = ", ".join(f"{each.name} {each.type} {each.shape}" for each in self.session.get_inputs())
+            raise ModelError(f"the model takes {wanted}, the batch first: {error}") from error
         outputs = [np.concatenate(each) for each in zip(*parts)]
         return outputs[0] if len(outputs) == 1 else outputs
 

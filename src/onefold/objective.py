@@ -123,20 +123,20 @@ class Objective:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Every metric that it is worked out from: its metrics, or what their expressions name."""
-        return tuple(dict.fromkeys(name for metric in self.metrics for name in names(RATIOS.get(metric, metric))))
+        return tuple(dict.fromkeys(name for metric in self.metrics for name in _inputs(metric)))
 
     def completed(self, metrics: Metrics) -> Metrics:
         """The metrics and the value of each of its expressions, under its own text, where that can be worked out."""
         missing = [metric for metric in self.metrics if metric not in metrics]
         formulas = {m: RATIOS.get(m, m) for m in missing if m in RATIOS or not is_plain(m)}
-        able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in names(formula))}
+        able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in _inputs(m))}
         return {**metrics, **{metric: value(formula, metrics) for metric, formula in able.items()}} if able else metrics
 
     def check(self, reported: Iterable[str]) -> None:
         """Raises ObjectiveError when it looks at a metric that is not among the reported ones."""
         known = set(reported)
         wanted = (metric for metric in self.metrics if metric not in known)
-        for metric in (name for expression in wanted for name in names(RATIOS.get(expression, expression))):
+        for metric in (name for expression in wanted for name in _inputs(expression)):
             if metric not in known:
                 raise ObjectiveError(f"the metric {metric!r} does not exist{suggestion(metric, known)}")
 
@@ -299,6 +299,14 @@ class Budget:
             return Grant(level, epochs, data, fresh=self.fresh)
         time_s = min(self.min_time_s * level, self.max_time_s)
         return Grant(level, self.max_epochs, 1.0, time_s=time_s, fresh=self.fresh)
+
+
+def _inputs(metric: str) -> tuple[str, ...]:
+    """What a metric is worked out from; itself, when it is not an expression (a function may report "val loss")."""
+    try:
+        return names(RATIOS.get(metric, metric))
+    except ObjectiveError:
+        return (metric,)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -89,6 +89,11 @@ def serve_check(
         how = row.measured.source.value
         table.add_row(row.device, row.scenario, str(point.batch_size), str(point.threads), *cells, how)
     out.print(table)
+    tried = {(row.device, row.scenario) for row in rows}
+    wanted = [(on.device.name, choice.scenario) for on in deployment.devices for choice in on.choices]
+    left = [f"{name} {text}" for name, text in wanted if device in (None, name) and (name, text) not in tried]
+    if left:
+        out.print(f"note: not tried, since it takes more threads than this machine has cores: {', '.join(left)}")
     if host.digest != deployment.host.digest:
         out.print("note: the expected figures were taken on another machine, or before it was calibrated anew")
 

@@ -22,7 +22,7 @@ class Effort:
 
 
 BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.015, precision=0.03)  # while trials wait
-CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=1.0, precision=0.01)  # what is written on the label
+CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=0.3, precision=0.01)  # what is written on the label
 
 
 def interval(times: Sequence[float]) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ import io
 import logging
 import warnings
 from collections.abc import Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,10 @@ def _blame(error: Exception) -> str:
 @contextmanager
 def _in_silence() -> Iterator[None]:
     """torch's exporters print, warn and log; what matters of it is in the exception."""
+    import torch
+
+    with suppress(AttributeError):  # the tracer prints whole graphs from C++, past every redirection
+        torch._C._jit_set_onnx_log_enabled(False)
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -1,11 +1,14 @@
-"""More threads than this machine has cores: predicted from how those that it has help."""
+"""Points that were not measured, predicted from those that were: more threads, and batch sizes between."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from onefold.device.device import Device
+from onefold.inference.queueing import LatencyCurve
 from onefold.records import Energy
 from onefold.serving import Served, ServingPoint, Source
 
@@ -32,6 +35,36 @@ def more_threads(served: Sequence[Served], wanted: Sequence[int], device: Device
             factor = _amdahl(serial, threads) / _amdahl(serial, many)
             found.append(_scaled(one, replace(point, threads=threads), factor, device))
     return found
+
+
+def between(served: Sequence[Served], point: ServingPoint) -> Served | None:
+    """What a batch size between measured ones costs, by straight lines; None where the larger ones are not known.
+
+    A point that is known comes back as it is. What is predicted says so.
+    """
+    alike = {one.point.batch_size: one for one in served if replace(one.point, batch_size=point.batch_size) == point}
+    if point.batch_size in alike:
+        return alike[point.batch_size]
+    if not alike or point.batch_size > max(alike):
+        return None
+    sizes = sorted(alike)
+    curve, nearest = LatencyCurve.of(alike.values()), alike[next(size for size in sizes if size > point.batch_size)]
+    latency_s, (slow90, slow99) = curve.time_s(point.batch_size), curve.spread(point.batch_size)
+    joules = [alike[size].energy.joules for size in sizes]
+    known = [each for each in joules if each is not None]
+    energy_j = float(np.interp(point.batch_size, sizes, known)) if len(known) == len(sizes) else None
+    return replace(
+        nearest,
+        point=point,
+        latency_s=latency_s,
+        p90_s=latency_s * slow90,
+        p99_s=latency_s * slow99,
+        low_s=float(np.interp(point.batch_size, sizes, [alike[size].low_s for size in sizes])),
+        high_s=float(np.interp(point.batch_size, sizes, [alike[size].high_s for size in sizes])),
+        runs=0,
+        energy=Energy(energy_j, nearest.energy.source if energy_j is not None else "unavailable"),
+        source=Source.PREDICTED,
+    )
 
 
 def serial_share(few_s: float, few: int, many_s: float, many: int) -> float:

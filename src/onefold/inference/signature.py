@@ -11,9 +11,10 @@ from typing import Any
 from onefold.errors import ModelError
 
 FEW = 64  # whole numbers in a constant of so few are shapes and axes, which change the cost
-BOOKKEEPING = frozenset(  # of shapes and first states: next to no work
-    "Shape Constant Gather Unsqueeze Squeeze Concat ConstantOfShape Expand Reshape Identity Cast Slice".split()
-)
+BOOKKEEPING = {  # of shapes and first states: next to no work
+    "Shape", "Constant", "Gather", "Unsqueeze", "Squeeze", "Concat", "ConstantOfShape", "Expand", "Reshape", "Identity",
+    "Cast", "Slice",
+}  # fmt: skip
 
 
 def read(path: Path) -> Any:

@@ -138,7 +138,7 @@ class Coordinator:
             if self._inference is not None:
                 self._inference.measure_due()
             if not events:
-                self._tell("tick", {})
+                self.tell("tick", {})
 
     def spent(self) -> Spent:
         """What is used up so far."""
@@ -211,7 +211,7 @@ class Coordinator:
         self._running[self._engine.start(call)] = decision
         facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "config": dict(trial.config)}
         kind = "trial" if rung.rung == 0 else "promoted"
-        self._tell(kind, {**facts, "epochs": rung.grant.epochs, "data": rung.grant.data})
+        self.tell(kind, {**facts, "epochs": rung.grant.epochs, "data": rung.grant.data})
 
     # Listening: a result is durable before the search learns of it.
 
@@ -234,7 +234,7 @@ class Coordinator:
         self._store.save_epoch(self._name, epoch)
         if self._rungs[decision].attempts:
             self._save(replace(self._rungs[decision], attempts=0))
-        self._tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
+        self.tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
 
     def _count(self, epoch: Epoch) -> None:
         self._epochs.setdefault((epoch.trial, epoch.rung), []).append(epoch)
@@ -261,7 +261,7 @@ class Coordinator:
             return
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
         facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "metrics": dict(metrics)}
-        self._tell("result", facts)
+        self.tell("result", facts)
 
     def _take_failure(self, decision: int, failure: Failure, retry: bool) -> None:
         if failure.kind is FailureKind.NO_SPACE:
@@ -274,12 +274,12 @@ class Coordinator:
         if retry and deaths < MOST_DEATHS:
             self._save(replace(rung, attempts=deaths))
             self._waiting.appendleft(decision)
-            self._tell("retried", {"trial": rung.trial, "reason": failure.reason, "attempt": deaths + 1})
+            self.tell("retried", {"trial": rung.trial, "reason": failure.reason, "attempt": deaths + 1})
             return
         if retry:
             failure = replace(failure, reason=f"{failure.reason}, {deaths} times without finishing an epoch")
         self._end(replace(rung, state=RungState.FAILED, failure=failure))
-        self._tell("failed", {"trial": rung.trial, "failure": failure.kind.value, "reason": failure.reason})
+        self.tell("failed", {"trial": rung.trial, "failure": failure.kind.value, "reason": failure.reason})
 
     def _end(self, rung: Rung) -> None:
         epochs = self._epochs.get((rung.trial, rung.rung), [])
@@ -348,5 +348,6 @@ class Coordinator:
         left = self.elapsed_s * max(0.0, self._planned - self._work) / self._work
         return left if limit is None else min(left, limit)
 
-    def _tell(self, kind: str, facts: Mapping[str, Any]) -> None:
+    def tell(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Passes on what happened."""
         self._listener(News(kind, to_json(facts), self.snapshot))

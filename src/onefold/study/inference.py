@@ -40,7 +40,6 @@ class Inference:
         *,
         store: Store,
         engine: Engine,
-        tell: Tell,
     ) -> None:
         self._study = study
         self._devices = devices
@@ -48,7 +47,7 @@ class Inference:
         self._serving = serving
         self._store = store
         self._engine = engine
-        self._tell = tell
+        self.tell: Tell = lambda kind, facts: None  # noqa: ARG005 - whoever runs the study listens
         self._surfaces: dict[tuple[int, str], Surface] = {}
         self._due: dict[int, Exported] = {}  # trials whose architecture waits to be measured
         self._unfit: dict[int, ModelError] = {}  # trials whose model cannot be served, and why
@@ -126,6 +125,8 @@ class Inference:
                     self._measure_on(device, exported)
         except ModelError as error:
             self._unfit[exported.trial] = error
+            self._stack.close()  # it may have ended the process that serves; the next model gets a new one
+            self._sessions.clear()
 
     def _measure_on(self, device: Device, exported: Exported) -> None:
         key = memo_key(exported.signature, device, self._serving, BRIEF)
@@ -147,7 +148,7 @@ class Inference:
         self._surfaces[trial, device.name] = surface
         points = len(surface.served)
         facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled}
-        self._tell("served", {**facts, "metrics": dict(surface.metrics()), "measured_s": surface.measured_s})
+        self.tell("served", {**facts, "metrics": dict(surface.metrics()), "measured_s": surface.measured_s})
 
     def _session(self, device: Device) -> Session:
         if device.name not in self._sessions:

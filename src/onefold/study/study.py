@@ -105,7 +105,7 @@ class Study:
             engine=engine,
             parallel=1 if engine == "inline" else parallel or 0,
             threads=threads or 1,
-            quality=self._subject.objective,
+            quality=self._subject.objective if self._subject.workload is not None else None,
         )
         given = [device] if isinstance(device, (str, Device)) else list(device)
         spec = with_devices(spec, given, serve_for, serving_search, scenarios, strategy, self._home)
@@ -234,6 +234,8 @@ class Study:
                 listener=self.listener,
                 inference=inference if spec.strategy == "onefold" else None,
             )
+            if inference is not None:
+                inference.tell = coordinator.tell
             coordinator.recall()
             try:
                 with Interrupts() as interrupts:
@@ -257,10 +259,7 @@ class Study:
         if not spec.devices or spec.host is None:
             return None
         serving = Serving(Purpose(spec.serve_for), spec.serving_search, levels=False)
-        found = Inference(
-            self.name, spec.devices, spec.host, serving, store=store, engine=engine,
-            tell=lambda kind, facts: self._tell(kind, dict(facts), lambda: Snapshot(self.name)),
-        )  # fmt: skip
+        found = Inference(self.name, spec.devices, spec.host, serving, store=store, engine=engine)
         found.recall()
         return stack.enter_context(found)
 

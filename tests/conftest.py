@@ -1,0 +1,48 @@
+"""What tests of serving share: this machine calibrated once, and one small model exported once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from onefold.device import Device
+
+
+@pytest.fixture(scope="session")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of devices with this machine's figures in it: nobody has to measure them again."""
+    from onefold.device.host import host
+
+    folder = tmp_path_factory.mktemp("calibrated") / "devices"
+    host(folder, seconds=0.2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def this_host(calibrated: Path) -> Device:
+    """This machine."""
+    from onefold.device.host import host
+
+    return host(calibrated)
+
+
+@pytest.fixture
+def home(tmp_path: Path, calibrated: Path) -> Path:
+    """A home of studies that knows this machine."""
+    shutil.copytree(calibrated, tmp_path / "home" / "devices")
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network as ONNX, with samples beside it."""
+    import torch
+    from torch import nn
+
+    from onefold.inference.export import export
+
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+    return export(network, [torch.randn(12, 4)], tmp_path_factory.mktemp("model") / "small.onnx")
