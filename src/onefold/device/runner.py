@@ -51,7 +51,7 @@ class Runner:
         """Makes a session ready, so that timing it later begins at once."""
         if Path(model) != self._model:
             self._model, self._sessions = Path(model), {}
-            self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
+        self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
         self._session(from_json(ServingPoint, point))
         return True
 

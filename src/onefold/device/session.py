@@ -51,7 +51,6 @@ class HostSession:
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._opened: Path | None = None
-        self._inputs: Path | None = None
         self.confinement: Any = None  # how it is kept to its cores and memory
 
     @property
@@ -61,9 +60,10 @@ class HostSession:
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         if not model.is_file():
             raise ModelError(f"there is no model {model}; give the path of an ONNX file")
-        for point in points:
+        self._opened = None  # what was open before is not what a failing model leaves behind
+        for point in points or (ServingPoint(),):
             self._ask("open", model=str(model), inputs=str(inputs) if inputs else None, point=to_json(point))
-        self._opened, self._inputs = model, inputs
+        self._opened = model
 
     def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
         self._open(model, point)
