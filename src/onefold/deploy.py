@@ -20,14 +20,18 @@ from typing import Any
 from onefold.device import CAREFUL, Device, Effort, open_session
 from onefold.device.options import options_of
 from onefold.errors import ModelError, suggestion
+from onefold.inference.confirm import confirm
 from onefold.inference.export import samples_beside
+from onefold.inference.queueing import Response
 from onefold.inference.scaling import between
 from onefold.inference.scenarios import Choice
+from onefold.inference.scenarios import scenario as scenario_of
 from onefold.records import from_json, to_json
 from onefold.serving import Served, ServingPoint, Surface
 
 MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
 VERSION = 1
+CONFIRM_S = 1.5  # how long a scenario is served for real
 _KINDS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "object"}  # as numpy calls them
 
 
@@ -173,6 +177,8 @@ class Checked:
     scenario: str
     expected: Served
     measured: Served
+    predicted: Response  # of the scenario, when it was chosen
+    response: Response | None  # of the scenario, served for real; None where the device is not this machine
 
     @property
     def ratio(self) -> float:
@@ -194,11 +200,31 @@ def check(folder: str | Path, host: Device, device: str | None = None, effort: E
             session.prepare(model, samples if samples.is_file() else None, able)
             measured = {point: session.serve(model, point, effort) for point in able}
         found += [
-            Checked(settings.device.name, choice.scenario, settings.expected(choice.point), measured[choice.point])
+            Checked(
+                settings.device.name,
+                choice.scenario,
+                settings.expected(choice.point),
+                measured[choice.point],
+                choice.predicted,
+                _response(model, choice) if settings.device.name == host.name and samples.is_file() else None,
+            )
             for choice in settings.choices
             if choice.point in measured
         ]
     return found
+
+
+def _response(model: Path, choice: Choice) -> Response:
+    """What a client sees: the scenario's arrivals, served for real by the recommended settings."""
+    import numpy as np
+
+    served = ServedModel(model, choice.point)
+    with np.load(samples_beside(model), allow_pickle=False) as kept:
+        samples = [kept[name] for name in kept.files]
+    inputs = {
+        n: [np.resize(each, (n, *each.shape[1:])) for each in samples] for n in range(1, choice.point.batch_size + 1)
+    }
+    return confirm(lambda n: served(*inputs[n]), scenario_of(choice.scenario), choice, CONFIRM_S)
 
 
 def card(deployment: Deployment) -> str:

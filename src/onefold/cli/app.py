@@ -251,9 +251,12 @@ def _conclude(result: Result, save: Path | None) -> None:
     out.print(tables.best_trials(result.trials, result.objective))
     out.print()
     reached = results(result.metrics, result.objective)
+    reasons = result.recommendation
     if not result.keeps_requirements:
         missed = ", ".join(f"{metric}{bound}" for metric, bound in result.objective.require.items())
-        out.print(Text(f"No trial keeps {missed}; the nearest is shown.", style="bold yellow"))
+        told = reasons.shortfalls if reasons is not None else ()
+        for line in told or (f"No trial keeps {missed}; the nearest is shown.",):
+            out.print(Text(line, style="bold yellow"), soft_wrap=True)
     test = f"; on test data: {results(result.test, result.objective)}" if result.test else ""
     out.print(Text.assemble(("winner", "bold green"), f"  trial {result.best.number}: {reached}{test}"), soft_wrap=True)
     out.print(f"        {settings(result.config)}", soft_wrap=True)
@@ -262,6 +265,8 @@ def _conclude(result: Result, save: Path | None) -> None:
         out.print(f"front   trials {front}: no other beats one of them in every goal", soft_wrap=True)
     for device, surface in result.surfaces.items():
         out.print(f"serving {device}: {served(surface)}", soft_wrap=True)
+    for reason in reasons.reasons if reasons is not None and result.surfaces else ():
+        out.print(f"why     {reason}", soft_wrap=True)
     spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.trials)}"
     out.print(f"ended   {result.reason}, {spent}", soft_wrap=True)
     out.print(f"model   {save or result.folder / 'best'}", soft_wrap=True)

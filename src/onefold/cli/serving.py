@@ -81,13 +81,17 @@ def serve_check(
         out.out(json.dumps([{**to_json(row), "ratio": row.ratio} for row in rows]))
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("device", "scenario", "batch", "threads", "expected", "measured", "ratio", "how"):
-        table.add_column(column, justify="left" if column in ("device", "scenario", "how") else "right")
+    for column in ("device", "scenario", "batch", "threads", "expected", "measured", "ratio", "how", "response"):
+        words = ("device", "scenario", "how", "response")
+        table.add_column(column, justify="left" if column in words else "right")
     for row in rows:
         point = row.expected.point
         cells = [_ms(row.expected.latency_s), _ms(row.measured.latency_s), f"{row.ratio:.2f}"]
         how = row.measured.source.value
-        table.add_row(row.device, row.scenario, str(point.batch_size), str(point.threads), *cells, how)
+        response = f"{_ms(row.predicted.mean_s)} simulated"
+        if row.response is not None:
+            response += f", {_ms(row.response.mean_s)} served (p99 {_ms(row.response.p99_s)})"
+        table.add_row(row.device, row.scenario, str(point.batch_size), str(point.threads), *cells, how, response)
     out.print(table)
     tried = {(row.device, row.scenario) for row in rows}
     wanted = [(on.device.name, choice.scenario) for on in deployment.devices for choice in on.choices]

@@ -21,6 +21,8 @@ from onefold.errors import DeviceError, ModelError
 from onefold.records import Energy, Measurement, from_json, to_json
 from onefold.serving import Served, ServingPoint, Source
 
+OUT_OF_MEMORY = ("out of memory", "allocate memory", "bad_alloc", "bad allocation")  # as the runtime says it
+
 
 class Session(Protocol):
     """A device that is there to be used. `with session:` opens and closes it."""
@@ -45,8 +47,16 @@ class Session(Protocol):
 class HostSession:
     """This machine, or a part of it: a process of its own, confined to `cores` and `memory_bytes`."""
 
-    def __init__(self, device: Device, cores: Sequence[int] | None = None, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        cores: Sequence[int] | None = None,
+        memory_bytes: int | None = None,
+        *,
+        instead_of: Device | None = None,
+    ) -> None:
         self.device = device
+        self._named = instead_of or device  # whom errors speak of
         self._cores = sorted(cores if cores is not None else _available_cores())
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,11 +110,16 @@ class HostSession:
         if not reply:
             raise ModelError(
                 f"the process that serves the model was ended; a model that needs more than the "
-                f"{_size(self._memory_bytes or self.device.memory_bytes)} of {self.device.name} ends so"
+                f"{_size(self._named.memory_bytes)} of {self._named.name} ends so"
             )
         answer = json.loads(reply)
         if "error" in answer:
-            raise ModelError(f"the model cannot be served on {self.device.name}: {answer['error']}")
+            if any(sign in answer["error"].lower() for sign in OUT_OF_MEMORY):
+                raise ModelError(
+                    f"the model needs more memory than the {_size(self._named.memory_bytes)} that "
+                    f"{self._named.name} has; make the model smaller or choose another device"
+                )
+            raise ModelError(f"the model cannot be served on {self._named.name}: {answer['error']}")
         return answer["answer"]
 
     def __enter__(self) -> HostSession:
@@ -150,7 +165,7 @@ class EmulatedSession:
     def __init__(self, device: Device, host: Device) -> None:
         self.device = device
         cores = _available_cores()[: device.cores]
-        self._inner = HostSession(host, cores, device.memory_bytes)
+        self._inner = HostSession(host, cores, device.memory_bytes, instead_of=device)
         self._factors: dict[tuple[Path, int, int], float] = {}
 
     @property

@@ -62,7 +62,8 @@ class Ending:
         record = replace(record, state=StudyState.DONE, result=card)
         self.store.save_study(record)
         page = self.folder / "report.html"
-        page.write_text(report.as_html(summary_of(record.name, self.store)), encoding="utf-8")
+        summary = summary_of(record.name, self.store)
+        page.write_text(report.as_html(summary), encoding="utf-8")
         self._tidy(trials, best)
         self.listener(News("ended", {"reason": record.reason, **to_json(card)}, self.coordinator.snapshot))
         return Result(
@@ -77,6 +78,7 @@ class Ending:
             elapsed_s=record.elapsed_s,
             workload=self.subject.workload,
             surfaces=surfaces,
+            recommendation=summary.recommendation,
         )
 
     def _test(self, best: Trial) -> Metrics:

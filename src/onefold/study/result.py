@@ -12,6 +12,7 @@ from typing import Any
 from onefold.errors import OnefoldError
 from onefold.objective import Objective
 from onefold.ranking import best_epoch, front, ranked
+from onefold.recommend import Recommendation
 from onefold.records import Config, Epoch, Metrics, RungState, Trial
 from onefold.serving import Surface
 from onefold.training.assignment import weights_file
@@ -36,6 +37,7 @@ class Result:
     elapsed_s: float
     workload: Workload | None = None
     surfaces: Mapping[str, Surface] = field(default_factory=dict)  # how the best model serves, by device
+    recommendation: Recommendation | None = None  # why this one, what else would do, and how to serve it
 
     @property
     def config(self) -> Config:
