@@ -247,8 +247,8 @@ def test_the_default_budget_is_the_one_of_the_tutorial():
     budget = Budget()
     assert budget.levels() == (1, 2, 4, 9)
     assert [(g.epochs, round(g.data, 3)) for g in map(budget.grant, budget.levels())] == [
-        (1, 0.333),
-        (2, 0.667),
+        (1, 1.0),
+        (2, 1.0),
         (4, 1.0),
         (9, 1.0),
     ]

@@ -234,7 +234,7 @@ class Budget:
     minutes: float | None = None
     joules: float | None = None
     target: float | None = None  # the first goal's metric reached this value
-    kind: Kind = "multi"
+    kind: Kind = "epochs"
     min_epochs: int = 1
     max_epochs: int = 9
     min_data: float = 1 / 3

@@ -22,6 +22,8 @@ from onefold.space import Choice, Space
 Proposals = Generator[ServingPoint, Served, None]
 SHARE_DRAWN = 0.15  # of the space, by the algorithms that draw
 WORTH_IT = 0.02  # a gain that is smaller is taken for noise
+# How far below the best of the three places a valley a/n + b + dn can reach: 17/8 when its bottom is at batch 4.
+DEEPEST = 2.2
 
 
 def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, levels: bool = True) -> Proposals:
@@ -67,7 +69,7 @@ def _descend(
     for threads in sorted({point.threads for point in known}):
         mine = {point: cost for point, cost in known.items() if point.threads == threads}
         best = min(mine, key=lambda point: mine[point])
-        if mine[best] > lowest * 1.25:  # three places have shown that its valley is not deep enough
+        if mine[best] > lowest * DEEPEST:  # three places have shown that its valley is not deep enough
             continue
         while True:
             place = sizes.index(best.batch_size)

@@ -134,8 +134,8 @@ def _in_silence() -> Iterator[None]:
     """torch's exporters print, warn and log; what matters of it is in the exception."""
     import torch
 
-    with suppress(AttributeError):  # the tracer prints whole graphs from C++, past every redirection
-        torch._C._jit_set_onnx_log_enabled(False)
+    with suppress(AttributeError):  # of what it cannot export the tracer prints a graph, past every redirection
+        torch._C._jit_set_onnx_log_output_stream("stderr")
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -43,7 +43,7 @@ class Ending:
     def hand_over(self, record: StudyRecord) -> Result:
         """The best model so far; raises StudyFailed when there is none."""
         trials, epochs = self.coordinator.trials, self.store.epochs(record.name)
-        best = best_of(trials, epochs, self.spec.objective)
+        best = best_of([trial for trial in trials if self._can_be_served(trial)], epochs, self.spec.objective)
         if best is None:
             reason = _why_nothing(trials, record.reason)
             self.store.save_study(replace(record, state=StudyState.FAILED, reason=reason))
@@ -80,6 +80,12 @@ class Ending:
             surfaces=surfaces,
             recommendation=summary.recommendation,
         )
+
+    def _can_be_served(self, trial: Trial) -> bool:
+        """Not when it failed before all devices knew it: its model, however good, is none for them."""
+        if self.inference is None or self.spec.strategy != "onefold":
+            return True
+        return trial.failure is None or self.inference.knows(trial.number)
 
     def _test(self, best: Trial) -> Metrics:
         if self.subject.workload is None:

@@ -1,0 +1,170 @@
+"""`devices`, `measure`, `serve-check` and `tune --device` as a person uses them. Every command is a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onefold import deploy
+from onefold.device import Device
+from onefold.device.catalogue import devices, read_devices, save_device
+
+WORKLOAD = """
+import torch
+from onefold import Choice, Float, Space, Workload, Data
+from onefold.testing.toy import spirals
+
+class Mine(Workload):
+    space = Space(model=dict(width=Choice(4, 8)), training=dict(lr=Float(1e-3, 1e-1, log=True)))
+    def build(self, config):
+        return torch.nn.Sequential(torch.nn.Linear(2, config.width), torch.nn.Tanh(), torch.nn.Linear(config.width, 2))
+    def data(self):
+        return Data(train=spirals(200, 0), test=spirals(50, 1))
+"""
+QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "2")
+
+
+@pytest.fixture
+def here(tmp_path: Path, home: Path, this_host: Device, model: Path) -> Path:
+    """A folder with a workload, a model, and a home that knows this machine and a slow board."""
+    (tmp_path / "mine.py").write_text(WORKLOAD)
+    for path in (model, model.with_suffix(".npz")):
+        shutil.copyfile(path, tmp_path / path.name)
+    save_device(replace(this_host, name="slow", cores=1, gflops=this_host.gflops / 8, source="user"), home / "devices")
+    return tmp_path
+
+
+def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "onefold.cli", *words],
+        capture_output=True, text=True, cwd=here, timeout=120,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+def test_the_catalogue_and_what_is_known_about_a_device(here: Path) -> None:
+    listed = onefold(here, "devices")
+    assert listed.returncode == 0, listed.stderr
+    for name in (*devices(), "slow"):
+        assert name in listed.stdout
+    found = json.loads(onefold(here, "devices", "--json").stdout)
+    assert set(found) == {*devices(), "slow"}
+    shown = onefold(here, "devices", "show", "raspberry-pi-4")
+    assert "Raspberry Pi 4" in shown.stdout
+    assert "note" in shown.stdout
+    assert json.loads(onefold(here, "devices", "show", "host", "--json").stdout)["source"] == "calibrated"
+
+
+def test_devices_are_probed_added_and_calibrated(here: Path) -> None:
+    probe = onefold(here, "devices", "probe")
+    assert probe.returncode == 0
+    compile(probe.stdout, "probe.py", "exec")
+    (here / "boards.toml").write_text((here / "home" / "devices" / "slow.toml").read_text().replace("slow", "mine"))
+    assert onefold(here, "devices", "add", "boards.toml").returncode == 0
+    assert "mine" in onefold(here, "devices").stdout
+    calibrated = onefold(here, "devices", "calibrate", "--seconds", "0.2")
+    assert calibrated.returncode == 0, calibrated.stderr
+    assert "GFLOP/s a core" in calibrated.stdout
+
+
+def test_measure_save_and_serve_check(here: Path) -> None:
+    words = ("measure", "small.onnx", "--device", "host", "--device", "slow", "--scenario", "server:6@20")
+    measured = onefold(here, *words, "--scenario", "single-stream", "--save", "out")
+    assert measured.returncode == 0, measured.stderr
+    assert "onefold serve-check out" in measured.stdout
+    assert "emulated" in measured.stdout
+    assert "measured" in measured.stdout
+    found = deploy.read(here / "out")
+    assert [on.device.name for on in found.devices] == ["host", "slow"]
+    assert [choice.scenario for choice in found.on("slow").choices] == ["server:6@20", "single-stream"]
+
+    checked = onefold(here, "serve-check", "out")
+    assert checked.returncode == 0, checked.stderr
+    assert "ratio" in checked.stdout
+    rows = json.loads(onefold(here, "serve-check", "out", "--device", "slow", "--json").stdout)
+    assert [(row["device"], row["scenario"]) for row in rows] == [("slow", "server:6@20"), ("slow", "single-stream")]
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_a_check_says_what_could_not_be_tried(here: Path, this_host: Device) -> None:
+    measured = onefold(here, "measure", "small.onnx", "--search", "random", "--save", "out", "--json")
+    assert measured.returncode == 0, measured.stderr
+    assert json.loads(measured.stdout)["devices"][0]["device"]["name"] == "host"
+    found = deploy.read(here / "out")
+    on = found.on()
+    wide = replace(on.expected(on.choices[0].point), point=replace(on.choices[0].point, threads=4096))
+    changed = replace(
+        on,
+        surface=replace(on.surface, served=(*on.surface.served, wide)),
+        choices=(replace(on.choices[0], point=wide.point), on.choices[1]),
+    )
+    deploy.write(here / "out", here / "out" / "model.onnx", replace(found, devices=(changed,)))
+    checked = onefold(here, "serve-check", "out")
+    assert checked.returncode == 0, checked.stderr
+    assert "not tried, since it takes more threads than this machine has cores: host single-stream" in checked.stdout
+    assert "offline" in checked.stdout
+
+
+def test_a_device_is_fitted_to_measured_points(here: Path) -> None:
+    (here / "points.csv").write_text("batch,threads,latency_s\n1,1,0.001\n4,1,0.002\n16,1,0.006\n")
+    fitted = onefold(here, "devices", "fit", "slow", "--model", "small.onnx", "--points", "points.csv")
+    assert fitted.returncode == 0, fitted.stderr
+    assert "left out one by one" in fitted.stdout
+    assert read_devices(here / "home" / "devices" / "slow.toml")[0].source == "fitted"
+
+
+def test_tune_for_a_device(here: Path) -> None:
+    tuned = onefold(
+        here, "tune", "mine.py", *QUICK, "--device", "slow", "--device", "host",
+        "--minimize", "latency_s@host", "--require", "accuracy>=0.2", "--save", "out",
+    )  # fmt: skip
+    assert tuned.returncode == 0, tuned.stderr
+    assert "serving slow:" in tuned.stdout
+    assert "serving host:" in tuned.stdout
+    assert {path.name for path in (here / "out").iterdir()} == {
+        "weights.pt", "model.json", "model.onnx", "model.npz", "deployment.json", "README.md",
+    }  # fmt: skip
+    assert deploy.load(here / "out", "slow")([[0.5, 0.5]]).shape == (1, 2)
+    assert "slow" in onefold(here, "show", "mine-1").stdout
+
+    again = onefold(here, "tune", "mine.py", *QUICK, "--device", "slow", "--json")
+    assert again.returncode == 0, again.stderr
+    news = [json.loads(line) for line in again.stdout.splitlines()]
+    served = [line for line in news if line["kind"] == "served"]
+    assert served
+    assert all(line["recalled"] for line in served[:-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("devices", "show", "rasberry-pi-4"), "did you mean 'raspberry-pi-4'?"),
+        (("devices", "calibrate", "raspberry-pi-4"), "must be measured where it is: write the probe with"),
+        (("devices", "calibrate", "nowhere"), "there is no device 'nowhere'"),
+        (("devices", "add", "nothing.json", "--name", "x"), "nothing.json"),
+        (("measure", "nothing.onnx"), "there is no model nothing.onnx"),
+        (("measure", "mine.py"), "is not an ONNX model that can be read"),
+        (("measure", "small.onnx", "--device", "raspbery-pi-5"), "did you mean 'raspberry-pi-5'?"),
+        (("measure", "small.onnx", "--serve-for", "speed"), "but got 'speed'"),
+        (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
+        (("measure", "small.onnx", "--scenario", "serve"), "serve"),
+        (("serve-check", "."), "is no deployment folder"),
+        (("tune", "mine.py", "--device", "jetson-nan", *QUICK), "did you mean 'jetson-nano'?"),
+        (("tune", "mine.py", "--minimize", "latency_s", *QUICK), "add --device host"),
+        (("tune", "mine.py", "--device", "host", "--strategy", "hierarchial", *QUICK), "did you mean 'hierarchical'?"),
+        (("tune", "mine.py", "--device", "host", "--minimize", "latency_s / eval(x)", *QUICK), "more than arithmetic"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, ...], complaint: str) -> None:
+    answer = onefold(here, *words)
+    assert complaint in answer.stderr
+    assert answer.returncode == 2
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1

@@ -1,0 +1,132 @@
+"""The inference tuner, on real sessions and on one that only pretends to serve."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onefold.device import Device, Effort, HostSession, open_session
+from onefold.errors import InputError, ModelError
+from onefold.inference.points import ServingSpace
+from onefold.inference.signature import signature
+from onefold.inference.tuner import Serving, Tuner
+from onefold.records import Energy
+from onefold.serving import Purpose, Served, ServingPoint, Source
+
+SHORT = Effort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
+SPACE = ServingSpace((1, 4, 16), (1,), ("basic", "all"), ("sequential",))
+
+
+@pytest.fixture(scope="module")
+def session(this_host: Device) -> Iterator[HostSession]:
+    with HostSession(this_host) as session:
+        yield session
+
+
+class Pretended:
+    """A session of so many threads that takes note of what it is asked."""
+
+    def __init__(self, device: Device, threads: int) -> None:
+        self.device, self.threads = device, threads
+        self.prepared: list[ServingPoint] = []
+        self.asked: list[ServingPoint] = []
+
+    def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
+        assert inputs == model.with_suffix(".npz")
+        self.prepared += points
+
+    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+        self.asked.append(point)
+        time_s = 1e-4 + 1e-5 * point.batch_size / point.threads
+        energy = Energy(time_s, "modelled")
+        return Served(point, time_s, time_s, time_s, time_s, time_s, 5, energy, None, Source.EMULATED)
+
+    def __enter__(self) -> Pretended:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+def test_a_model_becomes_a_surface(session: HostSession, model: Path) -> None:
+    tuner = Tuner(session, SPACE)
+    tuner.prepare(model)
+    heard: list[Served] = []
+    surface = tuner.measure(model, SHORT, heard.append)
+    assert surface.signature == signature(model)
+    assert surface.device == "host"
+    assert surface.size_bytes == model.stat().st_size
+    assert surface.parameters == 4 * 32 + 32 + 32 * 3 + 3
+    assert surface.measured_s > 0
+    assert not surface.recalled
+    assert list(surface.served) == heard
+    assert {one.source for one in heard} == {Source.MEASURED}
+    assert {one.point.batch_size for one in heard} == {1, 4, 16}
+    assert set(surface.metrics()) >= {"latency_s", "throughput_per_s", "size_bytes"}
+
+
+def test_every_point_of_a_grid_is_measured_once(session: HostSession, model: Path) -> None:
+    tuner = Tuner(session, SPACE, Serving(algorithm="grid"))
+    tuner.prepare(model)
+    heard: list[Served] = []
+    surface = tuner.measure(model, SHORT, heard.append)
+    assert [one.point for one in heard] == SPACE.points()
+    assert len(surface.served) == len(SPACE)
+
+
+def test_single_samples_are_always_known(this_host: Device, model: Path) -> None:
+    """Whatever the purpose: a latency is of single samples."""
+    for purpose in Purpose:
+        pretended = Pretended(this_host, this_host.cores)
+        surface = Tuner(pretended, SPACE, Serving(purpose)).measure(model, SHORT)
+        assert surface.best(Purpose.LATENCY).point.batch_size == 1
+        assert len(set(pretended.asked)) == len(pretended.asked)
+
+
+def test_halving_measures_again(this_host: Device, model: Path) -> None:
+    pretended = Pretended(this_host, 1)
+    surface = Tuner(pretended, SPACE, Serving(algorithm="halving")).measure(model, SHORT)
+    assert len(pretended.asked) > len(set(pretended.asked)) == len(SPACE)
+    assert len(surface.served) == len(SPACE)
+
+
+def test_more_threads_than_there_are_cores_are_predicted(this_host: Device, model: Path) -> None:
+    board = replace(this_host, name="board", cores=4)
+    pretended = Pretended(board, 2)
+    tuner = Tuner(pretended)
+    tuner.prepare(model)
+    surface = tuner.measure(model, SHORT)
+    assert {point.threads for point in pretended.prepared} == {1, 2}
+    assert {point.threads for point in pretended.asked} == {1, 2}
+    predicted = [one for one in surface.served if one.source is Source.PREDICTED]
+    assert {one.point.threads for one in predicted} == {4}
+    assert all(one.runs == 0 for one in predicted)
+    for one in predicted:
+        twin = next(known for known in surface.served if known.point == replace(one.point, threads=2))
+        assert one.latency_s <= twin.latency_s
+
+
+def test_a_device_with_more_cores_than_this_machine_is_served_all_the_same(this_host: Device, model: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    large = replace(this_host, name="large", cores=4 * cores, gflops=this_host.gflops / 4)
+    with open_session(large, this_host) as session:
+        tuner = Tuner(session, replace(SPACE, threads=(1, cores, 4 * cores) if cores > 1 else (1, 4)))
+        tuner.prepare(model)
+        surface = tuner.measure(model, SHORT)
+    assert surface.device == "large"
+    assert {one.source for one in surface.served} <= {Source.EMULATED, Source.PREDICTED}
+    assert all((one.source is Source.PREDICTED) == (one.point.threads > cores) for one in surface.served)
+
+
+def test_an_unknown_algorithm_is_told_before_anything_is_measured(session: HostSession) -> None:
+    with pytest.raises(InputError, match="did you mean 'few'"):
+        Tuner(session, SPACE, Serving(algorithm="fev"))
+
+
+def test_a_model_that_cannot_be_served_is_told(session: HostSession, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no")
+    with pytest.raises(ModelError):
+        Tuner(session, SPACE).prepare(tmp_path / "bad.onnx")

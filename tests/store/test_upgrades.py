@@ -1,0 +1,84 @@
+"""Stores that an older Onefold wrote: made new in place, nothing lost."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from onefold.store import SqliteStore
+from onefold.store.rows import study_row, trial_row
+from onefold.store.schema import VERSION, metadata
+from onefold.testing.stores import a_rung, a_study, a_surface, a_trial, an_epoch
+
+ADDED_IN_2 = {"surfaces", "servings"}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A store of version 1 with a study in it."""
+    path = tmp_path / "store.db"
+    engine = create_engine(f"sqlite:///{path}")
+    tables = [table for table in metadata.sorted_tables if table.name not in ADDED_IN_2]
+    with engine.begin() as connection:
+        metadata.create_all(connection, tables=tables)
+        connection.execute(metadata.tables["meta"].insert(), {"name": "version", "value": "1"})
+        connection.execute(metadata.tables["studies"].insert(), study_row(a_study()))
+        connection.execute(metadata.tables["trials"].insert(), trial_row("digits", a_trial()))
+    engine.dispose()
+    return path
+
+
+def version(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as database:
+        return str(database.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()[0])
+
+
+def tables(path: Path) -> set[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_a_store_of_version_1_is_made_new_and_keeps_its_studies(old: Path) -> None:
+    assert version(old) == "1"
+    assert not tables(old) & ADDED_IN_2
+    with closing(SqliteStore(old)) as store:
+        assert store.studies() == [a_study()]
+        assert store.trials("digits") == [a_trial()]
+        assert store.servings("digits") == {}
+    assert version(old) == str(VERSION)
+    assert tables(old) >= ADDED_IN_2
+
+
+def test_it_then_remembers_what_serving_costs(old: Path) -> None:
+    with closing(SqliteStore(old)) as store:
+        store.save_surface("k", a_surface())
+        store.save_serving("digits", 0, "pi", "k", recalled=False)
+        store.save_rung("digits", a_rung())
+        store.save_epoch("digits", an_epoch())
+    with closing(SqliteStore(old)) as store:
+        assert store.servings("digits") == {(0, "pi"): a_surface()}
+        assert store.trials("digits") == [a_trial(0, a_rung())]
+
+
+def test_several_may_open_it_at_once(old: Path) -> None:
+    troubles: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            with closing(SqliteStore(old)) as store:
+                assert store.studies() == [a_study()]
+        except BaseException as error:  # noqa: BLE001 - told below, in the test's own thread
+            troubles.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert troubles == []
+    assert version(old) == str(VERSION)
