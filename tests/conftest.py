@@ -6,8 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from onefold.device import Device
+
+settings.register_profile("onefold", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("onefold")
 
 
 @pytest.fixture(scope="session")

@@ -134,13 +134,6 @@ def test_tune_for_a_device(here: Path) -> None:
     assert deploy.load(here / "out", "slow")([[0.5, 0.5]]).shape == (1, 2)
     assert "slow" in onefold(here, "show", "mine-1").stdout
 
-    again = onefold(here, "tune", "mine.py", *QUICK, "--device", "slow", "--json")
-    assert again.returncode == 0, again.stderr
-    news = [json.loads(line) for line in again.stdout.splitlines()]
-    served = [line for line in news if line["kind"] == "served"]
-    assert served
-    assert all(line["recalled"] for line in served[:-1])
-
 
 @pytest.mark.parametrize(
     ("words", "complaint"),

@@ -130,6 +130,35 @@ def test_an_overloaded_server_is_not_stable_and_gets_later_and_later(
     assert simulate_poisson(known, known.capacity_per_s(size) / over, size, 0.0, 10, 0).stable
 
 
+def told(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -> list[float]:
+    """The policy told slowly: at every moment at which something may happen, look whether a batch may leave."""
+    moments = sorted({*arrivals, *(came_s + wait_s for came_s in arrivals)})
+    left, waiting, responses, free_s = list(arrivals), [], [], 0.0
+    while moments:
+        now_s = moments.pop(0)
+        while left and left[0] <= now_s:
+            waiting.append(left.pop(0))
+        if now_s >= free_s and waiting and (len(waiting) >= size or now_s >= waiting[0] + wait_s):
+            batch, waiting = waiting[:size], waiting[size:]
+            free_s = now_s + known.time_s(len(batch))
+            responses += [free_s - came_s for came_s in batch]
+            moments = sorted({*moments, free_s})
+    return responses
+
+
+@settings(max_examples=40, deadline=None)
+@given(curves(), st.integers(1, 40), st.floats(0, 0.05), st.floats(1, 2_000), st.integers(0, 1_000))
+def test_batches_leave_by_the_rule(known: LatencyCurve, size: int, wait_s: float, rate: float, seed: int) -> None:
+    size = min(size, known.largest)
+    still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
+    arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 60)).tolist()
+    responses = told(arrivals, still, size, wait_s)
+    found = simulate_poisson(still, rate, size, wait_s, 60, seed)
+    assert found.queries == len(responses) == 60
+    assert found.mean_s == pytest.approx(np.mean(responses))
+    assert found.p99_s == pytest.approx(max(responses))
+
+
 @given(st.integers(1, 500), st.integers(1, 100))
 def test_a_split_loses_nothing(samples: int, batch_size: int) -> None:
     batches = split(samples, batch_size)

@@ -73,7 +73,8 @@ def test_every_point_of_a_grid_is_measured_once(session: HostSession, model: Pat
     tuner.prepare(model)
     heard: list[Served] = []
     surface = tuner.measure(model, SHORT, heard.append)
-    assert [one.point for one in heard] == SPACE.points()
+    assert len(heard) == len(SPACE)
+    assert {one.point for one in heard} == set(SPACE.points())
     assert len(surface.served) == len(SPACE)
 
 
@@ -84,6 +85,15 @@ def test_single_samples_are_always_known(this_host: Device, model: Path) -> None
         surface = Tuner(pretended, SPACE, Serving(purpose)).measure(model, SHORT)
         assert surface.best(Purpose.LATENCY).point.batch_size == 1
         assert len(set(pretended.asked)) == len(pretended.asked)
+
+
+def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model: Path) -> None:
+    """Judged by a single sample, which here takes 0.11 ms."""
+    pretended = Pretended(this_host, 1)
+    effort = replace(SHORT, slowest_s=0.0005)
+    surface = Tuner(pretended, SPACE, Serving(algorithm="grid")).measure(model, effort)
+    assert {one.point.batch_size for one in surface.served} == {1, 4}
+    assert {point.batch_size for point in pretended.asked} == {1, 4}
 
 
 def test_halving_measures_again(this_host: Device, model: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Effort:
     """Repeat at least `least` times, until the 95 % interval of the median is within ± `precision` of it.
 
-    Give up on that after `most` runs or after `seconds`.
+    Give up on that after `most` runs or after `seconds`. Batches that would take longer than `slowest_s` are not tried.
     """
 
     warm_up: int = 2
@@ -19,9 +19,10 @@ class Effort:
     most: int = 1000
     seconds: float = 0.5
     precision: float = 0.02
+    slowest_s: float = 2.0
 
 
-BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.015, precision=0.03)  # while trials wait
+BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.015, precision=0.03, slowest_s=0.05)  # while trials wait
 CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=0.3, precision=0.01)  # what is written on the label
 
 

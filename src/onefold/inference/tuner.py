@@ -25,6 +25,16 @@ class Serving:
     levels: bool = True  # whether `few` compares graph levels too
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is read from a model's file before anything is timed."""
+
+    model: Path
+    signature: str
+    branches: bool
+    parameters: int
+
+
 class Tuner:
     """Finds the serving points of models on one device, in two steps.
 
@@ -38,37 +48,49 @@ class Tuner:
         self.asked = asked
         self.space = replace(asked, threads=tuple(n for n in asked.threads if n <= session.threads) or (1,))
         choosing.algorithm(self.serving.algorithm)  # a wrong name is told now
+        self._facts: Facts | None = None
 
-    def prepare(self, model: Path) -> None:
+    def prepare(self, model: Path) -> Facts:
         """Loads a model with the samples beside it, if there are any."""
+        facts = self._facts = Facts(model, signature(model), has_branches(model), parameters_of(model))
         samples = samples_beside(model)
         level, execution = self.space.graph_levels[-1], self.space.executions[0]
         points = [ServingPoint(1, threads, level, execution) for threads in self.space.threads]
         self.session.prepare(model, samples if samples.is_file() else None, points)
+        return facts
 
     def measure(
         self, model: Path, effort: Effort = CAREFUL, listener: Callable[[Served], None] = lambda _: None
     ) -> Surface:
         """Searches the serving points of a prepared model; `listener` hears of each measurement."""
+        facts = self._facts if self._facts is not None and self._facts.model == model else self.prepare(model)
         began = time.monotonic()
         found: dict[ServingPoint, Served] = {}
         for purpose in dict.fromkeys((self.serving.purpose, Purpose.LATENCY)):
-            for one in self._search(model, purpose, effort, found):
+            for one in self._search(facts, purpose, effort, found):
                 listener(one)
         return Surface(
-            signature(model),
+            facts.signature,
             self.session.device.name,
             (*found.values(), *more_threads(list(found.values()), self.asked.threads, self.session.device)),
             size_bytes=model.stat().st_size,
-            parameters=parameters_of(model),
+            parameters=facts.parameters,
             measured_s=time.monotonic() - began,
         )
 
     def _search(
-        self, model: Path, purpose: Purpose, effort: Effort, found: dict[ServingPoint, Served]
+        self, facts: Facts, purpose: Purpose, effort: Effort, found: dict[ServingPoint, Served]
     ) -> Iterator[Served]:
+        model, space = facts.model, self.space
+        first = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
+        if not found and space.batch_sizes[0] == 1:
+            found[first] = self.session.serve(model, first, effort)
+            yield found[first]
+        if first in found:
+            within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.slowest_s]
+            space = replace(space, batch_sizes=tuple(within))
         choose = choosing.algorithm(self.serving.algorithm)
-        proposals = choose(self.space, purpose, branches=has_branches(model), levels=self.serving.levels)
+        proposals = choose(space, purpose, branches=facts.branches, levels=self.serving.levels)
         earlier = dict(found)  # measured for another purpose: known. What this search asks for twice is wanted twice.
         try:
             point = next(proposals)

@@ -43,7 +43,8 @@ class Ending:
     def hand_over(self, record: StudyRecord) -> Result:
         """The best model so far; raises StudyFailed when there is none."""
         trials, epochs = self.coordinator.trials, self.store.epochs(record.name)
-        best = best_of([trial for trial in trials if self._can_be_served(trial)], epochs, self.spec.objective)
+        able = [trial for trial in trials if self._can_be_served(trial)]
+        best = best_of(able, epochs, self.spec.objective, self.spec.judge)
         if best is None:
             reason = _why_nothing(trials, record.reason)
             self.store.save_study(replace(record, state=StudyState.FAILED, reason=reason))

@@ -148,7 +148,10 @@ class Inference:
         self._surfaces[trial, device.name] = surface
         points = len(surface.served)
         facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled}
-        self.tell("served", {**facts, "metrics": dict(surface.metrics()), "measured_s": surface.measured_s})
+        self.tell(
+            "served",
+            {**facts, "metrics": dict(surface.metrics()), "measured_s": 0.0 if recalled else surface.measured_s},
+        )
 
     def _session(self, device: Device) -> Session:
         if device.name not in self._sessions:

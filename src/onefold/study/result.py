@@ -81,10 +81,14 @@ class Result:
         return target
 
 
-def best_of(trials: Sequence[Trial], epochs: Sequence[Epoch], objective: Objective) -> Trial | None:
-    """The best trial; in a study cut off before any rung was finished, the best of what its epochs showed so far."""
-    for candidates in (trials, [_as_far_as_it_got(trial, epochs, objective) for trial in trials]):
-        best = next(iter(ranked(candidates, objective)), None)
+def best_of(trials: Sequence[Trial], epochs: Sequence[Epoch], objective: Objective, judge: Objective) -> Trial | None:
+    """The best trial; in a study cut off before any rung was finished, the best of what its epochs showed so far.
+
+    Epochs are compared by `judge`, since they do not show what serving costs.
+    """
+    so_far = [_as_far_as_it_got(trial, epochs, judge) for trial in trials]
+    for candidates, goal in ((trials, objective), (so_far, objective), (so_far, judge)):
+        best = next(iter(ranked(candidates, goal)), None)
         if best is not None:
             return best
     return None

@@ -29,7 +29,9 @@ def visit(
 ) -> Generator[Exported | Epoch, None, None]:
     """Exports the network of a trial that begins, reports that, and trains it."""
     work = group[0]
-    path = export(trainer.workload.build(work.config), _samples(trainer), Path(model))
+    network = trainer.workload.build(work.config)
+    path = export(network, _samples(trainer), Path(model))
+    check(network, path)  # now, and not when all training is done
     yield Exported(work.trial, str(path), signature(path))
     yield from trainer.train(group, tick=tick)
 
