@@ -1,7 +1,7 @@
 """Inference-aware tuning against tuning for accuracy alone with Ray Tune, on the same trials.
 
-LeNet on Fashion-MNIST: same space, same number of trials, same maximal epochs, same two cores, same training code. Ray
-Tune (Optuna search + ASHA) looks for the highest accuracy, as everybody does; Onefold measures every candidate as it
+LeNet on Fashion-MNIST: same space, same number of trials, same maximal epochs, same two cores, same training code, same
+kind of rungs (asynchronous halving by 3) and of search (TPE). Ray Tune (Optuna search + ASHA) looks for the highest accuracy, as everybody does; Onefold measures every candidate as it
 will be served on this machine, and is told what speed is worth: a point of accuracy for twice the speed. Tuning time is
 from nothing to the result. Tuning energy is modelled for both alike, from the processor seconds of all their processes
 as the system counts them. The two models are then served side by side, in turns, one by one and in their best batches.
@@ -42,9 +42,11 @@ def space() -> Space:
 
 
 def tune_onefold(trials: int, seed: int, folder: Path) -> dict[str, Any]:
-    budget = Budget(trials=trials, max_epochs=peers.MAX_EPOCHS)
+    budget = Budget(trials=trials, max_epochs=peers.MAX_EPOCHS, eta=peers.ETA)
     objective = Objective(maximize=WORTH)
-    study = Study("fashion", space(), objective=objective, budget=budget, seed=seed, home=folder, device="host")
+    study = Study(
+        "fashion", space(), objective=objective, budget=budget, rungs="asha", seed=seed, home=folder, device="host"
+    )
     result = study.run()
     return {"config": dict(result.config), "test": result.test["accuracy"]}
 
