@@ -1,10 +1,11 @@
 """Inference-aware tuning against tuning for accuracy alone with Ray Tune, on the same trials.
 
 LeNet on Fashion-MNIST: same space, same number of trials, same maximal epochs, same two cores, same training code, same
-kind of rungs (asynchronous halving by 3) and of search (TPE). Ray Tune (Optuna search + ASHA) looks for the highest accuracy, as everybody does; Onefold measures every candidate as it
-will be served on this machine, and is told what speed is worth: a point of accuracy for twice the speed. Tuning time is
-from nothing to the result. Tuning energy is modelled for both alike, from the processor seconds of all their processes
-as the system counts them. The two models are then served side by side, in turns, one by one and in their best batches.
+kind of rungs (asynchronous halving by 3) and of search (TPE). Ray Tune (Optuna search + ASHA) looks for the highest
+accuracy, as everybody does; Onefold measures every candidate as it will be served on this machine, and is told what
+speed is worth: a point of accuracy for twice the speed. Tuning time is from nothing to the result. Tuning energy is
+modelled for both alike, from the processor seconds of all their processes as the system counts them. The two models are
+then served side by side, in turns, one by one and in their best batches.
 """
 
 from __future__ import annotations
