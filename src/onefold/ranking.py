@@ -1,7 +1,8 @@
 """Which trial is the best: the one rule that the study, the report and the shell share.
 
-A trial stands for what its latest finished rung reported, and a rung for its best epoch. Trials without one have no
-place, and neither have trials whose report lacks a metric of the objective or gives no finite number for it.
+A trial stands for what its latest finished rung reported, and that is its best epoch so far on the same share of the
+data. Trials without one have no place, and neither have trials whose report lacks a metric of the objective or gives
+no finite number for it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import onefold
-from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least
+from onefold import Budget, Choice, Config, Data, Float, Objective, Space, Study, Workload, at_least
 from onefold.errors import (
     BudgetError,
     InputError,
@@ -460,3 +460,39 @@ def optional(config: Config, scale: float = 2.0) -> float:
 def test_a_parameter_with_a_default_is_the_functions_own(tmp_path: Path) -> None:
     result = onefold.tune(optional, PLAIN, trials=3, home=tmp_path, engine="inline")
     assert {len(trial.rungs) for trial in result.trials} == {1}
+
+
+class Peaking(Workload):
+    """A network that is at its best after two epochs and gets worse from then on, as one that overfits does."""
+
+    space = Space(bias=Float(0.0, 0.01))
+
+    def build(self, config: Config) -> torch.nn.Module:
+        network = torch.nn.Linear(1, 1)
+        torch.nn.init.constant_(network.weight, 0.0)
+        return network
+
+    def data(self) -> Data:
+        numbers = torch.zeros(64, 1)
+        return Data((numbers, numbers), (numbers, numbers), (numbers, numbers))
+
+    def train_epoch(self, model: Any, batches: Any, optimizer: Any, config: Config) -> dict[str, float]:
+        with torch.no_grad():
+            model.weight += 1.0
+        return {}
+
+    def evaluate(self, model: Any, batches: Any, config: Config) -> dict[str, float]:
+        return {"accuracy": 1.0 - 0.1 * abs(float(model.weight) - 2.0) - float(config.bias)}
+
+
+@pytest.mark.parametrize("kind", ["epochs", "multi"])
+def test_the_best_epoch_of_all_rungs_on_the_same_data_is_handed_over(tmp_path: Path, kind: Any) -> None:
+    budget = Budget(trials=4, max_epochs=8, kind=kind, min_data=1.0 if kind == "epochs" else 0.1)
+    result = Study(Peaking(), budget=budget, engine="inline", home=tmp_path).run()
+    assert result.best.level == budget.top_level
+    if kind == "epochs":
+        assert result.metrics["accuracy"] > 0.98
+        assert result.model().weight.item() == 2.0
+    else:  # what was shown on less data does not count: the best of the top rung's epochs is its first
+        assert result.model().weight.item() > 2.0
+    assert result.test["accuracy"] == pytest.approx(result.metrics["accuracy"])

@@ -201,6 +201,7 @@ class Coordinator:
             most_epochs=self._spec.budget.max_epochs,
             folder=str(self._folder),
             objective=self._spec.judge,
+            since=self._since(rung),
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
         if self._inference is not None and not self._inference.knows(rung.trial):
@@ -246,7 +247,9 @@ class Coordinator:
 
     def _take_result(self, decision: int) -> None:
         rung = self._rungs[decision]
-        epochs = self._epochs.get((rung.trial, rung.rung), [])
+        epochs = [
+            epoch for at in range(self._since(rung), rung.rung + 1) for epoch in self._epochs.get((rung.trial, at), [])
+        ]
         # A trial that has had all its epochs may find nothing left to do at a higher level: its result stands.
         standing = self._trials[rung.trial].metrics
         metrics = best_epoch(epochs, self._spec.judge).metrics if epochs else standing
@@ -262,6 +265,17 @@ class Coordinator:
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
         facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "metrics": dict(metrics)}
         self.tell("result", facts)
+
+    def _since(self, rung: Rung) -> int:
+        """The lowest rung of a trial whose epochs compare with this one's: same share of the data, not begun afresh.
+
+        What a plain function reports at one budget says nothing about another.
+        """
+        if rung.grant.fresh or self._spec.quality is None:
+            return rung.rung
+        shares = {known.rung: known.grant.data for known in self._trials[rung.trial].rungs}
+        lower = [at for at in range(rung.rung) if shares.get(at) != rung.grant.data]
+        return max(lower) + 1 if lower else 0
 
     def _take_failure(self, decision: int, failure: Failure, retry: bool) -> None:
         if failure.kind is FailureKind.NO_SPACE:

@@ -22,7 +22,8 @@ class Assignment:
     threads: int
     most_epochs: int  # what the full budget grants; schedules span it
     folder: str
-    objective: Objective  # which epoch of the rung is the best
+    objective: Objective  # which epoch is the best
+    since: int = 0  # the lowest rung whose epochs compare with this one's: those on the same share of the data
 
     @property
     def checkpoint(self) -> Path:

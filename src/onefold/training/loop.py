@@ -78,7 +78,7 @@ def train(
         reached = work.objective.completed({**metrics, **costs})
         epoch = Epoch(work.trial, number, work.rung, reached, window.measurement)
         progress.history.append(epoch)
-        if best_epoch([past for past in progress.history if past.rung == work.rung], work.objective) is epoch:
+        if best_epoch([past for past in progress.history if past.rung >= work.since], work.objective) is epoch:
             progress.save_weights(work.best)
         progress.save(work.checkpoint)
         yield epoch
