@@ -27,10 +27,12 @@ GRID = Effort(warm_up=2, least=10, most=400, seconds=0.15, precision=0.01)
 AGAIN = Effort(warm_up=2, least=10, most=400, seconds=0.25, precision=0.005)
 
 
-def search(session: Session, model: Path, purpose: Purpose, algorithm: str) -> Surface:
+def search(session: Session, model: Path, purpose: Purpose, algorithm: str) -> tuple[Surface, int]:
+    """What was found, and in how many measurements."""
+    heard: list[Served] = []
     tuner = Tuner(session, serving=Serving(purpose, algorithm))
     tuner.prepare(model)
-    return tuner.measure(model, GRID)
+    return tuner.measure(model, GRID, heard.append), len(heard)
 
 
 def again(session: Session, model: Path, points: list[Served], purpose: Purpose, rounds: int) -> list[float]:
@@ -43,19 +45,19 @@ def again(session: Session, model: Path, points: list[Served], purpose: Purpose,
 
 
 def compare(name: str, model: Path, session: Session, rounds: int) -> list[dict[str, Any]]:
-    everything = search(session, model, Purpose.THROUGHPUT, "grid")
+    everything, all_of_them = search(session, model, Purpose.THROUGHPUT, "grid")
     rows = []
     for purpose in (Purpose.THROUGHPUT, Purpose.LATENCY):
-        few = search(session, model, purpose, "few")
+        few, measured = search(session, model, purpose, "few")
         chosen, ideal = best(few.served, purpose), best(everything.served, purpose)
         cost, bar = again(session, model, [chosen, ideal], purpose, rounds)
         rows.append(
             {
                 "network": name,
                 "for": purpose.value,
-                "grid": len(everything.served),
-                "measured": len(few.served),
-                "share": len(few.served) / len(everything.served),
+                "grid": all_of_them,
+                "measured": measured,
+                "share": measured / all_of_them,
                 "chosen": str(replace(chosen.point, precision="fp32")),
                 "chosen ms": cost * 1e3,
                 "grid's best": str(ideal.point),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_single_samples_are_always_known(this_host: Device, model: Path) -> None
         pretended = Pretended(this_host, this_host.cores)
         surface = Tuner(pretended, SPACE, Serving(purpose)).measure(model, SHORT)
         assert surface.best(Purpose.LATENCY).point.batch_size == 1
-        assert len(set(pretended.asked)) == len(pretended.asked)
+        assert max(Counter(pretended.asked).values()) <= 2  # the finalists once more
 
 
 def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model: Path) -> None:

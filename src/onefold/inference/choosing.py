@@ -21,17 +21,19 @@ from onefold.space import Choice, Space
 
 Proposals = Generator[ServingPoint, Served, None]
 SHARE_DRAWN = 0.15  # of the space, by the algorithms that draw
+FINALISTS, CLOSE = 3, 1.05  # how many points are measured again, and how near the best they are
 WORTH_IT = 0.02  # a gain that is smaller is taken for noise
 # How far below the best of the three places a valley a/n + b + dn can reach: 17/8 when its bottom is at batch 4.
 DEEPEST = 2.2
 
 
-def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, levels: bool = True) -> Proposals:
+def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorough: bool = True) -> Proposals:
     """Few measurements, chosen well: what is known about serving decides where to look.
 
     Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
     at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
     everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
+    The points that noise could have put in the wrong order are measured a second time, and that time counts.
     """
     known: dict[ServingPoint, float] = {}
 
@@ -49,7 +51,7 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, levels
     if purpose is not Purpose.LATENCY:
         yield from _descend(space.batch_sizes, known, measure)
     best = min(known, key=lambda point: known[point])
-    for level in reversed(space.graph_levels[:-1]) if levels else ():
+    for level in reversed(space.graph_levels[:-1]) if thorough else ():
         point = replace(best, graph_level=level)
         # Levels build on each other: when a lower one does not gain, those below it will not either.
         if (yield from measure(point)) > known[best] * (1 - WORTH_IT):
@@ -57,6 +59,9 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, levels
         best = point
     for execution in space.executions[1:] if branches and best.threads > 1 else ():
         yield from measure(replace(best, execution=execution))
+    close = sorted((point for point in known if known[point] <= min(known.values()) * CLOSE), key=known.__getitem__)
+    for point in close[:FINALISTS] if thorough and len(close) > 1 else ():
+        yield point
 
 
 def _descend(

@@ -22,7 +22,7 @@ class Serving:
 
     purpose: Purpose = Purpose.THROUGHPUT
     algorithm: str = "few"
-    levels: bool = True  # whether `few` compares graph levels too
+    thorough: bool = True  # whether `few` compares graph levels, and measures the best ones twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,14 @@ class Tuner:
             within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.slowest_s]
             space = replace(space, batch_sizes=tuple(within))
         choose = choosing.algorithm(self.serving.algorithm)
-        proposals = choose(space, purpose, branches=facts.branches, levels=self.serving.levels)
-        earlier = dict(found)  # measured for another purpose: known. What this search asks for twice is wanted twice.
+        proposals = choose(space, purpose, branches=facts.branches, thorough=self.serving.thorough)
+        earlier = set(found)  # measured for another purpose: known. What this search asks for twice is wanted twice.
         try:
             point = next(proposals)
             while True:
-                if point not in earlier:
+                if point in earlier:
+                    earlier.remove(point)
+                else:
                     found[point] = self.session.serve(model, point, effort)
                     yield found[point]
                 point = proposals.send(found[point])

@@ -103,7 +103,7 @@ class Inference:
     ) -> dict[str, Surface]:
         """What is written on the label of the model handed over: all points, with the time that it takes."""
         found = {}
-        serving = replace(self._serving, levels=True)
+        serving = replace(self._serving, thorough=True)
         for device in self._devices:
             key = memo_key(signature, device, serving, CAREFUL)
             surface = self._store.surface(key)

@@ -258,7 +258,7 @@ class Study:
     def _inference(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> Inference | None:
         if not spec.devices or spec.host is None:
             return None
-        serving = Serving(Purpose(spec.serve_for), spec.serving_search, levels=False)
+        serving = Serving(Purpose(spec.serve_for), spec.serving_search, thorough=False)
         found = Inference(self.name, spec.devices, spec.host, serving, store=store, engine=engine)
         found.recall()
         return stack.enter_context(found)
