@@ -22,8 +22,8 @@ class Effort:
     slowest_s: float = 2.0
 
 
-BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.015, precision=0.03, slowest_s=0.05)  # while trials wait
-CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=0.3, precision=0.01)  # what is written on the label
+BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.008, precision=0.03, slowest_s=0.05)  # while trials wait
+CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=0.1, precision=0.01)  # what is written on the label
 
 
 def interval(times: Sequence[float]) -> tuple[float, float, float]:

@@ -31,7 +31,8 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorou
     """Few measurements, chosen well: what is known about serving decides where to look.
 
     Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
-    at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
+    at in three places, and the better ones down to the bottom of their valley. Without `thorough` the three places must
+    do: that tells candidates apart, and the one that is handed over is looked at again. Graph levels matter little and alike
     everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
     The points that noise could have put in the wrong order are measured a second time, and that time counts.
     """
@@ -48,7 +49,7 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorou
         sizes = space.batch_sizes if purpose is not Purpose.LATENCY else space.batch_sizes[:1]
         for place in sorted({0, len(sizes) // 2, len(sizes) - 1}):
             yield from measure(replace(at, batch_size=sizes[place]))
-    if purpose is not Purpose.LATENCY:
+    if thorough and purpose is not Purpose.LATENCY:
         yield from _descend(space.batch_sizes, known, measure)
     best = min(known, key=lambda point: known[point])
     for level in reversed(space.graph_levels[:-1]) if thorough else ():

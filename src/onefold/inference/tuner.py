@@ -22,7 +22,7 @@ class Serving:
 
     purpose: Purpose = Purpose.THROUGHPUT
     algorithm: str = "few"
-    thorough: bool = True  # whether `few` compares graph levels, and measures the best ones twice
+    thorough: bool = True  # whether `few` looks between the first points, at graph levels, and twice at the best
 
 
 @dataclass(frozen=True, slots=True)
