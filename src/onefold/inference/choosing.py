@@ -31,10 +31,10 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorou
     """Few measurements, chosen well: what is known about serving decides where to look.
 
     Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
-    at in three places, and the better ones down to the bottom of their valley. Without `thorough` the three places must
-    do: that tells candidates apart, and the one that is handed over is looked at again. Graph levels matter little and alike
+    at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
     everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
-    The points that noise could have put in the wrong order are measured a second time, and that time counts.
+    The points that noise could have put in the wrong order are measured a second time, and that time counts. Without
+    `thorough` the three places must do: they tell candidates apart, and the one handed over is looked at again.
     """
     known: dict[ServingPoint, float] = {}
 
