@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from onefold import deploy
-from onefold.deploy import Deployment, OnDevice, card, check, load, read, write
+from onefold.deploy import Deployment, Settings, card, check, load, read, write
 from onefold.device import Device, Effort, open_session, runtime
 from onefold.errors import ModelError
 from onefold.inference.export import export
@@ -63,7 +63,7 @@ def deployment(
             tuner.prepare(model)
             surface = tuner.measure(model, SHORT)
         choices = tuple(choose(scenario(text), surface.served) for text in SCENARIOS)
-        found.append(OnDevice(device, surface, choices))
+        found.append(Settings(device, surface, choices))
     about = {"study": "s-1", "trial": 7, "config": {"width": 16, "lr": 0.0123456789}, "metrics": {"accuracy": 0.91}}
     return model, Deployment(this_host, tuple(found), runtime(), about)
 
@@ -248,7 +248,7 @@ class TestChecking:
         wide = replace(on.surface.served[0], point=ServingPoint(1, 4096), source=Source.PREDICTED)
         choice = replace(on.choices[0], point=wide.point)
         surface = replace(on.surface, served=(*on.surface.served, wide))
-        large = OnDevice(replace(slow, cores=4096), surface, (choice, on.choices[1]))
+        large = Settings(replace(slow, cores=4096), surface, (choice, on.choices[1]))
         write(folder, folder / "model.onnx", replace(deployment[1], devices=(large,)))
         assert [row.scenario for row in check(folder, this_host, effort=SHORT)] == ["offline:40"]
 

@@ -36,7 +36,7 @@ _KINDS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(strin
 
 
 @dataclass(frozen=True, slots=True)
-class OnDevice:
+class Settings:
     """How to serve on one device: all that is known, and the choice for each scenario."""
 
     device: Device
@@ -68,12 +68,12 @@ class Deployment:
     """What the folder says."""
 
     host: Device  # the machine that measured
-    devices: tuple[OnDevice, ...]
+    devices: tuple[Settings, ...]
     runtime: str
     model: Mapping[str, Any] = field(default_factory=dict)  # where it comes from: study, trial, config, metrics
     version: int = VERSION
 
-    def on(self, device: str | None = None) -> OnDevice:
+    def on(self, device: str | None = None) -> Settings:
         """The settings for a device; for the first one without a name."""
         if device is None:
             return self.devices[0]
@@ -251,7 +251,7 @@ def card(deployment: Deployment) -> str:
     return "\n".join(lines)
 
 
-def _device_lines(settings: OnDevice) -> Sequence[str]:
+def _device_lines(settings: Settings) -> Sequence[str]:
     rows = [
         "| scenario | batch | threads | graph level | wait | latency | p99 | samples/s | energy/sample | source |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -104,10 +104,10 @@ def recommend(
 
 def chosen_points(surface: Surface) -> dict[str, Served]:
     """The best point for each purpose; none for energy where no energy is known."""
-    found = {purpose.value: surface.best(purpose) for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}
-    # A point without an energy has no place in this comparison: its cost would be a time among joules.
-    with_energy = [served for served in surface.served if served.energy_per_sample_j is not None]
-    return {**found, Purpose.ENERGY.value: best(with_energy, Purpose.ENERGY)} if with_energy else found
+    found = {purpose.value: surface.best(purpose) for purpose in Purpose}
+    if found[Purpose.ENERGY.value].energy_per_sample_j is None:
+        del found[Purpose.ENERGY.value]
+    return found
 
 
 def label(served: Served, metric: str) -> str:
@@ -127,8 +127,6 @@ def energy_way(served: Served) -> str:
 def costs_of(surface: Surface) -> tuple[dict[str, float], dict[str, str]]:
     """What serving costs at the chosen points, by the names in SERVING_METRICS, and labels of what is not measured."""
     points, costs = chosen_points(surface), dict(surface.metrics())
-    if "energy" in points:
-        costs["energy_per_sample_j"] = points["energy"].cost(Purpose.ENERGY)
     at = {"throughput_per_s": "throughput", "energy_per_sample_j": "energy"}
     labels = {metric: label(points[at.get(metric, "latency")], metric) for metric in costs}
     return costs, {metric: said for metric, said in labels.items() if said}

@@ -11,33 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-
-WORKLOAD = """
-import torch
-from onefold import Choice, Float, Space, Workload, Data
-from onefold.testing.toy import spirals
-
-class Mine(Workload):
-    space = Space(model=dict(width=Choice(4, 8)), training=dict(lr=Float(1e-3, 1e-1, log=True)))
-    def build(self, config):
-        return torch.nn.Sequential(torch.nn.Linear(2, config.width), torch.nn.Tanh(), torch.nn.Linear(config.width, 2))
-    def data(self):
-        return Data(train=spirals(200, 0), test=spirals(50, 1))
-"""
+from shell import WORKLOAD, onefold
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(WORKLOAD)
     return tmp_path
-
-
-def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onefold.cli", *words],
-        capture_output=True, text=True, cwd=here, timeout=120,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
-    )  # fmt: skip
 
 
 QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "2")

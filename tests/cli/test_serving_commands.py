@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from shell import WORKLOAD, onefold
 
 from onefold import deploy
 from onefold.device import Device
 from onefold.device.catalogue import devices, read_devices, save_device
 
-WORKLOAD = """
-import torch
-from onefold import Choice, Float, Space, Workload, Data
-from onefold.testing.toy import spirals
-
-class Mine(Workload):
-    space = Space(model=dict(width=Choice(4, 8)), training=dict(lr=Float(1e-3, 1e-1, log=True)))
-    def build(self, config):
-        return torch.nn.Sequential(torch.nn.Linear(2, config.width), torch.nn.Tanh(), torch.nn.Linear(config.width, 2))
-    def data(self):
-        return Data(train=spirals(200, 0), test=spirals(50, 1))
-"""
 QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "2")
 
 
@@ -39,14 +25,6 @@ def here(tmp_path: Path, home: Path, this_host: Device, model: Path) -> Path:
         shutil.copyfile(path, tmp_path / path.name)
     save_device(replace(this_host, name="slow", cores=1, gflops=this_host.gflops / 8, source="user"), home / "devices")
     return tmp_path
-
-
-def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onefold.cli", *words],
-        capture_output=True, text=True, cwd=here, timeout=120,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
-    )  # fmt: skip
 
 
 def test_the_catalogue_and_what_is_known_about_a_device(here: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 import torch
 from hypothesis import given, settings
@@ -195,59 +193,9 @@ class TestCarryingOver:
         there, back = carry_over(ops, host, target, threads), carry_over(ops, target, host, threads)
         assert there * back == pytest.approx(1.0)
 
-    @untimed
-    @given(models, machines, machines, some_threads, st.data())
-    def test_measured_shares_weigh_the_operators(
-        self, ops: tuple[Operator, ...], host: Device, target: Device, threads: int, data: st.DataObject
-    ) -> None:
-        times = data.draw(st.lists(figures, min_size=len(ops), max_size=len(ops)))
-        ratios = [seconds(op, target, threads) / seconds(op, host, threads) for op in ops]
-        found = carry_over(ops, host, target, threads, {op.name: time for op, time in zip(ops, times)})
-        assert found == pytest.approx(np.average(ratios, weights=times))
-        assert min(ratios) * (1 - 1e-9) <= found <= max(ratios) * (1 + 1e-9)
-
     def test_a_model_that_does_nothing_has_no_factor(self) -> None:
         with pytest.raises(DeviceError, match="does something"):
             carry_over((), HOST, HOST, 1)
-
-
-def profile(path: Path, folder: Path) -> dict[str, float]:
-    """Seconds by node name, as ONNX Runtime measures them."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    session.run(None, {"x": np.zeros((1, 3, 32, 32), np.float32)})
-    events = json.loads(Path(session.end_profiling()).read_text())
-    nodes = [event for event in events if event.get("cat") == "Node"]
-    return {event["name"].removesuffix("_kernel_time"): event["dur"] / 1e6 for event in nodes}
-
-
-class TestFusedOperators:
-    def test_a_real_profile_leaves_no_heavy_operator_out(self, tmp_path: Path) -> None:
-        from onefold.device.fusion import fused
-
-        path = exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx")
-        ops = operators(path, 1)
-        parts = fused(ops, profile(path, tmp_path))
-        heavy = {op.kind: op.flops for op, time_s in parts if time_s is None}
-        assert not heavy, f"not found in the profile: {heavy}"
-        assert sum(op.flops for op, _ in parts) == sum(op.flops for op in ops)
-
-    def test_one_that_is_named_by_its_last_tensor_takes_in_what_came_before(self) -> None:
-        conv = Operator("conv", "Conv", 1e9, 10.0, ("x", "w"), ("c",))
-        relu = Operator("relu", "Relu", 1.0, 10.0, ("c",), ("r",))
-        pool = Operator("pool", "MaxPool", 1.0, 10.0, ("r",), ("p",))
-        slow = replace(HOST, gflops=HOST.gflops / 8)
-        measured = {"r_nchwc": 1.0, "p_nchwc": 1e-9, "ReorderOutput": 5.0}
-        assert carry_over([conv, relu, pool], HOST, slow, 1, measured) == pytest.approx(8.0, rel=0.01)
-
-    def test_one_that_is_named_by_its_first_node_takes_in_what_comes_after(self) -> None:
-        gemm = Operator("/7/Gemm", "Gemm", 1e9, 10.0, ("x", "w"), ("g",))
-        relu = Operator("/8/Relu", "Relu", 1.0, 10.0, ("g",), ("r",))
-        slow = replace(HOST, gflops=HOST.gflops / 8)
-        assert carry_over([gemm, relu], HOST, slow, 1, {"fused /7/Gemm": 1.0}) == pytest.approx(8.0, rel=0.01)
 
 
 def test_every_shipped_device_can_be_carried_over_to(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ class Pretended:
         energy = Energy(time_s, "modelled")
         return Served(point, time_s, time_s, time_s, time_s, time_s, 5, energy, None, Source.EMULATED)
 
+    def notes(self, model: Path) -> tuple[str, ...]:
+        return (f"pretended {model.name}",)
+
     def __enter__(self) -> Pretended:
         return self
 

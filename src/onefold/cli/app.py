@@ -20,6 +20,7 @@ from onefold import __version__
 from onefold.cli import devices, serving, tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
+from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.words import duration, served, settings, size
 from onefold.errors import InputError, OnefoldError
 from onefold.objective import Budget, Objective, requirement
@@ -38,11 +39,6 @@ app = typer.Typer(
 app.add_typer(devices.app, name="devices")
 app.command("measure")(serving.measure)
 app.command("serve-check")(serving.serve_check)
-
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of studies (default: $ONEFOLD_HOME or the user's data folder)")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 
 
 def main() -> None:

@@ -13,12 +13,14 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import out
+from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.serving import open_model
 from onefold.cli.words import number
-from onefold.device import CAREFUL, Device, open_session
+from onefold.device import CAREFUL, open_session
 from onefold.device.catalogue import HOST, device, devices, read_devices, save_device
 from onefold.device.fitting import Fit, fit, read_points
 from onefold.device.host import calibrate as calibrate_host
+from onefold.device.host import find
 from onefold.device.host import host as this_machine
 from onefold.device.probe import device_from_probe, probe_source
 from onefold.errors import DeviceError
@@ -27,9 +29,6 @@ from onefold.serving import Served, ServingPoint
 from onefold.study import Home
 
 app = typer.Typer(help="The devices that models are tuned for.", invoke_without_command=True)
-
-HomeOption = Annotated[Path | None, typer.Option("--home", help="Folder of studies and devices")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 
 
 @app.callback()
@@ -58,7 +57,7 @@ def show(
     name: Annotated[str, typer.Argument(help="The device")], home: HomeOption = None, as_json: JsonOption = False
 ) -> None:
     """Everything that is known about a device."""
-    found = _device(name, Home(home))
+    found = find(name, Home(home).devices)
     if as_json:
         out.out(json.dumps(to_json(found)))
         return
@@ -175,7 +174,3 @@ def _show_fit(found: Fit, emulated: Callable[[int, int], Served]) -> None:
         )
     if found.energy_errors is not None:
         out.print(f"and their energy to within {found.energy_errors.median:.1%} and {found.energy_errors.worst:.1%}")
-
-
-def _device(name: str, place: Home) -> Device:
-    return this_machine(place.devices) if name == HOST else device(name, place.devices)

@@ -11,8 +11,10 @@ from rich.table import Table
 
 from onefold import deploy
 from onefold.cli.console import out
-from onefold.device import CAREFUL, Device, Session, open_session, runtime
-from onefold.device.catalogue import HOST, device
+from onefold.cli.options import HomeOption, JsonOption
+from onefold.device import CAREFUL, Session, open_session, runtime
+from onefold.device.catalogue import HOST
+from onefold.device.host import find
 from onefold.device.host import host as this_machine
 from onefold.errors import InputError
 from onefold.inference.export import samples_beside
@@ -24,9 +26,6 @@ from onefold.serving import Purpose, Served, Surface
 from onefold.study import Home
 
 SCENARIOS = ["single-stream", "offline"]
-
-HomeOption = Annotated[Path | None, typer.Option("--home", help="Folder of studies and devices")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 
 
 def measure(
@@ -47,7 +46,7 @@ def measure(
         raise InputError(f"a model is served for latency, throughput or energy, but got {serve_for!r}")
     wanted = [scenario(text) for text in scenarios or SCENARIOS]
     place = Home(home)
-    targets = [_target(name, place) for name in devices or [HOST]]
+    targets = [find(name, place.devices) for name in devices or [HOST]]
     host = this_machine(place.devices)
     serving = Serving(Purpose(serve_for), search)
     found = []
@@ -55,7 +54,7 @@ def measure(
         with open_session(target, host) as session:
             surface = _surface(session, model, serving, quiet=as_json)
         choices = tuple(choose(each, surface.served) for each in wanted)
-        found.append(deploy.OnDevice(target, surface, choices))
+        found.append(deploy.Settings(target, surface, choices))
         if not as_json:
             _show(found[-1])
     deployment = deploy.Deployment(host, tuple(found), runtime(), {"file": model.name})
@@ -128,7 +127,7 @@ def _surface(session: Session, model: Path, serving: Serving, *, quiet: bool) ->
         return tuner.measure(model, CAREFUL, heard)
 
 
-def _show(on: deploy.OnDevice) -> None:
+def _show(on: deploy.Settings) -> None:
     measured = sum(served.runs > 0 for served in on.surface.served)
     out.print(f"{on.device.name}: {on.device.title}; {measured} points measured in {on.surface.measured_s:.1f}s")
     table = Table(box=None, header_style="dim", pad_edge=False)
@@ -146,10 +145,6 @@ def _show(on: deploy.OnDevice) -> None:
     for choice in on.choices:
         out.print(f"{choice.scenario}: {choice.why}", soft_wrap=True)
     out.print()
-
-
-def _target(name: str, place: Home) -> Device:
-    return this_machine(place.devices) if name == HOST else device(name, place.devices)
 
 
 def _ms(seconds: float) -> str:

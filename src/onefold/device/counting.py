@@ -49,8 +49,6 @@ class Operator:
     kind: str
     flops: float
     moved_bytes: float  # inputs, weights and outputs, each once
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
     unknown: bool = False  # its kind or its shapes are not known: only the bytes that are known count
 
 

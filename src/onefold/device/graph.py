@@ -20,13 +20,11 @@ _NEVER_RUN = {"Constant", "Identity", "Dropout"}  # ONNX Runtime takes them out
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator of the graph, with the names and the shapes of what it reads and writes."""
+    """One operator of the graph, with the shapes of what it reads and writes."""
 
     name: str
     kind: str
     attributes: Mapping[str, Any]
-    reads: tuple[str, ...]  # "" stands for an input that is left out
-    writes: tuple[str, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
@@ -70,8 +68,6 @@ def _running(graph: onnx.GraphProto, tensors: Mapping[str, Tensor], constants: s
             name=node.name or f"{node.op_type}:{written[0] if written else ''}",
             kind=node.op_type,
             attributes={each.name: onnx.helper.get_attribute_value(each) for each in node.attribute},
-            reads=tuple(node.input),
-            writes=written,
             inputs=tuple(tensors.get(name, Tensor(None, 0)) if name else ABSENT for name in node.input),
             outputs=tuple(tensors.get(name, Tensor(None, 0)) for name in written),
         )

@@ -8,12 +8,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from onefold.device.catalogue import HOST, read_devices, save_device
+from onefold.device.catalogue import HOST, device, read_devices, save_device
 from onefold.device.device import Device
 from onefold.errors import DeviceError
 from onefold.meter.modelled import WATTS_OF_OTHERS, WATTS_PER_BUSY_CORE
 
 _POWER = "power modelled: {:g} W for each busy core, the idle machine left out"
+
+
+def find(name: str, folder: Path) -> Device:
+    """The device of this name; `host` is this machine. DeviceError with the nearest name when there is none."""
+    return host(folder) if name == HOST else device(name, folder)
 
 
 def describe() -> Device:

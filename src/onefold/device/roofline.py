@@ -8,12 +8,11 @@ measured on the one is carried over to the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onefold.device.counting import Operator, work_of
 from onefold.device.device import Device
-from onefold.device.fusion import fused
 from onefold.device.graph import read_nodes
 from onefold.errors import DeviceError
 
@@ -25,9 +24,7 @@ def operators(model: Path, batch_size: int) -> tuple[Operator, ...]:
     found = []
     for node in read_nodes(model, batch_size):
         work = work_of(node.kind, node.attributes, node.inputs, node.outputs)
-        found.append(
-            Operator(node.name, node.kind, work.flops, work.moved_bytes, node.reads, node.writes, work.unknown)
-        )
+        found.append(Operator(node.name, node.kind, work.flops, work.moved_bytes, work.unknown))
     return tuple(found)
 
 
@@ -42,25 +39,9 @@ def seconds(op: Operator, device: Device, threads: int) -> float:
     return max(op.flops / compute, op.moved_bytes / (device.bandwidth_gbps * 1e9)) + device.overhead_us * 1e-6
 
 
-def carry_over(
-    ops: Sequence[Operator],
-    host: Device,
-    target: Device,
-    threads: int,
-    measured: Mapping[str, float] | None = None,
-) -> float:
-    """The time of the whole model on `target` over its time on `host`, on as many threads.
-
-    Each operator's share of the host's time comes from `measured`, seconds by node name as ONNX Runtime's profile has
-    them, or else from the roofline; its ratio of the two devices' rooflines is what the share is multiplied by.
-    """
-    parts = fused(ops, measured) if measured else [(op, None) for op in ops]
-    here = there = 0.0
-    for op, time_s in parts:
-        on_host = seconds(op, host, threads)
-        share = on_host if time_s is None else time_s
-        here += share
-        there += share * seconds(op, target, threads) / on_host if on_host else 0.0
+def carry_over(ops: Sequence[Operator], host: Device, target: Device, threads: int) -> float:
+    """The time of the whole model on `target` over its time on `host`, on as many threads, operator by operator."""
+    here = sum(seconds(op, host, threads) for op in ops)
     if not here:
         raise DeviceError(f"a factor from {host.name} to {target.name} needs a model that does something, but got none")
-    return there / here
+    return sum(seconds(op, target, threads) for op in ops) / here

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from onefold.device.device import Device
 from onefold.device.effort import Effort, interval, quantile
-from onefold.device.roofline import carry_over, operators
+from onefold.device.roofline import carry_over, operators, unknown
 from onefold.errors import DeviceError, ModelError
 from onefold.records import Energy, Measurement, from_json, to_json
 from onefold.serving import Served, ServingPoint, Source
@@ -38,6 +38,9 @@ class Session(Protocol):
 
     def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
         """What serving at this point costs. Timed: nothing else should run meanwhile."""
+
+    def notes(self, model: Path) -> tuple[str, ...]:
+        """What to know about the figures of a model, in words."""
 
     def __enter__(self) -> Session: ...
 
@@ -93,6 +96,9 @@ class HostSession:
             memory_bytes=found["memory_bytes"],
             source=Source.MEASURED,
         )
+
+    def notes(self, model: Path) -> tuple[str, ...]:  # noqa: ARG002 - what is measured needs no explanation
+        return ()
 
     def _open(self, model: Path, point: ServingPoint) -> None:
         if self._opened != model:
@@ -198,6 +204,10 @@ class EmulatedSession:
             energy=Energy(latency_s * self.device.power_w(point.threads), "modelled"),
             source=Source.EMULATED,
         )
+
+    def notes(self, model: Path) -> tuple[str, ...]:
+        kinds = unknown(operators(model, 1))
+        return (f"operations not counted, only the bytes moved: {', '.join(kinds)}",) if kinds else ()
 
     def _factor(self, model: Path, point: ServingPoint) -> float:
         """The device's time over this machine's, worked out once per model, batch size and threads."""

@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 from onefold.engine.engine import Call, Engine, Failed, Finished
-from onefold.records import Failure
 
 TRIES = 3  # of a call whose worker dies
 
@@ -27,8 +26,3 @@ def answer(engine: Engine, call: Call) -> Any:
                     log.warning("a call failed: %s", event.failure.reason)
                     return event.failure
                 run, tries = engine.start(call), tries + 1
-
-
-def failed(answered: Any) -> bool:
-    """Whether an answer is a failure."""
-    return isinstance(answered, Failure)

@@ -33,6 +33,7 @@ class Facts:
     signature: str
     branches: bool
     parameters: int
+    notes: tuple[str, ...]
 
 
 class Tuner:
@@ -52,7 +53,9 @@ class Tuner:
 
     def prepare(self, model: Path) -> Facts:
         """Loads a model with the samples beside it, if there are any."""
-        facts = self._facts = Facts(model, signature(model), has_branches(model), parameters_of(model))
+        facts = self._facts = Facts(
+            model, signature(model), has_branches(model), parameters_of(model), self.session.notes(model)
+        )
         samples = samples_beside(model)
         level, execution = self.space.graph_levels[-1], self.space.executions[0]
         points = [ServingPoint(1, threads, level, execution) for threads in self.space.threads]
@@ -76,6 +79,7 @@ class Tuner:
             size_bytes=model.stat().st_size,
             parameters=facts.parameters,
             measured_s=time.monotonic() - began,
+            notes=facts.notes,
         )
 
     def _search(

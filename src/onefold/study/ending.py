@@ -9,10 +9,10 @@ from typing import Any
 
 from onefold import deploy, report
 from onefold.device import runtime
-from onefold.engine import Call, Engine, answer, failed
+from onefold.engine import Call, Engine, answer
 from onefold.errors import ModelError, StudyFailed
 from onefold.inference.scenarios import choose, scenario
-from onefold.records import Metrics, StudyState, Trial, TrialState, to_json
+from onefold.records import Failure, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import Store, StudyRecord
 from onefold.study.coordinator import Coordinator
@@ -113,11 +113,11 @@ class Ending:
         target = self.folder / "best"
         model = target / deploy.MODEL
         found = answer(self.engine, Call(export_trained, (best.config, str(weights), str(model))))
-        if failed(found):
+        if isinstance(found, Failure):
             raise ModelError(f"the best model cannot be handed over as ONNX: {found.reason}")
         surfaces = self.inference.measure_carefully(best.number, model, found)
         on = tuple(
-            deploy.OnDevice(
+            deploy.Settings(
                 device,
                 surfaces[device.name],
                 tuple(choose(scenario(text), surfaces[device.name].served) for text in self.spec.scenarios),

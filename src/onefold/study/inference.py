@@ -21,7 +21,7 @@ from onefold.errors import ModelError
 from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving, Tuner
 from onefold.records import Metrics, to_json
-from onefold.serving import Served, Surface
+from onefold.serving import Surface
 from onefold.store import Store
 from onefold.study.visits import Exported
 
@@ -98,9 +98,7 @@ class Inference:
                 found |= surface.metrics(device.name) if len(self._devices) > 1 else {}
         return found
 
-    def measure_carefully(
-        self, trial: int, model: Path, signature: str, listener: Callable[[Served], None] = lambda _: None
-    ) -> dict[str, Surface]:
+    def measure_carefully(self, trial: int, model: Path, signature: str) -> dict[str, Surface]:
         """What is written on the label of the model handed over: all points, with the time that it takes."""
         found = {}
         serving = replace(self._serving, thorough=True)
@@ -112,7 +110,7 @@ class Inference:
                 tuner = Tuner(self._session(device), serving=serving)
                 tuner.prepare(model)
                 with self._engine.quiet():
-                    surface = tuner.measure(model, CAREFUL, listener)
+                    surface = tuner.measure(model, CAREFUL)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
         return found

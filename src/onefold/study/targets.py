@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import get_args
 
 from onefold.device import Device
-from onefold.device.catalogue import device as device_of
-from onefold.device.host import host as this_machine
+from onefold.device.host import find, host
 from onefold.errors import InputError, ObjectiveError, suggestion
 from onefold.inference import choosing
 from onefold.inference.scenarios import scenario
 from onefold.serving import SERVING_METRICS, Purpose
 from onefold.study.home import Home
 from onefold.study.spec import Spec, Strategy
-
-HOST = "host"
 
 
 def with_devices(
@@ -41,17 +38,11 @@ def with_devices(
     if not given:
         _check_wants_no_device(spec)
         return spec
-    folder = home.devices
-    host = this_machine(folder)
-    devices = tuple(
-        dict.fromkeys(
-            one if isinstance(one, Device) else host if one == HOST else device_of(one, folder) for one in given
-        )
-    )
+    devices = tuple(dict.fromkeys(one if isinstance(one, Device) else find(one, home.devices) for one in given))
     spec = replace(
         spec,
         devices=devices,
-        host=host,
+        host=host(home.devices),
         serve_for=serve_for,
         serving_search=serving_search,
         scenarios=texts,
