@@ -233,6 +233,13 @@ def test_trials_of_low_levels_and_failed_ones_are_not_held_against_the_top_1() -
     assert found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY)).devices[0].compared == (0,)
 
 
+def test_the_top_1_is_the_best_of_all_that_are_compared() -> None:
+    """A trial that was stopped for its cost may be the most accurate one."""
+    on = found(study((0.96, 0.001), (0.98, 0.004), levels={0: 9, 1: 4})).devices[0]
+    assert on.top == 1
+    assert {candidate.trial: candidate.relative["latency_s"] for candidate in on.alternatives} == {0: 0.25, 1: 1.0}
+
+
 def test_losses_are_compared_in_per_cent() -> None:
     quality = Goal("loss", False)
     rows = ((0.2, 0.004), (0.2015, 0.002), (0.21, 0.001))

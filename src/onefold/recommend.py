@@ -181,7 +181,7 @@ def _on_device(known: _Known, chosen: Trial, device: str) -> OnDevice | None:
         return None
     levels = sorted({candidate.level for candidate in everyone})[-TOP_LEVELS:]
     among = [candidate for candidate in everyone if candidate.level in levels]
-    top = min((c for c in among if c.level == levels[-1]), key=lambda c: quality.loss(c.quality))
+    top = min(among, key=lambda c: (quality.loss(c.quality), -c.level, c.trial))
     worst = quality.loss(top.quality) + NEAR * (1.0 if _is_share(quality, top.quality) else abs(top.quality)) + 1e-12
     among = [replace(c, near=quality.loss(c.quality) <= worst) for c in among]
     shown = [c for c in among if c.near or c.trial == chosen.number]
