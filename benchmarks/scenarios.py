@@ -10,8 +10,8 @@ which they do not. Each is asked in two ways at 60 % of what serving one by one 
   the next tick makes that one start late, and LoadGen counts from the start; how many did is in the figures.
 
 How it is made fair. The curve is measured through the same system: same line, same thread, same gathering of inputs,
-from answer to answer while more waits in the line, so Python's part of every batch is in it. What is not in it, as it
-is not in the simulation: waking the serving thread after a rest, and LoadGen's own calls beside it. Curve, policies and
+from answer to answer while more waits in the line, so Python's part of every batch is in it; and what a batch takes
+that finds the thread asleep. What is not in it: LoadGen's own calls beside it. Curve, policies and
 scenarios take turns in every round, so that a noisy minute hits all alike; medians over rounds are compared. Arrivals
 differ from round to round. LoadGen's figures are read from its own log. The prediction never sees them.
 """
@@ -36,7 +36,7 @@ from claims import Claim, arguments, conclude, median, table
 
 from onefold import Config
 from onefold.inference.confirm import Line, confirm
-from onefold.inference.queueing import LatencyCurve, split
+from onefold.inference.queueing import LatencyCurve, Rest, split
 from onefold.inference.scenarios import Choice, MultiStream, Scenario, Server, choose, predict
 from onefold.records import Energy
 from onefold.serving import Served, ServingPoint, Source
@@ -50,6 +50,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 SAMPLES_PER_QUERY = 8
 LOAD = 0.6  # of what one by one can do
 WITHIN = 0.15
+REST_S = 0.002  # as the inference tuner has it
 BACKLOG = 4  # batches in the line at once while the curve is measured
 LATE_S = 0.001  # later than a clock's own trembling
 LIBRARY = 256  # samples that LoadGen asks for
@@ -118,15 +119,16 @@ def export(workload: str, sizes: dict[str, Any], folder: Path) -> System:
 
 
 def measure(system: System, runs: int) -> list[Served]:
-    """The curve, sizes in turn: the time from answer to answer while a few batches wait in the line."""
+    """The curve, sizes in turn: from answer to answer while a few batches wait in the line, and alone after a rest."""
     answered_s: list[float] = []
+    expected = BACKLOG
     all_answered = threading.Event()
 
     def answer(batch: list[Sample]) -> None:
         # LoadGen gets no answers here, but the list for it is made, since that is work of every batch.
         [loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch]
         answered_s.append(time.perf_counter())
-        if len(answered_s) == BACKLOG:
+        if len(answered_s) == expected:
             all_answered.set()
 
     line, thread = system.start(answer, max(SIZES), 0.0, whole=True)
@@ -139,18 +141,30 @@ def measure(system: System, runs: int) -> list[Served]:
             all_answered.wait()
             if run >= 0:
                 times[size] += np.diff(answered_s).tolist()
+    expected = 1
+    rested: dict[int, list[float]] = {size: [] for size in SIZES}
+    for _ in range(runs):
+        for size in SIZES:
+            all_answered.clear()
+            answered_s.clear()
+            time.sleep(REST_S)
+            came_s = time.perf_counter()
+            line.add([[(place, place) for place in range(size)]])
+            all_answered.wait()
+            rested[size].append(answered_s[0] - came_s)
     line.close()
     thread.join()
-    return [_served(size, np.array(found)) for size, found in times.items()]
+    return [_served(size, np.array(found), np.array(rested[size])) for size, found in times.items()]
 
 
-def _served(size: int, times: np.ndarray) -> Served:
+def _served(size: int, times: np.ndarray, rested: np.ndarray) -> Served:
     p50, p90, p99 = (float(np.quantile(times, share)) for share in (0.5, 0.9, 0.99))
     # The interval of a median by its order statistics, normal approximation.
     half = 0.98 / len(times) ** 0.5
     low, high = (float(np.quantile(times, share)) for share in (max(0.0, 0.5 - half), min(1.0, 0.5 + half)))
-    energy = Energy(None, "unavailable")
-    return Served(ServingPoint(batch_size=size), p50, p90, p99, low, high, len(times), energy, None, Source.MEASURED)
+    after_rest = tuple(float(np.quantile(rested, share)) for share in (0.5, 0.9, 0.99))
+    energy, point = Energy(None, "unavailable"), ServingPoint(batch_size=size)
+    return Served(point, p50, p90, p99, low, high, len(times), energy, None, Source.MEASURED, after_rest)
 
 
 def judge(
@@ -318,7 +332,7 @@ def main() -> None:
         for number in range(plan.rounds):
             for name, system in systems.items():
                 served = measure(system, plan.curve_runs)
-                curve = LatencyCurve.of(served)
+                curve = LatencyCurve.of(served, Rest.of(served))
                 figures["curves"].setdefault(name, []).append(asdict(curve))
                 for kind, (scenario, choice) in asked[name].items():
                     policies = {"recommended": (choice.point.batch_size, choice.wait_s), "one by one": (1, 0.0)}

@@ -55,6 +55,7 @@ class Served:
     energy: Energy  # of one batch
     memory_bytes: int | None  # of the process that serves, at its peak
     source: Source
+    after_rest_s: tuple[float, float, float] | None = None  # median, p90 and p99 of batches that come after a rest
 
     @property
     def throughput_per_s(self) -> float:

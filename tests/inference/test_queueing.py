@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onefold.errors import InputError
 from onefold.inference.queueing import (
     LatencyCurve,
+    Rest,
     query_s,
     simulate_poisson,
     simulate_server,
@@ -51,6 +52,39 @@ def test_single_samples_wait_as_pollaczek_and_khinchine_say(load: float) -> None
     assert found.mean_s == pytest.approx(service_s + wait_s, rel=0.03)
     assert found.utilisation == pytest.approx(load, rel=0.02)
     assert found.throughput_per_s == pytest.approx(load / service_s, rel=0.02)
+
+
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.7])
+def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
+    """M/G/1 with an exceptional first service of each busy spell."""
+    service_s, woken_s = 0.002, 0.0035
+    rate = load / service_s
+    slow = replace(curve({1: service_s}), rests=(Rest(1, *(3 * [woken_s - service_s])),))
+    found = simulate_poisson(slow, rate, 1, 0.0, 200_000, seed=4)
+    spell = 1 - load + rate * woken_s
+    wait_s = rate * service_s**2 / (2 * (1 - load)) + rate * (woken_s**2 - service_s**2) / (2 * spell)
+    idle = (1 - load) / spell
+    assert found.mean_s == pytest.approx(wait_s + idle * woken_s + (1 - idle) * service_s, rel=0.03)
+
+
+def test_a_query_that_finds_the_server_idle_wakes_it_once() -> None:
+    slow = replace(curve({1: 0.001, 4: 0.004}), rests=(Rest(1, 0.001, 0.001, 0.001), Rest(4, 0.002, 0.002, 0.002)))
+    rare = simulate_server(slow, 8, 1.0, 4, 100, 0)
+    assert rare.mean_s == pytest.approx(0.008 + 0.002)
+    assert simulate_server(slow, 2, 1.0, 2, 100, 0).mean_s == pytest.approx(0.002 + 0.001 + 0.001 / 3)  # between
+    busy = simulate_server(slow, 8, 0.0079, 4, 1_000, 0)  # never idle again
+    assert busy.utilisation == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_a_rest_adds_is_taken_from_points_that_were_measured_with_rests() -> None:
+    plain, single, several = served(2, 0.002), served(1, 0.001), served(8, 0.004)
+    single = replace(single, after_rest_s=(0.0015, 0.002, 0.004))
+    several = replace(several, after_rest_s=(0.0039, 0.005, 0.005))
+    assert Rest.of([plain]) == []
+    few, many = Rest.of([plain, single, several])
+    assert (few.batch_size, many.batch_size) == (1, 8)
+    assert (few.median_s, few.p90_s, few.p99_s) == pytest.approx((0.0005, 0.001, 0.003))
+    assert many.median_s == 0.0  # never less than nothing
 
 
 def test_spread_service_times_wait_as_pollaczek_and_khinchine_say() -> None:

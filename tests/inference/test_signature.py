@@ -12,7 +12,7 @@ from torch import nn
 
 from onefold.errors import ModelError
 from onefold.inference.export import export
-from onefold.inference.signature import has_branches, parameters_of, read, signature
+from onefold.inference.signature import architecture, read
 
 
 class Residual(nn.Module):
@@ -46,6 +46,10 @@ class Recurrent(nn.Module):
 
 def dense(width: int = 8, activation: type[nn.Module] = nn.ReLU, inputs: int = 4) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, width), activation(), nn.Linear(width, 3))
+
+
+def signature(path: Path) -> str:
+    return architecture(path).signature
 
 
 @pytest.fixture
@@ -107,25 +111,26 @@ def test_recurrent_networks_have_one_too(kind: str, made) -> None:
 
 def test_parameters_are_counted(made) -> None:
     network = dense()
-    assert parameters_of(made(network)) == sum(weights.numel() for weights in network.parameters())
+    assert architecture(made(network)).parameters == sum(weights.numel() for weights in network.parameters())
 
 
 class TestBranches:
     def test_a_chain_has_none(self, made) -> None:
-        assert not has_branches(made(dense()))
-        assert not has_branches(made(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)), (8, 1, 8, 8)))
+        assert not architecture(made(dense())).branches
+        convolutional = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2))
+        assert not architecture(made(convolutional, (8, 1, 8, 8))).branches
 
     def test_a_recurrence_is_a_chain(self, made) -> None:
-        assert not has_branches(made(Recurrent("LSTM"), (8, 5, 4)))
+        assert not architecture(made(Recurrent("LSTM"), (8, 5, 4))).branches
 
     def test_a_way_around_with_nothing_to_do_is_none(self, made) -> None:
-        assert not has_branches(made(Residual(work=False)))
+        assert not architecture(made(Residual(work=False))).branches
 
     def test_a_way_around_with_work_is_one(self, made) -> None:
-        assert has_branches(made(Residual(work=True)))
+        assert architecture(made(Residual(work=True))).branches
 
     def test_two_inputs_are_two(self, made) -> None:
-        assert has_branches(made(TwoInputs(), (8, 4), (8, 4)))
+        assert architecture(made(TwoInputs(), (8, 4), (8, 4))).branches
 
 
 class TestReading:

@@ -113,7 +113,7 @@ def _surface(session: Session, model: Path, serving: Serving, *, quiet: bool) ->
     tuner = Tuner(session, serving=serving)
     tuner.prepare(model)
     if quiet:
-        return tuner.measure(model, CAREFUL)
+        return tuner.measure(model, CAREFUL, label=CAREFUL)
     with out.status(f"measuring on {session.device.name} …") as status:
         count = 0
 
@@ -124,7 +124,7 @@ def _surface(session: Session, model: Path, serving: Serving, *, quiet: bool) ->
                 f"measuring on {session.device.name}: {count} points; {served.point}: {_ms(served.latency_s)}"
             )
 
-        return tuner.measure(model, CAREFUL, heard)
+        return tuner.measure(model, CAREFUL, heard, label=CAREFUL)
 
 
 def _show(on: deploy.Settings) -> None:

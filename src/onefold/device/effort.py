@@ -12,6 +12,7 @@ class Effort:
     """Repeat at least `least` times, until the 95 % interval of the median is within ± `precision` of it.
 
     Give up on that after `most` runs or after `seconds`. Batches that would take longer than `slowest_s` are not tried.
+    With `rest_s` each run comes after a rest of so long, as a request does that finds an idle server.
     """
 
     warm_up: int = 2
@@ -20,10 +21,13 @@ class Effort:
     seconds: float = 0.5
     precision: float = 0.02
     slowest_s: float = 2.0
+    rest_s: float = 0.0
 
 
+SOUND = Effort(warm_up=2, least=10, most=400, seconds=0.03, precision=0.02)  # enough to find the best point
 BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.008, precision=0.03, slowest_s=0.05)  # while trials wait
 CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=0.1, precision=0.01)  # what is written on the label
+RESTED = Effort(warm_up=1, least=20, most=200, seconds=0.15, precision=0.02, rest_s=0.002)
 
 
 def interval(times: Sequence[float]) -> tuple[float, float, float]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from onefold.device.device import Device
+from onefold.device.disturbance import UNDISTURBED
 from onefold.device.effort import Effort, interval, quantile
-from onefold.device.roofline import carry_over, operators, unknown
+from onefold.device.roofline import Operator, carry_over, operators, unknown
 from onefold.errors import DeviceError, ModelError
 from onefold.records import Energy, Measurement, from_json, to_json
 from onefold.serving import Served, ServingPoint, Source
@@ -40,7 +41,7 @@ class Session(Protocol):
         """What serving at this point costs. Timed: nothing else should run meanwhile."""
 
     def notes(self, model: Path) -> tuple[str, ...]:
-        """What to know about the figures of a model, in words."""
+        """What to know about the figures that were measured of a model, in words."""
 
     def __enter__(self) -> Session: ...
 
@@ -64,6 +65,7 @@ class HostSession:
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._opened: Path | None = None
+        self._waited: dict[Path, float] = {}  # the share of the worst measurement that others had of the processor
         self.confinement: Any = None  # how it is kept to its cores and memory
 
     @property
@@ -81,6 +83,7 @@ class HostSession:
     def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
         self._open(model, point)
         found = self._ask("time", point=to_json(point), effort=to_json(effort))
+        self._waited[model] = max(found["waited"], self._waited.get(model, 0.0))
         times, cost = sorted(found["times"]), from_json(Measurement, found["cost"])
         low, middle, high = interval(times)
         joules = None if cost.energy.joules is None else cost.energy.joules / len(times)
@@ -97,8 +100,11 @@ class HostSession:
             source=Source.MEASURED,
         )
 
-    def notes(self, model: Path) -> tuple[str, ...]:  # noqa: ARG002 - what is measured needs no explanation
-        return ()
+    def notes(self, model: Path) -> tuple[str, ...]:
+        waited = self._waited.get(model, 0.0)
+        if waited <= UNDISTURBED:
+            return ()
+        return (f"other programs kept the model waiting for {waited:.0%} of a measurement, however often repeated",)
 
     def _open(self, model: Path, point: ServingPoint) -> None:
         if self._opened != model:
@@ -173,6 +179,7 @@ class EmulatedSession:
         cores = _available_cores()[: device.cores]
         self._inner = HostSession(host, cores, device.memory_bytes, instead_of=device)
         self._factors: dict[tuple[Path, int, int], float] = {}
+        self._counted: dict[tuple[Path, int], tuple[Operator, ...]] = {}
 
     @property
     def threads(self) -> int:
@@ -206,16 +213,22 @@ class EmulatedSession:
         )
 
     def notes(self, model: Path) -> tuple[str, ...]:
-        kinds = unknown(operators(model, 1))
-        return (f"operations not counted, only the bytes moved: {', '.join(kinds)}",) if kinds else ()
+        kinds = unknown(self._operators(model, 1))
+        counted = (f"operations not counted, only the bytes moved: {', '.join(kinds)}",) if kinds else ()
+        return (*counted, *self._inner.notes(model))
 
     def _factor(self, model: Path, point: ServingPoint) -> float:
         """The device's time over this machine's, worked out once per model, batch size and threads."""
         key = model, point.batch_size, point.threads
         if key not in self._factors:
-            found = operators(model, point.batch_size)
+            found = self._operators(model, point.batch_size)
             self._factors[key] = carry_over(found, self._inner.device, self.device, point.threads)
         return self._factors[key]
+
+    def _operators(self, model: Path, batch_size: int) -> tuple[Operator, ...]:
+        if (model, batch_size) not in self._counted:
+            self._counted[model, batch_size] = operators(model, batch_size)
+        return self._counted[model, batch_size]
 
     def _check_memory(self, model: Path, needed: int = 0) -> None:
         needed = max(needed, model.stat().st_size if model.is_file() else 0)

@@ -21,7 +21,7 @@ from onefold.space import Choice, Space
 
 Proposals = Generator[ServingPoint, Served, None]
 SHARE_DRAWN = 0.15  # of the space, by the algorithms that draw
-FINALISTS, CLOSE = 3, 1.05  # how many points are measured again, and how near the best they are
+FINALISTS, CLOSE = 3, 1.10  # how many points are measured again, and how near the best they are
 WORTH_IT = 0.02  # a gain that is smaller is taken for noise
 # How far below the best of the three places a valley a/n + b + dn can reach: 17/8 when its bottom is at batch 4.
 DEEPEST = 2.2
@@ -33,8 +33,8 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorou
     Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
     at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
     everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
-    The points that noise could have put in the wrong order are measured a second time, and that time counts. Without
-    `thorough` the three places must do: they tell candidates apart, and the one handed over is looked at again.
+    The points that noise could have put in the wrong order are measured a second time. Without `thorough` the three
+    places must do: they tell candidates apart, and the one handed over is looked at again.
     """
     known: dict[ServingPoint, float] = {}
 

@@ -1,8 +1,9 @@
 """One server that answers in batches, simulated: how long answers take when samples come in as they like.
 
 Service times come from a `LatencyCurve`, which holds what was measured. Nothing beyond its largest batch is assumed.
-Three things are left out, which a real run has: waking a server that was idle, the work of taking samples in, and slow
-moments that come in a row (here each batch is slow or fast by itself).
+A batch that finds the server idle takes longer than one that follows another, by what was measured of batches after a
+rest. Two things are left out, which a real run has: the work of taking samples in, and slow moments that come in a row
+(here each batch is slow or fast by itself).
 """
 
 from __future__ import annotations
@@ -42,6 +43,27 @@ class Response:
     queries: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Rest:
+    """How much longer a batch of this size takes when the server was idle before it: median, p90 and p99."""
+
+    batch_size: int
+    median_s: float
+    p90_s: float
+    p99_s: float
+
+    @classmethod
+    def of(cls, served: Iterable[Served]) -> list[Rest]:
+        """What the points tell that were measured with rests too; of two with one batch size the lesser."""
+        found: dict[int, Rest] = {}
+        for one in served:
+            if one.after_rest_s is not None:
+                pairs = zip(one.after_rest_s, (one.latency_s, one.p90_s, one.p99_s))
+                rest = cls(one.point.batch_size, *(max(0.0, after - before) for after, before in pairs))
+                found[rest.batch_size] = min(rest, found.get(rest.batch_size, rest))
+        return list(found.values())
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyCurve:
     """Seconds per batch at the batch sizes that were measured, smallest first; straight lines between them.
@@ -54,6 +76,7 @@ class LatencyCurve:
     latency_s: tuple[float, ...]  # medians
     p90_s: tuple[float, ...]
     p99_s: tuple[float, ...]
+    rests: tuple[Rest, ...] = ()  # what a rest adds, by batch size, smallest first
 
     def __post_init__(self) -> None:
         rows = (self.latency_s, self.p90_s, self.p99_s)
@@ -65,7 +88,7 @@ class LatencyCurve:
             raise InputError("latencies are positive and finite; measure the points again that are not")
 
     @classmethod
-    def of(cls, served: Iterable[Served]) -> LatencyCurve:
+    def of(cls, served: Iterable[Served], rests: Iterable[Rest] = ()) -> LatencyCurve:
         """The curve through these points; of two with one batch size the measured one, then the one of more runs."""
         kept: dict[int, Served] = {}
         for one in sorted(served, key=lambda one: (_TRUST.index(one.source), one.runs)):
@@ -76,6 +99,7 @@ class LatencyCurve:
             tuple(one.latency_s for one in rows),
             tuple(one.p90_s for one in rows),
             tuple(one.p99_s for one in rows),
+            tuple(sorted(rests)),
         )
 
     @property
@@ -126,6 +150,18 @@ def _service_times(curve: LatencyCurve, batch_size: int) -> Seconds:
     return np.asarray(curve.time_s(batch_size) * np.exp(logarithms))
 
 
+@lru_cache(maxsize=1024)
+def _rested_times(curve: LatencyCurve, batch_size: int) -> Seconds:
+    """The same after a rest: slow moments add what they added when that was measured."""
+    times = _service_times(curve, batch_size)
+    if not curve.rests:
+        return times
+    sizes = [rest.batch_size for rest in curve.rests]
+    rows = ([getattr(rest, name) for rest in curve.rests] for name in ("median_s", "p90_s", "p99_s"))
+    added = np.interp(_Z, (0.0, _Z90, _Z99), [np.interp(batch_size, sizes, row) for row in rows])
+    return np.asarray(times + added)
+
+
 def split(samples: int, batch_size: int) -> tuple[int, ...]:
     """Full batches, and one with the rest."""
     whole, rest = divmod(samples, batch_size)
@@ -146,15 +182,22 @@ def simulate_server(
     """
     _check(samples_per_query=samples_per_query, period_s=period_s, batch_size=batch_size, queries=queries)
     draws = np.random.default_rng(seed)
-    work = np.zeros(queries)
-    for size in split(samples_per_query, min(batch_size, samples_per_query)):
+    first, *others = split(samples_per_query, min(batch_size, samples_per_query))
+    lots = draws.integers(_DRAWS, size=queries)
+    work = _service_times(curve, first)[lots]
+    longer: list[float] = (_rested_times(curve, first)[lots] - work).tolist()
+    for size in others:
         work += _service_times(curve, size)[draws.integers(_DRAWS, size=queries)]
-    # Lindley: who comes next waits for what the one before had to wait and to work, less the time between the two.
-    backlog = np.concatenate(([0.0], np.cumsum(work[:-1] - period_s)))
-    responses = backlog - np.minimum.accumulate(backlog) + work
-    ended_s = float((queries - 1) * period_s + responses[-1])
+    responses = []
+    waits_s = busy_s = 0.0
+    for work_s, longer_s in zip(work.tolist(), longer):
+        service_s = work_s if waits_s else work_s + longer_s
+        busy_s += service_s
+        responses.append(waits_s + service_s)
+        waits_s = max(0.0, waits_s + service_s - period_s)  # of the next one
+    ended_s = (queries - 1) * period_s + responses[-1]
     stable = query_s(curve, samples_per_query, min(batch_size, samples_per_query)) < period_s
-    return summary(responses, queries * samples_per_query, ended_s, float(work.sum()), stable=stable)
+    return summary(np.array(responses), queries * samples_per_query, ended_s, busy_s, stable=stable)
 
 
 def simulate_poisson(
@@ -169,7 +212,10 @@ def simulate_poisson(
     draws = np.random.default_rng(seed)
     arrivals: list[float] = np.cumsum(draws.exponential(1 / rate_per_s, queries)).tolist()
     lots: list[int] = draws.integers(_DRAWS, size=queries).tolist()
-    times: list[list[float]] = [[], *(_service_times(curve, size).tolist() for size in range(1, batch_size + 1))]
+    times, rested = (
+        [[], *(seconds(curve, size).tolist() for size in range(1, batch_size + 1))]
+        for seconds in (_service_times, _rested_times)
+    )
     responses: list[float] = []
     free_s = busy_s = 0.0
     first = 0
@@ -179,7 +225,7 @@ def simulate_poisson(
             leaves_s = min(leaves_s, arrivals[first + batch_size - 1])
         leaves_s = max(leaves_s, free_s)
         after = bisect_right(arrivals, leaves_s, first, min(first + batch_size, queries))
-        service_s = times[after - first][lots[first]]
+        service_s = (rested if leaves_s > free_s else times)[after - first][lots[first]]
         free_s = leaves_s + service_s
         busy_s += service_s
         responses += [free_s - came_s for came_s in arrivals[first:after]]

@@ -62,6 +62,7 @@ def between(served: Sequence[Served], point: ServingPoint) -> Served | None:
         low_s=float(np.interp(point.batch_size, sizes, [alike[size].low_s for size in sizes])),
         high_s=float(np.interp(point.batch_size, sizes, [alike[size].high_s for size in sizes])),
         runs=0,
+        after_rest_s=None,
         energy=Energy(energy_j, nearest.energy.source if energy_j is not None else "unavailable"),
         source=Source.PREDICTED,
     )
@@ -90,6 +91,7 @@ def _scaled(one: Served, point: ServingPoint, factor: float, device: Device) -> 
         low_s=one.low_s * factor,
         high_s=one.high_s * factor,
         runs=0,
+        after_rest_s=None,
         energy=Energy(latency_s * device.power_w(point.threads), "modelled"),
         source=Source.PREDICTED,
     )

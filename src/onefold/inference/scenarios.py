@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onefold.errors import InputError, suggestion
 from onefold.inference.queueing import (
     LatencyCurve,
     Response,
+    Rest,
     query_s,
     simulate_poisson,
     simulate_server,
@@ -194,12 +195,13 @@ def largest_rate(scenario: Scenario, curve: LatencyCurve, batch_size: int) -> fl
             return math.inf
 
 
-def _curves(served: Iterable[Served]) -> dict[ServingPoint, LatencyCurve]:
+def _curves(served: Sequence[Served]) -> dict[ServingPoint, LatencyCurve]:
     """A curve for each group of points that differ in nothing but the batch size."""
     groups: dict[ServingPoint, list[Served]] = {}
     for one in served:
         groups.setdefault(replace(one.point, batch_size=1), []).append(one)
-    return {point: LatencyCurve.of(members) for point, members in groups.items()}
+    rests = Rest.of(served)  # for all alike, or those without would look better
+    return {point: LatencyCurve.of(members, rests) for point, members in groups.items()}
 
 
 def _sizes(scenario: Scenario, curve: LatencyCurve) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +33,29 @@ def read(path: Path) -> Any:
     return model
 
 
-def signature(path: Path) -> str:
-    """A short name of an architecture: equal for two models that cost the same to serve, whatever their weights.
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What is read from a model's file before anything is timed.
 
-    It covers the operators with their attributes, how they are connected, the kinds and shapes of inputs and weights,
-    and small constants of whole numbers. Names, weights and training settings are left out.
+    The signature is equal for two models that cost the same to serve, whatever their weights. It covers the operators
+    with their attributes, how they are connected, the kinds and shapes of inputs and weights, and small constants of
+    whole numbers. Names, weights and training settings are left out.
     """
+
+    signature: str
+    parameters: int  # how many numbers its weights are
+    branches: bool  # whether two of its operators could ever run side by side
+
+
+def architecture(path: Path) -> Architecture:
+    """The architecture in an ONNX file."""
     graph = read(path).graph
-    return hashlib.sha256(json.dumps(_described(graph), sort_keys=True).encode()).hexdigest()[:32]
-
-
-def parameters_of(path: Path) -> int:
-    """How many numbers its weights are."""
-    return sum(math.prod(weights.dims) for weights in read(path).graph.initializer)
+    described = json.dumps(_described(graph), sort_keys=True)
+    return Architecture(
+        hashlib.sha256(described.encode()).hexdigest()[:32],
+        sum(math.prod(weights.dims) for weights in graph.initializer),
+        _has_branches(graph),
+    )
 
 
 def _described(graph: Any) -> Any:
@@ -73,14 +84,11 @@ def _described(graph: Any) -> Any:
     }
 
 
-def has_branches(path: Path) -> bool:
-    """Whether two operators could ever run side by side.
-
-    Operators come in an order in which they can be run. When each needs the one before it, that order is the only one.
-    """
+def _has_branches(graph: Any) -> bool:
+    """Operators come in an order in which they can be run. When each needs the one before it, there is no other."""
     behind: dict[str, int] = {}  # by name of a value: the operators that it comes from, a bit each
     count = 0
-    for node in read(path).graph.node:
+    for node in graph.node:
         mine = 0
         for name in node.input:
             mine |= behind.get(name, 0)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onefold.device import BRIEF, CAREFUL, Device, Effort, Session, open_session, runtime
+from onefold.device import BRIEF, CAREFUL, SOUND, Device, Effort, Session, open_session, runtime
 from onefold.engine import Engine
 from onefold.errors import ModelError
 from onefold.inference.points import ServingSpace
@@ -99,7 +99,7 @@ class Inference:
         return found
 
     def measure_carefully(self, trial: int, model: Path, signature: str) -> dict[str, Surface]:
-        """What is written on the label of the model handed over: all points, with the time that it takes."""
+        """What is written on the label of the model handed over: all points soundly, the best ones with care."""
         found = {}
         serving = replace(self._serving, thorough=True)
         for device in self._devices:
@@ -110,7 +110,7 @@ class Inference:
                 tuner = Tuner(self._session(device), serving=serving)
                 tuner.prepare(model)
                 with self._engine.quiet():
-                    surface = tuner.measure(model, CAREFUL)
+                    surface = tuner.measure(model, SOUND, label=CAREFUL)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
         return found

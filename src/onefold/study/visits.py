@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.inference.export import check, export
-from onefold.inference.signature import signature
+from onefold.inference.signature import architecture
 from onefold.records import Config, Epoch
 from onefold.training.assignment import Assignment
 
@@ -32,7 +32,7 @@ def visit(
     network = trainer.workload.build(work.config)
     path = export(network, _samples(trainer), Path(model))
     check(network, path)  # now, and not when all training is done
-    yield Exported(work.trial, str(path), signature(path))
+    yield Exported(work.trial, str(path), architecture(path).signature)
     yield from trainer.train(group, tick=tick)
 
 
@@ -52,7 +52,7 @@ def export_trained(
     network.load_state_dict(weights_of(Path(weights)))
     path = export(network, _samples(trainer), Path(model))
     check(network, path)
-    return signature(path)
+    return architecture(path).signature
 
 
 def _samples(trainer: Any) -> list[Any]:

@@ -1,0 +1,55 @@
+"""Whether other programs took the processor away while something was timed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+UNDISTURBED = 0.05  # a share that no measurement is free of
+_THREADS, _PROCESSORS = Path("/proc/self/task"), Path("/proc/stat")
+_STOLEN = 8  # the column of a processor's line: ticks that a virtual machine was kept from running
+
+
+class Waiting:
+    """How long the threads of this process were ready to run and were not let run: `with Waiting() as waiting`.
+
+    `waiting.share` is that time as a share of the time that passed, 0 where the system does not tell. It counts what
+    the scheduler gave to others and, for longer spells, what a virtual machine's host took.
+    """
+
+    share = 0.0
+
+    def __enter__(self) -> Waiting:
+        self._before_s, self._began_s = _waited_s(), time.perf_counter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        passed_s = time.perf_counter() - self._began_s
+        self.share = max(0.0, _waited_s() - self._before_s) / passed_s if passed_s > 0 else 0.0
+
+
+def _waited_s() -> float:
+    return _queued_s() + _stolen_s()
+
+
+def _queued_s() -> float:
+    total_ns = 0
+    for thread in _THREADS.glob("*/schedstat"):
+        try:
+            total_ns += int(thread.read_text().split()[1])
+        except (OSError, IndexError, ValueError):  # it has ended, or the system keeps no such record
+            continue
+    return total_ns / 1e9
+
+
+def _stolen_s() -> float:
+    if not hasattr(os, "sched_getaffinity"):
+        return 0.0
+    mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    try:
+        rows = [line.split() for line in _PROCESSORS.read_text().splitlines()]
+        ticks = sum(int(row[_STOLEN]) for row in rows if row and row[0] in mine)
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")
