@@ -133,6 +133,17 @@ def test_parameters_without_a_group_belong_to_training():
     assert Space(lr=0.1).default() == {"lr": 0.1}
 
 
+def test_none_is_a_constant_too():
+    space = Space(model=dict(norm=None, width=Int(1, 2)), clip=None)
+    assert space.default() == {"norm": None, "width": 2, "clip": None}
+    assert space.draw(random.Random(1)).clip is None
+    assert space.parameters["norm"] == Choice(None)
+    assert Space.from_json(json.loads(json.dumps(space.to_json()))) == space
+    space.check(space.default())
+    with pytest.raises(SpaceError, match="clip must be in Choice"):
+        space.check({**space.default(), "clip": 1.0})
+
+
 def test_defaults_are_the_authors_or_the_middle():
     assert SPACE.has_defaults
     assert not Space(a=Int(1, 3)).has_defaults

@@ -340,7 +340,7 @@ def _parameter(name: str, given: Any) -> Parameter:
         raise SpaceError(f"a parameter's name must be a Python name, but got {name!r}")
     if isinstance(given, (Float, Int, Choice)):
         return given
-    if isinstance(given, (str, int, float, bool)):
+    if isinstance(given, (str, int, float, bool, type(None))):
         return Choice(given)
     raise SpaceError(f"{name} must be a Float, an Int, a Choice or a constant, but got {given!r}")
 

@@ -40,7 +40,10 @@ class Split(Protocol):
     def __len__(self) -> int: ...
 
     def batches(self, size: int, generator: Any = None) -> Iterator[Any]:
-        """The split in batches of `size` on the accelerator, shuffled by `generator` or as it stands."""
+        """The split in batches of `size` on the accelerator, shuffled by `generator` or as it stands.
+
+        With a generator, a last batch of one sample is left out where the others have more.
+        """
 
 
 @dataclass(frozen=True)
@@ -141,13 +144,16 @@ class Workload:
 
 
 def load(reference: str) -> Workload:
-    """The workload that `file.py`, `file.py:Class`, `package.module:Class` or the name of a ready one stands for."""
+    """The workload that `file.py`, `file.py:Class`, `package.module:Class` or the name of a ready one stands for.
+
+    A package is looked for in the current folder first.
+    """
     place, _, wanted = reference.partition(":")
     ready: dict[str, str] = importlib.import_module("onefold.workloads").READY
     if not wanted and place in ready:
         return load(ready[place])
     path = Path(place).expanduser()
-    if path.suffix == ".py" or path.exists():
+    if path.suffix == ".py" or path.is_file():
         module = _module_of_file(path)
     elif re.fullmatch(r"[A-Za-z_][\w.]*", place) and ("." in place or wanted):
         module = _module_of_name(place)
@@ -174,6 +180,11 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def _module_of_name(name: str) -> ModuleType:
+    top = Path(name.partition(".")[0])
+    if top.is_dir() or top.with_suffix(".py").is_file():  # a package of the current folder need not be installed
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
     with _explained(name):
         return importlib.import_module(name)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold import Budget, Choice, Config, Float, Int, Objective, Rejected, Space
-from onefold.errors import BudgetError, ObjectiveError, SpaceError
+from onefold.errors import BudgetError, ObjectiveError, SpaceError, WorkloadError
 from onefold.records import Metrics
 from onefold.search import LADDERS, Decision, Observation, Search
 
@@ -99,6 +99,25 @@ def test_a_workload_that_rejects_everything_is_told_so() -> None:
 
     with pytest.raises(SpaceError, match=r"rejected 200 draws in a row.*never"):
         make(check=check).ask()
+
+
+def test_a_check_that_breaks_is_told_with_its_error_and_the_configuration() -> None:
+    def check(config: Config) -> None:
+        if config.momentum > 0.9:
+            raise Rejected("too much")
+
+    with pytest.raises(WorkloadError, match=r"check may raise Rejected.*Config\(width=.*AttributeError.*'momentum'"):
+        make(check=check).ask()
+
+
+def test_a_check_that_breaks_is_told_on_one_line() -> None:
+    def check(config: Config) -> None:
+        raise ValueError("first\nsecond" if config.kind == "a" else "")
+
+    for kind, ending in (("a", "it raised ValueError: first"), ("b", "it raised ValueError")):
+        space = Space(kind=kind, lr=Float(0.1, 1.0))
+        with pytest.raises(WorkloadError, match=f"{ending}$"):
+            Search(space, objective=LOWEST, check=check).ask()
 
 
 def test_no_configuration_is_tried_twice_and_a_small_space_ends_the_search() -> None:

@@ -126,6 +126,45 @@ def test_the_epoch_the_schedule_and_the_evaluation_can_be_replaced(tmp_path: Pat
     assert rates[0] < 0.01  # the schedule came out of the checkpoint
 
 
+def test_batches_of_one_sample_are_trained_on(tmp_path: Path) -> None:
+    work = replace(visit(tmp_path, 1), config=Config(CONFIG, batch_size=1))
+    epoch = run(Trainer(Special(), None), work)[0]
+    assert epoch.metrics["batches"] == 300.0
+
+
+class Sparing(Spirals):
+    """Has no batches from its second epoch on."""
+
+    epochs = 0
+
+    def batches(self, split: Any, config: Config, generator: Any = None) -> Iterable[Any]:
+        self.epochs += 1
+        return super().batches(split, config, generator) if self.epochs < 2 else []
+
+
+def test_an_epoch_without_a_batch_is_no_result(tmp_path: Path) -> None:
+    training = Trainer(Sparing(), None).train([visit(tmp_path, 3)], tick=lambda: None)
+    assert next(training).metrics["train_loss"] > 0
+    with pytest.raises(WorkloadError, match="no batches to train on in epoch 2"):
+        next(training)
+
+
+class Normed(Spirals):
+    """Has a norm over the batch, which cannot learn from a single sample, and a torch `Dataset`."""
+
+    def build(self, config: Config) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.BatchNorm1d(2), super().build(config))
+
+    def data(self) -> Data:
+        points, labels = super().data().train
+        pairs = torch.utils.data.TensorDataset(torch.as_tensor(points[:97]), torch.as_tensor(labels[:97]))
+        return Data(train=pairs, validation=pairs)
+
+
+def test_a_dataset_whose_last_batch_would_be_one_sample_trains_with_norms(tmp_path: Path) -> None:
+    assert len(run(Trainer(Normed(), None), visit(tmp_path, 2))) == 2
+
+
 def test_without_validation_data_a_fifth_is_kept_back() -> None:
     trainer = Trainer(Lines(), None)
     assert (len(trainer.splits.train), len(trainer.splits.validation)) == (160, 40)

@@ -59,6 +59,22 @@ def test_training_batches_are_shuffled_and_leave_out_a_last_single_sample() -> N
     assert members(part) == list(range(9))
 
 
+SIZES = [(9, 4, [4, 4]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1]), (1, 1, [1]), (1, 4, [1]), (4, 4, [4])]
+
+
+@pytest.mark.parametrize(("samples", "size", "lengths"), SIZES)
+def test_only_a_last_single_sample_after_larger_batches_is_left_out(
+    samples: int, size: int, lengths: list[int]
+) -> None:
+    part = split([0] * samples)
+    pairs = torch.utils.data.TensorDataset(*part.tensors)
+    whole = [len(batch) for batch in torch.split(torch.arange(samples), size)]
+    for one in (part, DatasetSplit(pairs, CPU)):
+        shuffled = one.batches(size, torch.Generator().manual_seed(1))
+        assert [len(batch[0]) for batch in shuffled] == lengths
+        assert [len(batch[0]) for batch in one.batches(size)] == whole
+
+
 def test_a_share_keeps_a_least_number() -> None:
     assert len(split([0] * 50).share(0.1, at_least=20)) == 20
     assert len(split([0] * 50).share(0.1, at_least=1000)) == 50

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.errors import BudgetError, Rejected, SpaceError
+from onefold.errors import BudgetError, OnefoldError, Rejected, SpaceError, WorkloadError
 from onefold.objective import Budget, Objective
 from onefold.records import Config, Grant, Metrics, Refusal, TrialState
 from onefold.search.algorithms import searcher
@@ -200,6 +200,13 @@ class Search:
             self._check(config)
         except Rejected as verdict:
             return str(verdict) or "no reason given"
+        except OnefoldError:
+            raise
+        except Exception as error:
+            told = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            raise WorkloadError(
+                f"check may raise Rejected and nothing else, but for {config!r} it raised {told}"
+            ) from error
         return None
 
     def _take_over(self, warm_start: Sequence[Observation]) -> None:

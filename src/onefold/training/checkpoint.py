@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import pickle
@@ -56,8 +57,10 @@ class Progress:
 def _write(state: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = path.with_suffix(".new")
+    content = io.BytesIO()  # writing to a file, torch hides a full disk behind an error of its own
+    torch.save(state, content)
     with whole.open("wb") as file:
-        torch.save(state, file)
+        file.write(content.getbuffer())
         file.flush()
         os.fsync(file.fileno())
     whole.replace(path)

@@ -7,7 +7,8 @@
             yield {"accuracy": …}
     def f(config, run): …                                           # also told its `run`: epochs, data, seed, folder
 
-A promoted function starts again from nothing, unless it keeps its state in `run.folder`.
+A promoted function starts again from nothing, unless it keeps its state in `run.folder`. Besides what it reports it has
+the metrics `train_time_s`, `energy_j` and `memory_bytes` of its visit so far; its own of such a name take their place.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class FunctionTrainer:
             if value is None:
                 return
             cost += window.measurement
-            metrics = {"train_time_s": cost.time_s, **metrics_of(value)}
-            yield Epoch(work.trial, number, work.rung, metrics, window.measurement)
+            reached = work.objective.completed({**costs_so_far(cost), **metrics_of(value)})
+            yield Epoch(work.trial, number, work.rung, reached, window.measurement)
             if work.grant.time_s is not None and cost.time_s >= work.grant.time_s:
                 return
 
@@ -87,6 +88,16 @@ def metrics_of(value: Any) -> Metrics:
         if not math.isfinite(number):
             raise NotANumber(f"{name} is {number}")
     return metrics
+
+
+def costs_so_far(cost: Measurement) -> Metrics:
+    """What was spent, as metrics to be used in objectives like any other; what is not known is left out."""
+    costs = {"train_time_s": cost.time_s}
+    if cost.energy.joules is not None:
+        costs["energy_j"] = cost.energy.joules
+    if cost.memory_bytes is not None:
+        costs["memory_bytes"] = float(cost.memory_bytes)
+    return costs
 
 
 def numbers_of(named: Mapping[str, Any]) -> Metrics:

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from onefold.errors import NotANumber
+from onefold.errors import NotANumber, WorkloadError
 from onefold.meter import Meter
 from onefold.ranking import best_epoch
 from onefold.records import Epoch, Measurement, Metrics
 from onefold.training.assignment import Assignment, seed_of
 from onefold.training.checkpoint import Progress, begin
-from onefold.training.functions import numbers_of
+from onefold.training.functions import costs_so_far, numbers_of
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import FEW, AnySplit
 from onefold.workload import Workload
@@ -66,7 +66,7 @@ def train(
         with meter.window() as window:
             progress.model.train()
             batches = workload.batches(learn_from, work.config, shuffle)
-            batches = _until(_deadline(work, progress), _ticking(batches, tick))
+            batches = _until(_deadline(work, progress), _ticking(_some(batches, number), tick))
             learned = workload.train_epoch(progress.model, batches, progress.optimizer, work.config)
             if progress.schedule is not None:
                 progress.schedule.step()
@@ -106,6 +106,19 @@ def _deadline(work: Assignment, progress: Progress) -> float:
     return time.monotonic() + work.grant.time_s - progress.cost.time_s
 
 
+def _some(batches: Iterable[Any], epoch: int) -> Iterator[Any]:
+    """The batches, of which there must be one at least: an epoch without any would pass for a perfect one."""
+    given = False
+    for batch in batches:
+        given = True
+        yield batch
+    if not given:
+        raise WorkloadError(
+            f"the workload gives no batches to train on in epoch {epoch}; let its batches(split, config, generator) "
+            "give one at least"
+        )
+
+
 def _ticking(batches: Iterable[Any], tick: Callable[[], None]) -> Iterator[Any]:
     for batch in batches:
         tick()
@@ -128,11 +141,5 @@ def _check_finite(metrics: Metrics, epoch: int) -> None:
 
 def _costs(progress: Progress, latest: Measurement) -> Metrics:
     """What the trial has cost so far and how large its model is, to be used in objectives like any metric."""
-    cost = progress.cost + latest
     parameters = sum(parameter.numel() for parameter in progress.model.parameters())
-    costs = {"train_time_s": cost.time_s, "parameters": float(parameters)}
-    if cost.energy.joules is not None:
-        costs["energy_j"] = cost.energy.joules
-    if cost.memory_bytes is not None:
-        costs["memory_bytes"] = float(cost.memory_bytes)
-    return costs
+    return {"parameters": float(parameters), **costs_so_far(progress.cost + latest)}

@@ -26,17 +26,17 @@ class ArraySplit:
         return len(self.tensors[0]) if self.order is None else len(self.order)
 
     def batches(self, size: int, generator: Any = None) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of `size`; shuffled for training, where a last batch of one sample is left out (it breaks norms)."""
+        """Batches of `size`; shuffled for training, where a last batch of one sample is left out (`ends_alone`)."""
         if generator is None and self.order is None:
             yield from zip(*(torch.split(tensor, size) for tensor in self.tensors))
             return
         order = torch.arange(len(self)) if self.order is None else self.order
         if generator is not None:
             order = order[torch.randperm(len(order), generator=generator)]
+            order = order[:-1] if ends_alone(len(order), size) else order
         for chosen in torch.split(order, size):
-            if generator is None or len(chosen) > 1 or len(order) == 1:
-                there = chosen.to(self.tensors[0].device)
-                yield tuple(tensor[there] for tensor in self.tensors)
+            there = chosen.to(self.tensors[0].device)
+            yield tuple(tensor[there] for tensor in self.tensors)
 
     def share(self, fraction: float, at_least: int = 1) -> ArraySplit:
         """The first `fraction` of its samples, in a fixed order whose every beginning has the classes' proportions."""
@@ -72,8 +72,11 @@ class DatasetSplit:
         return len(self.order)
 
     def batches(self, size: int, generator: Any = None) -> Iterator[Any]:
+        """Batches of `size`, as those of arrays."""
         part = torch.utils.data.Subset(self.dataset, self.order.tolist())
-        loader = torch.utils.data.DataLoader(part, size, shuffle=generator is not None, generator=generator)
+        training = generator is not None
+        alone = training and ends_alone(len(self), size)
+        loader = torch.utils.data.DataLoader(part, size, shuffle=training, generator=generator, drop_last=alone)
         for batch in loader:
             yield tuple(part.to(self.device) for part in batch)
 
@@ -96,6 +99,11 @@ class DatasetSplit:
 
 
 AnySplit = ArraySplit | DatasetSplit
+
+
+def ends_alone(count: int, size: int) -> bool:
+    """Whether the last of several batches has one sample although the others have more; that breaks norms."""
+    return count > size and count % size == 1
 
 
 def balanced_order(targets: Tensor) -> Tensor:
