@@ -32,7 +32,7 @@ from onefold.records import (
     from_json,
     to_json,
 )
-from onefold.serving import Served, ServingPoint, Source, Surface
+from onefold.serving import Purpose, Served, ServingPoint, Source, Surface
 
 ACCURACY = Goal("accuracy", True)
 FASTEST = Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})
@@ -96,6 +96,18 @@ def test_the_fastest_above_the_bound_is_recommended_and_beside_the_most_accurate
         "trial 1 keeps accuracy>=0.9 and has the lowest latency_s of the 3 that do: 1.41 ms (emulated)",
         "against the trial of the highest accuracy (trial 0) it is 2x faster, for 0.4 points of accuracy",
     )
+
+
+def test_trials_are_compared_by_what_they_were_all_measured_with() -> None:
+    """The one that is handed over was measured again, with more care: its points say that, the comparison does not."""
+    servings = {(0, BOARD): surface(0.004), (1, BOARD): surface(0.002)}
+    trials = [trial(n, {"accuracy": 0.95, **servings[n, BOARD].metrics()}) for n in (0, 1)]
+    again = surface(0.0015)
+    this = found(recommend(trials, FASTEST, {**servings, (1, BOARD): again}, [BOARD], ACCURACY))
+    on = this.devices[0]
+    mine = next(each for each in on.alternatives if each.trial == 1)
+    assert mine.costs["latency_s"] == servings[1, BOARD].metrics()["latency_s"]
+    assert on.points["latency"] == again.best(Purpose.LATENCY)
 
 
 def test_a_cheaper_trial_that_is_nearly_as_good_as_the_top_1_is_pointed_out() -> None:

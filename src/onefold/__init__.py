@@ -31,7 +31,10 @@ __version__ = "0.1.0"
 # Handed out on first use, so that `import onefold` needs neither torch nor a database.
 _LAZY = {
     "Search": "onefold.search",
+    "ServingSpace": "onefold.inference.points",
     "Study": "onefold.study",
+    "measure": "onefold.study.measuring",
+    "serve_check": "onefold.study.measuring",
     "tune": "onefold.study",
 }
 _LAZY_MODULES = ("deploy",)
@@ -47,6 +50,7 @@ __all__ = [
     "OnefoldError",
     "Rejected",
     "Search",
+    "ServingSpace",
     "Space",
     "Study",
     "Workload",
@@ -54,6 +58,8 @@ __all__ = [
     "at_most",
     "datasets",
     "deploy",
+    "measure",
+    "serve_check",
     "tune",
 ]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from onefold.inference.confirm import confirm
 from onefold.inference.export import samples_beside
 from onefold.inference.queueing import Response
 from onefold.inference.scaling import between
-from onefold.inference.scenarios import Choice
+from onefold.inference.scenarios import Choice, MultiStream, Server, choose
 from onefold.inference.scenarios import scenario as scenario_of
+from onefold.objective import Objective
 from onefold.records import from_json, to_json
-from onefold.serving import Served, ServingPoint, Surface
+from onefold.serving import SERVING_METRICS, Served, ServingPoint, Surface
 
 MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
 VERSION = 1
@@ -87,10 +88,11 @@ class Deployment:
 class ServedModel:
     """A model that is loaded with the recommended settings: call it with one array per input, the batch first."""
 
-    def __init__(self, path: Path, point: ServingPoint) -> None:
+    def __init__(self, path: Path, point: ServingPoint, choice: Choice | None = None) -> None:
         import onnxruntime
 
         self.point = point
+        self.choice = choice  # of a scenario: also how long to wait for a batch to fill (wait_s), and what to expect
         try:
             self.session = onnxruntime.InferenceSession(
                 str(path), options_of(point), providers=["CPUExecutionProvider"]
@@ -166,7 +168,7 @@ def load(folder: str | Path, device: str | None = None, scenario: str | None = N
     path = Path(folder) / MODEL
     if not path.is_file():
         raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
-    return ServedModel(path, choice.point)
+    return ServedModel(path, choice.point, choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def check(folder: str | Path, host: Device, device: str | None = None, effort: E
                 settings.expected(choice.point),
                 measured[choice.point],
                 choice.predicted,
-                _response(model, choice) if settings.device.name == host.name and samples.is_file() else None,
+                respond(model, choice) if settings.device.name == host.name else None,
             )
             for choice in settings.choices
             if choice.point in measured
@@ -214,16 +216,36 @@ def check(folder: str | Path, host: Device, device: str | None = None, effort: E
     return found
 
 
-def _response(model: Path, choice: Choice) -> Response:
+def settings(
+    device: Device, surface: Surface, model: Path, scenarios: Sequence[str], goal: str, host: Device
+) -> Settings:
+    """How to serve on a device; where that is this machine, choices for loads from outside are tried for real."""
+    choices = [choose(scenario_of(text), surface.served, goal) for text in scenarios]
+    if device.name == host.name:
+        choices = [replace(each, confirmed=respond(model, each)) if _is_load(each) else each for each in choices]
+    return Settings(device, surface, tuple(choices))
+
+
+def _is_load(choice: Choice) -> bool:
+    """Whether samples come when they like; where the next one waits for an answer, latency has said it all."""
+    return choice.predicted.stable and isinstance(scenario_of(choice.scenario), (Server, MultiStream))
+
+
+def respond(model: Path, choice: Choice) -> Response:
     """What a client sees: the scenario's arrivals, served for real by the recommended settings."""
     import numpy as np
 
-    served = ServedModel(model, choice.point)
-    with np.load(samples_beside(model), allow_pickle=False) as kept:
-        samples = [kept[name] for name in kept.files]
-    inputs = {
-        n: [np.resize(each, (n, *each.shape[1:])) for each in samples] for n in range(1, choice.point.batch_size + 1)
-    }
+    from onefold.device.inputs import made_up
+
+    served = ServedModel(model, choice.point, choice)
+    most = choice.point.batch_size
+    kept = samples_beside(model)
+    if kept.is_file():
+        with np.load(kept, allow_pickle=False) as samples:
+            arrays = [np.resize(samples[name], (most, *samples[name].shape[1:])) for name in samples.files]
+    else:
+        arrays = [made_up(each, most) for each in served.session.get_inputs()]
+    inputs = {n: [each[:n] for each in arrays] for n in range(1, most + 1)}
     return confirm(lambda n: served(*inputs[n]), scenario_of(choice.scenario), choice, CONFIRM_S)
 
 
@@ -234,7 +256,7 @@ def card(deployment: Deployment) -> str:
     if about.get("workload") or about.get("study"):
         lines += [f"Tuned by Onefold: study {about.get('study')}, trial {about.get('trial')}.", ""]
     for title, key in (("Configuration", "config"), ("On validation data", "metrics"), ("On test data", "test")):
-        values = about.get(key) or {}
+        values = {name: value for name, value in (about.get(key) or {}).items() if not _is_serving(name)}
         if values:
             lines += [f"## {title}", "", "| name | value |", "| --- | --- |"]
             lines += [f"| {name} | {_figure(value)} |" for name, value in values.items()] + [""]
@@ -251,22 +273,41 @@ def card(deployment: Deployment) -> str:
     return "\n".join(lines)
 
 
+def _is_serving(metric: str) -> bool:
+    """Whether it is told by the tables of the devices, with how it was obtained."""
+    return any(name.partition("@")[0] in SERVING_METRICS for name in Objective(minimize=metric).inputs)
+
+
+_HEADS = (
+    "scenario", "batch", "threads", "graph level", "wait", "latency", "p90", "p99", "samples/s", "energy/sample",
+    "memory", "source",
+)  # fmt: skip
+
+
 def _device_lines(settings: Settings) -> Sequence[str]:
-    rows = [
-        "| scenario | batch | threads | graph level | wait | latency | p99 | samples/s | energy/sample | source |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = [f"| {' | '.join(_HEADS)} |", f"|{' --- |' * len(_HEADS)}"]
     for choice in settings.choices:
         served = settings.expected(choice.point)
         joules = served.energy_per_sample_j
         energy = "unknown" if joules is None else f"{joules:.3g} J ({served.energy.source})"
         rows.append(
             f"| {choice.scenario} | {choice.point.batch_size} | {choice.point.threads} | {choice.point.graph_level} "
-            f"| {choice.wait_s * 1e3:.3g} ms | {served.latency_s * 1e3:.3g} ms | {served.p99_s * 1e3:.3g} ms "
-            f"| {served.throughput_per_s:.4g} | {energy} | {served.source.value} |"
+            f"| {choice.wait_s * 1e3:.3g} ms | {served.latency_s * 1e3:.3g} ms | {served.p90_s * 1e3:.3g} ms "
+            f"| {served.p99_s * 1e3:.3g} ms | {served.throughput_per_s:.4g} | {energy} "
+            f"| {_memory(served.memory_bytes)} | {served.source.value} |"
         )
     reasons = [f"- {choice.scenario}: {choice.why}" for choice in settings.choices if choice.why]
-    return [f"## On {settings.device.title} (`{settings.device.name}`)", "", *rows, "", *reasons]
+    tried = [
+        f"- {choice.scenario}: served for real, the mean response was {choice.confirmed.mean_s * 1e3:.3g} ms"
+        for choice in settings.choices
+        if choice.confirmed is not None
+    ]
+    notes = [f"- note: {note}" for note in settings.surface.notes]
+    return [f"## On {settings.device.title} (`{settings.device.name}`)", "", *rows, "", *reasons, *tried, *notes]
+
+
+def _memory(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else f"{size_bytes / 2**20:.3g} MiB"
 
 
 def _figure(value: Any) -> str:

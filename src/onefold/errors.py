@@ -8,6 +8,7 @@
     │   ├── BudgetError              limits that make no sense
     │   ├── DeviceError              a device that is not known, or whose figures make no sense
     │   ├── ModelError               a model that cannot be exported, read or served
+    │   │   └── TooLarge             … in the memory that the device has
     │   └── MissingExtra             an optional package that is not installed
     ├── DatasetError             2   a data set that is not there, or not what it should be
     ├── StoreError               3   a broken store file, a full disk
@@ -61,6 +62,10 @@ class DeviceError(InputError):
 
 class ModelError(InputError):
     """A model that cannot be exported, read or served."""
+
+
+class TooLarge(ModelError):
+    """A model, or a batch of it, that needs more memory than the device has."""
 
 
 class MissingExtra(InputError):

@@ -160,9 +160,15 @@ class _Known:
             quality, surface = trial.metrics.get(self.quality.metric), self.servings.get((trial.number, device))
             if surface and quality is not None and math.isfinite(quality) and trial.failure is None:
                 held = keeps(trial.metrics, self.objective)
-                costs, labels = costs_of(surface)
+                careful, labels = costs_of(surface)
+                costs = {metric: self._compared(trial, metric, device, cost) for metric, cost in careful.items()}
                 found.append(Candidate(trial.number, trial.level, quality, held, False, costs, labels, relative={}))
         return found
+
+    def _compared(self, trial: Trial, metric: str, device: str, careful: float) -> float:
+        """What all trials were measured for with the same effort; the one handed over was measured again, with more."""
+        name = f"{metric}@{device}" if len(self.devices) > 1 else metric
+        return trial.metrics.get(name, careful)
 
     def label(self, trial: Trial, metric: str) -> str:
         """How a trial's figure was obtained; "" when it was measured."""
@@ -334,6 +340,7 @@ def _point_reasons(objective: Objective, surface: Surface) -> Iterator[str]:
         if base == "latency_s" and device in ("", surface.device) and bound.violation(throughput.latency_s) > 0:
             told = _told("latency_s", throughput.latency_s, label(throughput, "latency_s"))
             yield f"a batch of {throughput.point.batch_size} takes {told}, which misses {metric}{bound}"
+    yield from (f"note: {note}" for note in surface.notes)
 
 
 def _why_latency(surface: Surface, latency: Served) -> Iterator[str]:

@@ -28,6 +28,7 @@ def test_tune_list_show_report_resume(here: Path) -> None:
     assert tuned.returncode == 0, tuned.stderr
     assert "winner" in tuned.stdout
     assert "on test data: accuracy" in tuned.stdout
+    assert "saved   out" in tuned.stdout
     assert (here / "out" / "weights.pt").exists()
 
     listed = onefold(here, "list")
@@ -46,6 +47,74 @@ def test_tune_list_show_report_resume(here: Path) -> None:
     lines = [json.loads(line) for line in extended.stdout.splitlines()]
     assert [line["trial"] for line in lines if line["kind"] == "trial"] == [3, 4]
     assert lines[-1]["kind"] == "ended"
+
+
+def test_a_model_is_saved_in_a_folder_or_the_mistake_is_told_before_the_study(here: Path) -> None:
+    for place in ("mine.py", "mine.py/below"):
+        answer = onefold(here, "tune", "mine.py", *QUICK, "--save", place)
+        assert answer.returncode == 2
+        assert f"{here / 'mine.py'} is a file" in answer.stderr
+    assert json.loads(onefold(here, "list", "--json").stdout) == []
+
+
+def test_a_model_that_cannot_be_saved_is_told_below_the_conclusion(here: Path) -> None:
+    (here / "out").mkdir()
+    (here / "out" / "weights.pt").symlink_to("/dev/full")
+    answer = onefold(here, "tune", "mine.py", *QUICK, "--save", "out")
+    assert answer.returncode == 2
+    assert "winner" in answer.stdout
+    assert "saved" not in answer.stdout.splitlines()[-1]
+    assert f"it is in {here / 'home' / 'studies' / 'mine-1' / 'best'}" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("file", ["best/weights.pt.new", "report.html"])
+def test_a_full_disk_at_the_end_is_one_sentence_and_a_resume_completes(here: Path, file: str) -> None:
+    full = here / "home" / "studies" / "mine-1" / file
+    full.parent.mkdir(parents=True)
+    full.symlink_to("/dev/full")
+    answer = onefold(here, "tune", "mine.py", *QUICK)
+    assert answer.returncode == 3
+    assert "the disk is full" in answer.stderr
+    assert "onefold resume mine-1" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    full.unlink(missing_ok=True)
+    resumed = onefold(here, "resume", "mine-1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "winner" in resumed.stdout
+
+
+def test_seconds_are_told_where_seconds_are_granted(here: Path) -> None:
+    grant = ("--budget", "time", "--max-epochs", "1000", "--min-time", "0.05", "--max-time", "0.2")
+    tuned = onefold(here, "tune", "mine.py", "--trials", "3", "--parallel", "1", *grant)
+    assert tuned.returncode == 0, tuned.stderr
+    assert "promoted to rung 1: 0.2s of training" in tuned.stdout
+    assert "about 0.0s left" in tuned.stdout
+
+
+def test_an_interrupt_shows_what_was_found_and_leaves_the_model(here: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onefold.cli", "tune", "mine.py", "--trials", "5000", "--parallel", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    while "trial 1 rung 0: accuracy" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    told, errors = process.communicate(timeout=60)
+    best = here / "home" / "studies" / "mine-1" / "best"
+    assert process.returncode == 130, errors
+    assert "onefold resume mine-1" in errors
+    assert "Traceback" not in errors
+    assert "configuration" in told
+    assert f"model   {best}" in told
+    assert (best / "weights.pt").exists()
+    card = json.loads((best / "model.json").read_text())
+    assert f"so far  trial {card['trial']}: accuracy" in told
+    listed = json.loads(onefold(here, "list", "--json").stdout)[0]
+    assert listed["state"] == "interrupted"
+    assert listed["result"] == card
 
 
 def test_an_interrupt_loses_nothing_and_says_how_to_go_on(here: Path) -> None:

@@ -7,10 +7,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 from shell import WORKLOAD, onefold
 
-from onefold import deploy
+from onefold import ServingSpace, deploy, measure, serve_check
 from onefold.device import Device
 from onefold.device.catalogue import devices, read_devices, save_device
 
@@ -71,6 +72,26 @@ def test_measure_save_and_serve_check(here: Path) -> None:
     assert all(row["ratio"] > 0 for row in rows)
 
 
+def test_batches_stay_as_small_as_asked_for_and_notes_are_told(here: Path) -> None:
+    (here / "small.npz").unlink(missing_ok=True)
+    loaded = onnx.load(str(here / "small.onnx"))
+    loaded.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(loaded, str(here / "small.onnx"))
+    single = onefold(here, "measure", "small.onnx", "--save", "out")
+    assert single.returncode == 0, single.stderr
+    assert "note: the model takes single samples only" in single.stdout
+    assert "note: the model takes single samples only" in (here / "out" / "README.md").read_text()
+    assert {one.point.batch_size for one in deploy.read(here / "out").on().surface.served} == {1}
+    assert "the model takes single samples only" in onefold(here, "serve-check", "out").stdout
+
+
+def test_the_same_from_python(here: Path) -> None:
+    found = measure(here / "small.onnx", home=here / "home", serving_space=ServingSpace((1, 4)), save=here / "out")
+    assert {one.point.batch_size for one in found.on("host").surface.served} == {1, 4}
+    assert deploy.read(here / "out") == found
+    assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
+
+
 def test_a_check_says_what_could_not_be_tried(here: Path, this_host: Device) -> None:
     measured = onefold(here, "measure", "small.onnx", "--search", "random", "--save", "out", "--json")
     assert measured.returncode == 0, measured.stderr
@@ -95,6 +116,7 @@ def test_a_device_is_fitted_to_measured_points(here: Path) -> None:
     fitted = onefold(here, "devices", "fit", "slow", "--model", "small.onnx", "--points", "points.csv")
     assert fitted.returncode == 0, fitted.stderr
     assert "left out one by one" in fitted.stdout
+    assert "predicted" in fitted.stdout  # the rest of the grid
     assert read_devices(here / "home" / "devices" / "slow.toml")[0].source == "fitted"
 
 
@@ -126,6 +148,9 @@ def test_tune_for_a_device(here: Path) -> None:
         (("measure", "small.onnx", "--serve-for", "speed"), "but got 'speed'"),
         (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
         (("measure", "small.onnx", "--scenario", "serve"), "serve"),
+        (("measure", "small.onnx", "--scenario-goal", "best"), "the goal of a scenario is mean or p99; got 'best'"),
+        (("devices", "fit", "host", "--model", "small.onnx", "--points", "x.csv"), "use onefold devices calibrate"),
+        (("tune", "mine.py", "--scenario", "offline", *QUICK), "add --device host"),
         (("serve-check", "."), "is no deployment folder"),
         (("tune", "mine.py", "--device", "jetson-nan", *QUICK), "did you mean 'jetson-nano'?"),
         (("tune", "mine.py", "--minimize", "latency_s", *QUICK), "add --device host"),

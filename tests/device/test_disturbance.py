@@ -67,4 +67,4 @@ def test_a_measurement_that_could_not_be_had_undisturbed_says_so(this_host: Devi
         assert session.notes(model) == ()
         session.serve(model, ServingPoint(), Effort(warm_up=1, least=50, most=10_000, seconds=0.1, precision=0.0))
         (said,) = session.notes(model)
-    assert said.startswith("other programs kept the model waiting for ")
+    assert said.startswith("other programs had ")

@@ -14,14 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import psutil
 import pytest
+import torch
+from torch import nn
 
 from onefold.device import Device, Effort, EmulatedSession, HostSession, open_session, runtime
 from onefold.device.catalogue import device
 from onefold.device.roofline import carry_over, operators
 from onefold.device.runner import Runner, options_of
 from onefold.errors import DeviceError, ModelError
+from onefold.inference.export import export
 from onefold.records import to_json
 from onefold.serving import ServingPoint, Source
 
@@ -57,11 +61,30 @@ class TestHere:
         assert 0 < found.low_s <= found.latency_s <= found.high_s
         assert found.latency_s <= found.p90_s <= found.p99_s
         assert SHORT.least <= found.runs <= SHORT.most
-        assert found.memory_bytes is not None
-        assert found.memory_bytes > 10**7
         assert found.energy.source != "unavailable"
         assert found.energy.joules is not None
         assert found.energy.joules >= 0
+
+    def test_memory_is_that_of_one_session(self, here: HostSession, model: Path) -> None:
+        """Whatever else was served before."""
+        alone = here.memory(model, ServingPoint())
+        assert alone is not None
+        assert alone > 10**7
+        large = here.memory(model, ServingPoint(batch_size=100_000))
+        assert large is not None
+        assert large > alone + 100_000 * 4 * 4
+        again = here.memory(model, ServingPoint())
+        assert again is not None
+        assert again < large
+
+    def test_a_model_of_one_batch_size_is_not_timed_at_another(self, here: HostSession, tmp_path: Path) -> None:
+        path = export(nn.Sequential(nn.Linear(4, 2)), [torch.zeros(1, 4)], tmp_path / "fixed.onnx")
+        fixed = onnx.load(str(path))
+        fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+        onnx.save(fixed, str(path))
+        assert here.serve(path, ServingPoint(), SHORT).runs
+        with pytest.raises(ModelError, match="it takes batches of 1 only, not of 8: export it with an open first"):
+            here.serve(path, ServingPoint(batch_size=8), SHORT)
 
     def test_an_effort_is_kept(self, here: HostSession, model: Path) -> None:
         found = here.serve(model, ServingPoint(), Effort(warm_up=0, least=7, most=7, seconds=0.0))
@@ -176,8 +199,7 @@ class TestDeath:
             with pytest.raises(ModelError, match="the process that serves the model was ended"):
                 session.serve(model, ServingPoint(), Effort(least=10**9, most=10**9, seconds=60.0))
             killer.join()
-            with pytest.raises(ModelError, match="was ended"):
-                session.serve(model, ServingPoint(), SHORT)
+            assert session.serve(model, ServingPoint(), SHORT).runs >= SHORT.least  # by a new process
 
     def test_closing_leaves_no_process(self, this_host: Device, model: Path) -> None:
         with HostSession(this_host) as session:

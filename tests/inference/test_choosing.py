@@ -15,7 +15,7 @@ from onefold.inference.points import GRAPH_LEVELS, ServingSpace
 from onefold.records import Energy
 from onefold.serving import Purpose, Served, ServingPoint, Source
 
-TWO_CORES = ServingSpace.of(2)
+TWO_CORES = ServingSpace().on(2)
 SMALL = ServingSpace((1, 4, 16), (1, 2), ("basic", "all"), ("sequential",))
 parts = st.floats(-7, -2).map(lambda exponent: 10**exponent)
 
@@ -106,7 +106,7 @@ def test_few_finds_the_bottom_of_the_valley(cost: Cost, purpose: Purpose) -> Non
 
 @given(costs((1, 2, 4, 8)))
 def test_few_finds_it_with_more_threads_too(cost: Cost) -> None:
-    space = ServingSpace.of(8)
+    space = ServingSpace().on(8)
     found = played(few, space, Purpose.THROUGHPUT, cost)
     assert len(found) <= 0.15 * len(space)
     best = min(one.cost(Purpose.THROUGHPUT) for one in found)

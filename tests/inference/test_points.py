@@ -31,7 +31,7 @@ def test_points_are_every_combination_once(space: ServingSpace) -> None:
 
 @given(st.integers(1, 200))
 def test_threads_double_up_to_the_cores(cores: int) -> None:
-    threads = ServingSpace.of(cores).threads
+    threads = ServingSpace().on(cores).threads
     assert threads[0] == 1
     assert threads[-1] == cores
     assert all(b == 2 * a for a, b in pairwise(threads[:-1]))
@@ -40,7 +40,7 @@ def test_threads_double_up_to_the_cores(cores: int) -> None:
 
 
 def test_the_space_of_two_cores_has_128_points() -> None:
-    assert len(ServingSpace.of(2)) == 128
+    assert len(ServingSpace().on(2)) == 128
     assert (BATCH_SIZES[0], BATCH_SIZES[-1]) == (1, 100)
 
 

@@ -8,10 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
+import torch
+from torch import nn
 
 from onefold.device import RESTED, Device, Effort, HostSession, open_session
-from onefold.errors import InputError, ModelError
+from onefold.errors import InputError, ModelError, TooLarge
+from onefold.inference.export import export, samples_beside
 from onefold.inference.points import ServingSpace
 from onefold.inference.signature import architecture
 from onefold.inference.tuner import Serving, Tuner
@@ -47,6 +51,9 @@ class Pretended:
         time_s = 1e-4 + 1e-5 * point.batch_size / point.threads
         energy = Energy(time_s, "modelled")
         return Served(point, time_s, time_s, time_s, time_s, time_s, 5, energy, None, Source.EMULATED)
+
+    def memory(self, model: Path, point: ServingPoint) -> int | None:
+        return 10**6 * point.batch_size
 
     def notes(self, model: Path) -> tuple[str, ...]:
         return (f"pretended {model.name}",)
@@ -103,6 +110,46 @@ def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Devic
     rested = {point for point, efforts in pretended.efforts.items() if RESTED in efforts}
     assert rested == {surface.best(purpose).point for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}
     assert {one.point for one in surface.served if one.after_rest_s is not None} == rested
+
+
+def test_a_batch_that_does_not_fit_is_left_out_and_the_model_is_not(this_host: Device, model: Path) -> None:
+    class Tight(Pretended):
+        def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+            if point.batch_size > 4:
+                raise TooLarge("no")
+            return super().serve(model, point, effort)
+
+    for algorithm in ("few", "grid", "halving"):
+        surface = Tuner(Tight(this_host, 1), SPACE, Serving(algorithm=algorithm)).measure(model, SHORT, label=SHORT)
+        assert {one.point.batch_size for one in surface.served} == {1, 4}
+        assert surface.best(Purpose.THROUGHPUT).memory_bytes == 4 * 10**6
+
+
+def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: HostSession, tmp_path: Path) -> None:
+    path = export(nn.Linear(4, 2), [torch.zeros(2, 4)], tmp_path / "fixed.onnx")
+    samples_beside(path).unlink()
+    fixed = onnx.load(str(path))
+    size = fixed.graph.input[0].type.tensor_type.shape.dim[0]
+    size.dim_value = 1
+    onnx.save(fixed, str(path))
+    surface = Tuner(session, SPACE).measure(path, SHORT)
+    assert {one.point.batch_size for one in surface.served} == {1}
+    assert surface.notes[0].startswith("the model takes single samples only")
+    size.dim_value = 6
+    onnx.save(fixed, str(path))
+    with pytest.raises(ModelError, match="takes batches of 6 only; export it with an open first dimension"):
+        Tuner(session, SPACE).prepare(path)
+
+
+def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: Path) -> None:
+    path = export(nn.Linear(4, 2), [torch.zeros(2, 3, 4)], tmp_path / "open.onnx")
+    loaded = onnx.load(str(path))
+    loaded.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "words"
+    onnx.save(loaded, str(path))
+    assert Tuner(session, SPACE).measure(path, SHORT).notes == ()  # there are samples, which tell
+    samples_beside(path).unlink()
+    (said,) = Tuner(session, SPACE).measure(path, SHORT).notes
+    assert "count as 1: input0[words]; put real inputs beside it" in said
 
 
 def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.errors import BudgetError
 from onefold.objective import Budget, Objective
-from onefold.records import TrialState
-from onefold.search.ladder import LADDERS, Ladder, Move, Pause, ladder, planned_work
+from onefold.records import Grant, TrialState
+from onefold.search.ladder import LADDERS, Ladder, Move, Pause, ladder, planned_work, work_of
 
 LOWEST = Objective(minimize="loss")
 
@@ -134,3 +136,20 @@ def test_an_extension_changes_nothing_that_was_decided_before(
 def test_planned_work_of_halving_counts_what_each_rung_adds() -> None:
     budget = Budget(trials=9, kind="epochs", max_epochs=9, eta=3)
     assert planned_work("halving", budget, [9]) == 9 * 1 + 3 * 2 + 1 * 6
+
+
+def test_planned_work_is_in_seconds_where_seconds_are_granted() -> None:
+    budget = Budget(trials=9, kind="time", max_epochs=1000, min_time_s=1.0, max_time_s=9.0, eta=3)
+    assert planned_work("halving", budget, [9]) == 9 * 1 + 3 * 2 + 1 * 6
+    assert planned_work("halving", replace(budget, fresh=True), [9]) == 9 * 1 + 3 * 3 + 1 * 9
+
+
+def test_visits_that_begin_from_nothing_are_planned_as_a_whole() -> None:
+    budget = Budget(trials=9, kind="epochs", max_epochs=9, eta=3)
+    assert planned_work("halving", budget, [9], afresh=True) == 9 * 1 + 3 * 3 + 1 * 9
+
+
+def test_the_work_of_a_visit_is_what_it_adds() -> None:
+    assert work_of(Grant(3, 3, 0.5)) == 1.5
+    assert work_of(Grant(3, 3, 0.5), Grant(1, 1, 0.25)) == 1.0
+    assert work_of(Grant(3, 1000, 1.0, time_s=9.0), Grant(1, 1000, 1.0, time_s=3.0)) == 6.0

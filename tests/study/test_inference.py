@@ -19,9 +19,10 @@ import torch
 from torch import nn
 
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, deploy
-from onefold.device import BRIEF, Device
+from onefold.device import BRIEF, CAREFUL, Device
 from onefold.device.catalogue import device, save_device
 from onefold.errors import DeviceError, InputError, ObjectiveError, StudyFailed
+from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving
 from onefold.objective import at_most
 from onefold.records import FailureKind, StudyState
@@ -109,17 +110,21 @@ class TestMemo:
         assert again.best.metrics == first.best.metrics
 
     def test_other_figures_other_spaces_and_other_efforts_are_other_keys(self, this_host: Device) -> None:
-        serving = Serving()
+        other = replace(this_host, gflops=1.0)
+        space, serving = ServingSpace((1,)), Serving()
         keys = {
-            memo_key("a", this_host, serving, BRIEF),
-            memo_key("b", this_host, serving, BRIEF),
-            memo_key("a", replace(this_host, gflops=1.0), serving, BRIEF),
-            memo_key("a", this_host, replace(serving, purpose=Purpose.ENERGY), BRIEF),
-            memo_key("a", this_host, replace(serving, algorithm="grid"), BRIEF),
-            memo_key("a", this_host, serving, replace(BRIEF, seconds=1.0)),
+            memo_key("a", this_host, this_host, space, serving, BRIEF),
+            memo_key("b", this_host, this_host, space, serving, BRIEF),
+            memo_key("a", other, this_host, space, serving, BRIEF),
+            memo_key("a", this_host, other, space, serving, BRIEF),  # carried over from another machine
+            memo_key("a", this_host, this_host, replace(space, batch_sizes=(1, 2)), serving, BRIEF),
+            memo_key("a", this_host, this_host, space, replace(serving, purpose=Purpose.ENERGY), BRIEF),
+            memo_key("a", this_host, this_host, space, replace(serving, algorithm="grid"), BRIEF),
+            memo_key("a", this_host, this_host, space, serving, replace(BRIEF, seconds=1.0)),
+            memo_key("a", this_host, this_host, space, serving, BRIEF, CAREFUL),
         }
-        assert len(keys) == 6
-        assert memo_key("a", replace(this_host, note="x", title="y"), serving, BRIEF) in keys
+        assert len(keys) == 9
+        assert memo_key("a", replace(this_host, note="x", title="y"), this_host, space, serving, BRIEF) in keys
 
 
 class TestObjectives:
@@ -219,6 +224,18 @@ class TestDevices:
         assert deploy.load(tmp_path / "out")(points) == pytest.approx(wanted, abs=1e-4)
         found = deploy.read(tmp_path / "out")
         assert [choice.scenario for choice in found.on("host").choices] == ["single-stream", "server:6@20"]
+        single, asked = found.on("host").choices
+        assert single.expected is not None
+        assert single.expected.memory_bytes is not None
+        assert single.throughput_per_s == single.expected.throughput_per_s
+        assert single.confirmed is None
+        assert asked.confirmed is not None  # served for real
+        assert asked.confirmed.queries > 0
+        assert deploy.load(tmp_path / "out", scenario="server:6@20").choice == asked
+        text = (tmp_path / "out" / "README.md").read_text()
+        assert "| accuracy |" in text
+        assert "| latency_s |" not in text  # it stands with the device, and says how it was obtained
+        assert "served for real" in text
         assert found.model["trial"] == result.best.number
         assert {name: found.model["config"][name] for name in ("width", "layers")} == {
             name: result.config[name] for name in ("width", "layers")
@@ -227,12 +244,31 @@ class TestDevices:
 
 
 class TestStrategies:
+    def test_an_extended_study_compares_by_what_all_trials_were_measured_with(self, home: Path) -> None:
+        """And not by the careful figures of the one that was handed over."""
+        study = small(home)
+        first = study.run()
+        study.extend(trials=2)
+        again = {trial.number: trial for trial in study.run().trials}
+        assert again[first.best.number].metrics["latency_s"] == first.best.metrics["latency_s"]
+        top = again[first.best.number]
+        alternatives = first.recommendation.devices[0].alternatives if first.recommendation else ()
+        mine = next(each for each in alternatives if each.trial == top.number)
+        assert mine.costs["latency_s"] == first.best.metrics["latency_s"]
+
+    def test_the_serving_space_is_kept(self, home: Path) -> None:
+        space = ServingSpace(batch_sizes=(1, 3), graph_levels=("all",), executions=("sequential",))
+        result = small(home, serving_space=space, scenario_goal="p99", scenarios=["multi-stream:50"]).run()
+        sizes = {one.point.batch_size for surface in result.surfaces.values() for one in surface.served}
+        assert sizes == {1, 3}
+
     def test_hierarchical_measures_only_the_winner(self, home: Path) -> None:
         heard = Heard()
         objective = Objective(minimize="latency_s", require={"accuracy": at_least(0.4)})
         study = small(home, heard, strategy="hierarchical", objective=objective)
         result = study.run()
-        assert study.spec.objective == Spirals.objective
+        assert study.spec.objective.goals == Spirals.objective.goals
+        assert study.spec.objective.require == {"accuracy": at_least(0.4)}  # what is not about serving stays
         assert [facts["trial"] for facts in heard.measured] == [result.best.number]
         assert "latency_s" not in result.metrics
         assert result.surfaces["host"].metrics()["latency_s"] > 0
@@ -302,6 +338,9 @@ class TestMistakes:
             ({"serving_search": "grib"}, InputError, "did you mean 'grid'"),
             ({"strategy": "onefoldd"}, InputError, "did you mean 'onefold'"),
             ({"scenarios": ["serve:8@20"]}, InputError, "server"),
+            ({"scenario_goal": "p90"}, InputError, "the goal of a scenario is mean or p99; got 'p90'"),
+            ({"device": (), "scenarios": ["offline"]}, InputError, "asked for without a device: add --device host"),
+            ({"device": (), "strategy": "hierarchical"}, InputError, "asked for without a device"),
         ],
     )
     def test_a_mistake_is_told_before_anything_is_written(
@@ -318,7 +357,13 @@ class TestMistakes:
 
 
 def test_a_spec_survives_the_store(home: Path) -> None:
-    study = small(home, device=["host", "raspberry-pi-4"], serve_for="energy", scenarios=["offline:50"])
+    study = small(
+        home,
+        device=["host", "raspberry-pi-4"],
+        serve_for="energy",
+        scenarios=["offline:50"],
+        serving_space=ServingSpace((1, 2)),
+    )
     spec = study.spec
     assert Spec.from_json(spec.to_json()) == spec
     assert spec.devices[1] == device("raspberry-pi-4")

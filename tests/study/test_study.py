@@ -336,7 +336,7 @@ def test_time_and_energy_end_the_study_with_the_best_so_far(tmp_path: Path) -> N
 
 def test_each_kind_of_failure_is_a_failed_trial_and_nothing_else(tmp_path: Path) -> None:
     study = Study(
-        Troubled(), search="grid", rungs="none", home=tmp_path, parallel=2, patience_s=3.0, memory_bytes=2**30,
+        Troubled(), search="grid", rungs="none", home=tmp_path, parallel=2, patience_s=8.0, memory_bytes=2**30,
         space=Space(training=dict(trouble=Troubled.space.parameters["trouble"], lr=0.02)),
         budget=Budget(trials=6, max_epochs=1),
     )  # fmt: skip
@@ -405,6 +405,20 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
         small(Spirals(), tmp_path, space=Space())
     with pytest.raises(InputError, match="name is made of"):
         small(Spirals(), tmp_path, name="../elsewhere")
+    with pytest.raises(InputError, match="the engine 'proceses' is not known; did you mean 'processes'"):
+        small(Spirals(), tmp_path, engine="proceses")
+    for parallel in (-1, 0):
+        with pytest.raises(InputError, match=f"parallel must be 1 or more, but got {parallel}"):
+            small(Spirals(), tmp_path, engine="processes", parallel=parallel)
+    for threads in (-2, 0):
+        with pytest.raises(InputError, match=f"threads must be 1 or more, but got {threads}"):
+            small(Spirals(), tmp_path, parallel=2, threads=threads)
+    for memory_bytes in (-3, 0):
+        with pytest.raises(InputError, match=f"memory_bytes must be 1 or more, but got {memory_bytes}"):
+            small(Spirals(), tmp_path, memory_bytes=memory_bytes)
+    for patience_s in (-5, 0, float("nan")):
+        with pytest.raises(InputError, match=f"patience_s must be more than 0 seconds, but got {patience_s}"):
+            small(Spirals(), tmp_path, patience_s=patience_s)
     with closing(Home(tmp_path).store()) as store:
         assert store.studies() == []
 

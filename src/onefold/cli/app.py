@@ -7,6 +7,7 @@ Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study ha
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from contextlib import closing
@@ -20,10 +21,11 @@ from onefold import __version__
 from onefold.cli import devices, serving, tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
-from onefold.cli.options import HomeOption, JsonOption
+from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
 from onefold.cli.words import duration, served, settings, size
 from onefold.errors import InputError, OnefoldError
 from onefold.objective import Budget, Objective, requirement
+from onefold.ranking import ranked
 from onefold.records import to_json
 from onefold.study import Home, Result, Study
 from onefold.study.coordinator import DONE
@@ -101,12 +103,15 @@ def tune(
     scenario: Annotated[
         list[str] | None, typer.Option(help="single-stream, server:8@20, multi-stream:100, offline; may be repeated")
     ] = None,
+    scenario_goal: GoalOption = "mean",
+    largest_batch: LargestBatchOption = None,
     strategy: Annotated[str, typer.Option(help="onefold: all together; hierarchical: serving last")] = "onefold",
     save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the best configuration of a workload and train it."""
+    _check_place(save)
     limits = Budget(
         trials=trials, minutes=minutes, joules=joules, target=target, kind=budget,  # type: ignore[arg-type]
         min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
@@ -134,7 +139,9 @@ def tune(
         device=device or (),
         serve_for=serve_for,
         serving_search=serving_search,
+        serving_space=space_up_to(largest_batch),
         scenarios=scenario or (),
+        scenario_goal=scenario_goal,
         strategy=strategy,  # type: ignore[arg-type]
         listener=display,
     )
@@ -153,6 +160,7 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a study that was cut off or interrupted, or extend one that has ended."""
+    _check_place(save)
     found = Study.open(study, home=home)
     found.listener = display = _display(found.spec.objective, as_json)
     if any(extra is not None for extra in (trials, minutes, joules, target)):
@@ -234,15 +242,45 @@ def _run(study: Study, display: Display, as_json: bool, save: Path | None) -> No
         with display:
             result = study.run()
     except KeyboardInterrupt:
+        if not as_json:
+            _show_so_far(study)
         err.print(f"interrupted; nothing is lost. Go on with: onefold resume {study.name}")
         raise typer.Exit(130) from None
+    if not as_json:
+        _conclude(result)
     if save is not None:
         result.save(save)
-    if not as_json:
-        _conclude(result, save)
+        if not as_json:
+            out.print(f"saved   {save}", soft_wrap=True)
 
 
-def _conclude(result: Result, save: Path | None) -> None:
+def _check_place(save: Path | None) -> None:
+    """Raises InputError when a model cannot be saved there: better told now than after all training."""
+    if save is None:
+        return
+    place = next(place for place in (save.absolute(), *save.absolute().parents) if os.access(place, os.F_OK))
+    if not place.is_dir():
+        raise InputError(f"--save is a folder for the model, but {place} is a file; give another place")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"--save is a folder for the model, but {place} may not be written; give another place")
+
+
+def _show_so_far(study: Study) -> None:
+    """What an interrupted study leaves behind, if it has found something."""
+    found, objective, trials = study.record.result, study.spec.objective, study.trials
+    if not found:
+        return
+    out.print()
+    if ranked(trials, objective):
+        out.print(tables.best_trials(trials, objective))
+        out.print()
+    reached = results(found["metrics"], objective)
+    out.print(Text.assemble(("so far", "bold green"), f"  trial {found['trial']}: {reached}"), soft_wrap=True)
+    out.print(f"        {settings(found['config'])}", soft_wrap=True)
+    out.print(f"model   {study.folder / 'best'}", soft_wrap=True)
+
+
+def _conclude(result: Result) -> None:
     out.print()
     out.print(tables.best_trials(result.trials, result.objective))
     out.print()
@@ -265,7 +303,7 @@ def _conclude(result: Result, save: Path | None) -> None:
         out.print(f"why     {reason}", soft_wrap=True)
     spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.trials)}"
     out.print(f"ended   {result.reason}, {spent}", soft_wrap=True)
-    out.print(f"model   {save or result.folder / 'best'}", soft_wrap=True)
+    out.print(f"model   {result.folder / 'best'}", soft_wrap=True)
     out.print(f"report  {result.report}", soft_wrap=True)
 
 

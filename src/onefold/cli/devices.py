@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,14 +18,15 @@ from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.serving import open_model
 from onefold.cli.words import number
-from onefold.device import CAREFUL, open_session
+from onefold.device import SOUND, open_session
 from onefold.device.catalogue import HOST, device, devices, read_devices, save_device
 from onefold.device.fitting import Fit, fit, read_points
 from onefold.device.host import calibrate as calibrate_host
 from onefold.device.host import find
 from onefold.device.host import host as this_machine
 from onefold.device.probe import device_from_probe, probe_source
-from onefold.errors import DeviceError
+from onefold.errors import DeviceError, TooLarge
+from onefold.inference.points import ServingSpace
 from onefold.records import to_json
 from onefold.serving import Served, ServingPoint
 from onefold.study import Home
@@ -107,7 +110,7 @@ def add(
     if file.suffix == ".toml":
         found = read_devices(file)
     else:
-        model = device(like, place.devices) if like else None
+        model = find(like, place.devices) if like else None
         found = [device_from_probe(file, name, idle_w=idle_w, busy_w=busy_w, like=model)]
     for each in found:
         out.print(f"{each.name}: saved in {save_device(each, place.devices)}", soft_wrap=True)
@@ -123,15 +126,23 @@ def fit_to(
 ) -> None:
     """Fit the emulator of a device to measured points of a model, and say how far off it was."""
     place = Home(home)
+    if name == HOST:
+        raise DeviceError("this machine is measured and not emulated: use onefold devices calibrate")
     target, measured = device(name, place.devices), read_points(points)
     host = this_machine(place.devices)
     said: dict[tuple[int, int], Served] = {}
-    with open_session(target, host) as session:
+    space = ServingSpace().on(target.cores)
+    rest = [(batch, threads) for threads in space.threads for batch in space.batch_sizes]
+    with open_session(target, host) as session, out.status(f"emulating {name} …"):
         open_model(session, model)
-        for point in measured:
-            key = point.batch, min(point.threads, session.threads)
-            if key not in said:
-                said[key] = session.serve(model, ServingPoint(*key), CAREFUL)
+        for batch, threads in [*((point.batch, point.threads) for point in measured), *rest]:
+            key = batch, min(threads, session.threads)
+            with suppress(TooLarge):  # what does not fit is not predicted
+                said[key] = said.get(key) or session.serve(model, ServingPoint(*key), SOUND)
+        wanted = [(point.batch, min(point.threads, session.threads)) for point in measured]
+        if unknown := [batch for batch, threads in wanted if (batch, threads) not in said]:
+            raise DeviceError(f"a batch of {unknown[0]} does not fit into the memory that {name} is said to have")
+        rest = [(batch, threads) for batch, threads in rest if (batch, min(threads, session.threads)) in said]
 
     def emulated(batch: int, threads: int) -> Served:
         known = said.get((batch, threads))  # with more threads than this machine has cores: as with all of them
@@ -142,9 +153,11 @@ def fit_to(
         lambda batch, threads: emulated(batch, threads).latency_s,
         lambda batch, threads: emulated(batch, threads).energy.joules or 0.0,
     )
-    _show_fit(found, emulated)
+    _show_fit(found, emulated, rest)
     if save:
-        scale = math.exp(found.latency.scale)
+        # One figure for all points: the middle of what they say. The table above has what it is at each of them.
+        ratios = [math.log(point.latency_s / emulated(point.batch, point.threads).latency_s) for point in measured]
+        scale = math.exp(statistics.median(ratios))
         corrected = replace(
             target,
             gflops=target.gflops / scale,
@@ -156,16 +169,19 @@ def fit_to(
         out.print(f"figures corrected by {1 / scale:.3g}x; saved in {save_device(corrected, place.devices)}")
 
 
-def _show_fit(found: Fit, emulated: Callable[[int, int], Served]) -> None:
+def _show_fit(found: Fit, emulated: Callable[[int, int], Served], rest: Sequence[tuple[int, int]]) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("batch", "threads", "measured", "emulated", "fitted", "95 % interval"):
         table.add_column(column, justify="right")
-    for point in found.points:
-        before = emulated(point.batch, point.threads).latency_s
-        after = found.predict(point.batch, point.threads, before)
-        cells = [f"{value * 1e3:.4g} ms" for value in (point.latency_s, before, after.latency_s)]
+    measured = {(point.batch, point.threads): point.latency_s for point in found.points}
+    for batch, threads in dict.fromkeys([*measured, *rest]):
+        before = emulated(batch, threads).latency_s
+        after = found.predict(batch, threads, before)
+        known = measured.get((batch, threads))
+        cells = ["predicted" if known is None else f"{known * 1e3:.4g} ms"]
+        cells += [f"{value * 1e3:.4g} ms" for value in (before, after.latency_s)]
         interval = f"{after.low_s * 1e3:.3g} to {after.high_s * 1e3:.3g} ms"
-        table.add_row(str(point.batch), str(point.threads), *cells, interval)
+        table.add_row(str(batch), str(threads), *cells, interval)
     out.print(table)
     if found.errors is not None:
         out.print(

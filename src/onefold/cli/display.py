@@ -16,6 +16,7 @@ from onefold.cli.words import counted, duration, energy, number, settings
 from onefold.objective import Objective
 from onefold.records import Metrics
 from onefold.study import News, Snapshot
+from onefold.study.news import Underway
 
 
 class Display(Protocol):
@@ -36,7 +37,7 @@ class LiveDisplay:
         self._objective = objective
         self._now: Snapshot | None = None
         self._seen = time.monotonic()
-        self._live = Live(console=console, get_renderable=self._panel, refresh_per_second=4, transient=True)
+        self._live = Live(console=console, get_renderable=self.panel, refresh_per_second=4, transient=True)
 
     def __call__(self, news: News) -> None:
         self._now, self._seen = news.now(), time.monotonic()
@@ -44,7 +45,8 @@ class LiveDisplay:
         if line and news.kind in ("started", "measured", "failed", "retried"):
             self._console.print(line)
 
-    def _panel(self) -> Group:
+    def panel(self) -> Group:
+        """What is drawn now."""
         now = self._now
         if now is None or not now.trials_started:
             return Group(Text("starting the workers …", style="dim"))
@@ -68,10 +70,11 @@ class LiveDisplay:
             )
         rows = Table.grid(padding=(0, 2))
         for visit in now.underway:
-            bar = ProgressBar(total=visit.epochs_granted, completed=visit.epochs_done, width=12)
+            granted: float = visit.epochs_granted if visit.time_granted_s is None else visit.time_granted_s
+            done: float = visit.epochs_done if visit.time_granted_s is None else visit.time_s
+            bar = ProgressBar(total=granted, completed=min(done, granted), width=12)
             threads = counted(visit.threads, "thread")
-            epochs = f"epoch {min(visit.epochs_done + 1, visit.epochs_granted)}/{visit.epochs_granted}"
-            rows.add_row(f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, epochs, threads)
+            rows.add_row(f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, spent(visit), threads)
         return Group(head, best, rows)
 
     def __enter__(self) -> LiveDisplay:
@@ -117,6 +120,13 @@ class JsonDisplay:
     def __exit__(self, *exc: object) -> None: ...
 
 
+def spent(visit: Underway) -> str:
+    """epoch 3/9, or 2.5s of 10s where seconds are granted."""
+    if visit.time_granted_s is not None:
+        return f"{duration(visit.time_s)} of {duration(visit.time_granted_s)}"
+    return f"epoch {min(visit.epochs_done + 1, visit.epochs_granted)}/{visit.epochs_granted}"
+
+
 def results(metrics: Metrics, objective: Objective) -> str:
     """accuracy 0.973, parameters 1234: the metrics that the objective looks at."""
     return ", ".join(f"{name} {number(metrics[name])}" for name in objective.metrics if name in metrics)
@@ -136,7 +146,9 @@ def sentence(news: News, objective: Objective) -> str:
         return f"trial {facts['trial']} starts: {settings(facts['config'])}"
     if news.kind == "promoted":
         share = f" on {facts['data']:.0%} of the data" if facts["data"] < 1 else ""
-        return f"trial {facts['trial']} promoted to rung {facts['rung']}: {facts['epochs']} epochs{share}"
+        seconds = facts["time_s"]
+        grant = counted(facts["epochs"], "epoch") if seconds is None else f"{duration(seconds)} of training"
+        return f"trial {facts['trial']} promoted to rung {facts['rung']}: {grant}{share}"
     if news.kind == "result":
         now = news.now()
         best = f"; best {results(now.best_metrics, objective)} (trial {now.best_trial})"
@@ -145,7 +157,7 @@ def sentence(news: News, objective: Objective) -> str:
     if news.kind == "served":
         how = "known already" if facts["recalled"] else f"{facts['points']} points in {facts['measured_s']:.2f}s"
         latency, rate = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
-        figures = f"{latency * 1e3:.3g} ms a sample, {number(rate)} samples/s"
+        figures = f"{latency * 1e3:.3g} ms a sample, {number(rate)} samples/s ({facts['source']})"
         return f"trial {facts['trial']} on {facts['device']}: {figures} ({how})"
     if news.kind == "failed":
         return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"

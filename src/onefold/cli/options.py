@@ -7,8 +7,24 @@ from typing import Annotated
 
 import typer
 
+from onefold.inference.points import BATCH_SIZES, ServingSpace
+
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of studies and devices (default: $ONEFOLD_HOME or the user's data folder)"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
+GoalOption = Annotated[
+    str, typer.Option("--scenario-goal", help="What a scenario's responses are judged by: mean, p99")
+]
+LargestBatchOption = Annotated[
+    int | None, typer.Option("--largest-batch", min=1, help="The largest batch to serve in (default: 100)")
+]
+
+
+def space_up_to(largest_batch: int | None) -> ServingSpace | None:
+    """The serving space whose batches are no larger; None for all of it."""
+    if largest_batch is None:
+        return None
+    smaller = [size for size in BATCH_SIZES if size < largest_batch]
+    return ServingSpace(batch_sizes=(*smaller, largest_batch))

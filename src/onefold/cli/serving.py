@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,21 +12,18 @@ from rich.table import Table
 
 from onefold import deploy
 from onefold.cli.console import out
-from onefold.cli.options import HomeOption, JsonOption
-from onefold.device import CAREFUL, Session, open_session, runtime
+from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
+from onefold.device import Device, Session
 from onefold.device.catalogue import HOST
-from onefold.device.host import find
 from onefold.device.host import host as this_machine
-from onefold.errors import InputError
 from onefold.inference.export import samples_beside
-from onefold.inference.scenarios import choose, scenario
 from onefold.inference.signature import read
-from onefold.inference.tuner import Serving, Tuner
 from onefold.records import to_json
-from onefold.serving import Purpose, Served, Surface
+from onefold.serving import Purpose, Served
 from onefold.study import Home
-
-SCENARIOS = ["single-stream", "offline"]
+from onefold.study.measuring import SCENARIOS
+from onefold.study.measuring import measure as measure_model
+from onefold.study.measuring import serve_check as check_folder
 
 
 def measure(
@@ -37,32 +35,42 @@ def measure(
         list[str] | None,
         typer.Option("--scenario", help="single-stream, server:8@20, multi-stream:100, offline; repeatable"),
     ] = None,
+    scenario_goal: GoalOption = "mean",
+    largest_batch: LargestBatchOption = None,
     save: Annotated[Path | None, typer.Option(help="Make a deployment folder here")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find out how to serve a model that you already have."""
-    if serve_for not in [purpose.value for purpose in Purpose]:
-        raise InputError(f"a model is served for latency, throughput or energy, but got {serve_for!r}")
-    wanted = [scenario(text) for text in scenarios or SCENARIOS]
-    place = Home(home)
-    targets = [find(name, place.devices) for name in devices or [HOST]]
-    host = this_machine(place.devices)
-    serving = Serving(Purpose(serve_for), search)
-    found = []
-    for target in targets:
-        with open_session(target, host) as session:
-            surface = _surface(session, model, serving, quiet=as_json)
-        choices = tuple(choose(each, surface.served) for each in wanted)
-        found.append(deploy.Settings(target, surface, choices))
-        if not as_json:
-            _show(found[-1])
-    deployment = deploy.Deployment(host, tuple(found), runtime(), {"file": model.name})
-    if save is not None:
-        deploy.write(save, model, deployment)
+    names = devices or [HOST]
+    with nullcontext() if as_json else out.status(f"measuring on {names[0]} …") as status:
+        count = 0
+
+        def heard(device: Device, served: Served) -> None:
+            nonlocal count
+            count += 1
+            if status is not None:
+                latency = _ms(served.latency_s)
+                status.update(f"measuring on {device.name}: {count} measurements; {served.point}: {latency}")
+
+        deployment = measure_model(
+            model,
+            names,
+            serve_for=serve_for,
+            serving_search=search,
+            serving_space=space_up_to(largest_batch),
+            scenarios=scenarios or SCENARIOS,
+            scenario_goal=scenario_goal,
+            save=save,
+            home=home,
+            listener=heard,
+        )
     if as_json:
         out.out(json.dumps(to_json(deployment)))
-    elif save is not None:
+        return
+    for on in deployment.devices:
+        _show(on)
+    if save is not None:
         out.print(f"saved in {save}; check it with: onefold serve-check {save}", soft_wrap=True)
 
 
@@ -75,7 +83,8 @@ def serve_check(
     """Serve a deployed model with its recommended settings and put measured beside expected."""
     deployment = deploy.read(folder)
     host = this_machine(Home(home).devices)
-    rows = deploy.check(folder, host, device)
+    with nullcontext() if as_json else out.status(f"serving {folder} …"):
+        rows = check_folder(folder, device, home=home)
     if as_json:
         out.out(json.dumps([{**to_json(row), "ratio": row.ratio} for row in rows]))
         return
@@ -97,6 +106,9 @@ def serve_check(
     left = [f"{name} {text}" for name, text in wanted if device in (None, name) and (name, text) not in tried]
     if left:
         out.print(f"note: not tried, since it takes more threads than this machine has cores: {', '.join(left)}")
+    for on in deployment.devices:
+        for note in on.surface.notes if device in (None, on.device.name) else ():
+            out.print(f"note: when it was measured for {on.device.name}: {note}", soft_wrap=True)
     if host.digest != deployment.host.digest:
         out.print("note: the expected figures were taken on another machine, or before it was calibrated anew")
 
@@ -106,25 +118,6 @@ def open_model(session: Session, model: Path) -> None:
     read(model)
     samples = samples_beside(model)
     session.prepare(model, samples if samples.is_file() else None, [])
-
-
-def _surface(session: Session, model: Path, serving: Serving, *, quiet: bool) -> Surface:
-    read(model)
-    tuner = Tuner(session, serving=serving)
-    tuner.prepare(model)
-    if quiet:
-        return tuner.measure(model, CAREFUL, label=CAREFUL)
-    with out.status(f"measuring on {session.device.name} …") as status:
-        count = 0
-
-        def heard(served: Served) -> None:
-            nonlocal count
-            count += 1
-            status.update(
-                f"measuring on {session.device.name}: {count} points; {served.point}: {_ms(served.latency_s)}"
-            )
-
-        return tuner.measure(model, CAREFUL, heard, label=CAREFUL)
 
 
 def _show(on: deploy.Settings) -> None:
@@ -143,7 +136,10 @@ def _show(on: deploy.Settings) -> None:
         )  # fmt: skip
     out.print(table)
     for choice in on.choices:
-        out.print(f"{choice.scenario}: {choice.why}", soft_wrap=True)
+        real = f"; served for real it was {_ms(choice.confirmed.mean_s)}" if choice.confirmed else ""
+        out.print(f"{choice.scenario}: {choice.why}{real}", soft_wrap=True)
+    for note in on.surface.notes:
+        out.print(f"note: {note}", soft_wrap=True)
     out.print()
 
 

@@ -5,11 +5,13 @@ It needs onnxruntime and numpy and nothing else, as a small board does. Messages
     in    {"do": "confine", "cores": [0], "memory_bytes": null}
           {"do": "open", "model": path, "inputs": path or null, "point": {…}}
           {"do": "time", "point": {…}, "effort": {…}}          of the model opened last
+          {"do": "memory", "point": {…}}                       of the same
     out   {"answer": …} or {"error": "…"}
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -17,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +30,14 @@ from onefold import meter
 from onefold.device.confinement import confine
 from onefold.device.disturbance import UNDISTURBED, Waiting
 from onefold.device.effort import Effort, interval
+from onefold.device.inputs import made_up
 from onefold.device.options import options_of
 from onefold.meter.memory import high_water_bytes, put_mark_back
 from onefold.records import Measurement, from_json, to_json
 from onefold.serving import ServingPoint
 
 ATTEMPTS = 3  # at a measurement that is disturbed
-SYMBOLIC = 1  # what a dimension other than the first counts as when the model leaves it open
+RUNS = 2  # until a session has all the memory that it wants
 
 
 class Runner:
@@ -62,7 +66,6 @@ class Runner:
         at, limits = from_json(ServingPoint, point), from_json(Effort, effort)
         session = self._session(at)
         feed = self._feed(session, at.batch_size)
-        put_mark_back()
         gc.collect()
         gc.disable()
         try:
@@ -71,7 +74,20 @@ class Runner:
             waited, times, cost = self._least_disturbed(session, feed, limits, at)
         finally:
             gc.enable()
-        return {"times": times, "cost": to_json(cost), "memory_bytes": high_water_bytes(), "waited": waited}
+        return {"times": times, "cost": to_json(cost), "waited": waited}
+
+    def memory(self, point: Any) -> int | None:
+        """The peak memory of this process with nothing but one session in it, made and run."""
+        at = from_json(ServingPoint, point)
+        self._sessions = {}
+        gc.collect()
+        _give_back()
+        put_mark_back()
+        session = self._session(at)
+        feed = self._feed(session, at.batch_size)
+        for _ in range(RUNS):
+            session.run(None, feed)
+        return high_water_bytes()
 
     def _least_disturbed(
         self, session: ort.InferenceSession, feed: dict[str, Any], effort: Effort, point: ServingPoint
@@ -79,7 +95,7 @@ class Runner:
         """The times, taken anew while other programs took too much of the processor: the share, times and cost."""
         attempts: list[tuple[float, list[float], Measurement]] = []
         for _ in range(ATTEMPTS):
-            with self._meter.window() as window, Waiting() as waiting:
+            with Waiting(point.threads) as waiting, self._meter.window() as window:
                 times = _times(session, feed, effort)
             # The threads of a parallel execution are more than the cores: they wait for each other.
             share = 0.0 if point.execution == "parallel" else waiting.share
@@ -101,16 +117,15 @@ class Runner:
 
     def _input(self, wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
         known = self._samples.get(wanted.name)
-        if known is not None:
-            return np.ascontiguousarray(np.resize(known, (batch_size, *known.shape[1:])))
-        shape = [size if isinstance(size, int) and size > 0 else SYMBOLIC for size in wanted.shape]
-        if shape and not isinstance(wanted.shape[0], int):
-            shape[0] = batch_size
-        if wanted.type in ("tensor(float)", "tensor(double)", "tensor(float16)"):
-            kind = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(float16)": "f2"}[wanted.type]
-            return np.random.default_rng(0).standard_normal(shape).astype(kind)
-        kind = wanted.type.removeprefix("tensor(").removesuffix(")")
-        return np.zeros(shape, kind)  # whole numbers may be places in a table, and 0 is in every table
+        if known is None:
+            return made_up(wanted, batch_size)
+        return np.ascontiguousarray(np.resize(known, (batch_size, *known.shape[1:])))
+
+
+def _give_back() -> None:
+    """Memory that was freed goes back to the system, where the C library can be told so."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: Effort) -> list[float]:

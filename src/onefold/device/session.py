@@ -18,7 +18,7 @@ from onefold.device.device import Device
 from onefold.device.disturbance import UNDISTURBED
 from onefold.device.effort import Effort, interval, quantile
 from onefold.device.roofline import Operator, carry_over, operators, unknown
-from onefold.errors import DeviceError, ModelError
+from onefold.errors import DeviceError, ModelError, TooLarge
 from onefold.records import Energy, Measurement, from_json, to_json
 from onefold.serving import Served, ServingPoint, Source
 
@@ -39,6 +39,9 @@ class Session(Protocol):
 
     def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
         """What serving at this point costs. Timed: nothing else should run meanwhile."""
+
+    def memory(self, model: Path, point: ServingPoint) -> int | None:
+        """The peak memory, in bytes, of a process that serves at this point and nothing else. Not timed."""
 
     def notes(self, model: Path) -> tuple[str, ...]:
         """What to know about the figures that were measured of a model, in words."""
@@ -65,7 +68,9 @@ class HostSession:
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._opened: Path | None = None
-        self._waited: dict[Path, float] = {}  # the share of the worst measurement that others had of the processor
+        self._inputs: dict[Path, Path | None] = {}
+        self._ended = False  # the process died of a model; the next one gets a new process
+        self._waited: dict[tuple[Path, ServingPoint], float] = {}  # how much of the latest measurement others had
         self.confinement: Any = None  # how it is kept to its cores and memory
 
     @property
@@ -76,6 +81,10 @@ class HostSession:
         if not model.is_file():
             raise ModelError(f"there is no model {model}; give the path of an ONNX file")
         self._opened = None  # what was open before is not what a failing model leaves behind
+        self._inputs[model] = inputs
+        if self._ended:
+            self.__exit__()
+            self.__enter__()
         for point in points or (ServingPoint(),):
             self._ask("open", model=str(model), inputs=str(inputs) if inputs else None, point=to_json(point))
         self._opened = model
@@ -83,7 +92,7 @@ class HostSession:
     def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
         self._open(model, point)
         found = self._ask("time", point=to_json(point), effort=to_json(effort))
-        self._waited[model] = max(found["waited"], self._waited.get(model, 0.0))
+        self._waited[model, point] = found["waited"]
         times, cost = sorted(found["times"]), from_json(Measurement, found["cost"])
         low, middle, high = interval(times)
         joules = None if cost.energy.joules is None else cost.energy.joules / len(times)
@@ -96,19 +105,24 @@ class HostSession:
             high_s=high,
             runs=len(times),
             energy=Energy(joules, cost.energy.source),
-            memory_bytes=found["memory_bytes"],
+            memory_bytes=None,
             source=Source.MEASURED,
         )
 
+    def memory(self, model: Path, point: ServingPoint) -> int | None:
+        self._open(model, point)
+        found = self._ask("memory", point=to_json(point))
+        return None if found is None else int(found)
+
     def notes(self, model: Path) -> tuple[str, ...]:
-        waited = self._waited.get(model, 0.0)
+        waited = max((share for (of, _), share in self._waited.items() if of == model), default=0.0)
         if waited <= UNDISTURBED:
             return ()
-        return (f"other programs kept the model waiting for {waited:.0%} of a measurement, however often repeated",)
+        return (f"other programs had {waited:.0%} of the processor during a measurement, also when it was repeated",)
 
     def _open(self, model: Path, point: ServingPoint) -> None:
         if self._opened != model:
-            self.prepare(model, None, [point])
+            self.prepare(model, self._inputs.get(model), [point])
 
     def _ask(self, action: str, **message: Any) -> Any:
         if self._process is None:
@@ -120,14 +134,15 @@ class HostSession:
         except OSError:
             reply = ""
         if not reply:
-            raise ModelError(
+            self._opened, self._ended = None, True
+            raise TooLarge(
                 f"the process that serves the model was ended; a model that needs more than the "
                 f"{_size(self._named.memory_bytes)} of {self._named.name} ends so"
             )
         answer = json.loads(reply)
         if "error" in answer:
             if any(sign in answer["error"].lower() for sign in OUT_OF_MEMORY):
-                raise ModelError(
+                raise TooLarge(
                     f"the model needs more memory than the {_size(self._named.memory_bytes)} that "
                     f"{self._named.name} has; make the model smaller or choose another device"
                 )
@@ -161,7 +176,8 @@ class HostSession:
             self._lines.close()
         self._process.kill()
         self._process.wait()
-        self._process = None
+        self._process = self._opened = None
+        self._ended = False
         from onefold.device.confinement import remove_group  # which loads what only the far side needs
 
         remove_group((self.confinement or {}).get("group"))
@@ -200,7 +216,6 @@ class EmulatedSession:
         here = self._inner.serve(model, point, effort)
         factor = self._factor(model, point)
         latency_s = here.latency_s * factor
-        self._check_memory(model, here.memory_bytes or 0)
         return replace(
             here,
             latency_s=latency_s,
@@ -211,6 +226,11 @@ class EmulatedSession:
             energy=Energy(latency_s * self.device.power_w(point.threads), "modelled"),
             source=Source.EMULATED,
         )
+
+    def memory(self, model: Path, point: ServingPoint) -> int | None:
+        found = self._inner.memory(model, point)
+        self._check_memory(model, found or 0)
+        return found
 
     def notes(self, model: Path) -> tuple[str, ...]:
         kinds = unknown(self._operators(model, 1))
@@ -233,7 +253,7 @@ class EmulatedSession:
     def _check_memory(self, model: Path, needed: int = 0) -> None:
         needed = max(needed, model.stat().st_size if model.is_file() else 0)
         if needed > self.device.memory_bytes:
-            raise ModelError(
+            raise TooLarge(
                 f"the model needs {_size(needed)} of memory, but {self.device.name} has "
                 f"{_size(self.device.memory_bytes)}; make the model smaller or choose another device"
             )

@@ -138,7 +138,7 @@ def falls_behind(responses: list[float], utilisation: float) -> bool:
     Being busy is no sign by itself: a server that gathers what came while it worked may never rest and yet keep up.
     """
     half = len(responses) // 2
-    return half > 0 and utilisation > 0.95 and sum(responses[-half:]) > 2 * sum(responses[:half])
+    return half > 0 and utilisation > 0.9 and sum(responses[-half:]) > 2 * sum(responses[:half])
 
 
 def _arrive(line: Line[float], due_s: list[float], given_up: threading.Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onefold.errors import InputError, suggestion
 from onefold.serving import ServingPoint
@@ -16,10 +16,13 @@ EXECUTIONS = ("sequential", "parallel")
 
 @dataclass(frozen=True, slots=True)
 class ServingSpace:
-    """What may vary when a model is served: every combination of these."""
+    """What may vary when a model is served: every combination of these.
+
+    Without `threads` they are what the device has: `on` puts 1, 2, 4, … and all its cores in.
+    """
 
     batch_sizes: tuple[int, ...] = BATCH_SIZES
-    threads: tuple[int, ...] = (1,)
+    threads: tuple[int, ...] = ()
     graph_levels: tuple[str, ...] = GRAPH_LEVELS
     executions: tuple[str, ...] = EXECUTIONS
     precisions: tuple[str, ...] = ("fp32",)
@@ -31,14 +34,16 @@ class ServingSpace:
                     raise InputError(f"{given!r} is not one of the {name.replace('_', ' ')}{suggestion(given, known)}")
         for name in ("batch_sizes", "threads"):
             numbers = getattr(self, name)
+            if name == "threads" and not numbers:
+                continue
             if not numbers or min(numbers) < 1 or list(numbers) != sorted(set(numbers)):
                 raise InputError(f"{name} are whole numbers from 1 up, in rising order, but got {list(numbers)}")
 
-    @classmethod
-    def of(cls, cores: int) -> ServingSpace:
-        """The space of a device with so many cores."""
+    def on(self, cores: int) -> ServingSpace:
+        """The space on a device with so many cores, which is as many threads as make sense there."""
         powers = [2**i for i in range(cores.bit_length()) if 2**i < cores]
-        return cls(threads=(*powers, cores))
+        wanted = self.threads or (*powers, cores)
+        return replace(self, threads=tuple(n for n in wanted if n <= cores) or (1,))
 
     def points(self) -> list[ServingPoint]:
         """All of them."""

@@ -24,6 +24,7 @@ from onefold.inference.queueing import (
     simulate_poisson,
     simulate_server,
 )
+from onefold.inference.scaling import between
 from onefold.serving import Served, ServingPoint
 
 GRAMMAR = (
@@ -99,6 +100,10 @@ class Choice:
     predicted: Response
     batch_one: Response  # the same scenario, served one by one at the best point for that
     why: str
+    expected: Served | None = None  # of one batch at this point, one after the other
+    throughput_per_s: float | None = None  # samples of such batches, and the energy of each
+    energy_per_sample_j: float | None = None
+    confirmed: Response | None = None  # the scenario, served for real
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,12 @@ def choose(scenario: Scenario, served: Sequence[Served], goal: str = "mean", see
     best = min(near, key=lambda policy: (policy.point.batch_size, policy.wait_s, ranks[policy]))
     single = min((policy for policy in known if policy.point.batch_size == 1), key=lambda policy: ranks[policy])
     why = _why(scenario, best, known[best], known[single], goal)
-    return Choice(str(scenario), best.point, best.wait_s, known[best], known[single], why)
+    found = Choice(str(scenario), best.point, best.wait_s, known[best], known[single], why)
+    expected = between(served, best.point)
+    if expected is None:
+        return found
+    energy_j, rate = expected.energy_per_sample_j, expected.throughput_per_s
+    return replace(found, expected=expected, throughput_per_s=rate, energy_per_sample_j=energy_j)
 
 
 def predict(

@@ -45,6 +45,8 @@ class Architecture:
     signature: str
     parameters: int  # how many numbers its weights are
     branches: bool  # whether two of its operators could ever run side by side
+    batch_size: int | None = None  # the only one that it takes, where its first dimension is not open
+    open_dimensions: tuple[str, ...] = ()  # other than the first, as `input name[dimension]`
 
 
 def architecture(path: Path) -> Architecture:
@@ -55,7 +57,22 @@ def architecture(path: Path) -> Architecture:
         hashlib.sha256(described.encode()).hexdigest()[:32],
         sum(math.prod(weights.dims) for weights in graph.initializer),
         _has_branches(graph),
+        *_openness(graph),
     )
+
+
+def _openness(graph: Any) -> tuple[int | None, tuple[str, ...]]:
+    weights = {each.name for each in graph.initializer}
+    batch_size, others = None, []
+    for each in graph.input:
+        dims = each.type.tensor_type.shape.dim
+        if each.name in weights or not dims:
+            continue
+        batch_size = dims[0].dim_value or batch_size
+        others += [
+            f"{each.name}[{dim.dim_param or place}]" for place, dim in enumerate(dims) if place and not dim.dim_value
+        ]
+    return batch_size, tuple(others)
 
 
 def _described(graph: Any) -> Any:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onefold.device import CAREFUL, RESTED, Effort, Session
+from onefold.errors import ModelError, TooLarge
 from onefold.inference import choosing
 from onefold.inference.export import samples_beside
 from onefold.inference.points import ServingSpace
 from onefold.inference.scaling import more_threads
 from onefold.inference.signature import Architecture, architecture
-from onefold.serving import Purpose, Served, ServingPoint, Surface, best
+from onefold.records import Energy
+from onefold.serving import Purpose, Served, ServingPoint, Source, Surface, best
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,13 @@ class Serving:
     thorough: bool = True  # whether `few` looks between the first points, at graph levels, and twice at the best
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    architecture: Architecture
+    memory_bytes: int | None  # of a process that serves single samples
+    notes: tuple[str, ...]
+
+
 class Tuner:
     """Finds the serving points of models on one device, in two steps.
 
@@ -34,20 +44,27 @@ class Tuner:
     def __init__(self, session: Session, space: ServingSpace | None = None, serving: Serving | None = None) -> None:
         self.session = session
         self.serving = serving or Serving()
-        asked = space or ServingSpace.of(session.device.cores)
+        asked = (ServingSpace() if space is None else space).on(session.device.cores)
         self.asked = asked
         self.space = replace(asked, threads=tuple(n for n in asked.threads if n <= session.threads) or (1,))
         choosing.algorithm(self.serving.algorithm)  # a wrong name is told now
-        self._prepared: dict[Path, Architecture] = {}
+        self._prepared: dict[Path, _Prepared] = {}
 
     def prepare(self, model: Path) -> Architecture:
-        """Loads a model with the samples beside it, if there are any."""
+        """Loads a model with the samples beside it, if there are any, and finds out how much memory it takes."""
         found = architecture(model)
+        if found.batch_size not in (None, 1):
+            raise ModelError(
+                f"{model} takes batches of {found.batch_size} only; export it with an open first dimension, or of 1"
+            )
         samples = samples_beside(model)
+        inputs = samples if samples.is_file() else None
         level, execution = self.space.graph_levels[-1], self.space.executions[0]
         points = [ServingPoint(1, threads, level, execution) for threads in self.space.threads]
-        self.session.prepare(model, samples if samples.is_file() else None, points)
-        self._prepared = {model: found}
+        self.session.prepare(model, inputs, points[:1])
+        memory_bytes = self.session.memory(model, points[0])
+        self.session.prepare(model, inputs, points)
+        self._prepared = {model: _Prepared(found, memory_bytes, _notes(found, samples=inputs is not None))}
         return found
 
     def measure(
@@ -61,39 +78,41 @@ class Tuner:
         """Searches the serving points of a prepared model; `listener` hears of each measurement.
 
         With `label`, what was found best for any purpose is measured once more, with that effort, and that counts;
-        and it is found out what these points cost after a rest.
+        and it is found out what these points cost after a rest, and in memory.
         """
-        built = self._prepared.get(model) or self.prepare(model)
+        if model not in self._prepared:
+            self.prepare(model)
+        known = self._prepared[model]
         began = time.monotonic()
         found: dict[ServingPoint, Served] = {}
         for purpose in dict.fromkeys((self.serving.purpose, Purpose.LATENCY)):
-            for one in self._search(model, built, purpose, effort, found):
+            for one in self._search(model, known, purpose, effort, found):
                 listener(one)
         for one in self._labelled(model, label, found) if label else ():
             listener(one)
         return Surface(
-            built.signature,
+            known.architecture.signature,
             self.session.device.name,
             (*found.values(), *more_threads(list(found.values()), self.asked.threads, self.session.device)),
             size_bytes=model.stat().st_size,
-            parameters=built.parameters,
+            parameters=known.architecture.parameters,
             measured_s=time.monotonic() - began,
-            notes=self.session.notes(model),
+            notes=(*known.notes, *self.session.notes(model)),
         )
 
     def _search(
-        self, model: Path, built: Architecture, purpose: Purpose, effort: Effort, found: dict[ServingPoint, Served]
+        self, model: Path, known: _Prepared, purpose: Purpose, effort: Effort, found: dict[ServingPoint, Served]
     ) -> Iterator[Served]:
-        space = self.space
+        space = self.space if known.architecture.batch_size is None else replace(self.space, batch_sizes=(1,))
         first = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
         if not found and space.batch_sizes[0] == 1:
-            found[first] = self.session.serve(model, first, effort)
+            found[first] = self._served(model, known, first, effort)
             yield found[first]
         if first in found:
             within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.slowest_s]
             space = replace(space, batch_sizes=tuple(within))
         choose = choosing.algorithm(self.serving.algorithm)
-        proposals = choose(space, purpose, branches=built.branches, thorough=self.serving.thorough)
+        proposals = choose(space, purpose, branches=known.architecture.branches, thorough=self.serving.thorough)
         earlier = set(found)  # measured for another purpose: known. What this search asks for twice is wanted twice.
         try:
             point = next(proposals)
@@ -102,22 +121,45 @@ class Tuner:
                     earlier.remove(point)
                     served = found[point]
                 else:
-                    served = self.session.serve(model, point, effort)
-                    # Of two measurements the quicker one counts: whatever disturbs makes slower.
-                    found[point] = min(found.get(point, served), served, key=lambda one: one.latency_s)
-                    yield served
+                    served = self._served(model, known, point, effort)
+                    if served.runs:
+                        # Of two measurements the quicker one counts: whatever disturbs makes slower.
+                        found[point] = min(found.get(point, served), served, key=lambda one: one.latency_s)
+                        yield served
                 point = proposals.send(served)
         except StopIteration:
             return
+
+    def _served(self, model: Path, known: _Prepared, point: ServingPoint, effort: Effort) -> Served:
+        """What a point costs; a batch that does not fit into the device's memory takes for ever, and has no runs."""
+        try:
+            served = self.session.serve(model, point, effort)
+        except TooLarge:
+            if point.batch_size == 1:
+                raise
+            never, nothing = math.inf, Energy(None, "unavailable")
+            return Served(point, never, never, never, never, never, 0, nothing, None, Source.PREDICTED)
+        return replace(served, memory_bytes=known.memory_bytes) if point.batch_size == 1 else served
 
     def _labelled(self, model: Path, effort: Effort, found: dict[ServingPoint, Served]) -> Iterator[Served]:
         """Measures the best points; what another point overtakes by that is no longer one of them."""
         done: set[ServingPoint] = set()
         while wanted := {best(found.values(), purpose).point for purpose in Purpose} - done:
             point = min(wanted, key=str)
-            found[point] = self.session.serve(model, point, effort)
+            served = self.session.serve(model, point, effort)
+            found[point] = replace(served, memory_bytes=self.session.memory(model, point))
             done.add(point)
             yield found[point]
         for point in {best(found.values(), purpose).point: None for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}:
             rested = self.session.serve(model, point, RESTED)
             found[point] = replace(found[point], after_rest_s=(rested.latency_s, rested.p90_s, rested.p99_s))
+
+
+def _notes(found: Architecture, *, samples: bool) -> tuple[str, ...]:
+    """What to know of a model before it is measured."""
+    said = ["the model takes single samples only: export it with an open first dimension to serve batches"]
+    said = said if found.batch_size is not None else []
+    if found.open_dimensions and not samples:
+        names = ", ".join(found.open_dimensions)
+        said.append(f"dimensions that the model leaves open count as 1: {names}; put real inputs beside it, as .npz")
+    return tuple(said)

@@ -203,9 +203,9 @@ def explained(summary: Summary) -> list[tuple[str, str]]:
 
 def serving_json(summary: Summary) -> dict[str, Any]:
     """What the JSON form says about serving; trials of one architecture share a surface."""
-    shared: dict[tuple[str, str], tuple[Surface, list[int]]] = {}
+    shared: dict[tuple[str, str, tuple[Served, ...]], tuple[Surface, list[int]]] = {}
     for (trial, device), surface in summary.servings.items():
-        shared.setdefault((surface.signature, device), (surface, []))[1].append(trial)
+        shared.setdefault((surface.signature, device, surface.served), (surface, []))[1].append(trial)
     surfaces = [{"trials": trials, **to_json(surface)} for surface, trials in shared.values()]
     return {
         "devices": summary.devices,

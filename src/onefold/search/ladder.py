@@ -14,7 +14,7 @@ from typing import Protocol
 
 from onefold.errors import BudgetError, suggestion
 from onefold.objective import Budget, Objective
-from onefold.records import Metrics, TrialState
+from onefold.records import Grant, Metrics, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,18 +239,33 @@ def ladder(
     return SynchronousLadder([_brackets(rungs, budget, n, top_k) for n in sittings], budget.eta, objective, slots)
 
 
-def planned_work(rungs: str, budget: Budget, sittings: Sequence[int], *, top_k: int = 3, slots: int = 1) -> float:
-    """About how much training a ladder will ask for, in passes over the whole data."""
+def planned_work(
+    rungs: str, budget: Budget, sittings: Sequence[int], *, top_k: int = 3, slots: int = 1, afresh: bool = False
+) -> float:
+    """About how much training a ladder will ask for, as `work_of` counts it.
+
+    `afresh` says that every visit begins from nothing, as with a fresh budget.
+    """
     kind = "halving" if rungs == "asha" else rungs
     work = 0.0
     for bracket in (bracket for trials in sittings for bracket in _brackets(kind, budget, trials, top_k)):
-        members, before = bracket.size, 0
+        members, before = bracket.size, None
         for visit, level in enumerate(bracket.levels, start=1):
             grant = budget.grant(level, visit)
-            work += members * (grant.epochs - before) * grant.data
-            before = 0 if budget.fresh else grant.epochs
+            work += members * work_of(grant, before)
+            before = None if budget.fresh or afresh else grant
             members = bracket.keep or _best_share(members, budget.eta, slots)
     return work
+
+
+def work_of(grant: Grant, before: Grant | None = None) -> float:
+    """How much training a visit may ask for that goes on from where the one granted `before` ended.
+
+    In seconds, where seconds are granted; otherwise in passes over the whole data.
+    """
+    if grant.time_s is not None:
+        return grant.time_s - (before.time_s or 0.0 if before is not None else 0.0)
+    return (grant.epochs - (before.epochs if before is not None else 0)) * grant.data
 
 
 def _best_share(members: int, eta: int, slots: int) -> int:

@@ -20,6 +20,7 @@ from onefold.objective import Spent
 from onefold.ranking import best_epoch, ranked
 from onefold.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
 from onefold.search import Decision, Search, planned_work
+from onefold.search.ladder import work_of
 from onefold.store import Store
 from onefold.study.inference import Inference
 from onefold.study.interrupts import Interrupts
@@ -66,9 +67,11 @@ class Coordinator:
         self._rungs: dict[int, Rung] = {}  # by decision
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
-        self._planned = planned_work(spec.rungs, spec.budget, spec.sittings, top_k=spec.top_k, slots=spec.parallel)
+        self._planned = planned_work(
+            spec.rungs, spec.budget, spec.sittings, top_k=spec.top_k, slots=spec.parallel, afresh=spec.quality is None
+        )  # a function starts again from nothing at every visit
         self._cost = Measurement.nothing()
-        self._work = 0.0  # passes over the whole data
+        self._work = 0.0  # of what is planned
         self._best: Trial | None = None
 
     @property
@@ -110,6 +113,8 @@ class Coordinator:
                 self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
         for epoch in self._store.epochs(self._name):
             self._count(epoch)
+        for rung in rungs:
+            self._settle(rung)
         latest_s = max((rung.ended_s or 0.0 for rung in rungs), default=0.0)
         self._began = min(self._began, time.monotonic() - latest_s)  # a killed study could not save its last seconds
         self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
@@ -212,7 +217,7 @@ class Coordinator:
         self._running[self._engine.start(call)] = decision
         facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "config": dict(trial.config)}
         kind = "trial" if rung.rung == 0 else "promoted"
-        self.tell(kind, {**facts, "epochs": rung.grant.epochs, "data": rung.grant.data})
+        self.tell(kind, {**facts, "epochs": rung.grant.epochs, "data": rung.grant.data, "time_s": rung.grant.time_s})
 
     # Listening: a result is durable before the search learns of it.
 
@@ -240,7 +245,20 @@ class Coordinator:
     def _count(self, epoch: Epoch) -> None:
         self._epochs.setdefault((epoch.trial, epoch.rung), []).append(epoch)
         self._cost += epoch.measurement
-        self._work += self._rung_of(epoch).grant.data
+        self._work += _work_done(epoch, self._rung_of(epoch))
+
+    def _settle(self, rung: Rung) -> None:
+        """A visit that is over has done what was planned for it, however early it ended; a failed one never will."""
+        if rung.state is RungState.DECIDED:
+            return
+        goes_on = rung.rung > 0 and not rung.grant.fresh and self._spec.quality is not None
+        grants = {known.rung: known.grant for known in self._trials[rung.trial].rungs}
+        done = sum(_work_done(epoch, rung) for epoch in self._epochs.get((rung.trial, rung.rung), []))
+        left = work_of(rung.grant, grants.get(rung.rung - 1) if goes_on else None) - done
+        if rung.state is RungState.DONE:
+            self._work += left
+        else:
+            self._planned -= left
 
     def _rung_of(self, epoch: Epoch) -> Rung:
         return next(rung for rung in self._trials[epoch.trial].rungs if rung.rung == epoch.rung)
@@ -300,6 +318,7 @@ class Coordinator:
         cost = sum((epoch.measurement for epoch in epochs), Measurement.nothing())
         rung = replace(rung, measurement=cost, ended_s=self.elapsed_s)
         self._save(rung)
+        self._settle(rung)
         self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
         self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
 
@@ -350,8 +369,17 @@ class Coordinator:
     def _underway(self, decision: int) -> Underway:
         rung = self._rungs[decision]
         first = rung.rung if rung.grant.fresh else 0
-        done = sum(len(self._epochs.get((rung.trial, at), [])) for at in range(first, rung.rung + 1))
-        return Underway(rung.trial, rung.rung, rung.grant.level, done, rung.grant.epochs, rung.threads)
+        done = [epoch for at in range(first, rung.rung + 1) for epoch in self._epochs.get((rung.trial, at), [])]
+        return Underway(
+            rung.trial,
+            rung.rung,
+            rung.grant.level,
+            len(done),
+            rung.grant.epochs,
+            rung.threads,
+            sum(epoch.measurement.time_s for epoch in done),
+            rung.grant.time_s,
+        )
 
     def _left_s(self) -> float | None:
         """An estimate: the work that is left at the pace so far, or what is left of the time limit if that is less."""
@@ -365,3 +393,8 @@ class Coordinator:
     def tell(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Passes on what happened."""
         self._listener(News(kind, to_json(facts), self.snapshot))
+
+
+def _work_done(epoch: Epoch, rung: Rung) -> float:
+    """What an epoch is of the work that `work_of` plans for its rung."""
+    return rung.grant.data if rung.grant.time_s is None else epoch.measurement.time_s

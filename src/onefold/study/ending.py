@@ -10,16 +10,16 @@ from typing import Any
 from onefold import deploy, report
 from onefold.device import runtime
 from onefold.engine import Call, Engine, answer
-from onefold.errors import ModelError, StudyFailed
-from onefold.inference.scenarios import choose, scenario
-from onefold.records import Failure, Metrics, StudyState, Trial, TrialState, to_json
+from onefold.engine.failures import failure_of
+from onefold.errors import ModelError, StoreError, StudyFailed
+from onefold.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import Store, StudyRecord
 from onefold.study.coordinator import Coordinator
 from onefold.study.inference import Inference
 from onefold.study.news import Listener, News
 from onefold.study.reporting import summary_of
-from onefold.study.result import Result, best_of, keep_best
+from onefold.study.result import Result, best_of, keep_best, kept_card
 from onefold.study.spec import Spec
 from onefold.study.subject import Subject
 from onefold.study.visits import export_trained
@@ -41,23 +41,39 @@ class Ending:
     listener: Listener
 
     def hand_over(self, record: StudyRecord) -> Result:
-        """The best model so far; raises StudyFailed when there is none."""
-        trials, epochs = self.coordinator.trials, self.store.epochs(record.name)
-        able = [trial for trial in trials if self._can_be_served(trial)]
-        best = best_of(able, epochs, self.spec.objective, self.spec.judge)
+        """The best model so far; raises StudyFailed when there is none, and StoreError when it cannot be written."""
+        try:
+            return self._hand_over(record)
+        except BrokenPipeError:
+            raise  # the listener's: nobody reads any more
+        except OSError as error:
+            raise self._unwritten(error, record.name) from error
+
+    def keep_so_far(self, record: StudyRecord) -> None:
+        """Keeps the best model of a study that is interrupted, if there is one: quickly, and without any worker.
+
+        It is neither tested nor made ready to serve, unless it is the one that was handed over before.
+        """
+        trials = self.store.trials(record.name)
+        best = self._best(trials, record)
+        if best is None:
+            return
+        card, kept = self._card(record, best, {}), kept_card(self.folder)
+        if {**kept, "test": {}} == card:
+            card = kept
+        else:
+            keep_best(self.folder, best, card)
+        self.store.save_study(replace(record, result=card))
+
+    def _hand_over(self, record: StudyRecord) -> Result:
+        trials = self.coordinator.trials
+        best = self._best(trials, record)
         if best is None:
             reason = _why_nothing(trials, record.reason)
             self.store.save_study(replace(record, state=StudyState.FAILED, reason=reason))
             raise StudyFailed(f"the study {record.name!r} has no model: {reason}")
         test = self._test(best)
-        card = {
-            "study": record.name,
-            "workload": self.spec.workload,
-            "trial": best.number,
-            "config": dict(best.config),
-            "metrics": dict(best.metrics),
-            "test": dict(test),
-        }
+        card = self._card(record, best, test)
         keep_best(self.folder, best, card)
         surfaces = self._deploy(best, card)
         record = replace(record, state=StudyState.DONE, result=card)
@@ -80,6 +96,28 @@ class Ending:
             workload=self.subject.workload,
             surfaces=surfaces,
             recommendation=summary.recommendation,
+        )
+
+    def _best(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
+        able = [trial for trial in trials if self._can_be_served(trial)]
+        return best_of(able, self.store.epochs(record.name), self.spec.objective, self.spec.judge)
+
+    def _card(self, record: StudyRecord, best: Trial, test: Metrics) -> dict[str, Any]:
+        return {
+            "study": record.name,
+            "workload": self.spec.workload,
+            "trial": best.number,
+            "config": dict(best.config),
+            "metrics": dict(best.metrics),
+            "test": dict(test),
+        }
+
+    def _unwritten(self, error: OSError, name: str) -> StoreError:
+        go_on = f"and go on with: onefold resume {name}"
+        if failure_of(error).kind is FailureKind.NO_SPACE:
+            return StoreError(f"the disk is full ({error}); nothing is lost: free some space in {self.folder} {go_on}")
+        return StoreError(
+            f"what was found cannot be written ({error}); nothing is lost: make {self.folder} writable {go_on}"
         )
 
     def _can_be_served(self, trial: Trial) -> bool:
@@ -117,10 +155,8 @@ class Ending:
             raise ModelError(f"the best model cannot be handed over as ONNX: {found.reason}")
         surfaces = self.inference.measure_carefully(best.number, model, found)
         on = tuple(
-            deploy.Settings(
-                device,
-                surfaces[device.name],
-                tuple(choose(scenario(text), surfaces[device.name].served) for text in self.spec.scenarios),
+            deploy.settings(
+                device, surfaces[device.name], model, self.spec.scenarios, self.spec.scenario_goal, self.spec.host
             )
             for device in self.spec.devices
         )

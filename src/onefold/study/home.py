@@ -6,6 +6,7 @@ HOME/studies/NAME/data/               the data set while the study runs, mapped 
 HOME/studies/NAME/best/               the model that the study hands over
 HOME/studies/NAME/report.html
 HOME/devices/                         devices that the user added, and this machine's calibration
+HOME/measuring.lock                   held by whoever times something
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ class Home:
     def devices(self) -> Path:
         """The folder of the user's own devices."""
         return self.path / "devices"
+
+    @property
+    def lease(self) -> Path:
+        """The file that whoever times something holds."""
+        return self.path / "measuring.lock"
 
     def folder(self, name: str) -> Path:
         """The folder of a study, whether it exists or not."""

@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onefold.device import BRIEF, CAREFUL, SOUND, Device, Effort, Session, open_session, runtime
+from onefold.device import BRIEF, CAREFUL, RESTED, SOUND, Device, Effort, Session, open_session, runtime
+from onefold.device.lease import alone
 from onefold.engine import Engine
 from onefold.errors import ModelError
 from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving, Tuner
 from onefold.records import Metrics, to_json
-from onefold.serving import Surface
+from onefold.serving import Purpose, Surface
 from onefold.store import Store
 from onefold.study.visits import Exported
 
@@ -40,11 +41,15 @@ class Inference:
         *,
         store: Store,
         engine: Engine,
+        lease: Path,
+        space: ServingSpace | None = None,
     ) -> None:
         self._study = study
         self._devices = devices
         self._host = host
         self._serving = serving
+        self._within = ServingSpace() if space is None else space
+        self._lease = lease
         self._store = store
         self._engine = engine
         self.tell: Tell = lambda kind, facts: None  # noqa: ARG005 - whoever runs the study listens
@@ -61,8 +66,11 @@ class Inference:
         self._stack.__exit__(None, None, None)
 
     def recall(self) -> None:
-        """Takes over what the store knows of this study's trials."""
-        self._surfaces = self._store.servings(self._study)
+        """Takes over what the store knows of this study's trials, as they were compared with each other."""
+        devices = {device.name: device for device in self._devices}
+        for (trial, name), linked in self._store.servings(self._study).items():
+            brief = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
+            self._surfaces[trial, name] = brief or linked
 
     def knows(self, trial: int) -> bool:
         """Whether a trial's architecture is known on all devices."""
@@ -72,7 +80,7 @@ class Inference:
         """An architecture has become known; what the store remembers of it needs no measurement."""
         self._due[exported.trial] = exported
         for device in self._devices:
-            key = memo_key(exported.signature, device, self._serving, BRIEF)
+            key = self._key(exported.signature, device)
             known = self._store.surface(key)
             if known is not None:
                 self._keep(exported.trial, device, key, known, recalled=True)
@@ -103,13 +111,13 @@ class Inference:
         found = {}
         serving = replace(self._serving, thorough=True)
         for device in self._devices:
-            key = memo_key(signature, device, serving, CAREFUL)
+            key = memo_key(signature, device, self._host, self._space(device), serving, SOUND, CAREFUL, RESTED)
             surface = self._store.surface(key)
             recalled = surface is not None
             if surface is None:
-                tuner = Tuner(self._session(device), serving=serving)
+                tuner = Tuner(self._session(device), self._space(device), serving)
                 tuner.prepare(model)
-                with self._engine.quiet():
+                with alone(self._lease), self._engine.quiet():
                     surface = tuner.measure(model, SOUND, label=CAREFUL)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
@@ -127,14 +135,14 @@ class Inference:
             self._sessions.clear()
 
     def _measure_on(self, device: Device, exported: Exported) -> None:
-        key = memo_key(exported.signature, device, self._serving, BRIEF)
+        key = self._key(exported.signature, device)
         surface = self._store.surface(key)  # two trials of one architecture may have waited together
         recalled = surface is not None
         if surface is None:
             model = Path(exported.model)
-            tuner = Tuner(self._session(device), serving=self._serving)
+            tuner = Tuner(self._session(device), self._space(device), self._serving)
             tuner.prepare(model)
-            with self._engine.quiet():
+            with alone(self._lease), self._engine.quiet():
                 surface = tuner.measure(model, BRIEF)
         self._keep(exported.trial, device, key, surface, recalled=recalled)
 
@@ -144,12 +152,19 @@ class Inference:
                 self._store.save_surface(key, surface)
             self._store.save_serving(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
-        points = len(surface.served)
-        facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled}
+        points = sum(one.runs > 0 for one in surface.served)
+        source = surface.best(Purpose.LATENCY).source.value
+        facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled, "source": source}
         self.tell(
             "served",
             {**facts, "metrics": dict(surface.metrics()), "measured_s": 0.0 if recalled else surface.measured_s},
         )
+
+    def _space(self, device: Device) -> ServingSpace:
+        return self._within.on(device.cores)
+
+    def _key(self, signature: str, device: Device) -> str:
+        return memo_key(signature, device, self._host, self._space(device), self._serving, BRIEF)
 
     def _session(self, device: Device) -> Session:
         if device.name not in self._sessions:
@@ -159,14 +174,17 @@ class Inference:
         return self._sessions[device.name]
 
 
-def memo_key(signature: str, device: Device, serving: Serving, effort: Effort) -> str:
+def memo_key(
+    signature: str, device: Device, host: Device, space: ServingSpace, serving: Serving, *efforts: Effort
+) -> str:
     """Under what a surface is remembered: everything that a measurement depends on."""
     parts = {
         "signature": signature,
         "device": device.digest,
-        "space": to_json(ServingSpace.of(device.cores)),
+        "host": host.digest,  # from which the device's times are carried over
+        "space": to_json(space),
         "serving": to_json(serving),
-        "effort": to_json(effort),
+        "efforts": [to_json(effort) for effort in efforts],
         "runtime": runtime(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

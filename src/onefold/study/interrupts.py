@@ -18,6 +18,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
+        self.hurried = False  # whether a second signal came, by somebody who will not wait
         self._asked = False
         self._found: dict[signal.Signals, Any] = {}
 
@@ -28,6 +29,7 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of handlers
         if self._asked:
+            self.hurried = True
             raise KeyboardInterrupt
         self._asked = True
 

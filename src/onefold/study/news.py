@@ -19,6 +19,8 @@ class Underway:
     epochs_done: int
     epochs_granted: int
     threads: int
+    time_s: float = 0.0  # of its epochs so far
+    time_granted_s: float | None = None  # where seconds are granted
 
 
 @dataclass(frozen=True, slots=True)

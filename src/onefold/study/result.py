@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onefold.errors import OnefoldError
+from onefold import deploy
+from onefold.errors import InputError, OnefoldError
 from onefold.objective import Objective
 from onefold.ranking import best_epoch, front, ranked
 from onefold.recommend import Recommendation
@@ -74,10 +76,16 @@ class Result:
         """Copies the model and its description into a folder of the caller's.
 
         `weights.pt` and `model.json`; of a study with devices also `model.onnx` and `deployment.json`, which
-        `onefold.deploy.load` serves.
+        `onefold.deploy.load` serves. Raises InputError when the folder cannot be written.
         """
-        target = Path(folder)
-        shutil.copytree(self.folder / "best", target, dirs_exist_ok=True)
+        source, target = self.folder / "best", Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            for file in source.iterdir():
+                shutil.copy2(file, target)
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"the model cannot be saved in {target} ({why}); it is in {source}") from error
         return target
 
 
@@ -105,18 +113,41 @@ def _as_far_as_it_got(trial: Trial, epochs: Sequence[Epoch], objective: Objectiv
 
 
 def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
-    """Puts the best model and its description where the study hands them over."""
+    """Puts the best model and its description where the study hands them over.
+
+    What stands there stays as it is until the new files are whole.
+    """
     target = folder / "best"
     target.mkdir(parents=True, exist_ok=True)
+    files: dict[str, bytes] = {}
     weights = weights_file(folder, best.number, best.finished_rungs[-1].rung)
-    if weights is None:
-        (target / WEIGHTS).unlink(missing_ok=True)  # of a former best: it must not stand beside this card
-    else:
+    if weights is not None:
         import torch
 
         from onefold.training.checkpoint import weights_of
 
-        whole = target / f"{WEIGHTS}.new"
-        torch.save(weights_of(weights), whole)
-        whole.replace(target / WEIGHTS)
-    (target / CARD).write_text(json.dumps(dict(card), indent=2) + "\n", encoding="utf-8")
+        content = io.BytesIO()  # writing to a file, torch hides a full disk behind an error of its own
+        torch.save(weights_of(weights), content)
+        files[WEIGHTS] = content.getvalue()
+    files[CARD] = (json.dumps(dict(card), indent=2) + "\n").encode()  # the last one: it vouches for the others
+    fresh = {target / name: target / f"{name}.new" for name in files}
+    try:
+        for path, whole in fresh.items():
+            whole.write_bytes(files[path.name])
+        if kept_card(folder) != card:  # what was kept of a former best must not stand beside this card
+            for name in (CARD, WEIGHTS, deploy.DEPLOYMENT, deploy.CARD, deploy.MODEL):
+                (target / name).unlink(missing_ok=True)
+        for path, whole in fresh.items():
+            whole.replace(path)
+    finally:
+        for whole in fresh.values():
+            whole.unlink(missing_ok=True)  # half a file on a full disk helps nobody
+
+
+def kept_card(folder: Path) -> dict[str, Any]:
+    """The description beside the model that a study has handed over; empty where there is none."""
+    try:
+        found = json.loads((folder / "best" / CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from onefold.device import Device
+from onefold.inference.points import ServingSpace
 from onefold.objective import Budget, Objective
 from onefold.records import from_json, to_json
 from onefold.search import Algorithm, Observation
@@ -44,7 +45,9 @@ class Spec:
     host: Device | None = None  # this machine, as it was when the study began
     serve_for: str = Purpose.THROUGHPUT.value  # what serving points are searched for
     serving_search: str = "few"
+    serving_space: ServingSpace | None = None  # which points may be tried; without it all that the device allows
     scenarios: tuple[str, ...] = ("single-stream", "offline")
+    scenario_goal: str = "mean"  # or p99: by what the responses of a scenario are judged
     strategy: Strategy = "onefold"  # serving and hyperparameters together, or the one after the other
 
     @property
@@ -93,6 +96,8 @@ class Spec:
         plain["devices"] = tuple(from_json(Device, device) for device in plain.get("devices", ()))
         if plain.get("host") is not None:
             plain["host"] = from_json(Device, plain["host"])
+        if plain.get("serving_space") is not None:
+            plain["serving_space"] = from_json(ServingSpace, plain["serving_space"])
         plain["scenarios"] = tuple(plain.get("scenarios", ()))
         plain["learned"] = tuple(from_json(Observation, seen) for seen in plain["learned"])
         plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])

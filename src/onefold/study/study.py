@@ -15,11 +15,12 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from onefold.device import Device
 from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
-from onefold.errors import BudgetError, InputError, WorkloadError
+from onefold.errors import BudgetError, InputError, OnefoldError, WorkloadError, suggestion
+from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving
 from onefold.objective import Budget, Objective
 from onefold.records import Measurement, StudyState, Trial, to_json
@@ -37,12 +38,14 @@ from onefold.study.news import Listener, News, Snapshot
 from onefold.study.result import Result
 from onefold.study.spec import EngineName, Spec, Strategy
 from onefold.study.subject import Given, Subject
-from onefold.study.targets import with_devices
+from onefold.study.targets import Asked, with_devices
 from onefold.study.warm_start import observations
 from onefold.training import calls
 from onefold.workload import is_loading
 
 log = logging.getLogger("onefold")
+
+INTERRUPTIONS = (KeyboardInterrupt, SystemExit, BrokenPipeError)  # somebody wants it to end: it is not its own fault
 
 
 class Study:
@@ -74,7 +77,9 @@ class Study:
         device: str | Device | Sequence[str | Device] = (),
         serve_for: str = Purpose.THROUGHPUT.value,
         serving_search: str = "few",
+        serving_space: ServingSpace | None = None,
         scenarios: Sequence[str] = (),
+        scenario_goal: str = "mean",
         strategy: Strategy = "onefold",
         listener: Listener | None = None,
     ) -> None:
@@ -84,6 +89,7 @@ class Study:
             )
         if threads and not parallel:
             raise InputError("threads are those of each trial: say how many trials run side by side too (parallel)")
+        _check_options(engine, parallel, threads, memory_bytes, patience_s)
         self._home = home if isinstance(home, Home) else Home(home)
         self.listener = listener or _log
         self._subject = subject if isinstance(subject, Subject) else Subject(subject)
@@ -108,7 +114,8 @@ class Study:
             quality=self._subject.objective if self._subject.workload is not None else None,
         )
         given = [device] if isinstance(device, (str, Device)) else list(device)
-        spec = with_devices(spec, given, serve_for, serving_search, scenarios, strategy, self._home)
+        asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal, strategy)
+        spec = with_devices(spec, given, asked, self._home)
         with closing(self._home.store()) as store:
             spec = replace(spec, learned=observations(spec, store))
             self._search_of(replace(spec, parallel=1))  # a mistake is told before anything is written down
@@ -196,7 +203,7 @@ class Study:
         """Runs the study to its end or to a limit and hands over the best model so far.
 
         Raises StudyFailed when no trial gave a result, StudyBusy when another process runs it. Interrupted by Ctrl-C
-        or killed, it can be run again and goes on.
+        or killed, it can be run again and goes on; interrupted, it leaves the best model so far in `folder / "best"`.
         """
         with self._home.running(self.name) as folder, closing(self._home.store()) as store:
             record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
@@ -206,7 +213,7 @@ class Study:
             except BaseException as error:
                 record = store.study(self.name)
                 if record.state is StudyState.RUNNING:
-                    interrupted = isinstance(error, (KeyboardInterrupt, SystemExit, BrokenPipeError))
+                    interrupted = isinstance(error, INTERRUPTIONS)
                     state = StudyState.INTERRUPTED if interrupted else StudyState.FAILED
                     reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
                     store.save_study(replace(record, state=state, reason=reason))
@@ -237,14 +244,30 @@ class Study:
             if inference is not None:
                 inference.tell = coordinator.tell
             coordinator.recall()
-            try:
-                with Interrupts() as interrupts:
-                    reason = coordinator.run(interrupts)
-            finally:
-                record = replace(record, elapsed_s=coordinator.elapsed_s)
-                store.save_study(record)
             ending = Ending(spec, self._subject, store, engine, folder, coordinator, inference, self.listener)
-            return ending.hand_over(replace(record, reason=reason))
+            interrupts = Interrupts()
+            try:
+                try:
+                    with interrupts:
+                        reason = coordinator.run(interrupts)
+                finally:
+                    record = replace(record, elapsed_s=coordinator.elapsed_s)
+                    store.save_study(record)
+                return ending.hand_over(replace(record, reason=reason))
+            except INTERRUPTIONS:
+                if not interrupts.hurried:
+                    self._keep_so_far(ending, store)
+                raise
+
+    def _keep_so_far(self, ending: Ending, store: Store) -> None:
+        """Keeps the best model so far of a study that is interrupted; that this fails must not hide why it ends."""
+        record = store.study(self.name)
+        if record.state is not StudyState.RUNNING:
+            return  # it was handed over
+        try:
+            ending.keep_so_far(record)
+        except (OSError, OnefoldError) as error:
+            log.warning("the best model so far of %s could not be kept: %s", self.name, error)
 
     # The parts it is composed of.
 
@@ -259,7 +282,16 @@ class Study:
         if not spec.devices or spec.host is None:
             return None
         serving = Serving(Purpose(spec.serve_for), spec.serving_search, thorough=False)
-        found = Inference(self.name, spec.devices, spec.host, serving, store=store, engine=engine)
+        found = Inference(
+            self.name,
+            spec.devices,
+            spec.host,
+            serving,
+            store=store,
+            engine=engine,
+            lease=self._home.lease,
+            space=spec.serving_space,
+        )
         found.recall()
         return stack.enter_context(found)
 
@@ -314,6 +346,22 @@ def tune(subject: Given, space: Space | None = None, **options: Any) -> Result:
     if limits:
         options["budget"] = replace(options.get("budget") or Budget(), **limits)
     return Study(subject, space, **options).run()
+
+
+def _check_options(
+    engine: str, parallel: int | None, threads: int | None, memory_bytes: int | None, patience_s: float
+) -> None:
+    """Raises InputError when what says where and how trials run makes no sense."""
+    if engine not in get_args(EngineName):
+        raise InputError(f"the engine {engine!r} is not known{suggestion(engine, get_args(EngineName))}")
+    if parallel is not None and not parallel >= 1:
+        raise InputError(f"parallel must be 1 or more, but got {parallel}; leave it out to have it measured")
+    if threads is not None and not threads >= 1:
+        raise InputError(f"threads must be 1 or more, but got {threads}; leave them out for one")
+    if memory_bytes is not None and not memory_bytes >= 1:
+        raise InputError(f"memory_bytes must be 1 or more, but got {memory_bytes}; leave it out for no limit")
+    if not patience_s > 0:
+        raise InputError(f"patience_s must be more than 0 seconds, but got {patience_s}")
 
 
 def _more(limit: float | None, extra: float | None, used: float) -> float | None:

@@ -1,0 +1,71 @@
+"""How a model that somebody already has is served best, and whether a deployment folder keeps what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from onefold import deploy
+from onefold.device import CAREFUL, SOUND, Device, open_session, runtime
+from onefold.device.catalogue import HOST
+from onefold.device.host import find, host
+from onefold.device.lease import alone
+from onefold.inference.points import ServingSpace
+from onefold.inference.tuner import Serving, Tuner
+from onefold.serving import Purpose, Served
+from onefold.study.home import Home
+from onefold.study.targets import Asked
+
+SCENARIOS = ("single-stream", "offline")
+Heard = Callable[[Device, Served], None]
+
+
+def measure(
+    model: str | Path,
+    device: str | Device | Sequence[str | Device] = HOST,
+    *,
+    serve_for: str = Purpose.THROUGHPUT.value,
+    serving_search: str = "few",
+    serving_space: ServingSpace | None = None,
+    scenarios: Sequence[str] = SCENARIOS,
+    scenario_goal: str = "mean",
+    save: str | Path | None = None,
+    home: str | Path | None = None,
+    listener: Heard = lambda device, served: None,  # noqa: ARG005
+) -> deploy.Deployment:
+    """The inference tuner alone: how to serve an ONNX model on each device, and what to expect.
+
+    With `save` a deployment folder is made there. `listener` hears of each measurement.
+    """
+    asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
+    asked.check()
+    place, file = Home(home), Path(model)
+    given = [device] if isinstance(device, (str, Device)) else list(device)
+    targets = [one if isinstance(one, Device) else find(one, place.devices) for one in given]
+    here = host(place.devices)
+    found = []
+    for target in targets:
+        with open_session(target, here) as session:
+            tuner = Tuner(session, serving_space, Serving(Purpose(serve_for), serving_search))
+            tuner.prepare(file)
+            with alone(place.lease):
+                heard = _heard(listener, target)
+                surface = tuner.measure(file, SOUND, heard, label=CAREFUL)
+        found.append(deploy.settings(target, surface, file, asked.scenarios, scenario_goal, here))
+    deployment = deploy.Deployment(here, tuple(found), runtime(), {"file": file.name})
+    if save is not None:
+        deploy.write(Path(save), file, deployment)
+    return deployment
+
+
+def serve_check(
+    folder: str | Path, device: str | None = None, *, home: str | Path | None = None
+) -> list[deploy.Checked]:
+    """Serves a deployed model with its recommended settings and puts measured beside expected."""
+    place = Home(home)
+    with alone(place.lease):
+        return deploy.check(folder, host(place.devices), device)
+
+
+def _heard(listener: Heard, device: Device) -> Callable[[Served], None]:
+    return lambda served: listener(device, served)
