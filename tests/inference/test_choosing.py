@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.errors import InputError
-from onefold.inference.choosing import ALGORITHMS, FINALISTS, algorithm, few, grid, halving
+from onefold.inference.choosing import ALGORITHMS, algorithm, few, grid, halving
 from onefold.inference.points import GRAPH_LEVELS, ServingSpace
 from onefold.records import Energy
 from onefold.serving import Purpose, Served, ServingPoint, Source
@@ -87,9 +88,28 @@ def test_few_never_leaves_the_space_and_asks_twice_for_finalists_only(
     cost: Cost, purpose: Purpose, branches: bool, thorough: bool
 ) -> None:
     points = [one.point for one in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
-    again = points[len(set(points)) :]
-    assert len(again) == len(set(again)) <= (FINALISTS if thorough else 0)
+    assert max(Counter(points).values()) <= (2 if thorough else 1)
     assert set(points) <= set(TWO_CORES.points())
+
+
+def test_few_comes_back_from_a_disturbed_measurement() -> None:
+    """At the bottom of the valley, which looked a third too slow the first time."""
+    cost = Cost({1: (1e-3, 1e-4, 3e-7), 2: (2e-3, 5e-5, 1e-6)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
+    bottom = min(TWO_CORES.points(), key=lambda point: cost.served(point).cost(Purpose.THROUGHPUT))
+    proposals = few(TWO_CORES, Purpose.THROUGHPUT)
+    seen: dict[ServingPoint, float] = {}
+    try:
+        point = next(proposals)
+        while True:
+            served = cost.served(point)
+            if point == bottom and point not in seen:
+                served = replace(served, latency_s=1.3 * served.latency_s)
+            seen[point] = min(seen.get(point, served.latency_s), served.latency_s)
+            point = proposals.send(served)
+    except StopIteration:
+        pass
+    best = min(seen, key=lambda point: seen[point] / point.batch_size)
+    assert replace(best, graph_level=bottom.graph_level) == bottom
 
 
 @given(costs(), st.sampled_from(Purpose), st.booleans())

@@ -125,6 +125,17 @@ def test_a_batch_that_does_not_fit_is_left_out_and_the_model_is_not(this_host: D
         assert surface.best(Purpose.THROUGHPUT).memory_bytes == 4 * 10**6
 
 
+def test_a_batch_that_fits_only_just_is_no_recommendation(this_host: Device, model: Path) -> None:
+    class Tight(Pretended):
+        def memory(self, model: Path, point: ServingPoint) -> int | None:
+            if point.batch_size > 4:
+                raise TooLarge("no")
+            return 10**6
+
+    surface = Tuner(Tight(this_host, 1), SPACE).measure(model, SHORT, label=SHORT)
+    assert surface.best(Purpose.THROUGHPUT).point.batch_size == 4
+
+
 def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: HostSession, tmp_path: Path) -> None:
     path = export(nn.Linear(4, 2), [torch.zeros(2, 4)], tmp_path / "fixed.onnx")
     samples_beside(path).unlink()

@@ -9,6 +9,7 @@ while True:
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
@@ -20,27 +21,34 @@ from onefold.serving import Purpose, Served, ServingPoint
 from onefold.space import Choice, Space
 
 Proposals = Generator[ServingPoint, Served, None]
-SHARE_DRAWN = 0.15  # of the space, by the algorithms that draw
-FINALISTS, CLOSE = 3, 1.10  # how many points are measured again, and how near the best they are
+SHARE = 0.15  # of the space is measured at the most, other than by those that take all of it
+FINALISTS, CLOSE = 3, 1.10  # how many points are compared a second time, and how near the best they are
 WORTH_IT = 0.02  # a gain that is smaller is taken for noise
 # How far below the best of the three places a valley a/n + b + dn can reach: 17/8 when its bottom is at batch 4.
 DEEPEST = 2.2
 
 
-def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorough: bool = True) -> Proposals:
+def few(
+    space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorough: bool = True, most: int | None = None
+) -> Proposals:
     """Few measurements, chosen well: what is known about serving decides where to look.
 
     Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
     at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
     everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
-    The points that noise could have put in the wrong order are measured a second time. Without `thorough` the three
-    places must do: they tell candidates apart, and the one handed over is looked at again.
+    The points that noise could have put in the wrong order are measured a second time, while there are no more than
+    `most` measurements. Without `thorough` the three places must do: they tell candidates apart, and the one handed
+    over is looked at again.
     """
+    most = int(SHARE * len(space)) if most is None else most
     known: dict[ServingPoint, float] = {}
+    looks = Counter[ServingPoint]()
 
-    def measure(point: ServingPoint) -> Generator[ServingPoint, Served, float]:
-        if point not in known:
-            known[point] = (yield point).cost(purpose)
+    def measure(point: ServingPoint, *, again: bool = False) -> Generator[ServingPoint, Served, float]:
+        if point not in known or again:
+            cost = (yield point).cost(purpose)
+            known[point] = min(cost, known.get(point, cost))
+            looks[point] += 1
         return known[point]
 
     start = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
@@ -49,9 +57,10 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorou
         sizes = space.batch_sizes if purpose is not Purpose.LATENCY else space.batch_sizes[:1]
         for place in sorted({0, len(sizes) // 2, len(sizes) - 1}):
             yield from measure(replace(at, batch_size=sizes[place]))
-    if thorough and purpose is not Purpose.LATENCY:
+    deep = thorough and purpose is not Purpose.LATENCY
+    if deep:
         yield from _descend(space.batch_sizes, known, measure)
-    best = min(known, key=lambda point: known[point])
+    best = min(known, key=known.__getitem__)
     for level in reversed(space.graph_levels[:-1]) if thorough else ():
         point = replace(best, graph_level=level)
         # Levels build on each other: when a lower one does not gain, those below it will not either.
@@ -60,9 +69,33 @@ def few(space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorou
         best = point
     for execution in space.executions[1:] if branches and best.threads > 1 else ():
         yield from measure(replace(best, execution=execution))
-    close = sorted((point for point in known if known[point] <= min(known.values()) * CLOSE), key=known.__getitem__)
-    for point in close[:FINALISTS] if thorough and len(close) > 1 else ():
-        yield point
+    while thorough and (unsure := [point for point in _near(space.batch_sizes, known) if looks[point] == 1]):
+        for point in unsure[: max(0, most - looks.total())]:
+            yield from measure(point, again=True)
+        if looks.total() >= most:
+            return
+        # What turns out better than it looked may not be the bottom of its valley.
+        best = min(known, key=known.__getitem__)
+        for point in _beside(best, space.batch_sizes)[: most - looks.total()] if deep else ():
+            yield from measure(point)
+
+
+def _near(sizes: Sequence[int], known: dict[ServingPoint, float]) -> list[ServingPoint]:
+    """What noise could have put in the wrong order: the best point, those close to it, and those beside it.
+
+    Nothing where there is one point only.
+    """
+    ordered = sorted(known, key=known.__getitem__)
+    best = ordered[0]
+    close = [point for point in ordered[1:FINALISTS] if known[point] <= known[best] * CLOSE]
+    rivals = dict.fromkeys([*close, *(point for point in _beside(best, sizes) if point in known)])
+    return [best, *rivals] if rivals else []
+
+
+def _beside(point: ServingPoint, sizes: Sequence[int]) -> list[ServingPoint]:
+    """The next smaller and the next larger batch."""
+    place = sizes.index(point.batch_size)
+    return [replace(point, batch_size=sizes[at]) for at in (place - 1, place + 1) if 0 <= at < len(sizes)]
 
 
 def _descend(
@@ -78,11 +111,8 @@ def _descend(
         if mine[best] > lowest * DEEPEST:  # three places have shown that its valley is not deep enough
             continue
         while True:
-            place = sizes.index(best.batch_size)
-            beside = [sizes[at] for at in (place - 1, place + 1) if 0 <= at < len(sizes)]
             costs = {best: mine[best]}
-            for size in beside:
-                point = replace(best, batch_size=size)
+            for point in _beside(best, sizes):
                 costs[point] = yield from measure(point)
             mine |= costs
             lower = min(costs, key=lambda point: costs[point])
@@ -120,7 +150,7 @@ def drawn(algorithm: str) -> Callable[..., Proposals]:
                 precision=Choice(*space.precisions),
             ),
             objective=Objective(minimize="cost"),
-            budget=Budget(trials=max(3, round(SHARE_DRAWN * len(space)))),
+            budget=Budget(trials=max(3, round(SHARE * len(space)))),
             algorithm=algorithm,
             rungs="none",
         )

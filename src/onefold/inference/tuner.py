@@ -18,6 +18,8 @@ from onefold.inference.signature import Architecture, architecture
 from onefold.records import Energy
 from onefold.serving import Purpose, Served, ServingPoint, Source, Surface, best
 
+FOR_LATENCY = 4  # measurements that are kept back for single samples while another purpose is searched for
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -85,9 +87,13 @@ class Tuner:
         known = self._prepared[model]
         began = time.monotonic()
         found: dict[ServingPoint, Served] = {}
-        for purpose in dict.fromkeys((self.serving.purpose, Purpose.LATENCY)):
-            for one in self._search(model, known, purpose, effort, found):
+        purposes = list(dict.fromkeys((self.serving.purpose, Purpose.LATENCY)))
+        left = int(choosing.SHARE * len(self.space)) - FOR_LATENCY * (len(purposes) - 1)
+        for purpose in purposes:
+            for one in self._search(model, known, purpose, effort, found, left):
+                left -= 1
                 listener(one)
+            left += FOR_LATENCY
         for one in self._labelled(model, label, found) if label else ():
             listener(one)
         return Surface(
@@ -101,7 +107,13 @@ class Tuner:
         )
 
     def _search(
-        self, model: Path, known: _Prepared, purpose: Purpose, effort: Effort, found: dict[ServingPoint, Served]
+        self,
+        model: Path,
+        known: _Prepared,
+        purpose: Purpose,
+        effort: Effort,
+        found: dict[ServingPoint, Served],
+        most: int,
     ) -> Iterator[Served]:
         space = self.space if known.architecture.batch_size is None else replace(self.space, batch_sizes=(1,))
         first = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
@@ -112,7 +124,8 @@ class Tuner:
             within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.slowest_s]
             space = replace(space, batch_sizes=tuple(within))
         choose = choosing.algorithm(self.serving.algorithm)
-        proposals = choose(space, purpose, branches=known.architecture.branches, thorough=self.serving.thorough)
+        branches, thorough = known.architecture.branches, self.serving.thorough
+        proposals = choose(space, purpose, branches=branches, thorough=thorough, most=most)
         earlier = set(found)  # measured for another purpose: known. What this search asks for twice is wanted twice.
         try:
             point = next(proposals)
@@ -146,9 +159,15 @@ class Tuner:
         done: set[ServingPoint] = set()
         while wanted := {best(found.values(), purpose).point for purpose in Purpose} - done:
             point = min(wanted, key=str)
-            served = self.session.serve(model, point, effort)
-            found[point] = replace(served, memory_bytes=self.session.memory(model, point))
             done.add(point)
+            try:
+                served = self.session.serve(model, point, effort)
+                found[point] = replace(served, memory_bytes=self.session.memory(model, point))
+            except TooLarge:
+                if point.batch_size == 1:
+                    raise
+                del found[point]
+                continue
             yield found[point]
         for point in {best(found.values(), purpose).point: None for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}:
             rested = self.session.serve(model, point, RESTED)
@@ -157,8 +176,9 @@ class Tuner:
 
 def _notes(found: Architecture, *, samples: bool) -> tuple[str, ...]:
     """What to know of a model before it is measured."""
-    said = ["the model takes single samples only: export it with an open first dimension to serve batches"]
-    said = said if found.batch_size is not None else []
+    said = []
+    if found.batch_size is not None:
+        said.append("the model takes single samples only: export it with an open first dimension to serve batches")
     if found.open_dimensions and not samples:
         names = ", ".join(found.open_dimensions)
         said.append(f"dimensions that the model leaves open count as 1: {names}; put real inputs beside it, as .npz")
