@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.errors import InputError
-from onefold.inference.choosing import ALGORITHMS, algorithm, few, grid, halving
+from onefold.inference.choosing import ALGORITHMS, LOOKS, algorithm, few, grid, halving
 from onefold.inference.points import GRAPH_LEVELS, ServingSpace
 from onefold.records import Energy
 from onefold.serving import Purpose, Served, ServingPoint, Source
@@ -88,7 +88,7 @@ def test_few_never_leaves_the_space_and_asks_twice_for_finalists_only(
     cost: Cost, purpose: Purpose, branches: bool, thorough: bool
 ) -> None:
     points = [one.point for one in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
-    assert max(Counter(points).values()) <= (2 if thorough else 1)
+    assert max(Counter(points).values()) <= (LOOKS if thorough else 1)
     assert set(points) <= set(TWO_CORES.points())
 
 

@@ -98,7 +98,7 @@ def test_single_samples_are_always_known(this_host: Device, model: Path) -> None
         pretended = Pretended(this_host, this_host.cores)
         surface = Tuner(pretended, SPACE, Serving(purpose)).measure(model, SHORT)
         assert surface.best(Purpose.LATENCY).point.batch_size == 1
-        assert max(Counter(pretended.asked).values()) <= 2  # the finalists once more
+        assert max(Counter(pretended.asked).values()) <= 3  # the finalists again
 
 
 def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Device, model: Path) -> None:

@@ -22,7 +22,8 @@ from onefold.space import Choice, Space
 
 Proposals = Generator[ServingPoint, Served, None]
 SHARE = 0.15  # of the space is measured at the most, other than by those that take all of it
-FINALISTS, CLOSE = 3, 1.10  # how many points are compared a second time, and how near the best they are
+FINALISTS, CLOSE = 3, 1.10  # how many points are compared again, and how near the best they are
+LOOKS = 3  # at each of them, at the most
 WORTH_IT = 0.02  # a gain that is smaller is taken for noise
 # How far below the best of the three places a valley a/n + b + dn can reach: 17/8 when its bottom is at batch 4.
 DEEPEST = 2.2
@@ -36,8 +37,8 @@ def few(
     Cost over batch size has one valley, and where it lies depends on the threads; so each number of threads is looked
     at in three places, and the better ones down to the bottom of their valley. Graph levels matter little and alike
     everywhere: they are compared at the best point only, and parallel execution only for graphs that have branches.
-    The points that noise could have put in the wrong order are measured a second time, while there are no more than
-    `most` measurements. Without `thorough` the three places must do: they tell candidates apart, and the one handed
+    The points that noise could have put in the wrong order are measured again, while there are no more than `most`
+    measurements. Without `thorough` the three places must do: they tell candidates apart, and the one handed
     over is looked at again.
     """
     most = int(SHARE * len(space)) if most is None else most
@@ -69,7 +70,7 @@ def few(
         best = point
     for execution in space.executions[1:] if branches and best.threads > 1 else ():
         yield from measure(replace(best, execution=execution))
-    while thorough and (unsure := [point for point in _near(space.batch_sizes, known) if looks[point] == 1]):
+    while thorough and (unsure := _unsure(space.batch_sizes, known, looks)):
         for point in unsure[: max(0, most - looks.total())]:
             yield from measure(point, again=True)
         if looks.total() >= most:
@@ -80,16 +81,17 @@ def few(
             yield from measure(point)
 
 
-def _near(sizes: Sequence[int], known: dict[ServingPoint, float]) -> list[ServingPoint]:
+def _unsure(sizes: Sequence[int], known: dict[ServingPoint, float], looks: Counter[ServingPoint]) -> list[ServingPoint]:
     """What noise could have put in the wrong order: the best point, those close to it, and those beside it.
 
-    Nothing where there is one point only.
+    Those beside it are looked at twice, the close ones once more. Nothing where there is one point only.
     """
     ordered = sorted(known, key=known.__getitem__)
     best = ordered[0]
     close = [point for point in ordered[1:FINALISTS] if known[point] <= known[best] * CLOSE]
-    rivals = dict.fromkeys([*close, *(point for point in _beside(best, sizes) if point in known)])
-    return [best, *rivals] if rivals else []
+    beside = [point for point in _beside(best, sizes) if point in known and looks[point] == 1]
+    rivals = [point for point in dict.fromkeys([*close, *beside]) if looks[point] < LOOKS]
+    return [*([best] if looks[best] < LOOKS else []), *rivals] if rivals else []
 
 
 def _beside(point: ServingPoint, sizes: Sequence[int]) -> list[ServingPoint]:

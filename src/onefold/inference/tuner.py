@@ -18,7 +18,7 @@ from onefold.inference.signature import Architecture, architecture
 from onefold.records import Energy
 from onefold.serving import Purpose, Served, ServingPoint, Source, Surface, best
 
-FOR_LATENCY = 4  # measurements that are kept back for single samples while another purpose is searched for
+FOR_LATENCY = 3  # measurements that are kept back for single samples while another purpose is searched for
 
 
 @dataclass(frozen=True, slots=True)
