@@ -24,7 +24,7 @@ from onefold.inference.confirm import confirm
 from onefold.inference.export import samples_beside
 from onefold.inference.queueing import Response
 from onefold.inference.scaling import between
-from onefold.inference.scenarios import Choice, MultiStream, Server, choose
+from onefold.inference.scenarios import Choice, choose, is_load
 from onefold.inference.scenarios import scenario as scenario_of
 from onefold.objective import Objective
 from onefold.records import from_json, to_json
@@ -222,13 +222,13 @@ def settings(
     """How to serve on a device; where that is this machine, choices for loads from outside are tried for real."""
     choices = [choose(scenario_of(text), surface.served, goal) for text in scenarios]
     if device.name == host.name:
-        choices = [replace(each, confirmed=respond(model, each)) if _is_load(each) else each for each in choices]
+        choices = [
+            replace(each, confirmed=respond(model, each))
+            if each.predicted.stable and is_load(scenario_of(each.scenario))
+            else each
+            for each in choices
+        ]
     return Settings(device, surface, tuple(choices))
-
-
-def _is_load(choice: Choice) -> bool:
-    """Whether samples come when they like; where the next one waits for an answer, latency has said it all."""
-    return choice.predicted.stable and isinstance(scenario_of(choice.scenario), (Server, MultiStream))
 
 
 def respond(model: Path, choice: Choice) -> Response:

@@ -104,7 +104,7 @@ def test_single_samples_are_always_known(this_host: Device, model: Path) -> None
 def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Device, model: Path) -> None:
     pretended = Pretended(this_host, this_host.cores)
     label = replace(SHORT, least=9)
-    surface = Tuner(pretended, SPACE).measure(model, SHORT, label=label)
+    surface = Tuner(pretended, SPACE).measure(model, SHORT, label=label, rests=True)
     best = {surface.best(purpose).point for purpose in Purpose}
     assert {point for point, efforts in pretended.efforts.items() if label in efforts} == best
     rested = {point for point, efforts in pretended.efforts.items() if RESTED in efforts}

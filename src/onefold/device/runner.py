@@ -59,6 +59,7 @@ class Runner:
             self._model, self._sessions = Path(model), {}
         self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
         self._session(from_json(ServingPoint, point))
+        gc.collect()  # now, and not while trials wait for a measurement
         return True
 
     def time(self, point: Any, effort: Any) -> Any:
@@ -66,7 +67,6 @@ class Runner:
         at, limits = from_json(ServingPoint, point), from_json(Effort, effort)
         session = self._session(at)
         feed = self._feed(session, at.batch_size)
-        gc.collect()
         gc.disable()
         try:
             for _ in range(limits.warm_up):

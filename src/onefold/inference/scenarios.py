@@ -35,7 +35,7 @@ GOALS = ("mean", "p99")
 SOME_SAMPLES = 1000
 SCREENED, SIMULATED = 3_000, 20_000  # queries: to find the few good policies, and to tell these apart
 FINALISTS = 6
-ALIKE = 0.01  # policies closer than this are one to the simulation: the simpler one wins
+ALIKE, ALIKE_UNDER_LOAD = 0.01, 0.05  # policies closer than this are one to noisy measurements: the simpler one wins
 WAITS = (0.25, 0.5, 1.0, 2.0)  # of what it takes to gather a batch or to serve it, whichever is less
 
 
@@ -122,6 +122,11 @@ _FORMS: dict[str, tuple[str, Callable[..., Scenario]]] = {
 }
 
 
+def is_load(scenario: Scenario) -> bool:
+    """Whether samples come when they like; elsewhere the next one waits for an answer, or all are there."""
+    return isinstance(scenario, (Server, MultiStream))
+
+
 def scenario(text: str) -> Scenario:
     """The scenario that a text such as `server:8@20` means; `str` of it gives the text back."""
     name = text.strip().partition(":")[0]
@@ -159,7 +164,8 @@ def choose(scenario: Scenario, served: Sequence[Served], goal: str = "mean", see
     known = {policy: _play(scenario, policy, SIMULATED, seed) for policy in finalists}
     ranks = {policy: rank(policy, response) for policy, response in known.items()}
     lateness, least = min(ranks.values())
-    near = [policy for policy, (late, cost) in ranks.items() if late == lateness and cost <= least * (1 + ALIKE)]
+    alike = ALIKE_UNDER_LOAD if is_load(scenario) and not lateness else ALIKE
+    near = [policy for policy, (late, cost) in ranks.items() if late == lateness and cost <= least * (1 + alike)]
     best = min(near, key=lambda policy: (policy.point.batch_size, policy.wait_s, ranks[policy]))
     single = min((policy for policy in known if policy.point.batch_size == 1), key=lambda policy: ranks[policy])
     why = _why(scenario, best, known[best], known[single], goal)

@@ -76,11 +76,12 @@ class Tuner:
         listener: Callable[[Served], None] = lambda _: None,
         *,
         label: Effort | None = None,
+        rests: bool = False,
     ) -> Surface:
         """Searches the serving points of a prepared model; `listener` hears of each measurement.
 
         With `label`, what was found best for any purpose is measured once more, with that effort, and that counts;
-        and it is found out what these points cost after a rest, and in memory.
+        also how much memory it takes. With `rests` it is found out what the best points cost after a rest.
         """
         if model not in self._prepared:
             self.prepare(model)
@@ -96,6 +97,8 @@ class Tuner:
             left += FOR_LATENCY
         for one in self._labelled(model, label, found) if label else ():
             listener(one)
+        if rests:
+            self._rest(model, found)
         return Surface(
             known.architecture.signature,
             self.session.device.name,
@@ -169,7 +172,9 @@ class Tuner:
                 del found[point]
                 continue
             yield found[point]
-        for point in {best(found.values(), purpose).point: None for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}:
+
+    def _rest(self, model: Path, found: dict[ServingPoint, Served]) -> None:
+        for point in {best(found.values(), purpose).point for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}:
             rested = self.session.serve(model, point, RESTED)
             found[point] = replace(found[point], after_rest_s=(rested.latency_s, rested.p90_s, rested.p99_s))
 

@@ -12,6 +12,7 @@ from onefold.device import runtime
 from onefold.engine import Call, Engine, answer
 from onefold.engine.failures import failure_of
 from onefold.errors import ModelError, StoreError, StudyFailed
+from onefold.inference.scenarios import is_load, scenario
 from onefold.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import Store, StudyRecord
@@ -153,7 +154,8 @@ class Ending:
         found = answer(self.engine, Call(export_trained, (best.config, str(weights), str(model))))
         if isinstance(found, Failure):
             raise ModelError(f"the best model cannot be handed over as ONNX: {found.reason}")
-        surfaces = self.inference.measure_carefully(best.number, model, found)
+        rests = any(is_load(scenario(text)) for text in self.spec.scenarios)
+        surfaces = self.inference.measure_carefully(best.number, model, found, rests=rests)
         on = tuple(
             deploy.settings(
                 device, surfaces[device.name], model, self.spec.scenarios, self.spec.scenario_goal, self.spec.host

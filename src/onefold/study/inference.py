@@ -106,19 +106,23 @@ class Inference:
                 found |= surface.metrics(device.name) if len(self._devices) > 1 else {}
         return found
 
-    def measure_carefully(self, trial: int, model: Path, signature: str) -> dict[str, Surface]:
-        """What is written on the label of the model handed over: all points soundly, the best ones with care."""
+    def measure_carefully(self, trial: int, model: Path, signature: str, *, rests: bool) -> dict[str, Surface]:
+        """What is written on the label of the model handed over: all points soundly, the best ones with care.
+
+        `rests`: also after rests, which loads from outside need to know.
+        """
         found = {}
         serving = replace(self._serving, thorough=True)
         for device in self._devices:
-            key = memo_key(signature, device, self._host, self._space(device), serving, SOUND, CAREFUL, RESTED)
+            efforts = (SOUND, CAREFUL, RESTED) if rests else (SOUND, CAREFUL)
+            key = memo_key(signature, device, self._host, self._space(device), serving, *efforts)
             surface = self._store.surface(key)
             recalled = surface is not None
             if surface is None:
                 tuner = Tuner(self._session(device), self._space(device), serving)
                 tuner.prepare(model)
                 with alone(self._lease), self._engine.quiet():
-                    surface = tuner.measure(model, SOUND, label=CAREFUL)
+                    surface = tuner.measure(model, SOUND, label=CAREFUL, rests=rests)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
         return found

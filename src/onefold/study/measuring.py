@@ -11,6 +11,7 @@ from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.device.lease import alone
 from onefold.inference.points import ServingSpace
+from onefold.inference.scenarios import is_load, scenario
 from onefold.inference.tuner import Serving, Tuner
 from onefold.serving import Purpose, Served
 from onefold.study.home import Home
@@ -43,6 +44,7 @@ def measure(
     given = [device] if isinstance(device, (str, Device)) else list(device)
     targets = [one if isinstance(one, Device) else find(one, place.devices) for one in given]
     here = host(place.devices)
+    rests = any(is_load(scenario(text)) for text in scenarios)
     found = []
     for target in targets:
         with open_session(target, here) as session:
@@ -50,7 +52,7 @@ def measure(
             tuner.prepare(file)
             with alone(place.lease):
                 heard = _heard(listener, target)
-                surface = tuner.measure(file, SOUND, heard, label=CAREFUL)
+                surface = tuner.measure(file, SOUND, heard, label=CAREFUL, rests=rests)
         found.append(deploy.settings(target, surface, file, asked.scenarios, scenario_goal, here))
     deployment = deploy.Deployment(here, tuple(found), runtime(), {"file": file.name})
     if save is not None:
