@@ -25,25 +25,33 @@ class Waiting:
         self._threads = threads
 
     def __enter__(self) -> Waiting:
-        self._queued_s, self._stolen_s, self._began_s = _queued_s(), _stolen_s(), time.perf_counter()
+        self._before, self._stolen_s, self._began_s = _of_threads(), _stolen_s(), time.perf_counter()
         return self
 
     def __exit__(self, *exc: object) -> None:
         passed_s = time.perf_counter() - self._began_s
-        waited_s = _queued_s() - self._queued_s
+        waited_s = 0.0
+        for thread, (waited_ns, interrupted) in _of_threads().items():
+            before_ns, before = self._before.get(thread, (waited_ns, interrupted))
+            if interrupted > before:  # one that was never interrupted waited for nothing but its own waking up
+                waited_s += (waited_ns - before_ns) / 1e9
         if passed_s >= LONG_S:
             waited_s += _stolen_s() - self._stolen_s
         self.share = min(1.0, max(0.0, waited_s) / (passed_s * self._threads)) if passed_s > 0 else 0.0
 
 
-def _queued_s() -> float:
-    total_ns = 0
-    for thread in _THREADS.glob("*/schedstat"):
+def _of_threads() -> dict[str, tuple[int, int]]:
+    """Of each thread: the nanoseconds that it waited for a core, and how often a core was taken from it."""
+    found = {}
+    for folder in _THREADS.glob("*"):
         try:
-            total_ns += int(thread.read_text().split()[1])
-        except (OSError, IndexError, ValueError):  # it has ended, or the system keeps no such record
+            waited_ns = int((folder / "schedstat").read_text().split()[1])
+            lines = (folder / "status").read_text().splitlines()
+            interrupted = next(int(line.split()[1]) for line in lines if line.startswith("nonvoluntary_ctxt_switches"))
+        except (OSError, IndexError, ValueError, StopIteration):  # it has ended, or the system keeps no such record
             continue
-    return total_ns / 1e9
+        found[folder.name] = waited_ns, interrupted
+    return found
 
 
 def _stolen_s() -> float:
