@@ -132,6 +132,16 @@ def costs_of(surface: Surface) -> tuple[dict[str, float], dict[str, str]]:
     return costs, {metric: said for metric, said in labels.items() if said}
 
 
+def compared_costs(trial: Trial, surface: Surface, *, several: bool) -> tuple[dict[str, float], dict[str, str]]:
+    """The same by what all trials were measured for with one effort; the one handed over was measured again, with more.
+
+    `several` says that the study has several devices, whose names are in those of the metrics.
+    """
+    costs, labels = costs_of(surface)
+    names = {metric: f"{metric}@{surface.device}" if several else metric for metric in costs}
+    return {metric: trial.metrics.get(names[metric], cost) for metric, cost in costs.items()}, labels
+
+
 def cost_goal(objective: Objective) -> Goal:
     """What "cheapest" means under this objective: its first goal that is a cost of serving, else the lowest latency."""
     for goal in objective.goals:
@@ -160,15 +170,9 @@ class _Known:
             quality, surface = trial.metrics.get(self.quality.metric), self.servings.get((trial.number, device))
             if surface and quality is not None and math.isfinite(quality) and trial.failure is None:
                 held = keeps(trial.metrics, self.objective)
-                careful, labels = costs_of(surface)
-                costs = {metric: self._compared(trial, metric, device, cost) for metric, cost in careful.items()}
+                costs, labels = compared_costs(trial, surface, several=len(self.devices) > 1)
                 found.append(Candidate(trial.number, trial.level, quality, held, False, costs, labels, relative={}))
         return found
-
-    def _compared(self, trial: Trial, metric: str, device: str, careful: float) -> float:
-        """What all trials were measured for with the same effort; the one handed over was measured again, with more."""
-        name = f"{metric}@{device}" if len(self.devices) > 1 else metric
-        return trial.metrics.get(name, careful)
 
     def label(self, trial: Trial, metric: str) -> str:
         """How a trial's figure was obtained; "" when it was measured."""

@@ -27,3 +27,12 @@ def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True, text=True, cwd=here, timeout=120,
         env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
     )  # fmt: skip
+
+
+def begun(here: Path, *words: str) -> subprocess.Popen[str]:
+    """A command under way, whose every line can be read as soon as it is said."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "onefold.cli", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip

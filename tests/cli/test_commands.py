@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from shell import WORKLOAD, onefold
+from shell import WORKLOAD, begun, onefold
 
 
 @pytest.fixture
@@ -93,11 +93,7 @@ def test_seconds_are_told_where_seconds_are_granted(here: Path) -> None:
 
 
 def test_an_interrupt_shows_what_was_found_and_leaves_the_model(here: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "onefold.cli", "tune", "mine.py", "--trials", "5000", "--parallel", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+    process = begun(here, "tune", "mine.py", "--trials", "5000", "--parallel", "1")
     assert process.stdout is not None
     while "trial 1 rung 0: accuracy" not in process.stdout.readline():
         pass
@@ -118,11 +114,7 @@ def test_an_interrupt_shows_what_was_found_and_leaves_the_model(here: Path) -> N
 
 
 def test_an_interrupt_loses_nothing_and_says_how_to_go_on(here: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "onefold.cli", "tune", "mine.py:Mine", "--trials", "5000", "--json", "--parallel", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home")},
-    )  # fmt: skip
+    process = begun(here, "tune", "mine.py:Mine", "--trials", "5000", "--json", "--parallel", "1")
     assert process.stdout is not None
     while '"epoch"' not in process.stdout.readline():
         pass
@@ -208,11 +200,7 @@ def test_brackets_in_a_message_are_told_as_they_are(here: Path) -> None:
 
 
 def test_a_reader_that_leaves_interrupts_the_study(here: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "onefold.cli", "tune", "mine.py", "--trials", "5000", "--parallel", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+    process = begun(here, "tune", "mine.py", "--trials", "5000", "--parallel", "1")
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()

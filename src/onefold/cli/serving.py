@@ -17,11 +17,11 @@ from onefold.device import Device, Session
 from onefold.device.catalogue import HOST
 from onefold.device.host import host as this_machine
 from onefold.inference.export import samples_beside
+from onefold.inference.scenarios import USUAL
 from onefold.inference.signature import read
 from onefold.records import to_json
 from onefold.serving import Purpose, Served
 from onefold.study import Home
-from onefold.study.measuring import SCENARIOS
 from onefold.study.measuring import measure as measure_model
 from onefold.study.measuring import serve_check as check_folder
 
@@ -59,7 +59,7 @@ def measure(
             serve_for=serve_for,
             serving_search=search,
             serving_space=space_up_to(largest_batch),
-            scenarios=scenarios or SCENARIOS,
+            scenarios=scenarios or USUAL,
             scenario_goal=scenario_goal,
             save=save,
             home=home,

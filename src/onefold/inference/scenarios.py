@@ -32,6 +32,7 @@ GRAMMAR = (
     "or offline (offline:N for N samples)"
 )
 GOALS = ("mean", "p99")
+USUAL = ("single-stream", "offline")  # where nobody says how samples come
 SOME_SAMPLES = 1000
 SCREENED, SIMULATED = 3_000, 20_000  # queries: to find the few good policies, and to tell these apart
 FINALISTS = 6

@@ -8,7 +8,7 @@ from typing import Any
 
 from onefold.objective import Objective
 from onefold.ranking import rates
-from onefold.recommend import ON_THE_FRONT, OnDevice, Recommendation, costs_of, energy_way, label
+from onefold.recommend import ON_THE_FRONT, OnDevice, Recommendation, compared_costs, costs_of, energy_way, label
 from onefold.records import RungState, Trial, to_json
 from onefold.report import words
 from onefold.report.plots.heatmap import heatmap
@@ -166,7 +166,10 @@ def _trade_off(summary: Summary, on: OnDevice, metric: str) -> Plot | None:
         if quality.maximize
         else Objective(minimize=(quality.metric, metric), require=require)
     )
-    seen = [_seen_on(trial, summary.servings[trial.number, on.device]) for trial in _compared(summary, on)]
+    several = len(summary.devices) > 1
+    seen = [
+        _seen_on(trial, summary.servings[trial.number, on.device], several=several) for trial in _compared(summary, on)
+    ]
     seen = [trial for trial in seen if rates(trial.metrics, pair)]
     if len(seen) < 2:
         return None
@@ -184,9 +187,9 @@ def _compared(summary: Summary, on: OnDevice) -> Iterator[Trial]:
     return (trial for trial in summary.trials if trial.number in numbers)
 
 
-def _seen_on(trial: Trial, surface: Surface) -> Trial:
+def _seen_on(trial: Trial, surface: Surface, *, several: bool) -> Trial:
     """The trial as the only device of a study would have reported it: with figures that name no device."""
-    costs = costs_of(surface)[0]
+    costs, _ = compared_costs(trial, surface, several=several)
     rungs = (
         replace(rung, metrics={**rung.metrics, **costs}) if rung.state is RungState.DONE else rung
         for rung in trial.rungs

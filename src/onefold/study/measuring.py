@@ -11,13 +11,12 @@ from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.device.lease import alone
 from onefold.inference.points import ServingSpace
-from onefold.inference.scenarios import is_load, scenario
+from onefold.inference.scenarios import USUAL, is_load, scenario
 from onefold.inference.tuner import Serving, Tuner
 from onefold.serving import Purpose, Served
 from onefold.study.home import Home
 from onefold.study.targets import Asked
 
-SCENARIOS = ("single-stream", "offline")
 Heard = Callable[[Device, Served], None]
 
 
@@ -28,7 +27,7 @@ def measure(
     serve_for: str = Purpose.THROUGHPUT.value,
     serving_search: str = "few",
     serving_space: ServingSpace | None = None,
-    scenarios: Sequence[str] = SCENARIOS,
+    scenarios: Sequence[str] = USUAL,
     scenario_goal: str = "mean",
     save: str | Path | None = None,
     home: str | Path | None = None,

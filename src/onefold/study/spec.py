@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from onefold.device import Device
 from onefold.inference.points import ServingSpace
+from onefold.inference.scenarios import USUAL
 from onefold.objective import Budget, Objective
 from onefold.records import from_json, to_json
 from onefold.search import Algorithm, Observation
@@ -46,7 +47,7 @@ class Spec:
     serve_for: str = Purpose.THROUGHPUT.value  # what serving points are searched for
     serving_search: str = "few"
     serving_space: ServingSpace | None = None  # which points may be tried; without it all that the device allows
-    scenarios: tuple[str, ...] = ("single-stream", "offline")
+    scenarios: tuple[str, ...] = USUAL
     scenario_goal: str = "mean"  # or p99: by what the responses of a scenario are judged
     strategy: Strategy = "onefold"  # serving and hyperparameters together, or the one after the other
 
