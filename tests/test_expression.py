@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from onefold.errors import ObjectiveError
 from onefold.expression import is_plain, names, value
-from onefold.objective import RATIOS, Bound, Objective, at_least, at_most, requirement
+from onefold.objective import RATIOS, Objective
+from onefold.requirement import Bound, at_least, at_most, requirement
 
 PROPERTIES = {"accuracy": 0.9, "loss": 0.25, "train_time_s": 12.0, "latency_s": 0.004, "zero": 0.0, "minus": -2.0}
 numbers = st.sampled_from(("0", "1", "2.5", "0.125", "1e3", "3"))

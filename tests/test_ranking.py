@@ -33,6 +33,14 @@ def numbers(trials: list[Trial]) -> list[int]:
     return [trial.number for trial in trials]
 
 
+def test_a_bound_counted_from_the_best_is_taken_from_all_trials() -> None:
+    near = Objective(minimize="size", require={"accuracy": at_least("best-0.1")})
+    sizes = {0: (0.9, 30.0), 1: (0.85, 20.0), 2: (0.7, 10.0)}
+    trials = [trial(n, {"accuracy": accuracy, "size": size}) for n, (accuracy, size) in sizes.items()]
+    assert numbers(ranked(trials, near)) == [1, 0, 2]
+    assert numbers(front(trials, near)) == [1]
+
+
 def test_the_highest_comes_first_when_maximised_and_the_lowest_when_minimised() -> None:
     trials = [trial(n, {"accuracy": value, "loss": value}) for n, value in enumerate((0.2, 0.9, 0.5))]
     assert numbers(ranked(trials, ACCURACY)) == [1, 2, 0]

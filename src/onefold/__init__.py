@@ -21,8 +21,9 @@ from typing import Any
 
 from onefold import datasets
 from onefold.errors import OnefoldError, Rejected
-from onefold.objective import Budget, Objective, at_least, at_most
+from onefold.objective import Budget, Objective
 from onefold.records import Config
+from onefold.requirement import at_least, at_most
 from onefold.space import Choice, Float, Int, Space
 from onefold.workload import Data, Workload
 

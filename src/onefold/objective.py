@@ -4,6 +4,7 @@ Objective(maximize="accuracy")
 Objective(maximize="accuracy", minimize=("train_time_s", "parameters"))     # a Pareto front
 Objective(minimize="loss", require={"accuracy": at_least(0.9)})
 Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})        # with a device
+Objective(minimize="latency_s", require={"accuracy": at_least("best-0.01")})    # no more than a point below the best
 Objective(minimize="(train_time_s + latency_s) / accuracy")                 # or its name, "time_ratio"
 
 Budget(trials=30, minutes=10, max_epochs=9)
@@ -12,7 +13,6 @@ Budget(trials=30, minutes=10, max_epochs=9)
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 from onefold.errors import BudgetError, ObjectiveError, suggestion
 from onefold.expression import is_plain, names, value
 from onefold.records import Grant, Metrics
+from onefold.requirement import Bound
 
 Kind = Literal["multi", "epochs", "data", "time"]
 Growth = Literal["geometric", "linear"]
@@ -29,45 +30,6 @@ RATIOS = {
     "time_ratio": "(train_time_s + latency_s) / accuracy",
     "energy_ratio": "(energy_j + energy_per_sample_j) / accuracy",
 }
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A limit that a metric must keep."""
-
-    limit: float
-    at_least: bool
-
-    def violation(self, value: float) -> float:
-        """How far `value` is on the wrong side, relative to the limit; 0 when the bound holds."""
-        gap = self.limit - value if self.at_least else value - self.limit
-        if math.isnan(gap):
-            return math.inf
-        return max(0.0, gap) / (abs(self.limit) or 1.0)
-
-    def __str__(self) -> str:
-        return f"{'>=' if self.at_least else '<='}{self.limit:g}"
-
-
-def at_least(limit: float) -> Bound:
-    """The metric must be `limit` or more."""
-    return Bound(limit, at_least=True)
-
-
-def at_most(limit: float) -> Bound:
-    """The metric must be `limit` or less."""
-    return Bound(limit, at_least=False)
-
-
-def requirement(text: str) -> tuple[str, Bound]:
-    """Reads "accuracy>=0.9", "latency_s<=0.03" or a bound of an expression."""
-    match = re.fullmatch(r"\s*([^<>=]+?)\s*(>=|<=)\s*([-+.\deE]+)\s*", text)
-    try:
-        if match and names(match[1]):
-            return match[1], Bound(float(match[3]), at_least=match[2] == ">=")
-    except (ValueError, ObjectiveError):
-        pass
-    raise ObjectiveError(f"a requirement reads like accuracy>=0.9 or latency_s<=0.03, but got {text!r}")
 
 
 @dataclass(frozen=True)
@@ -144,20 +106,39 @@ class Objective:
         """One number per goal, smaller is better."""
         return tuple(goal.loss(metrics[goal.metric]) for goal in self.goals)
 
+    def settled(self, results: Iterable[Metrics]) -> Objective:
+        """The same with every bound that is counted from the best taken from the best of these results."""
+        if not any(bound.is_open for bound in self.require.values()):
+            return self
+        known = list(results)
+        bounds = {
+            metric: bound.settled(found[metric] for found in known if metric in found)
+            for metric, bound in self.require.items()
+        }
+        maximize, minimize = ([goal.metric for goal in self.goals if goal.maximize is way] for way in (True, False))
+        return Objective(maximize, minimize, bounds)
+
     def violation(self, metrics: Metrics) -> float:
         """How much the requirements are missed in all; 0 when they hold."""
         return sum(bound.violation(metrics[metric]) for metric, bound in self.require.items())
 
+    def margin(self, metrics: Metrics) -> float:
+        """How much room there is inside the requirements in all; below 0 where more is missed than kept."""
+        return sum(bound.margin(metrics[metric]) for metric, bound in self.require.items())
+
     def order(self, results: Sequence[Metrics]) -> list[int]:
         """The positions of `results`, best first: solutions before the rest, then by goal.
 
+        Of results that are equal in the one goal, those come first that have the most room inside their bounds.
         Several goals are ordered by non-dominated front, and inside a front by how much room a result has around it.
         Equal results keep their order.
         """
-        violations = [self.violation(metrics) for metrics in results]
+        settled = self.settled(results)
+        violations = [settled.violation(metrics) for metrics in results]
         losses = [self.losses(metrics) for metrics in results]
         if len(self.goals) == 1:
-            return sorted(range(len(results)), key=lambda i: (violations[i], losses[i][0], i))
+            margins = [settled.margin(metrics) for metrics in results]
+            return sorted(range(len(results)), key=lambda i: (violations[i], losses[i][0], -margins[i], i))
         rank: dict[int, tuple[float, float, int]] = {}
         feasible = [i for i, violation in enumerate(violations) if violation == 0]
         for depth, front in enumerate(fronts([losses[i] for i in feasible])):
@@ -170,7 +151,8 @@ class Objective:
 
     def front(self, results: Sequence[Metrics]) -> list[int]:
         """The positions of the results that keep the requirements and that no other such result beats in every goal."""
-        feasible = [i for i, metrics in enumerate(results) if self.violation(metrics) == 0]
+        settled = self.settled(results)
+        feasible = [i for i, metrics in enumerate(results) if settled.violation(metrics) == 0]
         first = next(iter(fronts([self.losses(results[i]) for i in feasible])), [])
         return [feasible[i] for i in first]
 
@@ -179,7 +161,7 @@ class Objective:
         return {
             "maximize": [goal.metric for goal in self.goals if goal.maximize],
             "minimize": [goal.metric for goal in self.goals if not goal.maximize],
-            "require": {m: {"limit": float(b.limit), "at_least": b.at_least} for m, b in self.require.items()},
+            "require": {metric: bound.to_json() for metric, bound in self.require.items()},
         }
 
     @classmethod

@@ -21,6 +21,7 @@ def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
     lower ones: what little training and little data showed is no match for what the full budget showed.
     """
     rated = [trial for trial in trials if rates(trial.metrics, objective)]
+    objective = settled(objective, rated)
     order = [rated[place] for place in objective.order([trial.metrics for trial in rated])]
     return sorted(order, key=lambda trial: _class_of(trial, objective))
 
@@ -28,6 +29,11 @@ def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
 def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
     misses = objective.violation(trial.metrics) > 0
     return misses, trial.failure is not None, 0 if misses else -trial.level
+
+
+def settled(objective: Objective, trials: Iterable[Trial]) -> Objective:
+    """The objective with every bound that is counted from the best taken from the best of these trials."""
+    return objective.settled(trial.metrics for trial in trials if rates(trial.metrics, objective))
 
 
 def best_epoch(epochs: Sequence[Epoch], objective: Objective) -> Epoch:
@@ -46,6 +52,8 @@ def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
 
     Only trials that got as far as any did are compared: one that was stopped early is always cheap.
     """
+    trials = list(trials)
+    objective = settled(objective, trials)
     rated = [trial for trial in trials if keeps(trial.metrics, objective) and trial.failure is None]
     top = max((trial.level for trial in rated), default=0)
     rated = [trial for trial in rated if trial.level == top]

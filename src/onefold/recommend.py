@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.objective import Bound, Goal, Objective, fronts
-from onefold.ranking import front, keeps, ranked
+from onefold.objective import Goal, Objective, fronts
+from onefold.ranking import front, keeps, ranked, settled
 from onefold.records import Metrics, Trial
+from onefold.requirement import Bound
 from onefold.serving import SERVING_METRICS, Purpose, Served, Source, Surface, best
 
 Servings = Mapping[tuple[int, str], Surface]  # by trial and device
@@ -84,7 +85,9 @@ def recommend(
 
     `devices` are the names of the study's devices; figures that name no device are of the first one.
     """
-    known = _Known(tuple(trials), objective, servings, tuple(devices), quality)
+    trials = tuple(trials)
+    objective = settled(objective, trials)
+    known = _Known(trials, objective, servings, tuple(devices), quality)
     ranking = ranked(known.trials, objective)
     if not ranking:
         return None

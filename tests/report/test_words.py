@@ -109,3 +109,7 @@ def test_objectives_in_words() -> None:
     bounds = {"accuracy": at_least(0.9), "latency_s": at_most(0.03)}
     told = words.goals(Objective(minimize=("loss", "latency_s"), require=bounds))
     assert told == "lowest loss, lowest latency_s, with accuracy at least 0.9 and latency_s at most 30 ms"
+    near = Objective(minimize="latency_s", require={"accuracy": at_least("best-0.01")})
+    assert words.goals(near) == "lowest latency_s, with accuracy at least the best less 0.01"
+    known = near.settled([{"accuracy": 0.9}])
+    assert words.goals(known) == "lowest latency_s, with accuracy at least the best less 0.01 (0.89)"

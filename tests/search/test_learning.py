@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -158,3 +159,15 @@ def test_results_of_another_space_are_refused(algorithm):
     one = searcher(algorithm, LINE, 0)
     with pytest.raises(SpaceError, match="configurations of its own space, but got x=7"):
         one.tell(Observation(-1, 1, Config(x=7.0), (1.0,)))
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "gp"])
+def test_what_is_told_anew_is_learned_anew(algorithm):
+    trials = 8 if algorithm == "tpe" else 2
+    one = searcher(algorithm, LINE, 3)
+    seen = [Observation(-1 - i, 1, Config(x=(i + 0.5) / 12), ((i + 0.5) / 12,)) for i in range(12)]
+    for observation in seen:
+        one.tell(observation)
+    for observation in seen:  # a better one was found since: the lower half is out of its reach
+        one.tell(replace(observation, violation=max(0.0, 0.5 - observation.config.x)))
+    assert statistics.median(asked(one, trials)) > 0.4

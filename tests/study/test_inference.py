@@ -18,13 +18,12 @@ import pytest
 import torch
 from torch import nn
 
-from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, deploy
+from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, at_most, deploy
 from onefold.device import BRIEF, CAREFUL, Device
 from onefold.device.catalogue import device, save_device
 from onefold.errors import DeviceError, InputError, ObjectiveError, StudyFailed
 from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving
-from onefold.objective import at_most
 from onefold.records import FailureKind, StudyState
 from onefold.serving import SERVING_METRICS, Purpose, Source
 from onefold.study import Home, News

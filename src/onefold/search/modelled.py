@@ -59,7 +59,9 @@ class ModelledSearcher(ABC):
                 level.reject(self._coded(observation.config))
             return
         level = self._level(observation.level)
-        level.learn(self._coded(observation.config), [within(loss) for loss in losses], within(observation.violation))
+        violation = within(observation.violation)
+        if not level.correct(observation.trial, violation):
+            level.learn(observation.trial, self._coded(observation.config), [within(x) for x in losses], violation)
 
     def recall(self, number: int, config: Config, attempt: int = 0) -> None:  # noqa: ARG002 - no draw is repeated
         self.assume(number, config)

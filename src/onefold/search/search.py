@@ -79,6 +79,8 @@ class Search:
         self._results: dict[int, Metrics | None] = {}
         self._shown = 0  # how many results, in the order of their decisions, the algorithm and the ladder have seen
         self._configs: list[Config] = []  # by trial
+        self._told: dict[int, list[tuple[Observation, Metrics]]] = {}  # by level
+        self._judges: dict[int, Objective] = {}  # by level: the objective against the best that was told
         self._visits: dict[int, int] = {}
         self._known: set[str] = set()
         self._first: list[Config] = []  # to be tried before anything is drawn
@@ -137,14 +139,24 @@ class Search:
         decision, metrics = self._decisions[self._shown], self._results[self._shown]
         self._shown += 1
         self._ladder.tell(decision.trial, decision.rung, metrics)
-        self._searcher.tell(self._observation(decision, metrics))
+        self._tell_searcher(decision, metrics)
         return True
 
-    def _observation(self, decision: Decision, metrics: Metrics | None) -> Observation:
-        seen = Observation(decision.trial, decision.grant.level, decision.config, None)
+    def _tell_searcher(self, decision: Decision, metrics: Metrics | None) -> None:
+        level = decision.grant.level
+        seen = Observation(decision.trial, level, decision.config, None)
         if metrics is None:
-            return seen
-        return replace(seen, losses=self.objective.losses(metrics), violation=self.objective.violation(metrics))
+            self._searcher.tell(seen)
+            return
+        self._told.setdefault(level, []).append((replace(seen, losses=self.objective.losses(metrics)), metrics))
+        judge = self.objective.settled(found for _, found in self._told[level])
+        if judge != self._judges.get(level, judge):  # a new best: what was within reach of the old one may not be now
+            again = self._told[level]
+        else:
+            again = self._told[level][-1:]
+        self._judges[level] = judge
+        for observation, found in again:
+            self._searcher.tell(replace(observation, violation=judge.violation(found)))
 
     def _decide(self, number: int, move: Move, past: Decision | None) -> Decision:
         new = move.trial is None

@@ -40,6 +40,8 @@ class Searcher(Protocol):
     def tell(self, observation: Observation) -> None:
         """Learns what a rung showed. A trial may be told several times, once for each level it reached.
 
+        What is told again of a trial at a level has another violation than before, since bounds may be counted from the
+        best; an algorithm that cannot learn anew may keep the first.
         Observations of trials never asked for (a warm start) are welcome; their numbers are negative.
         """
 
