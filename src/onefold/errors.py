@@ -102,6 +102,10 @@ class StudyBusy(StoreError):
     """Another process is running that study."""
 
 
+class QueueBusy(StoreError):
+    """Another process is serving the queue."""
+
+
 class StudyFailed(OnefoldError):
     """The study ended without a single usable trial."""
 

@@ -12,6 +12,7 @@ import torch
 
 from onefold import Config, Data, Objective
 from onefold.errors import NotANumber, WorkloadError
+from onefold.knobs import KnobWish, Phase, Steered
 from onefold.records import Epoch, Grant, Metrics
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.training.assignment import Assignment
@@ -29,7 +30,11 @@ def visit(folder: Path, epochs: int = 3, rung: int = 0, data: float = 1.0, **opt
 
 
 def run(trainer: Trainer, work: Assignment) -> list[Epoch]:
-    return list(trainer.train([work], tick=lambda: None))
+    return [told for told in trainer.train([work], tick=lambda: None) if isinstance(told, Epoch)]
+
+
+def steered(trainer: Trainer, work: Assignment) -> list[Steered]:
+    return [told for told in trainer.train([work], tick=lambda: None) if isinstance(told, Steered)]
 
 
 def learned(epochs: list[Epoch]) -> list[tuple[float, float]]:
@@ -201,3 +206,51 @@ def test_an_accelerator_that_is_not_there_is_refused() -> None:
 
 def test_pace_is_measured_on_the_real_workload() -> None:
     assert Trainer(Special(), None).pace(CONFIG, 1, 0.01, tick=lambda: None) > 0
+
+
+def test_knobs_are_tuned_in_a_trial_and_settled_for_its_next_rung(tmp_path: Path) -> None:
+    work = replace(visit(tmp_path, 120), knobs=KnobWish("on"))
+    told = steered(Trainer(Spirals(), None), work)
+    assert any("probed" in note for each in told for note in each.notes)
+    (learned,) = [each.learned for each in told if each.learned is not None]
+    higher = replace(visit(tmp_path, 150, rung=1), knobs=KnobWish("on"))
+    windows = [window for each in steered(Trainer(Spirals(), None), higher) for window in each.windows]
+    assert windows[0].phase is Phase.SETTLED, "known from the checkpoint"
+    assert all(window.phase is not Phase.FOUND for window in windows)
+    similar = replace(visit(tmp_path / "other", 40), knobs=KnobWish("on"), remembered=(learned,))
+    told = steered(Trainer(Spirals(), None), similar)
+    assert any("recalled" in note for each in told for note in each.notes)
+
+
+def test_knobs_change_what_is_learned_by_rounding_only(tmp_path: Path) -> None:
+    plain = run(Trainer(Spirals(), None), visit(tmp_path / "plain", 12))
+    turned = run(Trainer(Spirals(), None), replace(visit(tmp_path / "turned", 12), knobs=KnobWish("on")))
+    for one, other in zip(learned(plain), learned(turned), strict=True):
+        assert other == pytest.approx(one, rel=1e-2)
+
+
+def test_an_epoch_that_fails_with_knobs_turned_is_begun_again_without_them(tmp_path: Path) -> None:
+    class Particular(Spirals):
+        def step(self, model: Any, batch: Any, optimizer: Any, config: Config) -> Any:
+            if optimizer.param_groups[0]["foreach"]:
+                raise RuntimeError("not like this")
+            return super().step(model, batch, optimizer, config)
+
+    work = replace(visit(tmp_path / "turned", 60), knobs=KnobWish("probe"))
+    told = list(Trainer(Particular(), None).train([work], tick=lambda: None))
+    notes = [note for each in told if isinstance(each, Steered) for note in each.notes]
+    assert any("begun again: not like this" in note for note in notes)
+    epochs = [each for each in told if isinstance(each, Epoch)]
+    assert [epoch.number for epoch in epochs] == list(range(1, 61))
+    plain = run(Trainer(Spirals(), None), visit(tmp_path / "plain", 60))
+    assert learned(epochs)[-1] == pytest.approx(learned(plain)[-1], rel=1e-2)
+
+
+def test_a_trial_that_fails_by_itself_fails_with_knobs_too(tmp_path: Path) -> None:
+    class Broken(Spirals):
+        def step(self, model: Any, batch: Any, optimizer: Any, config: Config) -> Any:
+            raise RuntimeError("always")
+
+    work = replace(visit(tmp_path), knobs=KnobWish("on"))
+    with pytest.raises(RuntimeError, match="always"):
+        steered(Trainer(Broken(), None), work)

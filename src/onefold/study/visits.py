@@ -9,6 +9,7 @@ from typing import Any
 
 from onefold.inference.export import check, export
 from onefold.inference.signature import architecture
+from onefold.knobs import Steered
 from onefold.records import Config, Epoch
 from onefold.training.assignment import Assignment
 
@@ -26,7 +27,7 @@ class Exported:
 
 def visit(
     trainer: Any, group: Sequence[Assignment], model: str, *, tick: Tick
-) -> Generator[Exported | Epoch, None, None]:
+) -> Generator[Exported | Epoch | Steered, None, None]:
     """Exports the network of a trial that begins, reports that, and trains it."""
     work = group[0]
     network = trainer.workload.build(work.config)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from onefold.knobs import KnobWish, Remembered
 from onefold.objective import Objective
 from onefold.records import Config, Grant
 
@@ -24,6 +25,8 @@ class Assignment:
     folder: str
     objective: Objective  # which epoch is the best
     since: int = 0  # the lowest rung whose epochs compare with this one's: those on the same share of the data
+    knobs: KnobWish = field(default_factory=KnobWish)
+    remembered: tuple[Remembered, ...] = ()  # what is known about the knobs of other jobs
 
     @property
     def checkpoint(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
+from onefold.knobs import Steered
 from onefold.records import Config, Epoch, Metrics
 from onefold.training.assignment import Assignment
 from onefold.training.functions import Function, FunctionTrainer
@@ -16,7 +17,7 @@ Tick = Callable[[], None]
 class AnyTrainer(Protocol):
     """What can serve assignments: a workload's trainer, or a function's."""
 
-    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch, None, None]: ...
+    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | Steered, None, None]: ...
 
 
 def open_trainer(source: str | Workload, folder: str | None, accelerator: str) -> AnyTrainer:
@@ -31,7 +32,7 @@ def open_function(function: Function, accelerator: str) -> AnyTrainer:
     return FunctionTrainer(function, accelerator)
 
 
-def train(trainer: AnyTrainer, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch, None, None]:
+def train(trainer: AnyTrainer, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | Steered, None, None]:
     """Trains a group; reports each epoch."""
     yield from trainer.train(group, tick=tick)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from onefold.knobs import Settled
 from onefold.records import Epoch, Measurement, from_json, to_json
 from onefold.training.assignment import Assignment, seed_of
 from onefold.training.seeding import seed_everything
@@ -28,6 +29,7 @@ class Progress:
     optimizer: torch.optim.Optimizer
     schedule: Any = None
     history: list[Epoch] = field(default_factory=list)
+    settled: Settled | None = None  # the knobs that were found for it
 
     @property
     def epochs(self) -> int:
@@ -46,6 +48,7 @@ class Progress:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict() if self.schedule is not None else None,
             "history": [to_json(epoch) for epoch in self.history],
+            "settled": to_json(self.settled),
         }
         _write(state, path)
 
@@ -83,6 +86,8 @@ def begin(workload: Workload, work: Assignment, device: torch.device) -> Progres
     if progress.schedule is not None:
         progress.schedule.load_state_dict(state["schedule"])
     progress.history = history
+    if state.get("settled") is not None:
+        progress.settled = from_json(Settled, state["settled"])
     return progress
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from onefold.errors import NotANumber, WorkloadError
+from onefold.knobs import Steered
 from onefold.meter import Meter
 from onefold.ranking import best_epoch
 from onefold.records import Epoch, Measurement, Metrics
@@ -19,6 +20,7 @@ from onefold.training.checkpoint import Progress, begin
 from onefold.training.functions import costs_so_far, numbers_of
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import FEW, AnySplit
+from onefold.training.steering import Untouched, steer
 from onefold.workload import Workload
 
 EVALUATION_BATCH = 512
@@ -41,14 +43,16 @@ def train(
     meter: Meter,
     device: torch.device,
     tick: Callable[[], None],
-) -> Iterator[Epoch]:
+) -> Iterator[Epoch | Steered]:
     """Trains one trial within its grant and yields each epoch, whose checkpoint is on disk by then.
 
     What is learned depends on the seed, the trial's number, the configuration and the threads, and on nothing else:
-    a trial that was cut off and taken up again from its checkpoint ends with the same weights.
+    a trial that was cut off and taken up again from its checkpoint ends with the same weights. Knobs that are turned on
+    the way change the order in which numbers are added up, and with it their last digits.
     """
     torch.set_num_threads(work.threads)
     progress = begin(workload, work, device)
+    steering = steer(work, progress, meter, device)
 
     # Epochs of this rung that an earlier attempt finished are told again; whoever listens knows them by number.
     yield from [epoch for epoch in progress.history if epoch.rung == work.rung]
@@ -67,12 +71,25 @@ def train(
             progress.model.train()
             batches = workload.batches(learn_from, work.config, shuffle)
             batches = _until(_deadline(work, progress), _ticking(_some(batches, number), tick))
-            learned = workload.train_epoch(progress.model, batches, progress.optimizer, work.config)
+            try:
+                batches = steering.steered(batches)
+                learned = numbers_of(workload.train_epoch(progress.model, batches, progress.optimizer, work.config))
+                _check_finite(learned, number)
+            except Exception as error:
+                if not steering.is_to_blame(error):
+                    raise
+                # The epoch begins again from the checkpoint, with every knob as it was found.
+                steering.put_back()
+                progress = begin(workload, work, device)
+                steering = Untouched(f"epoch {number} failed with knobs turned and was begun again: {error}")
+                continue
+            steering.put_back()
             if progress.schedule is not None:
                 progress.schedule.step()
-            judged = evaluate(workload, progress.model, judge_by, work, tick)
+            with steering.at_rest():
+                judged = evaluate(workload, progress.model, judge_by, work, tick)
 
-        metrics = {**numbers_of(learned), **judged}
+        metrics = {**learned, **judged}
         _check_finite(metrics, number)
         costs = _costs(progress, window.measurement)
         reached = work.objective.completed({**metrics, **costs})
@@ -80,8 +97,12 @@ def train(
         progress.history.append(epoch)
         if best_epoch([past for past in progress.history if past.rung >= work.since], work.objective) is epoch:
             progress.save_weights(work.best)
+        progress.settled = steering.settled
         progress.save(work.checkpoint)
         yield epoch
+        if (steered := steering.report(epoch)) is not None:
+            yield steered
+        steering.expect(_left_s(work, progress))
 
 
 def evaluate(
@@ -131,6 +152,13 @@ def _until(deadline: float, batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
         if time.monotonic() > deadline:
             return
+
+
+def _left_s(work: Assignment, progress: Progress) -> float:
+    """About how long the rest of this visit will take."""
+    if work.grant.time_s is not None:
+        return max(0.0, work.grant.time_s - progress.cost.time_s)
+    return max(0, work.grant.epochs - progress.epochs) * progress.history[-1].measurement.time_s
 
 
 def _check_finite(metrics: Metrics, epoch: int) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from onefold import meter
 from onefold.errors import WorkloadError
+from onefold.knobs import Steered
 from onefold.records import Config, Epoch, Metrics
 from onefold.training.assignment import Assignment, weights_file
 from onefold.training.checkpoint import weights_of
@@ -50,8 +51,8 @@ class Trainer:
         workload = load(source) if isinstance(source, str) else source
         return cls(workload, Path(folder) if folder else None, accelerator)
 
-    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch, None, None]:
-        """Trains the trials of a group within their grants; yields their epochs."""
+    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | Steered, None, None]:
+        """Trains the trials of a group within their grants; yields their epochs, and what turning knobs came to."""
         for work in group:
             yield from train(self.workload, self.splits, work, meter=self.meter, device=self.device, tick=tick)
 

@@ -1,0 +1,95 @@
+"""Knobs of memory: in which order a picture's numbers lie, and what happens to memory that is given back."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+
+from onefold.records import Value
+from onefold.training.knobs.knob import Job, NotHere
+
+FORMATS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
+DIMENSIONS = 4  # of what has channels
+
+
+class MemoryFormat:
+    """Whether the channels of a picture lie apart or side by side, pixel by pixel."""
+
+    name, reduces, risky, start_s = "memory_format", False, True, 0.0
+
+    def options(self, job: Job) -> Sequence[Value]:
+        if not any(isinstance(module, torch.nn.Conv2d) for module in job.model.modules()):
+            raise NotHere("the network has no two-dimensional convolutions")
+        found = self._found(job)
+        return found, *(name for name in FORMATS if name != found)
+
+    @contextmanager
+    def turned(self, value: Value, job: Job) -> Iterator[None]:
+        def adapter(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.contiguous(memory_format=wanted) if tensor.ndim == DIMENSIONS else tensor
+
+        found, wanted = FORMATS[self._found(job)], FORMATS[str(value)]
+        if wanted is found:
+            yield
+            return
+        self._convert(job, wanted)
+        job.adapters.append(adapter)
+        try:
+            yield
+        finally:
+            job.adapters.remove(adapter)
+            self._convert(job, found)
+
+    def _found(self, job: Job) -> str:
+        weight = next(module.weight for module in job.model.modules() if isinstance(module, torch.nn.Conv2d))
+        return next(name for name, form in FORMATS.items() if weight.is_contiguous(memory_format=form))
+
+    def _convert(self, job: Job, wanted: Any) -> None:
+        job.model.to(memory_format=wanted)  # type: ignore[call-overload]
+        for state in job.optimizer.state.values():
+            for name, part in state.items():
+                if isinstance(part, torch.Tensor) and part.ndim == DIMENSIONS:
+                    state[name] = part.contiguous(memory_format=wanted)
+
+
+class Allocator:
+    """Whether memory that is given back goes to the system at once, or is kept for the next step.
+
+    The C library hands large pieces back to the system and gets them anew, page by page, in every step.
+    """
+
+    name, reduces, risky, start_s = "allocator", False, False, 0.0
+    # Of mallopt: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD and M_MMAP_MAX. They cannot be asked for, and once they
+    # are set the C library no longer adapts them, so what is put back is about what it arrives at in a training.
+    _NUMBERS = (-1, -2, -3, -4)
+    _VALUES: ClassVar = {
+        "system": (8 * 2**20, 128 * 2**10, 4 * 2**20, 65_536),
+        "keep": (2**31 - 1, 64 * 2**20, 32 * 2**20, 0),
+    }
+
+    def options(self, job: Job) -> Sequence[Value]:
+        if job.device.type != "cpu":
+            raise NotHere("the work is done by the accelerator")
+        if not hasattr(ctypes.CDLL(None), "mallopt"):
+            raise NotHere("the C library has no mallopt")
+        return tuple(self._VALUES)
+
+    @contextmanager
+    def turned(self, value: Value, job: Job) -> Iterator[None]:  # noqa: ARG002 - of the whole process
+        if value == "system":
+            yield
+            return
+        self._apply(str(value))
+        try:
+            yield
+        finally:
+            self._apply("system")
+
+    def _apply(self, value: str) -> None:
+        library = ctypes.CDLL(None)
+        for number, amount in zip(self._NUMBERS, self._VALUES[value]):
+            library.mallopt(number, amount)

@@ -1,0 +1,97 @@
+"""Which earlier job is like this one: profiles are grouped, and a job is known when it lies near the middle of a group.
+
+recall = Recall(remembered)
+found = recall.like(profile)        # None when no group is near
+found.remembered.knobs, found.confidence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onefold.knobs import Profile, Remembered
+
+Points = NDArray[np.float64]
+REACH = 0.25  # what lies farther from the middle of its group is another kind of job
+ENOUGH = 0.5  # a lower confidence is not acted on
+
+
+class Clusterer(Protocol):
+    """Any clusterer of scikit-learn."""
+
+    def fit_predict(self, points: Points) -> Any:
+        """The number of each point's group; below 0 for a point that is in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """An earlier job that is like this one, and how sure that is, from 0 to 1."""
+
+    remembered: Remembered
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    members: tuple[int, ...]
+    middle: Points
+    spread: float  # root of the mean squared distance from the middle: of the group's inertia
+
+
+class Recall:
+    """Finds jobs like a given one. Profiles are grouped by k-means, or by a clusterer of scikit-learn that is given."""
+
+    def __init__(self, remembered: Sequence[Remembered], clusterer: Clusterer | None = None) -> None:
+        self._remembered = tuple(remembered)
+        self._names = sorted({name for one in remembered for name in one.profile.features})
+        self._points = np.array([self._point(one.profile) for one in remembered])
+        self._groups = _groups(self._points, clusterer) if len(self._remembered) else ()
+
+    def like(self, profile: Profile) -> Likeness | None:
+        """The job that is most like this one, if any group is near enough."""
+        point = self._point(profile)
+        if not self._groups or set(self._names) != set(profile.features):
+            return None  # made of other things, it cannot be compared
+        group = min(self._groups, key=lambda group: float(np.linalg.norm(point - group.middle)))
+        distance = float(np.linalg.norm(point - group.middle))
+        # At the group's own spread, or within half of what any group may reach, nothing speaks against it.
+        scale = max(group.spread, REACH / 2)
+        confidence = 1.0 / (1.0 + (distance / (2 * scale)) ** 2)
+        if confidence < ENOUGH:
+            return None
+        nearest = min(group.members, key=lambda place: float(np.linalg.norm(point - self._points[place])))
+        return Likeness(self._remembered[nearest], confidence)
+
+    def _point(self, profile: Profile) -> Points:
+        return np.array([profile.features.get(name, 0.0) for name in self._names])
+
+
+def _groups(points: Points, clusterer: Clusterer | None) -> tuple[_Group, ...]:
+    labels = np.asarray(clusterer.fit_predict(points)) if clusterer is not None else _by_k_means(points)
+    alone = labels < 0
+    labels = np.where(alone, labels.max(initial=0) + 1 + np.arange(len(labels)), labels)
+    return tuple(_group(points, np.flatnonzero(labels == label)) for label in np.unique(labels))
+
+
+def _group(points: Points, members: NDArray[np.intp]) -> _Group:
+    middle = points[members].mean(axis=0)
+    inertia = float(((points[members] - middle) ** 2).sum())
+    return _Group(tuple(int(place) for place in members), middle, (inertia / len(members)) ** 0.5)
+
+
+def _by_k_means(points: Points) -> NDArray[Any]:
+    """As few groups as let nobody lie farther than REACH from the middle of its own."""
+    from sklearn.cluster import KMeans
+
+    distinct = len(np.unique(points, axis=0))
+    for groups in range(1, distinct + 1):
+        fitted = KMeans(groups, n_init=4, random_state=0).fit(points)
+        farthest = np.linalg.norm(points - fitted.cluster_centers_[fitted.labels_], axis=1).max()
+        if farthest <= REACH:
+            return np.asarray(fitted.labels_)
+    return np.arange(len(points))

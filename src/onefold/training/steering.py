@@ -1,0 +1,446 @@
+"""Knobs turned while a trial trains: which ones for the next window of steps, and what they came to.
+
+steering = Steering(job, wish, meter=meter, machine=machine, remembered=remembered)
+for batch in steering.steered(batches): ...         # in every epoch
+with steering.at_rest(): ...                        # between them: the settled knobs, in full precision
+steering.report(epoch)                              # the windows since the last report, and what was learned
+
+SGD repeats itself: a few steps tell what the next thousand will cost. The first window shows the knobs as they stand
+and makes a profile. A job that is known gets the knobs of the one like it; otherwise one candidate after the other gets
+a window of its own. From then on the time of a step is watched, and when it drifts, what depends on the neighbours of
+this process is probed again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from onefold.errors import NotANumber
+from onefold.knobs import AS_PARAMETER, KnobWish, Phase, Profile, Remembered, Settled, Steered, StepWindow
+from onefold.meter import Meter
+from onefold.meter.meter import Window as MeterWindow
+from onefold.records import Config, Epoch
+from onefold.training.assignment import Assignment
+from onefold.training.checkpoint import Progress
+from onefold.training.knobs import Job, Offer, catalogue, turned
+from onefold.training.knobs.catalogue import REDUCING, runs_with
+from onefold.training.knobs.processor import cores_here, machine_of
+from onefold.training.losses import are_as_good, seen_losses
+from onefold.training.probing import PROBINGS, Options, Setting
+from onefold.training.profiling import Profiler
+from onefold.training.recall import Clusterer, Recall
+
+WARM_UP = 1  # steps after a knob was turned that are not counted
+FIRST = 2  # and at the very beginning
+LEAST, MOST = 5, 50  # steps of a window
+HOPELESS = 2  # steps, each twice as long as it took before, are enough to give a candidate up
+WINDOW_S = {"time": 0.05, "energy": 0.4}  # how long one lasts at the least, by aim
+WATCHED = 4  # times as long is a window in which nothing is tried
+DRIFT = 1.3  # a step that takes so much more or less of its time is no chance
+DRIFTED = 2  # windows in a row
+NEIGHBOURLY = ("threads", "cores")  # what is best for these depends on who else uses the machine
+PATIENCE = 0.03  # of the time that is left may be spent on turning one knob
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The next window."""
+
+    phase: Phase
+    setting: Setting
+    steps: int
+    look: bool = False  # whether to make a profile
+    hopeless_s: float = math.inf  # a step that takes longer shows enough
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a window showed."""
+
+    step_s: float
+    step_j: float | None
+    losses: list[float]
+
+
+@dataclass
+class _Window:
+    """The window under way."""
+
+    plan: _Plan
+    skip: int  # steps to come that are not counted
+    steps_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    counted_s: float = 0.0
+    joules: float = 0.0
+    began: float = 0.0  # to count
+    meter: MeterWindow | None = None  # while it counts
+    watchers: ExitStack = field(default_factory=ExitStack)
+
+
+class Steering:
+    """Turns the knobs of one visit of a trial."""
+
+    def __init__(
+        self,
+        job: Job,
+        wish: KnobWish,
+        *,
+        meter: Meter,
+        machine: str,
+        remembered: Sequence[Remembered] = (),
+        settled: Settled | None = None,
+        clusterer: Clusterer | None = None,
+    ) -> None:
+        self._job = job
+        self._wish = wish
+        self._meter = meter
+        self._machine = machine
+        self._recall = Recall([one for one in remembered if self._is_ours(one)], clusterer)
+        self._offer: Offer = catalogue(job, reduced=wish.reduced)
+        self._turned = ExitStack()
+        self._setting: Setting = {}  # as the knobs stand
+        self._window: _Window | None = None
+        self._step_began: float | None = None
+        self._epochs = 0
+        self._touched: set[str] = set()  # knobs that stood otherwise than found in this epoch
+        self._safe: set[tuple[str, Any]] = set()
+        self._unsafe: set[str] = set()  # knobs that the network does not run with
+        self._profiler = Profiler()
+        self._profile: Profile | None = None
+        self._learned: Remembered | None = None
+        self._windows: list[StepWindow] = []
+        self._notes: list[str] = []
+        self._slow: Options = {}  # knobs that take long to turn, to be tried once
+        self.settled = settled if settled is not None and settled.machine == machine else None
+        self._conductor = self._conduct(self.settled)
+        self._plan = next(self._conductor)
+
+    def is_to_blame(self, error: Exception) -> bool:
+        """Whether an epoch may have failed because a knob stood otherwise than it was found."""
+        return bool(self._touched & REDUCING if isinstance(error, NotANumber) else self._touched)
+
+    def steered(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of an epoch; knobs are turned between two of them."""
+        self.put_back()
+        self._touched.clear()
+        self._epochs = epoch = self._epochs + 1
+        try:
+            for batch in batches:
+                self._step_ends()
+                self._step_begins(batch)
+                yield self._job.adapted(batch)
+            self._step_ends()
+        finally:
+            if epoch == self._epochs:  # and not one that nobody read to its end, and that is cleared away only now
+                self.put_back()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """The settled knobs for what is not training, such as scoring, but never with less precision."""
+        chosen = self.settled.setting if self.settled is not None else {}
+        with turned({name: value for name, value in chosen.items() if name not in REDUCING}, self._job):
+            yield
+
+    def put_back(self) -> None:
+        """Puts every knob back to what was found. The next epoch goes on with the window under way."""
+        self._step_began = None
+        if self._window is not None:
+            self._pause(self._window)
+        self._turned.close()
+        self._turned, self._setting = ExitStack(), {}
+
+    def expect(self, left_s: float) -> None:
+        """Says about how long the training that is left will take: knobs that are slow to turn may be worth it now."""
+        offer = catalogue(self._job, reduced=self._wish.reduced, patience_s=PATIENCE * left_s)
+        self._slow = {name: options for name, options in offer.knobs.items() if name not in self._offer.knobs}
+        self._offer = Offer({**self._offer.knobs, **self._slow}, offer.missing)
+
+    def report(self, epoch: Epoch) -> Steered:
+        """What happened since the last report, told as part of this epoch."""
+        told = Steered(
+            epoch.trial, epoch.rung, epoch.number,
+            windows=tuple(self._windows),
+            profile=self._profile,
+            learned=self._learned,
+            notes=tuple(self._notes),
+            missing=self._offer.missing,
+        )  # fmt: skip
+        self._windows, self._notes, self._profile, self._learned = [], [], None, None
+        return told
+
+    # Windows: what the steps of one setting cost.
+
+    def _step_begins(self, batch: Any) -> None:
+        if self._window is None:
+            plan = self._rehearsed(self._plan, batch)
+            self._window = _Window(plan, skip=FIRST - WARM_UP if plan.look else 0)
+        window = self._window
+        if window.plan.setting != self._setting:
+            self._turn(window.plan.setting)
+            window.skip += WARM_UP
+        if window.plan.look and window.skip == 1 and not self._profiler.has_operators:
+            window.watchers.enter_context(self._profiler.operators())
+        elif window.skip == 0 and window.meter is None:
+            self._count_from_here(window)
+        self._step_began = time.perf_counter()
+
+    def _step_ends(self) -> None:
+        window, began, self._step_began = self._window, self._step_began, None
+        if window is None or began is None:
+            return
+        if window.skip > 0:
+            window.skip -= 1
+        else:
+            window.steps_s.append(time.perf_counter() - began)
+        hopeless = len(window.steps_s) >= HOPELESS and min(window.steps_s) > window.plan.hopeless_s
+        if len(window.steps_s) >= window.plan.steps or hopeless:
+            self._window = None
+            self._close(window)
+
+    def _turn(self, setting: Setting) -> None:
+        self._turned.close()
+        self._turned = ExitStack()
+        self._turned.enter_context(turned(setting, self._job))
+        self._setting = setting
+        self._touched |= {name for name, value in setting.items() if self._offer.found.get(name) != value}
+
+    def _count_from_here(self, window: _Window) -> None:
+        window.watchers.close()  # the operators have been seen
+        window.meter = window.watchers.enter_context(self._meter.window())
+        if window.plan.look:
+            already = len(window.steps_s)
+            window.watchers.enter_context(self._profiler.steps(lambda: len(window.steps_s) - already))
+        if self._wish.reduced and window.plan.phase is Phase.PROBED:
+            window.watchers.enter_context(seen_losses(window.losses))
+        self._wait_for_accelerator()
+        window.began = time.perf_counter()
+
+    def _close(self, window: _Window) -> None:
+        """Writes a window down, and learns from it which one comes next."""
+        self._pause(window)
+        steps = len(window.steps_s)
+        # An accelerator works behind the back of the clock: only the whole window can be timed there.
+        step_s = median(window.steps_s) if self._job.device.type == "cpu" else window.counted_s / steps
+        # A meter that ticks seldom has nothing to say of a short window.
+        step_j = window.joules / steps if window.joules else None
+        self._windows.append(StepWindow(window.plan.phase, Config(window.plan.setting), steps, step_s, step_j))
+        self._plan = self._conductor.send(_Seen(step_s, step_j, window.losses))
+
+    def _pause(self, window: _Window) -> None:
+        """Stops counting, at the end of a window or of an epoch."""
+        if window.meter is not None:
+            self._wait_for_accelerator()
+            window.counted_s += time.perf_counter() - window.began
+        window.watchers.close()
+        if window.meter is not None:
+            window.joules += window.meter.measurement.energy.joules or 0.0
+            window.meter = None
+
+    def _wait_for_accelerator(self) -> None:
+        if self._job.device.type == "cuda":
+            torch.cuda.synchronize(self._job.device)
+
+    def _rehearsed(self, plan: _Plan, batch: Any) -> _Plan:
+        """The plan without the knobs that the network turns out not to run with."""
+        found = self._offer.found
+        for name, value in plan.setting.items():
+            if found.get(name) == value or (name, value) in self._safe or name in self._unsafe:
+                continue
+            if runs_with(name, value, self._job, batch):
+                self._safe.add((name, value))
+            else:
+                self._unsafe.add(name)
+                self._notes.append(f"the network does not run with {name} {value}")
+        setting = {name: found[name] if name in self._unsafe else value for name, value in plan.setting.items()}
+        return replace(plan, setting=setting)
+
+    # The conductor: which window comes next.
+
+    def _conduct(self, settled: Settled | None) -> Generator[_Plan, _Seen, None]:
+        found = self._offer.found
+        if settled is not None:
+            seen = yield self._planned(settled.phase, dict(settled.setting), 0.0)
+            yield from self._watch(dict(settled.setting), settled.phase, seen)
+        seen = yield _Plan(Phase.FOUND, found, LEAST, look=True)
+        self._profile = profile = self._profiler.profile
+        like = self._recall.like(profile) if self._wish.mode in ("on", "recall") else None
+        if like is not None:
+            setting, phase = self._known(like.remembered.knobs), Phase.RECALLED
+            self._notes.append(
+                f"recalled from a similar job (confidence {like.confidence:.2f}): {_words(setting, found)}"
+            )
+        elif self._wish.mode == "recall":
+            setting, phase = found, Phase.FOUND
+            self._notes.append("no similar job is known: the knobs stay as they are")
+        else:
+            setting, phase = (yield from self._probe(self._offer.knobs, found, seen.step_s)), Phase.SETTLED
+        self.settled = Settled(self._machine, Config(setting), phase)
+        now = yield self._planned(phase, setting, seen.step_s)
+        if phase is Phase.SETTLED:
+            self._learned = Remembered(
+                self._machine, self._wish.aim, self._wish.reduced, profile, Config(setting),
+                self._cost(seen), self._cost(now),
+            )  # fmt: skip
+        yield from self._watch(setting, phase, now)
+
+    def _probe(self, knobs: Options, start: Setting, step_s: float) -> Generator[_Plan, _Seen, Setting]:
+        """One candidate per window, from `start`, with which a step took so long; the best one in the end."""
+        proposals = PROBINGS[self._wish.probing](knobs)
+        losses: dict[bool, list[float]] = {True: [], False: []}  # with reduced precision or not
+        tried, seen = 0, None
+        while True:
+            try:
+                candidate = next(proposals) if seen is None else proposals.send(self._cost(seen))
+            except StopIteration as end:
+                best: Setting = {**start, **end.value}
+                break
+            plan = self._planned(Phase.PROBED, {**start, **candidate}, step_s)
+            seen = yield replace(plan, hopeless_s=2 * step_s)
+            losses[self._reduces(candidate)] += seen.losses
+            tried += 1
+        found = self._offer.found
+        if self._reduces(best) and not are_as_good(losses[True], losses[False]):
+            best = {name: found[name] if name in REDUCING else value for name, value in best.items()}
+            self._notes.append("reduced precision raised the loss and was not kept")
+        best = {name: found[name] if name in self._unsafe else value for name, value in best.items()}
+        self._notes.append(f"probed {tried} windows of steps: {_words(best, found)}")
+        return best
+
+    def _watch(self, setting: Setting, phase: Phase, seen: _Seen) -> Generator[_Plan, _Seen, None]:
+        usual, off, rest, waited = seen.step_s, 0, DRIFTED, 0
+        while True:
+            seen = yield self._planned(phase, setting, seen.step_s, watched=True)
+            waited += 1
+            factor = seen.step_s / usual
+            off = off + 1 if max(factor, 1 / factor) > DRIFT else 0
+            if self._slow and self._wish.mode != "recall":
+                slow, self._slow = self._slow, {}
+                setting = yield from self._probe(slow, setting, seen.step_s)
+                seen = yield self._planned(phase, setting, seen.step_s)
+                usual, off = seen.step_s, 0
+            elif off >= DRIFTED and waited >= rest and self._wish.mode != "recall":
+                self._notes.append(f"a step takes {factor:.2g}x the time it took: probing again")
+                before = setting
+                setting = yield from self._probe(self._neighbourly(setting), setting, seen.step_s)
+                seen = yield self._planned(phase, setting, seen.step_s)
+                usual, off, waited = seen.step_s, 0, 0
+                rest = DRIFTED if setting != before else min(64, 2 * rest)
+            else:
+                continue
+            self.settled = Settled(self._machine, Config(setting), phase)
+
+    def _neighbourly(self, setting: Setting) -> Options:
+        """The knobs to probe when neighbours have come or gone, how they stand now first."""
+        knobs = {name: options for name, options in self._offer.knobs.items() if name in NEIGHBOURLY}
+        return {
+            name: tuple(dict.fromkeys([setting.get(name, options[0]), *options])) for name, options in knobs.items()
+        }
+
+    def _planned(self, phase: Phase, setting: Setting, step_s: float, *, watched: bool = False) -> _Plan:
+        least = math.ceil(WINDOW_S[self._wish.aim] / step_s) if step_s > 0 else LEAST
+        steps = min(max(least, LEAST), MOST)
+        return _Plan(phase, setting, steps * WATCHED if watched else steps)
+
+    def _known(self, knobs: Mapping[str, Any]) -> Setting:
+        """What is remembered, as far as it can be turned here."""
+        offered = self._offer.knobs
+        return {
+            name: knobs[name] if name in knobs and knobs[name] in options else options[0]
+            for name, options in offered.items()
+        }
+
+    def _cost(self, seen: _Seen) -> float:
+        return seen.step_j if self._wish.aim == "energy" and seen.step_j is not None else seen.step_s
+
+    def _reduces(self, setting: Mapping[str, Any]) -> bool:
+        return any(name in REDUCING and value != self._offer.found.get(name) for name, value in setting.items())
+
+    def _is_ours(self, one: Remembered) -> bool:
+        return (one.machine, one.aim, one.reduced) == (self._machine, self._wish.aim, self._wish.reduced)
+
+
+def _words(setting: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    told = [f"{name} {value}" for name, value in setting.items() if found.get(name) != value]
+    return ", ".join(told) if told else "what was found is best"
+
+
+class Untouched:
+    """No steering: the knobs stay as they are."""
+
+    settled: Settled | None = None
+
+    def __init__(self, note: str = "") -> None:
+        self._note = note
+
+    def is_to_blame(self, error: Exception) -> bool:  # noqa: ARG002 - for none
+        """Never."""
+        return False
+
+    def steered(self, batches: Iterable[Any]) -> Iterable[Any]:
+        """The batches as they are."""
+        return batches
+
+    def at_rest(self) -> AbstractContextManager[None]:
+        """Nothing is turned."""
+        return nullcontext()
+
+    def put_back(self) -> None:
+        """There is nothing to put back."""
+
+    def expect(self, left_s: float) -> None:
+        """Nothing is made of it."""
+
+    def report(self, epoch: Epoch) -> Steered | None:
+        """The one note, if there is any."""
+        note, self._note = self._note, ""
+        return Steered(epoch.trial, epoch.rung, epoch.number, notes=(note,)) if note else None
+
+
+class Chosen(Untouched):
+    """Knobs that the configuration chose: they stand for the whole visit."""
+
+    def __init__(self, job: Job, setting: Setting) -> None:
+        super().__init__()
+        self._job = job
+        offer = catalogue(job, reduced=True)
+        self._setting = {name: value for name, value in setting.items() if value in offer.knobs.get(name, ())}
+        self._turned = ExitStack()
+
+    def steered(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches, as the knobs want them."""
+        self.put_back()
+        self._turned.enter_context(turned(self._setting, self._job))
+        for batch in batches:
+            yield self._job.adapted(batch)
+
+    def at_rest(self) -> AbstractContextManager[None]:
+        """The same knobs, but never with less precision."""
+        return turned({name: value for name, value in self._setting.items() if name not in REDUCING}, self._job)
+
+    def put_back(self) -> None:
+        """Puts the knobs back to what was found."""
+        self._turned.close()
+        self._turned = ExitStack()
+
+
+def steer(work: Assignment, progress: Progress, meter: Meter, device: torch.device) -> Steering | Untouched:
+    """The steering of a visit, as its study wants it."""
+    job = Job(progress.model, progress.optimizer, device, cores_here())
+    chosen = {
+        name.removeprefix(AS_PARAMETER): value for name, value in work.config.items() if name.startswith(AS_PARAMETER)
+    }
+    if chosen:
+        return Chosen(job, chosen)
+    if work.knobs.mode == "off":
+        return Untouched()
+    return Steering(
+        job, work.knobs, meter=meter, machine=machine_of(job), remembered=work.remembered, settled=progress.settled
+    )
