@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from onefold.store.memory import MemoryStore
-from onefold.store.store import Store, StudyRecord
+from onefold.store.store import Store, StudyRecord, Submission
 
 if TYPE_CHECKING:
     from onefold.store.sqlite import SqliteStore
 
-__all__ = ["MemoryStore", "SqliteStore", "Store", "StudyRecord"]
+__all__ = ["MemoryStore", "SqliteStore", "Store", "StudyRecord", "Submission"]
 
 
 def __getattr__(name: str) -> Any:

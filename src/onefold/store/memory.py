@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 
-from onefold.records import Epoch, Rung, Trial, TrialState
+from onefold.knobs import Remembered, Steered
+from onefold.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import rows
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
-from onefold.store.store import StudyRecord
+from onefold.store.store import StudyRecord, Submission
 
 
 @dataclass
@@ -25,6 +26,9 @@ class Tables:
     epochs: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)  # by study, trial, rung and number
     surfaces: dict[str, Row] = field(default_factory=dict)
     servings: dict[tuple[str, int, str], Row] = field(default_factory=dict)  # by study, trial and device
+    steered: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)  # by study, trial, rung and epoch
+    remembered: dict[tuple[str, str], Row] = field(default_factory=dict)  # by machine and key
+    submissions: dict[tuple[str], Row] = field(default_factory=dict)  # by study
 
     def copy(self) -> Tables:
         """The same rows; adding to the copy leaves this one as it is."""
@@ -133,12 +137,48 @@ class MemoryStore:
         found = {key[1:]: row for key, row in sorted(self._tables.servings.items()) if key[0] == study}
         return {key: rows.surface_of({**self._tables.surfaces[row["key"]], **row}) for key, row in found.items()}
 
+    def save_steered(self, study: str, steered: Steered) -> None:
+        """Adds what turning knobs came to in an epoch, unless it is known."""
+        with self._blocks.block():
+            self._check_trials(study, steered.trial)
+            key = (study, steered.trial, steered.rung, steered.epoch)
+            self._tables.steered.setdefault(key, rows.steered_row(study, steered))
+
+    def steered(self, study: str) -> list[Steered]:
+        """What turning knobs came to, by trial, rung and epoch."""
+        self._check_study(study)
+        keys = sorted(key for key in self._tables.steered if key[0] == study)
+        return [rows.steered_of(self._tables.steered[key]) for key in keys]
+
+    def remember(self, remembered: Remembered) -> None:
+        """Remembers which knobs suit a job."""
+        with self._blocks.block():
+            row = rows.remembered_row(remembered)
+            self._tables.remembered[row["machine"], row["key"]] = row
+
+    def remembered(self) -> list[Remembered]:
+        """All that is remembered of knobs."""
+        return [rows.remembered_of(row) for _, row in sorted(self._tables.remembered.items())]
+
+    def save_submission(self, submission: Submission) -> None:
+        """Adds or replaces a study's place in the queue."""
+        with self._blocks.block():
+            self._check_study(submission.study)
+            self._tables.submissions[submission.study,] = to_json(submission)
+
+    def submissions(self) -> list[Submission]:
+        """The queue, first come first."""
+        found = (Submission(**row) for row in self._tables.submissions.values())
+        return sorted(found, key=lambda one: (one.submitted, one.study))
+
     def delete(self, study: str) -> None:
         """Forgets a study."""
         with self._blocks.block():
             self._check_study(study)
             del self._tables.studies[study]
-            for table in (self._tables.trials, self._tables.rungs, self._tables.epochs, self._tables.servings):
+            tables = self._tables
+            own = (tables.trials, tables.rungs, tables.epochs, tables.servings, tables.steered, tables.submissions)
+            for table in own:
                 for key in [key for key in table if key[0] == study]:
                     del table[key]  # type: ignore[arg-type]
 

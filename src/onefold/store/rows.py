@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from onefold.errors import StoreError
+from onefold.knobs import Remembered, Steered
 from onefold.records import (
     Config,
     Epoch,
@@ -168,6 +170,31 @@ def surface_of(row: Row) -> Surface:
 def serving_row(study: str, trial: int, device: str, key: str, recalled: bool) -> Row:
     """What links a trial to its surface, as a row."""
     return {"study": study, "trial": trial, "device": device, "key": key, "recalled": int(recalled)}
+
+
+def steered_row(study: str, steered: Steered) -> Row:
+    """What turning knobs came to in an epoch, as a row."""
+    key = {"study": study, "trial": steered.trial, "rung": steered.rung, "epoch": steered.epoch}
+    return {**key, "content": _document(steered)}
+
+
+def steered_of(row: Row) -> Steered:
+    """What turning knobs came to, of a row."""
+    with _reading(f"the knobs of trial {row['trial']} of study {row['study']!r}"):
+        return from_json(Steered, json.loads(row["content"]))
+
+
+def remembered_row(remembered: Remembered) -> Row:
+    """What is remembered of a job, as a row: of the same job on the same machine there is one."""
+    content = _document(remembered)
+    same = _encode([remembered.machine, remembered.aim, remembered.reduced, to_json(remembered.profile)])
+    return {"key": sha256(same.encode()).hexdigest()[:32], "machine": remembered.machine, "content": content}
+
+
+def remembered_of(row: Row) -> Remembered:
+    """What is remembered, of a row."""
+    with _reading(f"what is remembered of knobs on {row['machine']}"):
+        return from_json(Remembered, json.loads(row["content"]))
 
 
 def _document(record: Any) -> str:

@@ -1,14 +1,15 @@
 """The tables, as every database has them.
 
 Keys and states are columns, so that a database can check and order them; documents are JSON text (`rows.py`). A change
-here is a new VERSION. Version 2 added surfaces and servings.
+here is a new VERSION. Version 2 added surfaces and servings, version 3 steered,
+remembered and submissions.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Table, Text
 
-VERSION = 2
+VERSION = 3
 
 metadata = MetaData()
 
@@ -91,4 +92,32 @@ servings = Table(
     Column("key", ForeignKey(surfaces.c.key), nullable=False),
     Column("recalled", Integer, nullable=False),
     ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
+)
+
+steered = Table(
+    "steered",
+    metadata,
+    Column("study", Text, primary_key=True),
+    Column("trial", Integer, primary_key=True),
+    Column("rung", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("content", Text, nullable=False),
+    ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
+)
+
+remembered = Table(
+    "remembered",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("machine", Text, nullable=False),
+    Column("content", Text, nullable=False),
+)
+
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("study", ForeignKey(studies.c.name), primary_key=True),
+    Column("submitted", Float, nullable=False),  # seconds since 1970, like the two below
+    Column("began", Float),
+    Column("ended", Float),
 )

@@ -11,13 +11,14 @@ from sqlalchemy import URL, Connection, Executable, NullPool, create_engine
 from sqlalchemy.exc import IntegrityError
 
 from onefold.errors import StoreError
-from onefold.records import Epoch, Rung, Trial, TrialState
+from onefold.knobs import Remembered, Steered
+from onefold.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import rows, schema, statements
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
-from onefold.store.store import StudyRecord
+from onefold.store.store import StudyRecord, Submission
 from onefold.store.trouble import trouble
 
 
@@ -130,6 +131,33 @@ class SqliteStore:
             self._check_known(study)
             found = self._read(statements.SERVINGS, study=study)
         return {(row["trial"], row["device"]): rows.surface_of(row) for row in found}
+
+    def save_steered(self, study: str, steered: Steered) -> None:
+        """Adds what turning knobs came to in an epoch, unless it is known."""
+        self._write(statements.SAVE_STEERED, rows.steered_row(study, steered), study, steered.trial)
+
+    def steered(self, study: str) -> list[Steered]:
+        """What turning knobs came to, by trial, rung and epoch."""
+        with self._snapshot():
+            self._check_known(study)
+            found = self._read(statements.STEERED, study=study)
+        return [rows.steered_of(row) for row in found]
+
+    def remember(self, remembered: Remembered) -> None:
+        """Remembers which knobs suit a job."""
+        self._write(statements.REMEMBER, rows.remembered_row(remembered), "")
+
+    def remembered(self) -> list[Remembered]:
+        """All that is remembered of knobs."""
+        return [rows.remembered_of(row) for row in self._read(statements.REMEMBERED)]
+
+    def save_submission(self, submission: Submission) -> None:
+        """Adds or replaces a study's place in the queue."""
+        self._write(statements.SAVE_SUBMISSION, to_json(submission), submission.study)
+
+    def submissions(self) -> list[Submission]:
+        """The queue, first come first."""
+        return [Submission(**row) for row in self._read(statements.SUBMISSIONS)]
 
     def delete(self, study: str) -> None:
         """Forgets a study."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 from sqlalchemy import Executable, Table, bindparam, delete, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 
-from onefold.store.schema import epochs, meta, rungs, servings, studies, surfaces, trials
+from onefold.store.schema import (
+    epochs,
+    meta,
+    remembered,
+    rungs,
+    servings,
+    steered,
+    studies,
+    submissions,
+    surfaces,
+    trials,
+)
 
 
 def _upsert(table: Table) -> Executable:
@@ -49,8 +60,23 @@ SERVINGS = (
 )
 SAVE_SERVING = _upsert(servings)
 
+STEERED = (
+    select(steered)
+    .where(steered.c.study == bindparam("study"))
+    .order_by(steered.c.trial, steered.c.rung, steered.c.epoch)
+)
+SAVE_STEERED = insert_or(steered).on_conflict_do_nothing()
+REMEMBERED = select(remembered).order_by(remembered.c.machine, remembered.c.key)
+REMEMBER = _upsert(remembered)
+
+SUBMISSIONS = select(submissions).order_by(submissions.c.submitted, submissions.c.study)
+SAVE_SUBMISSION = _upsert(submissions)
+
 # From the leaves to the root: a foreign key never points at nothing, and no row is looked for twice.
 DELETE = [
-    *(delete(table).where(table.c.study == bindparam("of_study")) for table in (servings, epochs, rungs, trials)),
+    *(
+        delete(table).where(table.c.study == bindparam("of_study"))
+        for table in (submissions, steered, servings, epochs, rungs, trials)
+    ),
     delete(studies).where(studies.c.name == bindparam("of_study")),
 ]

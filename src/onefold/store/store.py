@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from onefold.knobs import Remembered, Steered
 from onefold.records import Epoch, Rung, StudyState, Trial, TrialState
 from onefold.serving import Surface
 
@@ -22,6 +23,21 @@ class StudyRecord:
     reason: str = ""  # why it ended
     elapsed_s: float = 0.0  # time spent running, over all sittings
     result: Mapping[str, Any] = field(default_factory=dict)  # what it handed over, once it has
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A study's place in the queue. Times are seconds since 1970."""
+
+    study: str
+    submitted: float
+    began: float | None = None
+    ended: float | None = None
+
+    @property
+    def response_s(self) -> float | None:
+        """From its submission to its end."""
+        return None if self.ended is None else self.ended - self.submitted
 
 
 class Store(Protocol):
@@ -78,6 +94,24 @@ class Store(Protocol):
 
     def servings(self, study: str) -> dict[tuple[int, str], Surface]:
         """The surfaces of a study's trials, by trial and device."""
+
+    def save_steered(self, study: str, steered: Steered) -> None:
+        """Adds what turning knobs came to in an epoch; what is known already stays as it was."""
+
+    def steered(self, study: str) -> list[Steered]:
+        """What turning knobs came to, by trial, rung and epoch."""
+
+    def remember(self, remembered: Remembered) -> None:
+        """Remembers which knobs suit a job; studies share it."""
+
+    def remembered(self) -> list[Remembered]:
+        """All that is remembered of knobs."""
+
+    def save_submission(self, submission: Submission) -> None:
+        """Adds or replaces a study's place in the queue."""
+
+    def submissions(self) -> list[Submission]:
+        """The queue, first come first, with those that have been served."""
 
     def delete(self, study: str) -> None:
         """Forgets a study; surfaces stay, other studies may need them."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from onefold.errors import StoreError, StudyNotFound
+from onefold.knobs import Phase, Profile, Remembered, Steered, StepWindow
 from onefold.records import (
     Config,
     Energy,
@@ -25,7 +26,7 @@ from onefold.records import (
     TrialState,
 )
 from onefold.serving import Served, ServingPoint, Source, Surface
-from onefold.store import Store, StudyRecord
+from onefold.store import Store, StudyRecord, Submission
 
 COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
 
@@ -55,6 +56,19 @@ def a_surface() -> Surface:
     one = Served(ServingPoint(), 0.01, 0.012, 0.02, 0.009, 0.011, 40, Energy(0.5, "modelled"), 10**8, Source.EMULATED)
     more = replace(one, point=ServingPoint(batch_size=8, threads=2), latency_s=0.04, source=Source.PREDICTED)
     return Surface("abc", "pi", (one, more), size_bytes=4321, parameters=1000, measured_s=0.25, notes=("a note",))
+
+
+def a_steering(trial: int = 0, epoch: int = 1) -> Steered:
+    """An epoch in which knobs were tried."""
+    found, best = Config(threads=2, memory_format="contiguous"), Config(threads=2, memory_format="channels last")
+    windows = (StepWindow(Phase.FOUND, found, 5, 0.01, None), StepWindow(Phase.PROBED, best, 5, 0.005, 0.03))
+    return Steered(trial, 1, epoch, windows, a_memory().profile, a_memory(), ("probed",), {"compile": "too long"})
+
+
+def a_memory(machine: str = "a machine") -> Remembered:
+    """What was found out about the knobs of some job."""
+    profile = Profile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
+    return Remembered(machine, "time", False, profile, Config(threads=1), 0.01, 0.005)
 
 
 class StoreContract:
@@ -338,6 +352,41 @@ class StoreContract:
         assert store.servings("digits") == {}
 
     # closing
+
+    def test_what_knobs_came_to_is_kept_by_trial_and_epoch(self, store: Store) -> None:
+        store.create(a_study())
+        for number in (0, 1):
+            store.save_trial("digits", a_trial(number))
+        for steered in (a_steering(1, 1), a_steering(0, 2), a_steering(0, 1)):
+            store.save_steered("digits", steered)
+        store.save_steered("digits", replace(a_steering(0, 1), windows=()))  # known already
+        assert store.steered("digits") == [a_steering(0, 1), a_steering(0, 2), a_steering(1, 1)]
+        store.delete("digits")
+        store.create(a_study())
+        assert store.steered("digits") == []
+
+    def test_what_is_remembered_of_knobs_outlives_studies_and_is_kept_once(self, store: Store) -> None:
+        assert store.remembered() == []
+        better = replace(a_memory(), reached=0.004)
+        for one in (a_memory("b"), a_memory(), better):
+            store.remember(one)
+        assert store.remembered() == [better, a_memory("b")]
+
+    def test_the_queue_is_kept_first_come_first(self, store: Store) -> None:
+        for name in ("digits", "other"):
+            store.create(a_study(name))
+        late, early = Submission("digits", 20.0), Submission("other", 10.0)
+        for one in (late, early):
+            store.save_submission(one)
+        assert store.submissions() == [early, late]
+        ended = replace(early, began=11.0, ended=15.0)
+        store.save_submission(ended)
+        assert store.submissions() == [ended, late]
+        assert (ended.response_s, late.response_s) == (5.0, None)
+        store.delete("digits")
+        assert store.submissions() == [ended]
+        with pytest.raises(StudyNotFound):
+            store.save_submission(Submission("digits", 1.0))
 
     def test_closing_twice_is_fine(self, store: Store) -> None:
         store.close()
