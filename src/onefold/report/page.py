@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from onefold.records import StudyState, Trial
 from onefold.report import words
+from onefold.report.knobs import turned_knobs
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
 from onefold.report.plots.marks import SHADES
 from onefold.report.serving import explained, serving_parts, trade_offs, turned
@@ -62,6 +63,7 @@ def as_html(summary: Summary) -> str:
         trade_offs=trade_offs(summary),
         plots=[progress(summary), curves(summary), parallel(summary)],
         ladder=ladder(summary),
+        knobs=turned_knobs(summary),
         levels=levels_table(summary),
         trials=_trials(summary),
         failures=summary.failures[:FAILURES_SHOWN],

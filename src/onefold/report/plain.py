@@ -21,6 +21,8 @@
                  measured on the device), recommendation (trial, keeps, quality, reasons, shortfalls, and by device:
                  points by purpose, reasons, top, alternatives, compared, front), surfaces (trials that share it,
                  signature, device, served points, size_bytes, parameters, measured_s, recalled, notes)
+    knobs        only where knobs were turned: by trial, rung and epoch the windows of steps (phase, knobs, steps,
+                 step_s, step_j), the profile, what was learned of it, notes, and which knobs were missing and why
 
 Times are seconds, `started_s`, `ended_s` and `progress.time_s` since the study began. A number that is not finite is
 null. `energy_measured` is false for an estimate.
@@ -33,6 +35,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onefold.records import Failure, Grant, Measurement, Rung, Trial, to_json
+from onefold.report.knobs import knobs_json
 from onefold.report.serving import serving_json
 from onefold.report.summary import Failed, Summary
 
@@ -90,6 +93,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         },
         "failures": [_failed(failed) for failed in summary.failures],
         **({"serving": serving_json(summary)} if summary.servings else {}),
+        **({"knobs": knobs_json(summary)} if summary.steered else {}),
     }
     plain: dict[str, Any] = _finite(to_json(content))
     return plain

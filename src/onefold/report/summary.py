@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from onefold.knobs import Steered
 from onefold.objective import Goal, Objective
-from onefold.ranking import front, keeps, ranked, rates
+from onefold.ranking import front, keeps, ranked, rates, settled
 from onefold.recommend import Recommendation, Servings, costs_of, recommend
 from onefold.records import (
     Config,
@@ -103,6 +104,7 @@ class Summary:
     devices: tuple[str, ...] = ()  # of the servings; metrics that name no device are of the first one
     labels: Mapping[str, str] = field(default_factory=dict)  # of serving metrics that are not measured on the device
     recommendation: Recommendation | None = None
+    steered: tuple[Steered, ...] = ()  # what turning knobs came to, by trial and epoch
 
     @property
     def best(self) -> Trial | None:
@@ -160,13 +162,14 @@ def summarize(
     servings: Servings | None = None,
     devices: Sequence[str] = (),
     quality: Goal | None = None,
+    steered: Sequence[Steered] = (),
 ) -> Summary:
     """The summary of a study at any moment of its life, also before its first result.
 
     With `servings` it also says how to serve. `devices` are their names, the first one first (else in the order of the
     servings); `quality` is the workload's own goal (else what the objective lets suppose).
     """
-    objective = _objective(study.spec, trials)
+    objective = settled(_objective(study.spec, trials), trials)
     servings = servings or {}
     names = tuple(devices) or tuple(dict.fromkeys(device for _, device in servings))
     space = Space.from_json(study.spec.get("space") or {})
@@ -204,6 +207,7 @@ def summarize(
         recommendation=(
             recommend(trials, objective, servings, names, quality or _quality(objective, trials)) if servings else None
         ),
+        steered=tuple(steered),
     )
 
 

@@ -93,8 +93,7 @@ def levels_table(summary: Summary) -> Table:
 
 def settings_words(summary: Summary, trial: Trial) -> str:
     """A configuration on one line, without the constants."""
-    varied = (name for name in _varied(summary) if name in trial.config)
-    return " ".join(f"{name}={words.setting(trial.config[name])}" for name in varied)
+    return words.settings({name: trial.config[name] for name in _varied(summary) if name in trial.config})
 
 
 def _varied(summary: Summary) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from onefold.recommend import Recommendation
 from onefold.records import StudyState, Trial
 from onefold.report import words
+from onefold.report.knobs import turned_knobs
 from onefold.report.serving import explained, serving_parts
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table, levels_table, settings_words, trials_table
@@ -27,6 +28,8 @@ def as_text(summary: Summary) -> str:
         parts.append(_titled(title, _short(summary, _front(summary))))
     elif len(summary.ranking) > 1:
         parts.append(_titled("Best trials", _short(summary, summary.ranking[:SHOWN])))
+    if (knobs := turned_knobs(summary)) is not None and knobs.table.rows:
+        parts.append(_titled("Knobs", knobs.table))
     if summary.failures:
         parts.append(_failures(summary))
     text = "\n\n".join("\n".join(part) for part in parts)

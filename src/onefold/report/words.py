@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from onefold.objective import Objective
 from onefold.records import Energy, Grant, Value
+from onefold.requirement import Bound
 
 NOTHING = "—"
 
@@ -157,11 +158,24 @@ def count(how_many: int, noun: str) -> str:
     return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"
 
 
+def settings(values: Mapping[str, Value]) -> str:
+    """A configuration on one line."""
+    return " ".join(f"{name}={setting(value)}" for name, value in values.items())
+
+
 def goals(objective: Objective) -> str:
     """An objective in words."""
     wanted = ", ".join(map(str, objective.goals))
     kept = " and ".join(
-        f"{name} {'at least' if bound.at_least else 'at most'} {metric(name, bound.limit)}"
+        f"{name} {'at least' if bound.at_least else 'at most'} {_limit(name, bound)}"
         for name, bound in objective.require.items()
     )
     return f"{wanted}, with {kept}" if kept else wanted
+
+
+def _limit(name: str, bound: Bound) -> str:
+    limit = metric(name, bound.limit) if bound.limit is not None else ""
+    if bound.from_best is None:
+        return limit
+    said = f"the best {'less' if bound.at_least else 'and'} {abs(bound.from_best):g}"
+    return f"{said} ({limit})" if limit else said
