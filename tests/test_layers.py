@@ -8,15 +8,28 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "onefold"
-VOCABULARY = {"errors", "records", "space", "expression", "objective", "workload", "ranking", "serving"}
+VOCABULARY = {
+    "errors",
+    "records",
+    "space",
+    "expression",
+    "requirement",
+    "objective",
+    "workload",
+    "ranking",
+    "serving",
+    "knobs",
+}
 STAGES = {"training", "inference", "recommend", "report"}
 ALLOWED = {
     "errors": set(),
     "records": set(),
     "space": {"errors", "records"},
     "expression": {"errors", "records"},
-    "objective": {"errors", "expression", "records"},
+    "requirement": {"errors", "expression"},
+    "objective": {"errors", "expression", "records", "requirement"},
     "serving": {"records"},
+    "knobs": {"errors", "records"},
     "ranking": {"objective", "records"},
     "workload": {"errors", "objective", "records", "space"},
     "datasets": {"errors", "workload"},
@@ -44,7 +57,7 @@ HOMES = {
     "typer": {"cli"},
     "rich": {"cli"},
     "cloudpickle": {"engine"},
-    "sklearn": {"datasets"},
+    "sklearn": {"datasets", "training"},
     "onnx": {"device", "inference"},
     "onnxruntime": {"deploy", "device", "inference"},
     "torch": {"training", "inference", "workloads", "workload", "study", "testing"},

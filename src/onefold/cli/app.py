@@ -18,19 +18,32 @@ import typer
 from rich.text import Text
 
 from onefold import __version__
-from onefold.cli import devices, serving, tables
+from onefold.cli import devices, knobs, queue, serving, tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
-from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
+from onefold.cli.options import (
+    GoalOption,
+    HomeOption,
+    JsonOption,
+    KnobsForOption,
+    KnobsOption,
+    LargestBatchOption,
+    ReducedOption,
+    space_up_to,
+)
 from onefold.cli.words import duration, served, settings, size
 from onefold.errors import InputError, OnefoldError
-from onefold.objective import Budget, Objective, requirement
+from onefold.knobs import KnobWish
+from onefold.objective import Budget, Objective
 from onefold.ranking import ranked
 from onefold.records import to_json
+from onefold.requirement import requirement
 from onefold.study import Home, Result, Study
 from onefold.study.coordinator import DONE
+from onefold.study.queue import Queue
 from onefold.study.reporting import summary_of
 from onefold.study.subject import Subject
+from onefold.study.training import training
 
 app = typer.Typer(
     name="onefold",
@@ -39,6 +52,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(devices.app, name="devices")
+app.add_typer(knobs.app, name="knobs")
+app.add_typer(queue.app, name="queue")
 app.command("measure")(serving.measure)
 app.command("serve-check")(serving.serve_check)
 
@@ -105,12 +120,20 @@ def tune(
     ] = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
-    strategy: Annotated[str, typer.Option(help="onefold: all together; hierarchical: serving last")] = "onefold",
+    strategy: Annotated[
+        str, typer.Option(help="onefold; to compare with: hierarchical, fixed, as-hyperparameters")
+    ] = "onefold",
+    turn_knobs: KnobsOption = "off",
+    knobs_for: KnobsForOption = "time",
+    reduced_precision: ReducedOption = False,
     save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,
+    queued: Annotated[bool, typer.Option("--queued", help="Let it wait its turn: onefold submit")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the best configuration of a workload and train it."""
+    if queued and save is not None:
+        raise InputError("a submitted study hands its model over in its own folder; leave --save out")
     _check_place(save)
     limits = Budget(
         trials=trials, minutes=minutes, joules=joules, target=target, kind=budget,  # type: ignore[arg-type]
@@ -143,9 +166,64 @@ def tune(
         scenarios=scenario or (),
         scenario_goal=scenario_goal,
         strategy=strategy,  # type: ignore[arg-type]
+        knobs=KnobWish(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
+        listener=display,
+    )
+    if queued:
+        _submit(study, home, as_json)
+    else:
+        _run(study, display, as_json, save)
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    help="Let a study wait for its turn on this machine. Takes what `onefold tune` takes.",
+)
+def submit(context: typer.Context) -> None:
+    """Hands the words on to `tune`."""
+    words = ["--help"] if not context.args or "--help" in context.args else [*context.args, "--queued"]
+    command = typer.main.get_command(app).commands["tune"]  # type: ignore[attr-defined]
+    with command.make_context("onefold submit", words) as inner:
+        command.invoke(inner)
+
+
+@app.command()
+def train(
+    workload: Annotated[str, typer.Argument(help="FILE.py[:Class], package.module:Class, or a ready workload")],
+    config: Annotated[
+        Path | None, typer.Option(help="A JSON file with the configuration (default: the workload's defaults)")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="How many epochs")] = Budget.max_epochs,
+    turn_knobs: KnobsOption = "on",
+    knobs_for: KnobsForOption = "time",
+    reduced_precision: ReducedOption = False,
+    seed: Annotated[int, typer.Option(help="The same seed trains the same")] = 0,
+    name: Annotated[str | None, typer.Option(help="What to call the study of this one trial")] = None,
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, cuda:1")] = "cpu",
+    threads: Annotated[int | None, typer.Option(help="Threads to begin with (default: one a core)")] = None,
+    save: Annotated[Path | None, typer.Option(help="Copy the model into this folder")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train one configuration with the machine's knobs tuned while it trains, and say what that gained."""
+    _check_place(save)
+    subject = Subject(workload)
+    display = _display(subject.objective, as_json)
+    study = training(
+        subject,
+        knobs.read_config(config),
+        epochs=epochs,
+        knobs=KnobWish(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
+        seed=seed,
+        name=name,
+        home=home,
+        accelerator=accelerator,
+        threads=threads,
         listener=display,
     )
     _run(study, display, as_json, save)
+    if not as_json:
+        out.print(f"knobs   {knobs.what_was_gained(study.steered)}", soft_wrap=True)
 
 
 @app.command()
@@ -252,6 +330,16 @@ def _run(study: Study, display: Display, as_json: bool, save: Path | None) -> No
         result.save(save)
         if not as_json:
             out.print(f"saved   {save}", soft_wrap=True)
+
+
+def _submit(study: Study, home: Path | None, as_json: bool) -> None:
+    line = Queue(Home(home))
+    before = line.submit(study)
+    line.serve_in_background()
+    if as_json:
+        out.out(json.dumps({"study": study.name, "before": before}))
+    else:
+        out.print(f"submitted {study.name}; {before} before it. See: onefold queue, onefold show {study.name}")
 
 
 def _check_place(save: Path | None) -> None:

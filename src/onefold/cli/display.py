@@ -159,6 +159,8 @@ def sentence(news: News, objective: Objective) -> str:
         latency, rate = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
         figures = f"{latency * 1e3:.3g} ms a sample, {number(rate)} samples/s ({facts['source']})"
         return f"trial {facts['trial']} on {facts['device']}: {figures} ({how})"
+    if news.kind == "knobs":
+        return f"trial {facts['trial']} knobs, epoch {facts['epoch']}: {facts['note']}"
     if news.kind == "failed":
         return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"
     if news.kind == "retried":

@@ -17,6 +17,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines")]
 GoalOption = Annotated[
     str, typer.Option("--scenario-goal", help="What a scenario's responses are judged by: mean, p99")
 ]
+KnobsOption = Annotated[
+    str, typer.Option("--knobs", help="on: recall or probe the machine's knobs; off, probe, recall")
+]
+KnobsForOption = Annotated[str, typer.Option("--knobs-for", help="What knobs are tuned for: time, energy")]
+ReducedOption = Annotated[
+    bool, typer.Option("--reduced-precision", help="Let knobs reduce precision where the loss does not rise")
+]
 LargestBatchOption = Annotated[
     int | None, typer.Option("--largest-batch", min=1, help="The largest batch to serve in (default: 100)")
 ]

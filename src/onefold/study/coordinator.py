@@ -16,6 +16,7 @@ from typing import Any
 
 from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
 from onefold.errors import ModelError, StoreError
+from onefold.knobs import Steered
 from onefold.objective import Spent
 from onefold.ranking import best_epoch, ranked
 from onefold.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
@@ -207,6 +208,8 @@ class Coordinator:
             folder=str(self._folder),
             objective=self._spec.judge,
             since=self._since(rung),
+            knobs=self._spec.knobs,
+            remembered=tuple(self._store.remembered()) if self._spec.knobs.mode in ("on", "recall") else (),
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
         if self._inference is not None and not self._inference.knows(rung.trial):
@@ -225,6 +228,8 @@ class Coordinator:
         if isinstance(event, Reported) and isinstance(event.value, Exported):
             if self._inference is not None:
                 self._inference.take(event.value)
+        elif isinstance(event, Reported) and isinstance(event.value, Steered):
+            self._take_steered(event.value)
         elif isinstance(event, Reported):
             self._take_epoch(event.value, self._running[event.run])
         elif isinstance(event, Finished):
@@ -241,6 +246,13 @@ class Coordinator:
         if self._rungs[decision].attempts:
             self._save(replace(self._rungs[decision], attempts=0))
         self.tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
+
+    def _take_steered(self, steered: Steered) -> None:
+        self._store.save_steered(self._name, steered)
+        if steered.learned is not None:
+            self._store.remember(steered.learned)
+        for note in steered.notes:
+            self.tell("knobs", {"trial": steered.trial, "epoch": steered.epoch, "note": note})
 
     def _count(self, epoch: Epoch) -> None:
         self._epochs.setdefault((epoch.trial, epoch.rung), []).append(epoch)

@@ -123,7 +123,7 @@ class Ending:
 
     def _can_be_served(self, trial: Trial) -> bool:
         """Not when it failed before all devices knew it: its model, however good, is none for them."""
-        if self.inference is None or self.spec.strategy != "onefold":
+        if self.inference is None or self.spec.strategy == "hierarchical":
             return True
         return trial.failure is None or self.inference.knows(trial.number)
 

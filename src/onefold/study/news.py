@@ -45,7 +45,7 @@ class Snapshot:
 class News:
     """Something happened: `kind` says what, `facts` are JSON values, `now()` tells where the study stands after it.
 
-    Kinds: started, measured, trial, promoted, served, epoch, result, failed, retried, ended; tick when nothing
+    Kinds: started, measured, trial, promoted, served, epoch, knobs, result, failed, retried, ended; tick when nothing
     happened for a while.
     """
 

@@ -18,4 +18,5 @@ def summary_of(name: str, store: Store) -> Summary:
         servings=store.servings(name),
         devices=[device.name for device in spec.devices],
         quality=spec.quality.goals[0] if spec.quality is not None else None,
+        steered=store.steered(name),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from onefold.device import Device
 from onefold.inference.points import ServingSpace
 from onefold.inference.scenarios import USUAL
+from onefold.knobs import KnobWish
 from onefold.objective import Budget, Objective
 from onefold.records import from_json, to_json
 from onefold.search import Algorithm, Observation
@@ -16,7 +17,7 @@ from onefold.serving import SERVING_METRICS, Purpose
 from onefold.space import Space
 
 EngineName = Literal["processes", "inline"]
-Strategy = Literal["onefold", "hierarchical"]
+Strategy = Literal["onefold", "hierarchical", "fixed", "as-hyperparameters"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Spec:
     serving_space: ServingSpace | None = None  # which points may be tried; without it all that the device allows
     scenarios: tuple[str, ...] = USUAL
     scenario_goal: str = "mean"  # or p99: by what the responses of a scenario are judged
-    strategy: Strategy = "onefold"  # serving and hyperparameters together, or the one after the other
+    knobs: KnobWish = field(default_factory=KnobWish)
+    strategy: Strategy = "onefold"  # all together; others are there to compare with
 
     @property
     def window(self) -> int:
@@ -100,6 +102,7 @@ class Spec:
         if plain.get("serving_space") is not None:
             plain["serving_space"] = from_json(ServingSpace, plain["serving_space"])
         plain["scenarios"] = tuple(plain.get("scenarios", ()))
+        plain["knobs"] = from_json(KnobWish, plain.get("knobs", {}))
         plain["learned"] = tuple(from_json(Observation, seen) for seen in plain["learned"])
         plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])
         return cls(**plain)

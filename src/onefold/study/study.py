@@ -22,6 +22,7 @@ from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
 from onefold.errors import BudgetError, InputError, OnefoldError, WorkloadError, suggestion
 from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving
+from onefold.knobs import KnobWish, Steered
 from onefold.objective import Budget, Objective
 from onefold.records import Measurement, StudyState, Trial, to_json
 from onefold.search import Algorithm, Search
@@ -37,6 +38,7 @@ from onefold.study.interrupts import Interrupts
 from onefold.study.news import Listener, News, Snapshot
 from onefold.study.result import Result
 from onefold.study.spec import EngineName, Spec, Strategy
+from onefold.study.strategies import with_strategy
 from onefold.study.subject import Given, Subject
 from onefold.study.targets import Asked, with_devices
 from onefold.study.warm_start import observations
@@ -81,6 +83,7 @@ class Study:
         scenarios: Sequence[str] = (),
         scenario_goal: str = "mean",
         strategy: Strategy = "onefold",
+        knobs: str | KnobWish = KnobWish(),  # noqa: B008 - it cannot be changed
         listener: Listener | None = None,
     ) -> None:
         if is_loading():
@@ -112,10 +115,12 @@ class Study:
             parallel=1 if engine == "inline" else parallel or 0,
             threads=threads or 1,
             quality=self._subject.objective if self._subject.workload is not None else None,
+            knobs=KnobWish(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
         )
+        spec.knobs.check()
         given = [device] if isinstance(device, (str, Device)) else list(device)
         asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal, strategy)
-        spec = with_devices(spec, given, asked, self._home)
+        spec = with_strategy(with_devices(spec, given, asked, self._home))
         with closing(self._home.store()) as store:
             spec = replace(spec, learned=observations(spec, store))
             self._search_of(replace(spec, parallel=1))  # a mistake is told before anything is written down
@@ -165,6 +170,12 @@ class Study:
         """All its trials so far."""
         with closing(self._home.store()) as store:
             return store.trials(self.name)
+
+    @property
+    def steered(self) -> list[Steered]:
+        """What turning knobs came to so far, by trial and epoch."""
+        with closing(self._home.store()) as store:
+            return store.steered(self.name)
 
     @property
     def folder(self) -> Path:
@@ -239,7 +250,7 @@ class Study:
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
                 listener=self.listener,
-                inference=inference if spec.strategy == "onefold" else None,
+                inference=inference if spec.strategy != "hierarchical" else None,
             )
             if inference is not None:
                 inference.tell = coordinator.tell

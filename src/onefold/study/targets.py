@@ -52,7 +52,7 @@ def with_devices(spec: Spec, given: Sequence[str | Device], asked: Asked, home: 
         raise InputError("a device serves a model, and a function has none: tune a workload")
     if not given:
         _check_wants_no_device(spec, asked)
-        return spec
+        return replace(spec, strategy=asked.strategy)
     devices = tuple(dict.fromkeys(one if isinstance(one, Device) else find(one, home.devices) for one in given))
     spec = replace(
         spec,
@@ -84,7 +84,7 @@ def _before_serving(quality: Objective, objective: Objective, served: set[str]) 
 
 
 def _check_wants_no_device(spec: Spec, asked: Asked) -> None:
-    if asked != Asked():
+    if replace(asked, strategy="onefold") != Asked() or asked.strategy == "hierarchical":
         raise InputError("how to serve is asked for without a device: add --device host, or another device's name")
     wanted = [name for name in spec.objective.inputs if name.partition("@")[0] in SERVING_METRICS]
     if wanted:

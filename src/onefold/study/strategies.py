@@ -1,0 +1,48 @@
+"""The strategies that a study can be compared with: what other tuners do about the machine's knobs.
+
+`fixed` tunes hyperparameters only, the knobs stay as they are. `as-hyperparameters` puts the knobs into the search
+space and looks for the highest accuracy per second of training, as one would with any tuner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from onefold.knobs import AS_PARAMETER, KnobWish
+from onefold.objective import Objective
+from onefold.space import Choice, Space
+from onefold.study.machine import cores
+from onefold.study.spec import Spec
+
+FORMATS = ("contiguous", "channels last")
+ALLOCATORS = ("system", "keep")
+UPDATES = ("loop", "foreach", "fused")
+
+
+def with_strategy(spec: Spec) -> Spec:
+    """The spec as its strategy wants it."""
+    if spec.strategy == "fixed":
+        return replace(spec, knobs=KnobWish("off"))
+    if spec.strategy == "as-hyperparameters" and "knobs" not in spec.space.groups:
+        return replace(
+            spec, knobs=KnobWish("off"), space=_with_knobs(spec.space), objective=_per_second(spec.objective)
+        )
+    return spec
+
+
+def _with_knobs(space: Space) -> Space:
+    threads = sorted({2**i for i in range(cores().bit_length()) if 2**i <= cores()} | {cores()})
+    knobs: dict[str, Any] = {"memory_format": FORMATS, "allocator": ALLOCATORS, "update": UPDATES}
+    if len(threads) > 1:
+        knobs["threads"] = threads
+    group = {f"{AS_PARAMETER}{name}": Choice(*options) for name, options in knobs.items()}
+    return Space(**space.groups, knobs=group)
+
+
+def _per_second(objective: Objective) -> Objective:
+    """The first goal per second of training; a loss counts the more, the longer it took."""
+    goal = objective.goals[0]
+    if goal.maximize:
+        return Objective(maximize=f"({goal.metric}) / train_time_s", require=objective.require)
+    return Objective(minimize=f"({goal.metric}) * train_time_s", require=objective.require)

@@ -1,0 +1,110 @@
+"""`onefold train`, `onefold knobs`, `onefold submit` and `onefold queue` as a person uses them: real processes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from shell import WORKLOAD, onefold
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(WORKLOAD.replace("lr=Float", "batch_size=2, lr=Float"))
+    (tmp_path / "config.json").write_text(json.dumps({"width": 8, "lr": 0.01}))
+    return tmp_path
+
+
+TRAIN = ("train", "mine.py", "--config", "config.json", "--epochs", "40")
+
+
+def test_train_says_what_was_gained_and_a_second_job_recalls(here: Path) -> None:
+    trained = onefold(here, *TRAIN, "--save", "out")
+    assert trained.returncode == 0, trained.stderr
+    assert "probed" in trained.stdout
+    assert "a step took" in trained.stdout
+    assert (here / "out" / "weights.pt").exists()
+    card = json.loads((here / "out" / "model.json").read_text())
+    assert card["config"] == {"width": 8, "batch_size": 2, "lr": 0.01}
+
+    again = onefold(here, "train", "mine.py", "--config", "out/model.json", "--epochs", "10")
+    assert again.returncode == 0, again.stderr
+    assert "recalled from a similar job" in again.stdout
+
+    assert "operators" in onefold(here, "knobs").stdout
+    (known,) = json.loads(onefold(here, "knobs", "--json").stdout)
+    assert known["aim"] == "time"
+    assert "1 jobs written" in onefold(here, "knobs", "export", "known.json").stdout
+    assert "1 jobs remembered" in onefold(here, "knobs", "import", "known.json", "--home", "elsewhere").stdout
+    assert json.loads(onefold(here, "knobs", "--json", "--home", "elsewhere").stdout) == [known]
+
+
+def test_knobs_stay_as_they_are_when_they_are_off(here: Path) -> None:
+    trained = onefold(here, *TRAIN, "--knobs", "off")
+    assert trained.returncode == 0, trained.stderr
+    assert "knobs   left as they were" in trained.stdout
+    assert "nothing is remembered" in onefold(here, "knobs").stdout
+
+
+def test_a_study_can_tune_its_knobs(here: Path) -> None:
+    tuned = onefold(here, "tune", "mine.py", "--trials", "3", "--max-epochs", "20", "--parallel", "1", "--knobs", "on")
+    assert tuned.returncode == 0, tuned.stderr
+    assert "knobs, epoch" in tuned.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("train", "mine.py", "--config", "config.jsn"), "cannot be read"),
+        (("train", "mine.py", "--config", "mine.py"), "is not JSON"),
+        (("train", "mine.py", "--config", "list.json"), "reads like"),
+        (("train", "mine.py", "--config", "unknown.json"), "did you mean 'width'"),
+        (("train", "mine.py"), "no default for it"),
+        ((*TRAIN, "--knobs", "of"), "did you mean 'off'"),
+        ((*TRAIN, "--knobs-for", "tim"), "did you mean 'time'"),
+        (("knobs", "import", "config.json"), "is no file that `onefold knobs export` wrote"),
+        (("knobs", "import", "nowhere.json"), "cannot be read"),
+        (("knobs", "export", "nowhere/known.json"), "cannot be written"),
+    ],
+)
+def test_mistakes_are_answered_in_one_sentence(here: Path, words: tuple[str, ...], says: str) -> None:
+    (here / "list.json").write_text("[1, 2]")
+    (here / "unknown.json").write_text(json.dumps({"widht": 8}))
+    answer = onefold(here, *words)
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_submitted_studies_are_served_in_the_background(here: Path) -> None:
+    quick = ("mine.py", "--trials", "2", "--max-epochs", "1", "--parallel", "1")
+    assert "nothing was submitted" in onefold(here, "queue").stdout
+    first = onefold(here, "submit", *quick)
+    assert first.returncode == 0, first.stderr
+    assert "submitted mine-1; 0 before it" in first.stdout
+    second = json.loads(onefold(here, "submit", *quick, "--json").stdout)
+    assert second["study"] == "mine-2"
+    for _ in range(600):
+        queue = json.loads(onefold(here, "queue", "--json").stdout)
+        if all(one["ended"] is not None for one in queue):
+            break
+        time.sleep(0.1)
+    assert [one["study"] for one in queue] == ["mine-1", "mine-2"]
+    assert all(one["response_s"] > 0 for one in queue)
+    assert "done" in onefold(here, "queue").stdout
+    assert "the queue is empty" in onefold(here, "queue", "run").stdout
+
+
+def test_what_is_wrong_with_a_submission_is_told_at_once(here: Path) -> None:
+    for words, says in (
+        (("submit", "mine.py", "--trials", "0"), "trials must be 1 or more"),
+        (("submit", "mine.py", "--trails", "3"), "No such option"),
+        (("submit", "mine.py", "--save", "out"), "leave --save out"),
+    ):
+        answer = onefold(here, *words)
+        assert answer.returncode == 2
+        assert says in answer.stderr
+        assert "Traceback" not in answer.stderr
+    assert "--trials" in onefold(here, "submit", "--help").stdout
