@@ -109,11 +109,15 @@ class Steered:
 
 
 def gained(steered: Iterable[Steered]) -> tuple[StepWindow, StepWindow] | None:
-    """Of one trial: its first window with the knobs as they stood, and its last one with those it was left with."""
+    """Of one trial: its best window with the knobs as they stood, and its last one with those it was left with.
+
+    The best, since the first steps of any training are slow, and a gain must not count that.
+    """
     windows = [window for each in steered for window in each.windows]
-    found = next((window for window in windows if window.phase is Phase.FOUND), None)
+    found = next((window.knobs for window in windows if window.phase is Phase.FOUND), None)
+    before = [w for w in windows if w.knobs == found and w.phase in (Phase.FOUND, Phase.PROBED)]
     left = [window for window in windows if window.phase in (Phase.SETTLED, Phase.RECALLED)]
-    return (found, left[-1]) if found is not None and left else None
+    return (min(before, key=lambda window: window.step_s), left[-1]) if before and left else None
 
 
 def changed(before: StepWindow, after: StepWindow) -> Config:

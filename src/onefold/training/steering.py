@@ -39,7 +39,7 @@ from onefold.training.profiling import Profiler
 from onefold.training.recall import Clusterer, Recall
 
 WARM_UP = 1  # steps after a knob was turned that are not counted
-FIRST = 2  # and at the very beginning
+FIRST = 5  # and at the very beginning
 LEAST, MOST = 5, 50  # steps of a window
 HOPELESS = 2  # steps, each twice as long as it took before, are enough to give a candidate up
 WINDOW_S = {"time": 0.05, "energy": 0.4}  # how long one lasts at the least, by aim
@@ -47,6 +47,7 @@ WATCHED = 4  # times as long is a window in which nothing is tried
 DRIFT = 1.3  # a step that takes so much more or less of its time is no chance
 DRIFTED = 2  # windows in a row
 NEIGHBOURLY = ("threads", "cores")  # what is best for these depends on who else uses the machine
+EVASIVE = "cores"  # worth trying only once a neighbour has come
 PATIENCE = 0.03  # of the time that is left may be spent on turning one knob
 
 
@@ -116,6 +117,7 @@ class Steering:
         self._profiler = Profiler()
         self._profile: Profile | None = None
         self._learned: Remembered | None = None
+        self._before = math.inf  # what a step costs with the knobs as they were found, at best
         self._windows: list[StepWindow] = []
         self._notes: list[str] = []
         self._slow: Options = {}  # knobs that take long to turn, to be tried once
@@ -270,6 +272,7 @@ class Steering:
             seen = yield self._planned(settled.phase, dict(settled.setting), 0.0)
             yield from self._watch(dict(settled.setting), settled.phase, seen)
         seen = yield _Plan(Phase.FOUND, found, LEAST, look=True)
+        self._before = self._cost(seen)
         self._profile = profile = self._profiler.profile
         like = self._recall.like(profile) if self._wish.mode in ("on", "recall") else None
         if like is not None:
@@ -281,13 +284,14 @@ class Steering:
             setting, phase = found, Phase.FOUND
             self._notes.append("no similar job is known: the knobs stay as they are")
         else:
-            setting, phase = (yield from self._probe(self._offer.knobs, found, seen.step_s)), Phase.SETTLED
+            knobs = {name: options for name, options in self._offer.knobs.items() if name != EVASIVE}
+            setting, phase = (yield from self._probe(knobs, found, seen.step_s)), Phase.SETTLED
         self.settled = Settled(self._machine, Config(setting), phase)
         now = yield self._planned(phase, setting, seen.step_s)
         if phase is Phase.SETTLED:
             self._learned = Remembered(
                 self._machine, self._wish.aim, self._wish.reduced, profile, Config(setting),
-                self._cost(seen), self._cost(now),
+                self._before, self._cost(now),
             )  # fmt: skip
         yield from self._watch(setting, phase, now)
 
@@ -305,6 +309,8 @@ class Steering:
             plan = self._planned(Phase.PROBED, {**start, **candidate}, step_s)
             seen = yield replace(plan, hopeless_s=2 * step_s)
             losses[self._reduces(candidate)] += seen.losses
+            if {**start, **candidate} == self._offer.found:
+                self._before = min(self._before, self._cost(seen))
             tried += 1
         found = self._offer.found
         if self._reduces(best) and not are_as_good(losses[True], losses[False]):
