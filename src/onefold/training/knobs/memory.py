@@ -64,7 +64,7 @@ class Allocator:
 
     name, reduces, risky, start_s = "allocator", False, False, 0.0
     # Of mallopt: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD and M_MMAP_MAX. They cannot be asked for, and once they
-    # are set the C library no longer adapts them, so what is put back is the farthest that it would have gone by itself.
+    # are set the C library no longer adapts them, so what is put back is the farthest it would have gone by itself.
     _NUMBERS = (-1, -2, -3, -4)
     _VALUES: ClassVar = {
         "system": (64 * 2**20, 128 * 2**10, 32 * 2**20, 65_536),
