@@ -21,6 +21,7 @@ from typing import Any
 
 from claims import Claim, arguments, conclude, median, table
 
+from onefold.engine.processes import ENVIRONMENT
 from onefold.knobs import KnobWish, Phase, Remembered, Steered
 from onefold.records import Config, Epoch, Grant, from_json, to_json
 
@@ -65,6 +66,7 @@ def train(order: dict[str, Any]) -> dict[str, Any]:
     epochs = [each for each in told if isinstance(each, Epoch)]
     steered = [each for each in told if isinstance(each, Steered)]
     return {
+        "epochs s": [epoch.measurement.time_s for epoch in epochs],
         "train s": sum(epoch.measurement.time_s for epoch in epochs),
         "accuracy": max(epoch.metrics["accuracy"] for epoch in epochs),
         "steered": to_json(steered),
@@ -78,6 +80,7 @@ def _with_neighbour(told: Any, after: float) -> Any:
         yield each
         if process is None and isinstance(each, Epoch) and each.number >= after:
             process = busy_neighbour()
+            _wait_until_busy(process.pid)
     if process is not None:
         process.kill()
 
@@ -87,6 +90,13 @@ def busy_neighbour() -> multiprocessing.Process:
     process.daemon = True
     process.start()
     return process
+
+
+def _wait_until_busy(pid: int | None) -> None:
+    import psutil
+
+    while psutil.Process(pid).cpu_percent(0.2) < 60:
+        pass
 
 
 def _keep_busy(core: int) -> None:
@@ -99,10 +109,15 @@ def one(workload: str, knobs: KnobWish, *, seed: int = 0, crowded: bool = False,
     """One training in a process of its own."""
     order = {"workload": workload, "knobs": to_json(knobs), "seed": seed, **more}
     neighbour = busy_neighbour() if crowded else None
+    if neighbour is not None:
+        _wait_until_busy(neighbour.pid)
+    # A worker of a study is started with an environment that has it keep its memory; torch by itself is not.
+    environment = os.environ | ({} if knobs.mode == "off" else ENVIRONMENT)
     try:
         done = subprocess.run(
-            [sys.executable, __file__, "--one", json.dumps(order)], stdout=subprocess.PIPE, text=True, check=True
-        )
+            [sys.executable, __file__, "--one", json.dumps(order)],
+            stdout=subprocess.PIPE, text=True, check=True, env=environment,
+        )  # fmt: skip
     finally:
         if neighbour is not None:
             neighbour.kill()
@@ -122,15 +137,13 @@ def steered_of(row: dict[str, Any]) -> list[Steered]:
     return [from_json(Steered, each) for each in row["steered"]]
 
 
-def probing_cost(steered: list[Steered], train_s: float) -> float:
-    """What windows that tried something took beyond what they would have taken when settled, as a share of all."""
-    windows = [window for each in steered for window in each.windows]
-    settled = [window.step_s for window in windows if window.phase is Phase.SETTLED]
-    if not settled:
+def probing_cost(epochs_s: list[float], steered: list[Steered]) -> float:
+    """What the epochs with probing took beyond the others, as a share of all: whatever it was spent on is in it."""
+    tried = {each.epoch for each in steered if any(window.phase is Phase.PROBED for window in each.windows)}
+    others = [seconds for number, seconds in enumerate(epochs_s, start=1) if number not in tried]
+    if not tried or not others:
         return 0.0
-    best = median(settled)
-    tried = [window for window in windows if window.phase in (Phase.FOUND, Phase.PROBED)]
-    return sum(window.steps * max(0.0, window.step_s - best) for window in tried) / train_s
+    return sum(epochs_s[number - 1] - median(others) for number in tried) / sum(epochs_s)
 
 
 def compare(seeds: list[int], epochs: int, scale: float) -> list[dict[str, Any]]:
@@ -146,9 +159,9 @@ def compare(seeds: list[int], epochs: int, scale: float) -> list[dict[str, Any]]
                 steered = steered_of(row)
                 learned = next((each.learned for each in steered if each.learned is not None), None)
                 settled = " ".join(f"{k}={v}" for k, v in learned.knobs.items()) if learned else ""
-                cost = probing_cost(steered, row["train s"])
+                cost = probing_cost(row["epochs s"], steered)
                 rows.append({"workload": workload, "way": way, "seed": seed, **row, "cost": cost, "settled": settled})
-                shown = {key: value for key, value in rows[-1].items() if key != "steered"}
+                shown = {key: value for key, value in rows[-1].items() if key not in ("steered", "epochs s")}
                 table([shown])
     return rows
 
@@ -209,7 +222,11 @@ def arrival(epochs: int, scale: float) -> list[dict[str, Any]]:
         possible = median(w.step_s for each in steered_of(alone) for w in each.windows if w.phase is Phase.SETTLED)
         row = one(workload, KnobWish("probe"), epochs=epochs, data=data, neighbour_after=max(1, epochs // 3))
         after = [w for each in steered_of(row) if each.epoch > max(1, epochs // 3) for w in each.windows]
-        back = next((i + 1 for i, w in enumerate(after) if w.step_s <= possible / BACK_TO), len(after) + 1)
+        settled = [
+            number for number, window in enumerate(after, start=1)
+            if window.phase is Phase.SETTLED and window.step_s <= possible / BACK_TO
+        ]  # fmt: skip
+        back = settled[0] if settled else len(after) + 1
         found.append({"workload": workload, "possible ms": possible * 1e3, "windows": len(after), "back after": back})
     table(found)
     return found
@@ -274,7 +291,7 @@ def main() -> None:
     seeds, epochs, scale = ([0], 4, 0.15) if options.quick else ([0, 1, 2], EPOCHS, 1.0)
     rows = compare(seeds, epochs, scale)
     again, labelled, arrived = recall(rows, epochs, scale), pairs(), arrival(epochs, scale)
-    kept = [{key: value for key, value in row.items() if key != "steered"} for row in rows]
+    kept = [{key: value for key, value in row.items() if key not in ("steered", "epochs s")} for row in rows]
     conclude("knobs", judge(rows, again, labelled, arrived), [*kept, *again, *labelled, *arrived], quick=options.quick)
 
 

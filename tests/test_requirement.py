@@ -39,7 +39,18 @@ def test_a_requirement_is_read_as_it_is_written(sign, limit, space):
 
 
 @pytest.mark.parametrize(
-    "text", ["accuracy", "accuracy>0.9", "accuracy>=", ">=0.9", "accuracy>=high", "accuracy>=1.2.3", "a b>=1", "2x<=1"]
+    "text",
+    [
+        "accuracy",
+        "accuracy>0.9",
+        "accuracy>=",
+        ">=0.9",
+        "accuracy>=high",
+        "accuracy>=1.2.3",
+        "accuracy>=nan",
+        "a b>=1",
+        "2x<=1",
+    ],
 )
 def test_what_is_no_requirement_is_refused_with_an_example(text):
     with pytest.raises(ObjectiveError, match=r"reads like accuracy>=0\.9"):

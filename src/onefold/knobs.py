@@ -109,15 +109,16 @@ class Steered:
 
 
 def gained(steered: Iterable[Steered]) -> tuple[StepWindow, StepWindow] | None:
-    """Of one trial: its best window with the knobs as they stood, and its last one with those it was left with.
+    """Of one trial: its best window with the knobs as they stood, and the middle one of those it was left with.
 
-    The best, since the first steps of any training are slow, and a gain must not count that.
+    The best before, since the first steps of any training are slow, and a gain must not count that.
     """
     windows = [window for each in steered for window in each.windows]
     found = next((window.knobs for window in windows if window.phase is Phase.FOUND), None)
     before = [w for w in windows if w.knobs == found and w.phase in (Phase.FOUND, Phase.PROBED)]
     left = [window for window in windows if window.phase in (Phase.SETTLED, Phase.RECALLED)]
-    return (min(before, key=lambda window: window.step_s), left[-1]) if before and left else None
+    left = sorted((w for w in left if w.knobs == left[-1].knobs), key=lambda window: window.step_s)
+    return (min(before, key=lambda window: window.step_s), left[len(left) // 2]) if before and left else None
 
 
 def changed(before: StepWindow, after: StepWindow) -> Config:

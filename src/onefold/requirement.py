@@ -100,6 +100,8 @@ def _bound(limit: float | str, *, at_least: bool) -> Bound:
     try:
         if match := _FROM_BEST.fullmatch(limit):
             return Bound(at_least=at_least, from_best=float(f"{match[1] or '+'}{match[2] or 0}"))
+        if math.isnan(float(limit)):
+            raise ValueError
         return Bound(float(limit), at_least)
     except ValueError:
         raise ObjectiveError(f"{_READS}, but its limit was {limit!r}") from None

@@ -157,12 +157,14 @@ def test_frequencies_are_set_for_every_core_and_put_back(tmp_path: Path):
     for core in job.cores:
         folder = tmp_path / f"cpu{core}" / "cpufreq"
         folder.mkdir(parents=True)
-        for name, value in (("scaling_max_freq", 3000), ("cpuinfo_min_freq", 1000), ("cpuinfo_max_freq", 4000)):
+        for name, value in (("scaling_max_freq", 3000), ("cpuinfo_max_freq", 4000)):
             (folder / name).write_text(f"{value}\n")
     knob = Frequency(tmp_path)
-    assert knob.options(job) == (3000, 4000, 2500)
-    with knob.turned(2500, job):
-        assert {file.read_text() for file in tmp_path.rglob("scaling_max_freq")} == {"2500"}
+    assert knob.options(job) == (3000, 4000)
+    with knob.turned(4000, job):
+        assert {file.read_text() for file in tmp_path.rglob("scaling_max_freq")} == {"4000"}
+        with pytest.raises(NotHere, match="highest already"):
+            knob.options(job)
     assert {file.read_text() for file in tmp_path.rglob("scaling_max_freq")} == {"3000\n"}
     with pytest.raises(NotHere, match="offers no frequencies"):
         Frequency(tmp_path / "nowhere").options(job)
@@ -179,3 +181,28 @@ def test_a_machine_is_known_by_its_processor_cores_and_torch():
     told = machine_of(a_job())
     assert f"{len(cores_here())} cores" in told
     assert torch.__version__ in told
+
+
+def test_layers_that_were_frozen_stay_frozen_after_a_rehearsal():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4))
+    job = a_job(model.train())
+    model[1].eval()
+    runs_with("memory_format", "channels last", job, (IMAGES, LABELS))
+    assert [module.training for module in model] == [True, False, True, True, True]
+
+
+def test_a_network_that_already_lies_channels_last_is_put_back_so():
+    model = network().to(memory_format=torch.channels_last)
+    job = a_job(model)
+    step(job)
+    assert catalogue(job).found["memory_format"] == "channels last"
+    before = state(job)["strides"]
+    with turned({"memory_format": "contiguous"}, job):
+        step(job)
+    assert state(job)["strides"] == before
+
+
+def test_what_does_not_suit_a_training_is_missing_and_no_failure():
+    job = a_job()
+    job.optimizer = object()  # a pair of optimisers behind one name, say
+    assert "does not suit" in catalogue(job).missing["update"]

@@ -12,11 +12,13 @@ import torch
 
 from onefold import Config, Data, Objective
 from onefold.errors import NotANumber, WorkloadError
-from onefold.knobs import KnobWish, Phase, Steered
-from onefold.records import Epoch, Grant, Metrics
+from onefold.knobs import KnobWish, Phase, Settled, Steered
+from onefold.records import Epoch, Grant, Metrics, to_json
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import weights_of
+from onefold.training.knobs import Job
+from onefold.training.knobs.processor import cores_here, machine_of
 from onefold.training.loop import evaluate
 from onefold.training.trainer import Trainer, device_of
 
@@ -254,3 +256,27 @@ def test_a_trial_that_fails_by_itself_fails_with_knobs_too(tmp_path: Path) -> No
     work = replace(visit(tmp_path), knobs=KnobWish("on"))
     with pytest.raises(RuntimeError, match="always"):
         steered(Trainer(Broken(), None), work)
+
+
+def test_scoring_that_fails_with_knobs_turned_is_done_without(tmp_path: Path) -> None:
+    class Particular(Spirals):
+        def evaluate(self, model: Any, batches: Iterable[Any], config: Config) -> Metrics:
+            if torch.get_num_threads() != 1:
+                raise RuntimeError("not like this")
+            return super().evaluate(model, batches, config)
+
+    settled = Settled(machine_here(), Config(threads=2), Phase.SETTLED)
+    if len(cores_here()) < 2:
+        pytest.skip("one core has no threads to choose")
+    first = run(Trainer(Particular(), None), visit(tmp_path, 1))
+    work = replace(visit(tmp_path, 3, rung=1), knobs=KnobWish("on"))
+    progress = torch.load(work.checkpoint, weights_only=True)
+    torch.save({**progress, "settled": to_json(settled)}, work.checkpoint)
+    told = list(Trainer(Particular(), None).train([work], tick=lambda: None))
+    assert any("scoring failed" in note for each in told if isinstance(each, Steered) for note in each.notes)
+    assert len(first) + sum(isinstance(each, Epoch) for each in told) == 3
+
+
+def machine_here() -> str:
+    model = torch.nn.Linear(1, 1)
+    return machine_of(Job(model, torch.optim.SGD(model.parameters()), torch.device("cpu"), cores_here()))

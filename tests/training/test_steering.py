@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from onefold import meter
-from onefold.knobs import KnobWish, Phase, Profile, Remembered
+from onefold.knobs import KnobWish, Phase, Profile, Remembered, Settled
 from onefold.records import Config, Energy, Epoch, Measurement
 from onefold.training import steering as module
-from onefold.training.knobs import Job, catalogue
+from onefold.training.knobs import Job, arithmetic, catalogue
 from onefold.training.knobs.processor import cores_here
 from onefold.training.steering import Steering
 
@@ -195,3 +197,71 @@ def test_a_hopeless_candidate_is_given_up_early(job, clock, monkeypatch):
     assert tried
     assert all(window.steps == module.HOPELESS for window in tried)
     assert report.windows[-1].knobs.memory_format == "contiguous"
+
+
+def reducing(job: Job, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Steering:
+    """Reduced precision that makes a step twice as fast, on any processor."""
+    monkeypatch.setattr(arithmetic, "_processor_flags", lambda: {"bf16"})
+    plain = clock.step
+
+    def step(job: Job) -> None:
+        before = clock.now
+        plain(job)
+        if torch.is_autocast_enabled("cpu"):
+            clock.now = before + (clock.now - before) / 2
+
+    monkeypatch.setattr(clock, "step", step)
+    wish = KnobWish("probe", reduced=True)
+    return Steering(job, wish, meter=meter.choose("cpu"), machine="here")
+
+
+def test_reduced_precision_is_kept_where_the_loss_does_not_rise_also_when_a_neighbour_comes(job, clock, monkeypatch):
+    steering = reducing(job, clock, monkeypatch)
+    report = trained(steering, job, clock, steps=800)
+    assert report.windows[-1].knobs.precision == "bfloat16"
+    with steering.at_rest():
+        assert not torch.is_autocast_enabled("cpu"), "scoring is exact"
+    clock.neighbour = True
+    report = trained(steering, job, clock, steps=2000)
+    assert report.windows[-1].knobs.precision == "bfloat16"
+    assert not any("raised the loss" in note for note in report.notes)
+
+
+def test_reduced_precision_that_raises_the_loss_is_not_kept(job, clock, monkeypatch):
+    monkeypatch.setattr(module, "are_as_good", lambda reduced, exact: not (reduced and exact))
+    report = trained(reducing(job, clock, monkeypatch), job, clock, steps=800)
+    assert report.windows[-1].knobs.precision == "float32"
+    assert any("raised the loss" in note for note in report.notes)
+
+
+def test_what_was_recalled_and_is_no_faster_here_is_probed(job, clock):
+    learned = trained(steering_of(job), job, clock).learned
+    slow = replace(learned, knobs=Config(learned.knobs, memory_format="contiguous", update="foreach"))
+    report = trained(steering_of(job, remembered=[slow]), job, clock)
+    assert any("no faster here" in note for note in report.notes)
+    assert report.windows[-1].knobs.memory_format == "channels last"
+    assert report.learned is not None, "and replaces what was wrong"
+
+
+def test_settled_knobs_that_cannot_be_turned_here_are_left_out(job, clock):
+    settled = Settled("here", Config(memory_format="channels last", cores="977", compile="compiled"), Phase.SETTLED)
+    report = trained(steering_of(job, settled=settled), job, clock)
+    assert report.windows[-1].knobs.memory_format == "channels last"
+    assert report.windows[-1].knobs.get("cores", "all") == "all"
+    assert "compile" not in report.windows[-1].knobs
+
+
+def test_batches_that_another_thread_reads_are_passed_on_as_they_are(job, clock):
+    steering, read = steering_of(job), []
+    reader = threading.Thread(target=lambda: read.extend(steering.steered([BATCH] * 30)))
+    reader.start()
+    reader.join()
+    assert all(batch is BATCH for batch in read)
+    assert steering.report(Epoch(0, 1, 0, {}, Measurement.nothing())).windows == ()
+
+
+def test_many_windows_of_an_epoch_are_joined(job, clock):
+    steering = steering_of(job)
+    report = trained(steering, job, clock, steps=6000)
+    assert len(report.windows) < module.MANY
+    assert sum(window.steps for window in report.windows) > 5000

@@ -42,7 +42,7 @@ class LiveDisplay:
     def __call__(self, news: News) -> None:
         self._now, self._seen = news.now(), time.monotonic()
         line = sentence(news, self._objective)
-        if line and news.kind in ("started", "measured", "failed", "retried"):
+        if line and news.kind in ("started", "measured", "knobs", "failed", "retried"):
             self._console.print(line)
 
     def panel(self) -> Group:

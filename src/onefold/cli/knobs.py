@@ -67,8 +67,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
 def what_was_gained(steered: list[Steered]) -> str:
     """What turning knobs came to, in one sentence."""
     found = gained(steered)
+    if not steered:
+        return "left as they were"
     if found is None:
-        return "left as they were: there were too few steps to try any, or none can be turned here"
+        return "left as they were: no similar job is known, or there were too few steps to try any"
     before, after = found
     told = settings(changed(before, after)) or "left as they were: nothing beat them"
     return (

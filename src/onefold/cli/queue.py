@@ -11,10 +11,8 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import out
-from onefold.cli.display import PlainDisplay
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.words import duration
-from onefold.objective import Objective
 from onefold.records import to_json
 from onefold.store import Submission
 from onefold.study import Home
@@ -54,10 +52,7 @@ def waiting(context: typer.Context, home: HomeOption = None, as_json: JsonOption
 @app.command("run")
 def run_queue(home: HomeOption = None) -> None:
     """Serve the queue until nobody waits."""
-    place = Home(home)
-    display = PlainDisplay(out, Objective(maximize="accuracy"))
-    with display:
-        served = Queue(place).run(display, told=lambda line: out.print(line, soft_wrap=True))
+    served = Queue(Home(home)).run(told=lambda line: out.print(line, soft_wrap=True))
     out.print(f"the queue is empty; {served} {'study' if served == 1 else 'studies'} served")
 
 

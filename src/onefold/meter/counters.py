@@ -13,6 +13,7 @@ from pathlib import Path
 
 SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241}
 HARDWARE, SOFTWARE, CACHE = 0, 1, 3
+MOST_FILES = 256  # a counter of one thread is an open file
 _READ, _DATA, _LAST_LEVEL, _MISS = 0, 0, 2, 1  # parts of a cache event's number
 
 
@@ -89,21 +90,32 @@ class Counters:
 
     def __enter__(self) -> Counters:
         threads = [int(path.name) for path in Path("/proc/self/task").iterdir()] if platform.system() == "Linux" else []
-        for event in self._events:
+        for event in self._few_enough(len(threads)):
             found = [number for thread in threads if (number := _opened(event, thread)) >= 0]
-            if found:
+            if len(found) == len(threads):
                 self._open[event.name] = found
+            else:
+                _close(found)
         return self
 
+    def _few_enough(self, threads: int) -> list[Event]:
+        """Software events first, and no more than leave the process room for files of its own."""
+        room = MOST_FILES // max(1, threads)
+        return sorted(self._events, key=lambda event: event.kind != SOFTWARE)[:room]
+
     def __exit__(self, *exc: object) -> None:
-        for number in (number for numbers in self._open.values() for number in numbers):
-            with suppress(OSError):
-                os.close(number)
+        _close([number for numbers in self._open.values() for number in numbers])
         self._open = {}
 
     def read(self) -> dict[str, float]:
         """The counts so far."""
         return {name: sum(map(_scaled, numbers)) for name, numbers in self._open.items()}
+
+
+def _close(numbers: Iterable[int]) -> None:
+    for number in numbers:
+        with suppress(OSError):
+            os.close(number)
 
 
 def _opened(event: Event, thread: int) -> int:

@@ -185,9 +185,10 @@ def steered_of(row: Row) -> Steered:
 
 
 def remembered_row(remembered: Remembered) -> Row:
-    """What is remembered of a job, as a row: of the same job on the same machine there is one."""
+    """What is remembered of a job, as a row: of jobs that are as good as the same on a machine there is one."""
     content = _document(remembered)
-    same = _encode([remembered.machine, remembered.aim, remembered.reduced, to_json(remembered.profile)])
+    job = {name: round(value, 1) for name, value in sorted(remembered.profile.features.items())}
+    same = _encode([remembered.machine, remembered.aim, remembered.reduced, job])
     return {"key": sha256(same.encode()).hexdigest()[:32], "machine": remembered.machine, "content": content}
 
 

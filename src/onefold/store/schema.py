@@ -117,6 +117,7 @@ submissions = Table(
     "submissions",
     metadata,
     Column("study", ForeignKey(studies.c.name), primary_key=True),
+    Column("folder", Text, nullable=False),  # that it was submitted from
     Column("submitted", Float, nullable=False),  # seconds since 1970, like the two below
     Column("began", Float),
     Column("ended", Float),

@@ -31,6 +31,7 @@ class Submission:
 
     study: str
     submitted: float
+    folder: str = ""  # that it was submitted from
     began: float | None = None
     ended: float | None = None
 

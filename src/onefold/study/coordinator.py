@@ -285,10 +285,11 @@ class Coordinator:
         metrics = best_epoch(epochs, self._spec.judge).metrics if epochs else standing
         if metrics and self._inference is not None:
             try:
-                metrics = self._spec.objective.completed({**metrics, **self._inference.metrics(rung.trial)})
+                metrics = {**metrics, **self._inference.metrics(rung.trial)}
             except ModelError as error:
                 self._take_failure(decision, Failure(FailureKind.RAISED, str(error)), retry=False)
                 return
+        metrics = self._spec.objective.completed(metrics)
         if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "it reported nothing"), retry=False)
             return

@@ -7,11 +7,11 @@ HOME/studies/NAME/best/               the model that the study hands over
 HOME/studies/NAME/report.html
 HOME/devices/                         devices that the user added, and this machine's calibration
 HOME/measuring.lock                   held by whoever times something
+HOME/queue.lock, HOME/queue.log       held by whoever serves the queue, and what it says
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ from platformdirs import user_data_dir
 
 from onefold.errors import InputError, StoreError, StudyBusy
 from onefold.store import SqliteStore, Store
+from onefold.study.locks import PATIENCE_S, locked
 
 
 class Home:
@@ -56,7 +57,7 @@ class Home:
         return self.path / "studies" / name
 
     @contextmanager
-    def running(self, name: str) -> Iterator[Path]:
+    def running(self, name: str, patience_s: float = PATIENCE_S) -> Iterator[Path]:
         """Holds a study for this process, which no other can do meanwhile; the hold ends with the process."""
         folder = self.folder(name)
         try:
@@ -67,10 +68,8 @@ class Home:
                 f"the folder {folder} cannot be written ({error.strerror}); give another with --home"
             ) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StudyBusy(f"the study {name!r} is being run by another process; wait for it or stop it") from None
+            if not locked(lock, patience_s):
+                raise StudyBusy(f"the study {name!r} is being run by another process; wait for it or stop it")
             yield folder
 
     def is_running(self, name: str) -> bool:
@@ -78,7 +77,7 @@ class Home:
         if not (self.folder(name) / "lock").exists():
             return False
         try:
-            with self.running(name):
+            with self.running(name, patience_s=0.0):
                 return False
         except StudyBusy:
             return True

@@ -9,7 +9,6 @@ Whoever runs the queue holds HOME/queue.lock. How long each study waited and too
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import subprocess
@@ -18,12 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
-from onefold.errors import InputError, OnefoldError, QueueBusy
+from onefold.errors import InputError, QueueBusy, StoreError
 from onefold.store import Submission
 from onefold.study.home import Home
-from onefold.study.news import Listener
+from onefold.study.locks import PATIENCE_S, locked
 from onefold.study.study import Study
+
+NOT_ITS_FAULT = (StoreError.exit_code, 130)  # a full disk, somebody else who runs it, Ctrl-C
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Queue:
             )
         before = len(self.waiting())
         with closing(self._home.store()) as store:
-            store.save_submission(Submission(study.name, time.time()))
+            store.save_submission(Submission(study.name, time.time(), str(Path.cwd())))
         return before
 
     def submissions(self) -> list[Submission]:
@@ -55,29 +57,36 @@ class Queue:
         """Those that have not ended, first come first; the first may be running."""
         return [one for one in self.submissions() if one.ended is None]
 
-    def run(self, listener: Listener | None = None, *, told: Callable[[str], None] = log.info) -> int:
-        """Serves the queue until nobody waits; returns how many studies it ran. Raises QueueBusy when another does."""
+    def run(self, told: Callable[[str], None] = log.info) -> int:
+        """Serves the queue until nobody waits; returns how many studies it ran.
+
+        Raises QueueBusy when another process does, and StoreError when a study could not go on through no fault of its
+        own; that one waits on.
+        """
         served = 0
         while True:
             with self._alone():
                 while waiting := self.waiting():
-                    self._serve(waiting[0], listener, told)
+                    self._serve(waiting[0], told)
                     served += 1
             # Whoever came just before the lock was let go of took this process to be serving, and relies on it.
             if not self.waiting():
                 return served
 
-    def _serve(self, one: Submission, listener: Listener | None, told: Callable[[str], None]) -> None:
+    def _serve(self, one: Submission, told: Callable[[str], None]) -> None:
+        """Runs one study in a process of its own: what one workload imports must not reach the next."""
         one = replace(one, began=one.began or time.time())
         self._save(one)
         told(f"{one.study}: begins after waiting {(one.began or 0.0) - one.submitted:.1f} s")
-        try:
-            Study.open(one.study, home=self._home, listener=listener).run()
-            ended = "done"
-        except OnefoldError as error:  # its own record says so too; the others go on
-            ended = f"failed: {error}"
+        command = [sys.executable, "-m", "onefold.cli", "resume", one.study, "--home", str(self._home.path)]
+        folder = one.folder if Path(one.folder).is_dir() else None
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode in NOT_ITS_FAULT:
+            raise StoreError(
+                f"the study {one.study!r} could not be run to its end; the queue goes on with: onefold queue run"
+            )
         self._save(replace(one, ended=time.time()))
-        told(f"{one.study}: {ended}")
+        told(f"{one.study}: {'done' if done.returncode == 0 else 'failed'}")
 
     def _save(self, one: Submission) -> None:
         with closing(self._home.store()) as store:
@@ -87,7 +96,7 @@ class Queue:
     def is_served(self) -> bool:
         """Whether some process runs the queue now."""
         try:
-            with self._alone():
+            with self._alone(0.0):
                 return False
         except QueueBusy:
             return True
@@ -104,11 +113,9 @@ class Queue:
             )  # fmt: skip
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
         self._home.path.mkdir(parents=True, exist_ok=True)
         with (self._home.path / "queue.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise QueueBusy("the queue is being served by another process already") from None
+            if not locked(lock, patience_s):
+                raise QueueBusy("the queue is being served by another process already")
             yield

@@ -70,7 +70,8 @@ class Spec:
     def judge(self) -> Objective:
         """What makes one epoch of a trial better than another: serving costs the same after each."""
         serves = set(self.serving_metrics) & set(self.objective.inputs)
-        return self.quality if serves and self.quality is not None else self.objective
+        per_second = self.strategy == "as-hyperparameters"  # which the first epoch would always win
+        return self.quality if (serves or per_second) and self.quality is not None else self.objective
 
     def threads_for(self, side_by_side: int | None) -> int:
         """The threads of a visit of which at most so many are under way together."""

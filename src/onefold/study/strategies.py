@@ -7,17 +7,14 @@ space and looks for the highest accuracy per second of training, as one would wi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from onefold.knobs import AS_PARAMETER, KnobWish
 from onefold.objective import Objective
 from onefold.space import Choice, Space
-from onefold.study.machine import cores
 from onefold.study.spec import Spec
 
-FORMATS = ("contiguous", "channels last")
-ALLOCATORS = ("system", "keep")
-UPDATES = ("loop", "foreach", "fused")
+# What every visit can turn: its threads are those of its worker, which keeps freed memory as it is.
+KNOBS = {"memory_format": ("contiguous", "channels last"), "update": ("loop", "foreach", "fused")}
 
 
 def with_strategy(spec: Spec) -> Spec:
@@ -32,12 +29,7 @@ def with_strategy(spec: Spec) -> Spec:
 
 
 def _with_knobs(space: Space) -> Space:
-    threads = sorted({2**i for i in range(cores().bit_length()) if 2**i <= cores()} | {cores()})
-    knobs: dict[str, Any] = {"memory_format": FORMATS, "allocator": ALLOCATORS, "update": UPDATES}
-    if len(threads) > 1:
-        knobs["threads"] = threads
-    group = {f"{AS_PARAMETER}{name}": Choice(*options) for name, options in knobs.items()}
-    return Space(**space.groups, knobs=group)
+    return Space(**space.groups, knobs={f"{AS_PARAMETER}{name}": Choice(*options) for name, options in KNOBS.items()})
 
 
 def _per_second(objective: Objective) -> Objective:

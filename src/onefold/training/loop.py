@@ -20,7 +20,7 @@ from onefold.training.checkpoint import Progress, begin
 from onefold.training.functions import costs_so_far, numbers_of
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import FEW, AnySplit
-from onefold.training.steering import Untouched, steer
+from onefold.training.steering import Steering, Untouched, steer
 from onefold.workload import Workload
 
 EVALUATION_BATCH = 512
@@ -61,6 +61,7 @@ def train(
     learn_from = splits.train.share(work.grant.data, at_least=FEW)
     judge_by = splits.validation.share(work.grant.data, at_least=FEW)
 
+    lost = Measurement.nothing()  # on an epoch that had to be begun again
     while not _is_spent(work, progress):
         number = progress.epochs + 1
         seed = seed_of(work.seed, work.trial, number)
@@ -71,6 +72,7 @@ def train(
             progress.model.train()
             batches = workload.batches(learn_from, work.config, shuffle)
             batches = _until(_deadline(work, progress), _ticking(_some(batches, number), tick))
+            trouble = ""
             try:
                 batches = steering.steered(batches)
                 learned = numbers_of(workload.train_epoch(progress.model, batches, progress.optimizer, work.config))
@@ -78,22 +80,25 @@ def train(
             except Exception as error:
                 if not steering.is_to_blame(error):
                     raise
-                # The epoch begins again from the checkpoint, with every knob as it was found.
+                trouble = f"epoch {number} failed with knobs turned and was begun again: {error}"
+            finally:
                 steering.put_back()
-                progress = begin(workload, work, device)
-                steering = Untouched(f"epoch {number} failed with knobs turned and was begun again: {error}")
-                continue
-            steering.put_back()
-            if progress.schedule is not None:
-                progress.schedule.step()
-            with steering.at_rest():
-                judged = evaluate(workload, progress.model, judge_by, work, tick)
+            if not trouble:
+                if progress.schedule is not None:
+                    progress.schedule.step()
+                judged, steering = _scored(workload, progress, judge_by, work, tick, steering)
+
+        if trouble:  # the epoch begins again from the checkpoint, with every knob as it was found
+            lost += window.measurement
+            steering = steering.given_up(trouble)
+            progress = begin(workload, work, device)
+            continue
 
         metrics = {**learned, **judged}
         _check_finite(metrics, number)
-        costs = _costs(progress, window.measurement)
-        reached = work.objective.completed({**metrics, **costs})
-        epoch = Epoch(work.trial, number, work.rung, reached, window.measurement)
+        cost, lost = lost + window.measurement, Measurement.nothing()
+        reached = work.objective.completed({**metrics, **_costs(progress, cost)})
+        epoch = Epoch(work.trial, number, work.rung, reached, cost)
         progress.history.append(epoch)
         if best_epoch([past for past in progress.history if past.rung >= work.since], work.objective) is epoch:
             progress.save_weights(work.best)
@@ -112,6 +117,25 @@ def evaluate(
     model.eval()
     with torch.no_grad():
         return numbers_of(workload.evaluate(model, _ticking(split.batches(EVALUATION_BATCH), tick), work.config))
+
+
+def _scored(
+    workload: Workload,
+    progress: Progress,
+    split: AnySplit,
+    work: Assignment,
+    tick: Callable[[], None],
+    steering: Steering | Untouched,
+) -> tuple[Metrics, Steering | Untouched]:
+    """The metrics after an epoch, with the settled knobs; without any, for good, where it cannot be done with them."""
+    try:
+        with steering.at_rest():
+            return evaluate(workload, progress.model, split, work, tick), steering
+    except Exception as error:
+        if not steering.is_turned_at_rest:
+            raise
+        steering = steering.given_up(f"scoring failed with knobs turned and was done without: {error}")
+    return evaluate(workload, progress.model, split, work, tick), steering
 
 
 def _is_spent(work: Assignment, progress: Progress) -> bool:

@@ -12,7 +12,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -52,6 +52,8 @@ HARDWARE = 0.3
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what the operators of a step touch and compute, forward and backward."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
@@ -62,9 +64,10 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **(kwargs or {}))
         self.calls += 1
         self.elements[kind_of(str(func))] += _elements(args) + _elements(out)
-        count = flop_registry.get(func._overloadpacket)
+        count = flop_registry.get(getattr(func, "_overloadpacket", None))
         if count is not None:
-            self.flops += count(*args, **(kwargs or {}), out_val=out)
+            with suppress(Exception):  # a formula that does not know this case is worth no trial
+                self.flops += count(*args, **(kwargs or {}), out_val=out)
         return out
 
     def features(self) -> dict[str, float]:
@@ -123,7 +126,7 @@ class Profiler:
     def _event_features(self, counts: Mapping[str, float], steps: int) -> dict[str, float]:
         if not counts:
             return {}
-        hardware = {name: count for name, count in counts.items() if name in HARDWARE_EVENTS and count > 0}
+        hardware = {name: count for name, count in counts.items() if name in HARDWARE_EVENTS}
         software = {name: count for name, count in counts.items() if name not in HARDWARE_EVENTS}
         features = {f"log_{name}": DISTURBED * math.log10(1 + count / steps) for name, count in software.items()}
         for name, found in (("software events", software), ("hardware events", hardware)):
@@ -131,7 +134,7 @@ class Profiler:
                 self._note(name)
         for name, over in RATIOS.items():
             if name in hardware and over in hardware:
-                features[f"{name}_per_{over}"] = HARDWARE * hardware[name] / hardware[over]
+                features[f"{name}_per_{over}"] = HARDWARE * hardware[name] / max(hardware[over], 1.0)
         return features
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onefold.knobs import Profile, Remembered
 
 Points = NDArray[np.float64]
-REACH = 0.25  # what lies farther from the middle of its group is another kind of job
+REACH = 0.25  # nobody lies farther from the middle of a group that k-means made
 ENOUGH = 0.5  # a lower confidence is not acted on
 
 
@@ -48,27 +48,27 @@ class Recall:
 
     def __init__(self, remembered: Sequence[Remembered], clusterer: Clusterer | None = None) -> None:
         self._remembered = tuple(remembered)
-        self._names = sorted({name for one in remembered for name in one.profile.features})
-        self._points = np.array([self._point(one.profile) for one in remembered])
-        self._groups = _groups(self._points, clusterer) if len(self._remembered) else ()
+        self._clusterer = clusterer
 
     def like(self, profile: Profile) -> Likeness | None:
         """The job that is most like this one, if any group is near enough."""
-        point = self._point(profile)
-        if not self._groups or set(self._names) != set(profile.features):
-            return None  # made of other things, it cannot be compared
-        group = min(self._groups, key=lambda group: float(np.linalg.norm(point - group.middle)))
+        # What is made of other things cannot be compared.
+        known = [one for one in self._remembered if set(one.profile.features) == set(profile.features)]
+        if not known:
+            return None
+        names = sorted(profile.features)
+        points = np.array([[one.profile.features[name] for name in names] for one in known])
+        point = np.array([profile.features[name] for name in names])
+        groups = _groups(points, self._clusterer)
+        group = min(groups, key=lambda group: float(np.linalg.norm(point - group.middle)))
         distance = float(np.linalg.norm(point - group.middle))
         # At the group's own spread, or within half of what any group may reach, nothing speaks against it.
         scale = max(group.spread, REACH / 2)
         confidence = 1.0 / (1.0 + (distance / (2 * scale)) ** 2)
         if confidence < ENOUGH:
             return None
-        nearest = min(group.members, key=lambda place: float(np.linalg.norm(point - self._points[place])))
-        return Likeness(self._remembered[nearest], confidence)
-
-    def _point(self, profile: Profile) -> Points:
-        return np.array([profile.features.get(name, 0.0) for name in self._names])
+        nearest = min(group.members, key=lambda place: float(np.linalg.norm(point - points[place])))
+        return Likeness(known[nearest], confidence)
 
 
 def _groups(points: Points, clusterer: Clusterer | None) -> tuple[_Group, ...]:

@@ -14,10 +14,12 @@ this process is probed again.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -40,7 +42,8 @@ from onefold.training.recall import Clusterer, Recall
 
 WARM_UP = 1  # steps after a knob was turned that are not counted
 FIRST = 5  # and at the very beginning
-LEAST, MOST = 5, 50  # steps of a window
+LEAST, MOST = 5, {"time": 50, "energy": 1000}  # steps of a window
+SHORT = 2  # epochs of so few steps have none to spare for warming up
 HOPELESS = 2  # steps, each twice as long as it took before, are enough to give a candidate up
 WINDOW_S = {"time": 0.05, "energy": 0.4}  # how long one lasts at the least, by aim
 WATCHED = 4  # times as long is a window in which nothing is tried
@@ -48,6 +51,7 @@ DRIFT = 1.3  # a step that takes so much more or less of its time is no chance
 DRIFTED = 2  # windows in a row
 NEIGHBOURLY = ("threads", "cores")  # what is best for these depends on who else uses the machine
 EVASIVE = "cores"  # worth trying only once a neighbour has come
+MANY = 60  # windows of an epoch are told one by one; more are joined
 PATIENCE = 0.03  # of the time that is left may be spent on turning one knob
 
 
@@ -111,6 +115,8 @@ class Steering:
         self._window: _Window | None = None
         self._step_began: float | None = None
         self._epochs = 0
+        self._steps = 0  # of the epoch under way, or the last one
+        self._warm_up = WARM_UP
         self._touched: set[str] = set()  # knobs that stood otherwise than found in this epoch
         self._safe: set[tuple[str, Any]] = set()
         self._unsafe: set[str] = set()  # knobs that the network does not run with
@@ -118,6 +124,9 @@ class Steering:
         self._profile: Profile | None = None
         self._learned: Remembered | None = None
         self._before = math.inf  # what a step costs with the knobs as they were found, at best
+        self._in_joules = wish.aim == "energy"
+        self._seen_profile: Profile | None = None
+        self._thread = threading.get_ident()
         self._windows: list[StepWindow] = []
         self._notes: list[str] = []
         self._slow: Options = {}  # knobs that take long to turn, to be tried once
@@ -129,15 +138,32 @@ class Steering:
         """Whether an epoch may have failed because a knob stood otherwise than it was found."""
         return bool(self._touched & REDUCING if isinstance(error, NotANumber) else self._touched)
 
+    @property
+    def is_turned_at_rest(self) -> bool:
+        """Whether scoring happens with any knob turned."""
+        chosen = self.settled.setting if self.settled is not None else {}
+        return any(self._offer.found.get(name) != value for name, value in chosen.items() if name not in REDUCING)
+
+    def given_up(self, why: str) -> Untouched:
+        """What takes its place once it is to blame: knobs as they were found, here and in the rungs to come."""
+        self.put_back()
+        return Untouched(why, Settled(self._machine, Config(), Phase.FOUND))
+
     def steered(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches of an epoch; knobs are turned between two of them."""
         self.put_back()
         self._touched.clear()
         self._epochs = epoch = self._epochs + 1
+        if threading.get_ident() != self._thread:  # batches fetched ahead say nothing about steps
+            yield from batches
+            return
+        steps, self._steps = self._steps, 0
+        self._warm_up = WARM_UP if steps > SHORT or epoch == 1 else 0
         try:
             for batch in batches:
                 self._step_ends()
                 self._step_begins(batch)
+                self._steps += 1
                 yield self._job.adapted(batch)
             self._step_ends()
         finally:
@@ -162,14 +188,15 @@ class Steering:
     def expect(self, left_s: float) -> None:
         """Says about how long the training that is left will take: knobs that are slow to turn may be worth it now."""
         offer = catalogue(self._job, reduced=self._wish.reduced, patience_s=PATIENCE * left_s)
-        self._slow = {name: options for name, options in offer.knobs.items() if name not in self._offer.knobs}
-        self._offer = Offer({**self._offer.knobs, **self._slow}, offer.missing)
+        new = {name: options for name, options in offer.knobs.items() if name not in self._offer.knobs}
+        self._slow = {**self._slow, **new}
+        self._offer = Offer({**self._offer.knobs, **new}, offer.missing)
 
     def report(self, epoch: Epoch) -> Steered:
         """What happened since the last report, told as part of this epoch."""
         told = Steered(
             epoch.trial, epoch.rung, epoch.number,
-            windows=tuple(self._windows),
+            windows=tuple(_joined(self._windows) if len(self._windows) > MANY else self._windows),
             profile=self._profile,
             learned=self._learned,
             notes=tuple(self._notes),
@@ -187,7 +214,7 @@ class Steering:
         window = self._window
         if window.plan.setting != self._setting:
             self._turn(window.plan.setting)
-            window.skip += WARM_UP
+            window.skip += self._warm_up
         if window.plan.look and window.skip == 1 and not self._profiler.has_operators:
             window.watchers.enter_context(self._profiler.operators())
         elif window.skip == 0 and window.meter is None:
@@ -269,37 +296,47 @@ class Steering:
     def _conduct(self, settled: Settled | None) -> Generator[_Plan, _Seen, None]:
         found = self._offer.found
         if settled is not None:
-            seen = yield self._planned(settled.phase, dict(settled.setting), 0.0)
-            yield from self._watch(dict(settled.setting), settled.phase, seen)
+            setting = self._known(settled.setting)
+            seen = yield self._planned(settled.phase, setting, 0.0)
+            yield from self._watch(setting, settled.phase, seen)
         seen = yield _Plan(Phase.FOUND, found, LEAST, look=True)
-        self._before = self._cost(seen)
-        self._profile = profile = self._profiler.profile
-        like = self._recall.like(profile) if self._wish.mode in ("on", "recall") else None
+        self._profile = self._seen_profile = self._profiler.profile
+        like = self._recall.like(self._seen_profile) if self._wish.mode in ("on", "recall") else None
         if like is not None:
-            setting, phase = self._known(like.remembered.knobs), Phase.RECALLED
+            setting = self._known(like.remembered.knobs)
             self._notes.append(
                 f"recalled from a similar job (confidence {like.confidence:.2f}): {_words(setting, found)}"
             )
+            now = yield self._planned(Phase.RECALLED, setting, seen.step_s)
+            if setting == found or now.step_s < seen.step_s or self._wish.mode == "recall":
+                self.settled = Settled(self._machine, Config(setting), Phase.RECALLED)
+                yield from self._watch(setting, Phase.RECALLED, now)
+            self._notes.append("what was recalled is no faster here: probing")
         elif self._wish.mode == "recall":
-            setting, phase = found, Phase.FOUND
             self._notes.append("no similar job is known: the knobs stay as they are")
-        else:
-            knobs = {name: options for name, options in self._offer.knobs.items() if name != EVASIVE}
-            setting, phase = (yield from self._probe(knobs, found, seen.step_s)), Phase.SETTLED
+            yield from self._watch(found, Phase.FOUND, seen)
+        knobs = {name: options for name, options in self._offer.knobs.items() if name != EVASIVE}
+        setting = yield from self._probe(knobs, found, seen.step_s)
+        now = yield from self._settle(setting, Phase.SETTLED, seen.step_s)
+        yield from self._watch(setting, Phase.SETTLED, now)
+
+    def _settle(self, setting: Setting, phase: Phase, step_s: float) -> Generator[_Plan, _Seen, _Seen]:
+        """The first window with what was found by probing, which is remembered."""
         self.settled = Settled(self._machine, Config(setting), phase)
-        now = yield self._planned(phase, setting, seen.step_s)
-        if phase is Phase.SETTLED:
+        seen = yield self._planned(phase, setting, step_s)
+        if self._seen_profile is not None and self._profiler.has_operators and self._before < math.inf:
             self._learned = Remembered(
-                self._machine, self._wish.aim, self._wish.reduced, profile, Config(setting),
-                self._before, self._cost(now),
+                self._machine, self._wish.aim, self._wish.reduced, self._seen_profile, Config(setting),
+                self._before, self._cost(seen),
             )  # fmt: skip
-        yield from self._watch(setting, phase, now)
+        return seen
 
     def _probe(self, knobs: Options, start: Setting, step_s: float) -> Generator[_Plan, _Seen, Setting]:
         """One candidate per window, from `start`, with which a step took so long; the best one in the end."""
         proposals = PROBINGS[self._wish.probing](knobs)
-        losses: dict[bool, list[float]] = {True: [], False: []}  # with reduced precision or not
+        losses: dict[bool, list[float]] = {True: [], False: []}  # of the latest window with less precision, and without
         tried, seen = 0, None
+        self._before = math.inf
         while True:
             try:
                 candidate = next(proposals) if seen is None else proposals.send(self._cost(seen))
@@ -308,17 +345,23 @@ class Steering:
                 break
             plan = self._planned(Phase.PROBED, {**start, **candidate}, step_s)
             seen = yield replace(plan, hopeless_s=2 * step_s)
-            losses[self._reduces(candidate)] += seen.losses
-            if {**start, **candidate} == self._offer.found:
+            losses[self._reduces({**start, **candidate})] = seen.losses
+            if tried == 0 and self._wish.aim == "energy" and seen.step_j is None:
+                self._in_joules = False
+                self._notes.append("no energy is known of windows so short: the knobs are tuned for time")
+            if self._stands_as_found({**start, **candidate}, knobs):
                 self._before = min(self._before, self._cost(seen))
             tried += 1
         found = self._offer.found
-        if self._reduces(best) and not are_as_good(losses[True], losses[False]):
+        if REDUCING & set(knobs) and self._reduces(best) and not are_as_good(losses[True], losses[False]):
             best = {name: found[name] if name in REDUCING else value for name, value in best.items()}
             self._notes.append("reduced precision raised the loss and was not kept")
         best = {name: found[name] if name in self._unsafe else value for name, value in best.items()}
         self._notes.append(f"probed {tried} windows of steps: {_words(best, found)}")
         return best
+
+    def _stands_as_found(self, setting: Setting, knobs: Options) -> bool:
+        return all(setting.get(name) == self._offer.found.get(name) for name in knobs)
 
     def _watch(self, setting: Setting, phase: Phase, seen: _Seen) -> Generator[_Plan, _Seen, None]:
         usual, off, rest, waited = seen.step_s, 0, DRIFTED, 0
@@ -330,18 +373,16 @@ class Steering:
             if self._slow and self._wish.mode != "recall":
                 slow, self._slow = self._slow, {}
                 setting = yield from self._probe(slow, setting, seen.step_s)
-                seen = yield self._planned(phase, setting, seen.step_s)
+                seen = yield from self._settle(setting, phase, seen.step_s)
                 usual, off = seen.step_s, 0
-            elif off >= DRIFTED and waited >= rest and self._wish.mode != "recall":
+            elif off >= DRIFTED and waited >= rest and self._wish.mode != "recall" and self._neighbourly(setting):
                 self._notes.append(f"a step takes {factor:.2g}x the time it took: probing again")
                 before = setting
                 setting = yield from self._probe(self._neighbourly(setting), setting, seen.step_s)
+                self.settled = Settled(self._machine, Config(setting), phase)
                 seen = yield self._planned(phase, setting, seen.step_s)
                 usual, off, waited = seen.step_s, 0, 0
                 rest = DRIFTED if setting != before else min(64, 2 * rest)
-            else:
-                continue
-            self.settled = Settled(self._machine, Config(setting), phase)
 
     def _neighbourly(self, setting: Setting) -> Options:
         """The knobs to probe when neighbours have come or gone, how they stand now first."""
@@ -352,7 +393,7 @@ class Steering:
 
     def _planned(self, phase: Phase, setting: Setting, step_s: float, *, watched: bool = False) -> _Plan:
         least = math.ceil(WINDOW_S[self._wish.aim] / step_s) if step_s > 0 else LEAST
-        steps = min(max(least, LEAST), MOST)
+        steps = min(max(least, LEAST), MOST[self._wish.aim])
         return _Plan(phase, setting, steps * WATCHED if watched else steps)
 
     def _known(self, knobs: Mapping[str, Any]) -> Setting:
@@ -364,13 +405,30 @@ class Steering:
         }
 
     def _cost(self, seen: _Seen) -> float:
-        return seen.step_j if self._wish.aim == "energy" and seen.step_j is not None else seen.step_s
+        """What counts: joules or seconds, the same for all windows of a probing."""
+        if not self._in_joules:
+            return seen.step_s
+        return seen.step_j if seen.step_j is not None else math.inf
 
     def _reduces(self, setting: Mapping[str, Any]) -> bool:
         return any(name in REDUCING and value != self._offer.found.get(name) for name, value in setting.items())
 
     def _is_ours(self, one: Remembered) -> bool:
         return (one.machine, one.aim, one.reduced) == (self._machine, self._wish.aim, self._wish.reduced)
+
+
+def _joined(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
+    """The windows, with neighbours of one phase and setting taken together."""
+    for _, same in groupby(windows, key=lambda window: (window.phase, window.knobs)):
+        members = list(same)
+        steps = sum(window.steps for window in members)
+        known = [window for window in members if window.step_j is not None]
+        yield replace(
+            members[0],
+            steps=steps,
+            step_s=sum(window.steps * window.step_s for window in members) / steps,
+            step_j=sum(w.steps * (w.step_j or 0.0) for w in known) / sum(w.steps for w in known) if known else None,
+        )
 
 
 def _words(setting: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -381,14 +439,20 @@ def _words(setting: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 class Untouched:
     """No steering: the knobs stay as they are."""
 
-    settled: Settled | None = None
-
-    def __init__(self, note: str = "") -> None:
+    def __init__(self, note: str = "", settled: Settled | None = None) -> None:
         self._note = note
+        self.settled = settled
+
+    is_turned_at_rest = False
 
     def is_to_blame(self, error: Exception) -> bool:  # noqa: ARG002 - for none
         """Never."""
         return False
+
+    def given_up(self, why: str) -> Untouched:
+        """Itself: there is nothing to give up."""
+        self._note = why
+        return self
 
     def steered(self, batches: Iterable[Any]) -> Iterable[Any]:
         """The batches as they are."""

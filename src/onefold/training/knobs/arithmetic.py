@@ -44,11 +44,15 @@ class TensorFloat:
     def options(self, job: Job) -> Sequence[Value]:
         if job.device.type != "cuda" or torch.cuda.get_device_capability(job.device) < (8, 0):
             raise NotHere("there is no GPU that has it")
-        return False, True
+        found = bool(torch.backends.cuda.matmul.allow_tf32)
+        return found, not found
 
     @contextmanager
     def turned(self, value: Value, job: Job) -> Iterator[None]:  # noqa: ARG002 - of the whole process
         matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+        if bool(value) == matmul.allow_tf32:
+            yield
+            return
         before = matmul.allow_tf32, convolution.allow_tf32
         matmul.allow_tf32 = convolution.allow_tf32 = bool(value)
         try:

@@ -57,6 +57,8 @@ def catalogue(job: Job, *, reduced: bool = False, patience_s: float = 0.0, knobs
             here[knob.name] = tuple(knob.options(job))
         except NotHere as reason:
             missing[knob.name] = str(reason)
+        except Exception as error:  # noqa: BLE001 - networks and optimisers come in all shapes; a knob is worth no trial
+            missing[knob.name] = f"it does not suit this training ({type(error).__name__}: {error})"
     return Offer(here, missing)
 
 
@@ -71,7 +73,7 @@ def turned(setting: Mapping[str, Value], job: Job, knobs: Sequence[Knob] = KNOBS
 
 
 def runs_with(name: str, value: Value, job: Job, batch: Any, knobs: Sequence[Knob] = KNOBS) -> bool:
-    """Whether the network takes a batch with this knob turned so. What is not risky is not tried.
+    """Whether the network is seen to take a batch with this knob turned so. What is not risky is not tried.
 
     A network that asks for its numbers to lie in a certain order fails with another one, and a trial must not.
     """
@@ -80,13 +82,15 @@ def runs_with(name: str, value: Value, job: Job, batch: Any, knobs: Sequence[Kno
         return True
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         return False
-    was_training = job.model.training
+    modes = [(module, module.training) for module in job.model.modules()]  # some layers may be frozen
+    drawn_from = [job.device] if job.device.type == "cuda" else []
     try:
-        with torch.random.fork_rng(), torch.no_grad(), knob.turned(value, job):
+        with torch.random.fork_rng(drawn_from), torch.no_grad(), knob.turned(value, job):
             job.model.eval()  # nothing is drawn and no statistics are kept
             job.model(*job.adapted(batch)[:-1])
     except Exception:  # noqa: BLE001 - a network may fail in any way
         return False
     finally:
-        job.model.train(was_training)
+        for module, training in modes:
+            module.training = training
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -32,34 +33,52 @@ class MemoryFormat:
         def adapter(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.contiguous(memory_format=wanted) if tensor.ndim == DIMENSIONS else tensor
 
-        found, wanted = FORMATS[self._found(job)], FORMATS[str(value)]
-        if wanted is found:
+        if value == self._found(job):
             yield
             return
-        self._convert(job, wanted)
+        wanted = FORMATS[str(value)]
+        found = [(parameter, _format(parameter)) for parameter in job.model.parameters() if _has_channels(parameter)]
         job.adapters.append(adapter)
         try:
+            for parameter, _ in found:
+                # Cloned: a tensor with one channel passes for lying either way, and would be left as it is.
+                parameter.data = parameter.data.clone(memory_format=wanted)
+            _convert_state(job, wanted)
             yield
         finally:
             job.adapters.remove(adapter)
-            self._convert(job, found)
+            for parameter, form in found:
+                parameter.data = parameter.data.clone(memory_format=form)
+            _convert_state(job, FORMATS[self._found(job)])
 
     def _found(self, job: Job) -> str:
-        weight = next(module.weight for module in job.model.modules() if isinstance(module, torch.nn.Conv2d))
-        return next(name for name, form in FORMATS.items() if weight.is_contiguous(memory_format=form))
+        weights = [module.weight for module in job.model.modules() if isinstance(module, torch.nn.Conv2d)]
+        return "channels last" if any(_format(weight) is torch.channels_last for weight in weights) else "contiguous"
 
-    def _convert(self, job: Job, wanted: Any) -> None:
-        job.model.to(memory_format=wanted)  # type: ignore[call-overload]
-        for state in job.optimizer.state.values():
-            for name, part in state.items():
-                if isinstance(part, torch.Tensor) and part.ndim == DIMENSIONS:
-                    state[name] = part.contiguous(memory_format=wanted)
+
+def _has_channels(tensor: torch.Tensor) -> bool:
+    return tensor.ndim == DIMENSIONS
+
+
+def _format(tensor: torch.Tensor) -> Any:
+    """How a tensor's numbers lie; what lies in both ways at once is called contiguous."""
+    last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def _convert_state(job: Job, wanted: Any) -> None:
+    """What the optimiser keeps of each weight lies as the weights do."""
+    for state in job.optimizer.state.values():
+        for name, part in state.items():
+            if isinstance(part, torch.Tensor) and _has_channels(part):
+                state[name] = part.contiguous(memory_format=wanted)
 
 
 class Allocator:
     """Whether memory that is given back goes to the system at once, or is kept for the next step.
 
-    The C library hands large pieces back to the system and gets them anew, page by page, in every step.
+    The C library hands large pieces back to the system and gets them anew, page by page, in every step. The workers of
+    a study are started so that they keep it; this knob is for trainings in other processes.
     """
 
     name, reduces, risky, start_s = "allocator", False, False, 0.0
@@ -74,6 +93,8 @@ class Allocator:
     def options(self, job: Job) -> Sequence[Value]:
         if job.device.type != "cpu":
             raise NotHere("the work is done by the accelerator")
+        if "MALLOC_TRIM_THRESHOLD_" in os.environ:
+            raise NotHere("this process was started so that it keeps memory for the next step")
         if not hasattr(ctypes.CDLL(None), "mallopt"):
             raise NotHere("the C library has no mallopt")
         return tuple(self._VALUES)

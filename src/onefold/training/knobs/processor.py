@@ -73,7 +73,10 @@ class Cores:
 
 
 class Frequency:
-    """The highest frequency that the cores may run at, where the kernel lets us say."""
+    """The highest frequency that the cores may run at, where the kernel lets us say.
+
+    It is never lowered: whoever is killed meanwhile would leave a slow machine behind.
+    """
 
     name, reduces, risky, start_s = "frequency_khz", False, False, 0.0
 
@@ -86,9 +89,10 @@ class Frequency:
             raise NotHere("the kernel offers no frequencies")
         if not all(os.access(file, os.W_OK) for file in files):
             raise NotHere("setting frequencies is not permitted")
-        found = int(files[0].read_text())
-        low, high = (int(files[0].with_name(f"cpuinfo_{end}_freq").read_text()) for end in ("min", "max"))
-        return tuple(dict.fromkeys([found, high, (low + high) // 2]))
+        found, highest = (int(files[0].with_name(name).read_text()) for name in (files[0].name, "cpuinfo_max_freq"))
+        if found >= highest:
+            raise NotHere("the cores may run at their highest already")
+        return found, highest
 
     @contextmanager
     def turned(self, value: Value, job: Job) -> Iterator[None]:
