@@ -20,7 +20,8 @@ WORTH_IT = 0.03  # a smaller gain is taken for noise
 
 
 def few(knobs: Options) -> Proposals:
-    """One knob after the other, each from the best setting so far; at the end the best and what was found once more.
+    """One knob after the other, each from the best setting so far; at the end the best once more, between two of what
+    was found.
 
     Knobs hardly depend on each other, so their windows add up instead of multiplying. The last ones guard against a
     disturbed first one: what does not beat the found setting twice is not kept.
@@ -34,8 +35,8 @@ def few(knobs: Options) -> Proposals:
             if cost < least * (1 - WORTH_IT):
                 best, least = candidate, cost
     if best != found:
-        again, before = (yield best), (yield found)
-        if again > before * (1 - WORTH_IT):
+        before, again, after = (yield found), (yield best), (yield found)
+        if again > min(before, after) * (1 - WORTH_IT):
             return found
     return best
 

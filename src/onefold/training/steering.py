@@ -334,7 +334,7 @@ class Steering:
     def _probe(self, knobs: Options, start: Setting, step_s: float) -> Generator[_Plan, _Seen, Setting]:
         """One candidate per window, from `start`, with which a step took so long; the best one in the end."""
         proposals = PROBINGS[self._wish.probing](knobs)
-        losses: dict[bool, list[float]] = {True: [], False: []}  # of the latest window with less precision, and without
+        losses: list[tuple[bool, list[float]]] = []  # of each window, and whether it had less precision
         tried, seen = 0, None
         self._before = math.inf
         while True:
@@ -345,7 +345,7 @@ class Steering:
                 break
             plan = self._planned(Phase.PROBED, {**start, **candidate}, step_s)
             seen = yield replace(plan, hopeless_s=2 * step_s)
-            losses[self._reduces({**start, **candidate})] = seen.losses
+            losses.append((self._reduces({**start, **candidate}), seen.losses))
             if tried == 0 and self._wish.aim == "energy" and seen.step_j is None:
                 self._in_joules = False
                 self._notes.append("no energy is known of windows so short: the knobs are tuned for time")
@@ -353,7 +353,7 @@ class Steering:
                 self._before = min(self._before, self._cost(seen))
             tried += 1
         found = self._offer.found
-        if REDUCING & set(knobs) and self._reduces(best) and not are_as_good(losses[True], losses[False]):
+        if REDUCING & set(knobs) and self._reduces(best) and not are_as_good(*_beside_each_other(losses)):
             best = {name: found[name] if name in REDUCING else value for name, value in best.items()}
             self._notes.append("reduced precision raised the loss and was not kept")
         best = {name: found[name] if name in self._unsafe else value for name, value in best.items()}
@@ -415,6 +415,17 @@ class Steering:
 
     def _is_ours(self, one: Remembered) -> bool:
         return (one.machine, one.aim, one.reduced) == (self._machine, self._wish.aim, self._wish.reduced)
+
+
+def _beside_each_other(losses: Sequence[tuple[bool, list[float]]]) -> tuple[list[float], list[float]]:
+    """The losses of the last window with less precision, and of the exact ones right before and after it.
+
+    Losses fall while they are compared, so the exact ones must be as early as they are late.
+    """
+    last = max(place for place, (reduced, _) in enumerate(losses) if reduced)
+    before = next((seen for reduced, seen in reversed(losses[:last]) if not reduced), [])
+    after = next((seen for reduced, seen in losses[last:] if not reduced), [])
+    return losses[last][1], before + after
 
 
 def _joined(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
