@@ -51,8 +51,8 @@ def one(order: dict[str, Any]) -> dict[str, Any]:
 
 def compare(seeds: list[int], shrink: int) -> list[dict[str, Any]]:
     rows = []
-    with tempfile.TemporaryDirectory() as home:
-        for seed in seeds:
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as home:  # each seed begins with nothing remembered
             for workload, (trials, epochs) in WORKLOADS.items():
                 for strategy in STRATEGIES:
                     order = {"workload": workload, "strategy": strategy, "trials": trials // shrink, "seed": seed}

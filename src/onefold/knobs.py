@@ -26,6 +26,7 @@ class KnobWish:
     mode: Mode = "off"  # `on`: recall what a similar job showed, else probe; `probe`, `recall`: that alone
     aim: Aim = "time"
     probing: Probing = "few"
+    similarity: str = "KMeans"  # by which clusterer of scikit-learn earlier jobs are grouped
     reduced: bool = False  # whether knobs may reduce the precision of arithmetic, where that does not raise the loss
 
     def check(self) -> None:

@@ -45,9 +45,10 @@ def facts(home: Path) -> tuple[list[Any], list[Any]]:
     return sorted(rungs, key=lambda rung: rung[0]), [(e.trial, e.rung, e.number, untimed(e.metrics)) for e in epochs]
 
 
-def run_and_kill(home: Path, kills: int, rng: random.Random) -> None:
+def run_and_kill(home: Path, kills: int, rng: random.Random, *more: str) -> None:
     """Runs a study to its end, killing coordinator or worker at random moments, and resuming."""
-    process = onefold(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS)
+    command = ("tune", "onefold.testing.toy:Spirals", *OPTIONS, *more)
+    process = onefold(home, *command)
     while True:
         try:
             process.wait(timeout=rng.uniform(1.5, 4.0) if kills else None)
@@ -66,9 +67,7 @@ def run_and_kill(home: Path, kills: int, rng: random.Random) -> None:
         assert process.returncode == -signal.SIGKILL, (home / "errors").read_text()
         with closing(Home(home).store()) as store:
             begun = bool(store.studies())
-        process = (
-            onefold(home, "resume", "s") if begun else onefold(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS)
-        )
+        process = onefold(home, "resume", "s") if begun else onefold(home, *command)
 
 
 def test_a_study_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
@@ -77,3 +76,12 @@ def test_a_study_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Pat
     quiet, killed = facts(tmp_path / "quiet"), facts(tmp_path / "killed")
     assert killed[0] == quiet[0]
     assert killed[1] == quiet[1]
+
+
+def test_with_knobs_on_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    run_and_kill(tmp_path / "killed", 3, random.Random(int(time.time())), "--knobs", "on")
+    rungs, epochs = facts(tmp_path / "killed")
+    assert [rung[0] for rung in rungs] == list(range(len(rungs)))
+    assert len({epoch[:3] for epoch in epochs}) == len(epochs)
+    with closing(Home(tmp_path / "killed").store()) as store:
+        assert store.steered("s")

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN, AgglomerativeClustering
 
+from onefold.errors import InputError
 from onefold.knobs import Profile, Remembered
 from onefold.records import Config
-from onefold.training.recall import ENOUGH, REACH, Recall
+from onefold.training.recall import ENOUGH, REACH, Recall, clusterer
 
 
 def profile(*features: float) -> Profile:
@@ -70,3 +71,10 @@ def test_confidence_is_a_share_and_falls_with_distance(places, at):
     if like is not None:
         assert ENOUGH <= like.confidence <= 1.0
     assert Recall([job(at)]).like(profile(at)) is not None
+
+
+def test_a_clusterer_is_known_by_its_name():
+    assert clusterer("KMeans") is None
+    assert isinstance(clusterer("DBSCAN"), DBSCAN)
+    with pytest.raises(InputError, match="did you mean 'DBSCAN'"):
+        clusterer("DBSCANN")

@@ -43,6 +43,7 @@ from onefold.study.subject import Given, Subject
 from onefold.study.targets import Asked, with_devices
 from onefold.study.warm_start import observations
 from onefold.training import calls
+from onefold.training.recall import clusterer
 from onefold.workload import is_loading
 
 log = logging.getLogger("onefold")
@@ -118,6 +119,7 @@ class Study:
             knobs=KnobWish(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
         )
         spec.knobs.check()
+        clusterer(spec.knobs.similarity)
         given = [device] if isinstance(device, (str, Device)) else list(device)
         asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal, strategy)
         spec = with_strategy(with_devices(spec, given, asked, self._home))

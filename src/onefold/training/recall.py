@@ -14,10 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from onefold.errors import InputError, suggestion
 from onefold.knobs import Profile, Remembered
 
 Points = NDArray[np.float64]
 REACH = 0.25  # nobody lies farther from the middle of a group that k-means made
+KMEANS = "KMeans"
 ENOUGH = 0.5  # a lower confidence is not acted on
 
 
@@ -26,6 +28,18 @@ class Clusterer(Protocol):
 
     def fit_predict(self, points: Points) -> Any:
         """The number of each point's group; below 0 for a point that is in none."""
+
+
+def clusterer(name: str) -> Clusterer | None:
+    """The clusterer of scikit-learn of that name, as it comes; None for k-means, whose groups are counted here."""
+    if name == KMEANS:
+        return None
+    from sklearn import cluster
+
+    known = [each for each in cluster.__all__ if hasattr(getattr(cluster, each), "fit_predict")]
+    if name not in known:
+        raise InputError(f"the clusterer {name!r} is not known{suggestion(name, known)}")
+    return getattr(cluster, name)()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

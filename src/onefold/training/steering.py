@@ -38,7 +38,7 @@ from onefold.training.knobs.processor import cores_here, machine_of
 from onefold.training.losses import are_as_good, seen_losses
 from onefold.training.probing import PROBINGS, Options, Setting
 from onefold.training.profiling import Profiler
-from onefold.training.recall import Clusterer, Recall
+from onefold.training.recall import Clusterer, Recall, clusterer
 
 WARM_UP = 1  # steps after a knob was turned that are not counted
 FIRST = 5  # and at the very beginning
@@ -523,5 +523,11 @@ def steer(work: Assignment, progress: Progress, meter: Meter, device: torch.devi
     if work.knobs.mode == "off":
         return Untouched()
     return Steering(
-        job, work.knobs, meter=meter, machine=machine_of(job), remembered=work.remembered, settled=progress.settled
+        job,
+        work.knobs,
+        meter=meter,
+        machine=machine_of(job),
+        remembered=work.remembered,
+        settled=progress.settled,
+        clusterer=clusterer(work.knobs.similarity),
     )
