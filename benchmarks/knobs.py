@@ -196,7 +196,7 @@ def pairs() -> list[dict[str, Any]]:
     profiles = {}
     for key in jobs:
         workload, config = json.loads(key)
-        row = one(workload, KnobWish("recall"), epochs=1, data=0.05, config=config)
+        row = one(workload, KnobWish("recall"), epochs=4, data=0.1, config=config)
         profiles[key] = next(each.profile for each in steered_of(row) if each.profile is not None)
     found = []
     for alike, labelled in ((True, ALIKE), (False, UNLIKE)):
@@ -288,7 +288,7 @@ def main() -> None:
         print(json.dumps(train(json.loads(sys.argv[-1]))))
         return
     options = arguments(__doc__)
-    seeds, epochs, scale = ([0], 4, 0.15) if options.quick else ([0, 1, 2], EPOCHS, 1.0)
+    seeds, epochs, scale = ([0], 4, 0.4) if options.quick else ([0, 1, 2], EPOCHS, 1.0)
     rows = compare(seeds, epochs, scale)
     again, labelled, arrived = recall(rows, epochs, scale), pairs(), arrival(epochs, scale)
     kept = [{key: value for key, value in row.items() if key not in ("steered", "epochs s")} for row in rows]
