@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +39,7 @@ def at_trial(number: int, act: Callable[[], None], kind: str = "epoch") -> Calla
 
 
 def interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)  # heard at once: one sent to the process may wait for another thread to wake up
 
 
 def accuracy_of(folder: Path) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from onefold.records import StudyState
 from onefold.study import Home
@@ -78,6 +79,7 @@ def test_a_study_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Pat
     assert killed[1] == quiet[1]
 
 
+@pytest.mark.slow
 def test_with_knobs_on_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path) -> None:
     run_and_kill(tmp_path / "killed", 3, random.Random(int(time.time())), "--knobs", "on")
     rungs, epochs = facts(tmp_path / "killed")
