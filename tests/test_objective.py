@@ -86,7 +86,8 @@ def test_one_goal_orders_solutions_first_and_then_by_the_goal(results):
         one, other = results[before], results[after]
         if objective.violation(one) == objective.violation(other):
             # Of equals those with more room inside their bounds come first, then those that were first before.
-            keys = [(-metrics["accuracy"], metrics["time"], i) for i, metrics in ((before, one), (after, other))]
+            pair = ((before, one), (after, other))
+            keys = [(-metrics["accuracy"], -objective.margin(metrics), i) for i, metrics in pair]
             assert keys == sorted(keys)
         else:
             assert objective.violation(one) < objective.violation(other)
