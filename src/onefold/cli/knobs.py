@@ -1,4 +1,4 @@
-"""`onefold knobs`: what is remembered of earlier jobs. `onefold train`: one configuration, its knobs tuned."""
+"""`onefold knobs`: what is remembered of earlier jobs. Also what `onefold train` reads and says."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def import_them(
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """A configuration in a JSON file; a model card or a report's best trial will do, too."""
+    """A configuration in a JSON file; a model card will do, too."""
     if path is None:
         return {}
     try:

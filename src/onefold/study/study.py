@@ -84,7 +84,7 @@ class Study:
         scenarios: Sequence[str] = (),
         scenario_goal: str = "mean",
         strategy: Strategy = "onefold",
-        knobs: str | KnobWish = KnobWish(),  # noqa: B008 - it cannot be changed
+        knobs: str | KnobWish = "off",
         listener: Listener | None = None,
     ) -> None:
         if is_loading():

@@ -20,7 +20,8 @@ from onefold.training.checkpoint import Progress, begin
 from onefold.training.functions import costs_so_far, numbers_of
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import FEW, AnySplit
-from onefold.training.steering import Steering, Untouched, steer
+from onefold.training.steering import Steering, steer
+from onefold.training.unsteered import Untouched
 from onefold.workload import Workload
 
 EVALUATION_BATCH = 512
