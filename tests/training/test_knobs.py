@@ -104,7 +104,7 @@ def test_the_found_setting_comes_first_and_is_what_stands():
 def test_what_is_not_here_says_why():
     job = a_job(nn.Sequential(nn.Flatten(), nn.Linear(432, 4)), torch.optim.LBFGS)
     offer = catalogue(job)
-    assert "no two-dimensional convolutions" in offer.missing["memory_format"]
+    assert "no convolutions over one or two dimensions" in offer.missing["memory_format"]
     assert "one way only" in offer.missing["update"]
     assert "can change what is learned" in offer.missing["precision"]
     assert "too long" in offer.missing["compile"]
@@ -206,3 +206,21 @@ def test_what_does_not_suit_a_training_is_missing_and_no_failure():
     job = a_job()
     job.optimizer = object()  # a pair of optimisers behind one name, say
     assert "does not suit" in catalogue(job).missing["update"]
+
+
+@pytest.mark.parametrize("update", ["loop", "foreach", "fused"])
+def test_a_network_over_sequences_learns_the_same_with_its_channels_side_by_side(update: str):
+    def job() -> Job:
+        torch.manual_seed(0)
+        return a_job(nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 8, 5), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 140, 4)))
+
+    plain, turned_job = job(), job()
+    losses = [step(plain) for _ in range(5)]
+    with turned({"memory_format": "channels last", "update": update}, turned_job):
+        assert [step(turned_job) for _ in range(5)] == pytest.approx(losses, rel=1e-4)
+        weight = turned_job.model[1].weight
+        kept = turned_job.optimizer.state[weight]
+        assert {part.stride() for part in (weight, kept["exp_avg"], kept["exp_avg_sq"])} == {(15, 1, 3)}
+    assert weight.is_contiguous()
+    assert torch.allclose(weight, plain.model[1].weight, atol=1e-4)
+    assert step(turned_job) == pytest.approx(step(plain), rel=1e-4)

@@ -20,6 +20,7 @@ class ArraySplit:
 
     def __init__(self, tensors: tuple[Tensor, ...], order: Tensor | None = None) -> None:
         self.tensors = tensors
+        self.device = tensors[0].device
         self.order = order  # which samples belong to it; all of them without it
 
     def __len__(self) -> int:

@@ -6,72 +6,89 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
 
-FORMATS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
-DIMENSIONS = 4  # of what has channels
+CONTIGUOUS, LAST = "contiguous", "channels last"
+CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d)
+PICTURE = 4  # dimensions: samples, channels, height, width
 
 
 class MemoryFormat:
-    """Whether the channels of a picture lie apart or side by side, pixel by pixel."""
+    """Whether the channels of a picture or a sequence lie apart, or side by side for each pixel or moment."""
 
     name, reduces, risky, start_s = "memory_format", False, True, 0.0
 
     def options(self, job: Job) -> Sequence[Value]:
-        if not any(isinstance(module, torch.nn.Conv2d) for module in job.model.modules()):
-            raise NotHere("the network has no two-dimensional convolutions")
+        if not any(isinstance(module, CONVOLUTIONS) for module in job.model.modules()):
+            raise NotHere("the network has no convolutions over one or two dimensions")
         found = self._found(job)
-        return found, *(name for name in FORMATS if name != found)
+        return found, LAST if found == CONTIGUOUS else CONTIGUOUS
 
     @contextmanager
     def turned(self, value: Value, job: Job) -> Iterator[None]:
         def adapter(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.contiguous(memory_format=wanted) if tensor.ndim == DIMENSIONS else tensor
+            return _laid(tensor, str(value)) if tensor.ndim == PICTURE else tensor
 
-        if value == self._found(job):
+        before = self._found(job)
+        if value == before:
             yield
             return
-        wanted = FORMATS[str(value)]
-        found = [(parameter, _format(parameter)) for parameter in job.model.parameters() if _has_channels(parameter)]
+        found = [(weight, _format(weight)) for weight in _weights(job)]
         job.adapters.append(adapter)
         try:
-            for parameter, _ in found:
-                # Cloned: a tensor with one channel passes for lying either way, and would be left as it is.
-                parameter.data = parameter.data.clone(memory_format=wanted)
-            _convert_state(job, wanted)
+            for weight, _ in found:
+                weight.data = _laid(weight.data, str(value))
+                _lay_state(job, weight, str(value))
             yield
         finally:
             job.adapters.remove(adapter)
-            for parameter, form in found:
-                parameter.data = parameter.data.clone(memory_format=form)
-            _convert_state(job, FORMATS[self._found(job)])
+            for weight, form in found:
+                weight.data = _laid(weight.data, form)
+                _lay_state(job, weight, before)
 
     def _found(self, job: Job) -> str:
-        weights = [module.weight for module in job.model.modules() if isinstance(module, torch.nn.Conv2d)]
-        return "channels last" if any(_format(weight) is torch.channels_last for weight in weights) else "contiguous"
+        return LAST if any(_format(weight) == LAST for weight in _weights(job)) else CONTIGUOUS
 
 
-def _has_channels(tensor: torch.Tensor) -> bool:
-    return tensor.ndim == DIMENSIONS
+def _weights(job: Job) -> list[torch.nn.Parameter]:
+    """The weights that have channels: of four dimensions, and those of convolutions over sequences."""
+    sequences = {id(module.weight) for module in job.model.modules() if isinstance(module, torch.nn.Conv1d)}
+    return [weight for weight in job.model.parameters() if weight.ndim == PICTURE or id(weight) in sequences]
 
 
-def _format(tensor: torch.Tensor) -> Any:
+def _format(tensor: torch.Tensor) -> str:
     """How a tensor's numbers lie; what lies in both ways at once is called contiguous."""
-    last = tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
-    return torch.channels_last if last else torch.contiguous_format
+    last = _picture(tensor).is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    return LAST if last else CONTIGUOUS
 
 
-def _convert_state(job: Job, wanted: Any) -> None:
-    """What the optimiser keeps of each weight lies as the weights do."""
-    for state in job.optimizer.state.values():
-        for name, part in state.items():
-            if isinstance(part, torch.Tensor) and _has_channels(part):
-                state[name] = part.contiguous(memory_format=wanted)
+def _laid(tensor: torch.Tensor, form: str) -> torch.Tensor:
+    """The same numbers, lying so.
+
+    Cloned: a tensor with one channel passes for lying either way, and would be left as it is.
+    """
+    if form == CONTIGUOUS:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    laid = _picture(tensor).clone(memory_format=torch.channels_last)
+    return laid if tensor.ndim == PICTURE else laid.squeeze(2)
+
+
+def _picture(tensor: torch.Tensor) -> torch.Tensor:
+    """A sequence as a picture that is one pixel high, which is how torch convolves it."""
+    return tensor if tensor.ndim == PICTURE else tensor.unsqueeze(2)
+
+
+def _lay_state(job: Job, weight: torch.nn.Parameter, form: str) -> None:
+    """What the optimiser keeps of a weight lies as the weight does."""
+    state = job.optimizer.state.get(weight, {})
+    for name, part in state.items():
+        if isinstance(part, torch.Tensor) and part.shape == weight.shape:
+            state[name] = _laid(part, form)
 
 
 class Allocator:
