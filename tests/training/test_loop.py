@@ -234,7 +234,7 @@ def test_knobs_change_what_is_learned_by_rounding_only(tmp_path: Path) -> None:
 def test_an_epoch_that_fails_with_knobs_turned_is_begun_again_without_them(tmp_path: Path) -> None:
     class Particular(Spirals):
         def step(self, model: Any, batch: Any, optimizer: Any, config: Config) -> Any:
-            if optimizer.param_groups[0]["foreach"]:
+            if optimizer.param_groups[0]["fused"]:
                 raise RuntimeError("not like this")
             return super().step(model, batch, optimizer, config)
 

@@ -13,6 +13,7 @@ from torch import nn
 from onefold import meter
 from onefold.knobs import KnobWish, Phase, Profile, Remembered, Settled
 from onefold.records import Config, Energy, Epoch, Measurement
+from onefold.training import conducting
 from onefold.training import steering as module
 from onefold.training.knobs import Job, arithmetic, catalogue
 from onefold.training.knobs.processor import cores_here
@@ -228,7 +229,7 @@ def test_reduced_precision_is_kept_where_the_loss_does_not_rise_also_when_a_neig
 
 
 def test_reduced_precision_that_raises_the_loss_is_not_kept(job, clock, monkeypatch):
-    monkeypatch.setattr(module, "are_as_good", lambda reduced, exact: not (reduced and exact))
+    monkeypatch.setattr(conducting, "are_as_good", lambda reduced, exact: not (reduced and exact))
     report = trained(reducing(job, clock, monkeypatch), job, clock, steps=800)
     assert report.windows[-1].knobs.precision == "float32"
     assert any("raised the loss" in note for note in report.notes)
@@ -236,7 +237,7 @@ def test_reduced_precision_that_raises_the_loss_is_not_kept(job, clock, monkeypa
 
 def test_what_was_recalled_and_is_no_faster_here_is_probed(job, clock):
     learned = trained(steering_of(job), job, clock).learned
-    slow = replace(learned, knobs=Config(learned.knobs, memory_format="contiguous", update="foreach"))
+    slow = replace(learned, knobs=Config(learned.knobs, memory_format="contiguous", update="fused"))
     report = trained(steering_of(job, remembered=[slow]), job, clock)
     assert any("no faster here" in note for note in report.notes)
     assert report.windows[-1].knobs.memory_format == "channels last"

@@ -14,7 +14,7 @@ from onefold.space import Choice, Space
 from onefold.study.spec import Spec
 
 # What every visit can turn: its threads are those of its worker, which keeps freed memory as it is.
-KNOBS = {"memory_format": ("contiguous", "channels last"), "update": ("loop", "foreach", "fused")}
+KNOBS = {"memory_format": ("contiguous", "channels last"), "update": ("loop", "fused")}
 
 
 def with_strategy(spec: Spec) -> Spec:

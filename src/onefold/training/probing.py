@@ -20,25 +20,24 @@ WORTH_IT = 0.03  # a smaller gain is taken for noise
 
 
 def few(knobs: Options) -> Proposals:
-    """One knob after the other, each from the best setting so far; at the end the best once more, between two of what
-    was found.
+    """One knob after the other, each from the best setting so far; at the end what was found once more.
 
-    Knobs hardly depend on each other, so their windows add up instead of multiplying. The last ones guard against a
-    disturbed first one: what does not beat the found setting twice is not kept.
+    Knobs hardly depend on each other, so their windows add up instead of multiplying. The last window guards against a
+    disturbed first one: what does not beat the found setting right beside it is not kept.
     """
     found = {name: options[0] for name, options in knobs.items()}
-    best, least = found, (yield found)
+    latest = best = found
+    least = yield found
     for name, options in knobs.items():
         for option in options[1:]:
-            candidate = {**best, name: option}
-            cost = yield candidate
+            latest = {**best, name: option}
+            cost = yield latest
             if cost < least * (1 - WORTH_IT):
-                best, least = candidate, cost
-    if best != found:
-        before, again, after = (yield found), (yield best), (yield found)
-        if again > min(before, after) * (1 - WORTH_IT):
-            return found
-    return best
+                best, least = latest, cost
+    if best == found:
+        return found
+    beside = least if best == latest else (yield best)
+    return best if beside < (yield found) * (1 - WORTH_IT) else found
 
 
 def grid(knobs: Options) -> Proposals:

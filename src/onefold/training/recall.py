@@ -20,6 +20,7 @@ from onefold.knobs import Profile, Remembered
 Points = NDArray[np.float64]
 REACH = 0.25  # nobody lies farther from the middle of a group that k-means made
 KMEANS = "KMeans"
+ROUNDS = 50  # of k-means, at most
 ENOUGH = 0.5  # a lower confidence is not acted on
 
 
@@ -100,12 +101,35 @@ def _group(points: Points, members: NDArray[np.intp]) -> _Group:
 
 def _by_k_means(points: Points) -> NDArray[Any]:
     """As few groups as let nobody lie farther than REACH from the middle of its own."""
-    from sklearn.cluster import KMeans
-
     distinct = len(np.unique(points, axis=0))
     for groups in range(1, distinct + 1):
-        fitted = KMeans(groups, n_init=4, random_state=0).fit(points)
-        farthest = np.linalg.norm(points - fitted.cluster_centers_[fitted.labels_], axis=1).max()
-        if farthest <= REACH:
-            return np.asarray(fitted.labels_)
+        labels, middles = _k_means(points, groups)
+        if np.linalg.norm(points - middles[labels], axis=1).max() <= REACH:
+            return labels
     return np.arange(len(points))
+
+
+def _k_means(points: Points, groups: int) -> tuple[NDArray[Any], Points]:
+    """Which group each point is in, and their middles.
+
+    By hand, since importing scikit-learn takes a worker longer than what it recalls may save. The first middles are the
+    point nearest to all, and then always the one farthest from those there are.
+    """
+    chosen = [int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())]
+    while len(chosen) < groups:
+        chosen.append(int(_distances(points, points[chosen]).min(axis=1).argmax()))
+    middles = points[chosen]
+    labels = _distances(points, middles).argmin(axis=1)
+    for _ in range(ROUNDS):
+        middles = np.array(
+            [points[labels == g].mean(axis=0) if (labels == g).any() else middles[g] for g in range(groups)]
+        )
+        before, labels = labels, _distances(points, middles).argmin(axis=1)
+        if (labels == before).all():
+            break
+    return labels, middles
+
+
+def _distances(points: Points, middles: Points) -> Points:
+    """Of each point from each middle."""
+    return np.asarray(np.linalg.norm(points[:, None] - middles[None], axis=2))

@@ -25,9 +25,14 @@ class Update:
         if not all("foreach" in group for group in groups):
             raise NotHere(f"{type(job.optimizer).__name__} has one way only")
         found = self._found(job)
-        fused = isinstance(job.optimizer, FUSED) and all("fused" in group for group in groups)
-        others = [name for name in FLAGS if name != found and (name != "fused" or fused)]
-        return found, *others
+        ways = {found: None, "loop": None}
+        if job.device.type != "cpu":  # a processor wins nothing by it
+            ways["foreach"] = None
+        if isinstance(job.optimizer, FUSED) and all("fused" in group for group in groups):
+            ways["fused"] = None
+        if len(ways) == 1:
+            raise NotHere(f"{type(job.optimizer).__name__} has one way only on a processor")
+        return tuple(ways)
 
     @contextmanager
     def turned(self, value: Value, job: Job) -> Iterator[None]:
