@@ -123,7 +123,7 @@ def tune(
     strategy: Annotated[
         str, typer.Option(help="onefold; to compare with: hierarchical, fixed, as-hyperparameters")
     ] = "onefold",
-    turn_knobs: KnobsOption = "off",
+    turn_knobs: KnobsOption = "on",
     knobs_for: KnobsForOption = "time",
     reduced_precision: ReducedOption = False,
     save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,

@@ -84,7 +84,7 @@ class Study:
         scenarios: Sequence[str] = (),
         scenario_goal: str = "mean",
         strategy: Strategy = "onefold",
-        knobs: str | KnobWish = "off",
+        knobs: str | KnobWish = "on",
         listener: Listener | None = None,
     ) -> None:
         if is_loading():
