@@ -34,7 +34,7 @@ def start(home: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def tune(home: Path) -> subprocess.Popen[bytes]:
-    return start(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS)
+    return start(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS, "--knobs", "off")
 
 
 def under_fire(home: Path, kills: int, rng: random.Random) -> dict[str, int]:

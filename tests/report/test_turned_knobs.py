@@ -41,7 +41,7 @@ def test_nothing_is_said_where_no_knob_was_turned() -> None:
 
 def test_a_row_says_what_a_trial_was_left_with_and_what_that_gained() -> None:
     (row,) = knobs_table(summary()).rows
-    assert row.cells[1:] == ("probed", "threads=1", "12 ms", "4 ms", "3.00×", "1")
+    assert row.cells[1:] == ("probed", "threads=1", "12 ms, 100 mJ", "4 ms", "3.00×", "1")
 
 
 def test_the_text_and_the_json_have_it() -> None:

@@ -72,8 +72,8 @@ def run_and_kill(home: Path, kills: int, rng: random.Random, *more: str) -> None
 
 
 def test_a_study_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
-    run_and_kill(tmp_path / "quiet", 0, random.Random(0))
-    run_and_kill(tmp_path / "killed", 4, random.Random(int(time.time())))
+    run_and_kill(tmp_path / "quiet", 0, random.Random(0), "--knobs", "off")
+    run_and_kill(tmp_path / "killed", 4, random.Random(int(time.time())), "--knobs", "off")
     quiet, killed = facts(tmp_path / "quiet"), facts(tmp_path / "killed")
     assert killed[0] == quiet[0]
     assert killed[1] == quiet[1]

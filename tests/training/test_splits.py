@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.errors import WorkloadError
-from onefold.training.splits import ArraySplit, DatasetSplit, balanced_order, split_of
+from onefold.training.splits import ArraySplit, DatasetSplit, Loading, balanced_order, split_of
 
 CPU = torch.device("cpu")
 labels = st.lists(st.integers(0, 4), min_size=2, max_size=300)
@@ -116,3 +116,30 @@ def test_a_torch_dataset_is_shared_out_alike() -> None:
 def test_odd_data_is_refused_with_the_rule(part: object, complaint: str) -> None:
     with pytest.raises(WorkloadError, match=complaint):
         split_of(part, CPU, "train")
+
+
+class Places(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
+        return torch.tensor([float(place)]), place % 3
+
+
+def test_the_batches_are_the_same_whoever_reads_them_also_when_that_changes_on_the_way() -> None:
+    def read(workers: int, change: dict[int, int]) -> list[torch.Tensor]:
+        loading = Loading(workers)
+        part = DatasetSplit(Places(), CPU, loading=loading)
+        read = []
+        for place, (places, _) in enumerate(part.batches(6, torch.Generator().manual_seed(1))):
+            read.append(places)
+            loading.workers = change.get(place, loading.workers)
+        return read
+
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    alone = torch.cat(read(0, {}))
+    assert sorted(alone.flatten().tolist()) == [float(i) for i in range(40)]
+    assert torch.equal(torch.cat(read(1, {})), alone)
+    assert torch.equal(torch.cat(read(0, {1: 2, 3: 0})), alone)
+    assert torch.equal(torch.random.get_rng_state(), before), "nothing is drawn that the trial would draw"

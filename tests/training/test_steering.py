@@ -17,6 +17,7 @@ from onefold.training import conducting
 from onefold.training import steering as module
 from onefold.training.knobs import Job, arithmetic, catalogue
 from onefold.training.knobs.processor import cores_here
+from onefold.training.splits import Loading
 from onefold.training.steering import Steering
 
 BATCH = (torch.rand(4, 1, 8, 8), torch.arange(4) % 2)
@@ -36,6 +37,8 @@ class Clock:
             cost *= 0.5
         if torch.get_num_threads() > 1 and self.neighbour:
             cost *= 4
+        if job.loading is not None and not job.loading.workers:
+            cost *= 3  # to read a batch
         self.now += cost
 
 
@@ -83,6 +86,14 @@ def test_the_best_knobs_are_found_settled_on_and_learned(job, clock):
     assert report.learned.gain == pytest.approx(2.0)
     assert report.learned.profile == report.profile
     assert any("probed" in note for note in report.notes)
+
+
+def test_slow_reading_is_left_to_others(job, clock):
+    job.loading = Loading()
+    report = trained(steering_of(job), job, clock)
+    assert report.windows[-1].knobs.loaders == 1
+    assert report.learned.gain == pytest.approx(6.0)
+    assert job.loading == Loading(), "and put back"
 
 
 def test_everything_is_put_back_after_an_epoch(job, clock):

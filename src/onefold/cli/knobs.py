@@ -15,6 +15,7 @@ from onefold.cli.words import number, settings
 from onefold.errors import InputError
 from onefold.knobs import Remembered, Steered, changed, gained
 from onefold.records import to_json
+from onefold.report.words import step
 from onefold.study.known_knobs import export_knobs, import_knobs, known_knobs
 
 app = typer.Typer(help="What is remembered of knobs.", invoke_without_command=True)
@@ -73,10 +74,7 @@ def what_was_gained(steered: list[Steered]) -> str:
         return "left as they were: no similar job is known, or there were too few steps to try any"
     before, after = found
     told = settings(changed(before, after)) or "left as they were: nothing beat them"
-    return (
-        f"{told}; a step took {before.step_s * 1e3:.3g} ms and takes {after.step_s * 1e3:.3g} ms now "
-        f"({before.step_s / after.step_s:.2f}x)"
-    )
+    return f"{told}; a step took {step(before)} and takes {step(after)} now ({before.step_s / after.step_s:.2f}x)"
 
 
 def _table(known: list[Remembered]) -> Table:

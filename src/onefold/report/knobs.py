@@ -68,8 +68,8 @@ def knobs_table(summary: Summary) -> Table:
             str(trial),
             how,
             words.settings(changed(before, after)) or "as they were",
-            words.duration(before.step_s),
-            words.duration(after.step_s),
+            words.step(before),
+            words.step(after),
             f"{before.step_s / after.step_s:.2f}×",
             str(tried),
         )

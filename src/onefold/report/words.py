@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
+from onefold.knobs import StepWindow
 from onefold.objective import Objective
 from onefold.records import Energy, Grant, Value
 from onefold.requirement import Bound
@@ -91,6 +92,12 @@ def duration(seconds: float) -> str:
         hours, rest = divmod(round(seconds / 60), 60)
         return f"{hours} h {rest:02d} min"
     return f"{number(seconds / 86400)} days"
+
+
+def step(window: StepWindow) -> str:
+    """What a step of a window took, in time and, where it is known, in energy."""
+    told = duration(window.step_s)
+    return told if window.step_j is None else f"{told}, {joules(window.step_j)}"
 
 
 def rate(per_second: float) -> str:

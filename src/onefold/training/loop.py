@@ -54,7 +54,7 @@ def train(
     """
     torch.set_num_threads(work.threads)
     progress = begin(workload, work, device)
-    steering = steer(work, progress, meter, device)
+    steering = steer(work, progress, meter, device, splits.train.loading)
 
     # Epochs of this rung that an earlier attempt finished are told again; whoever listens knows them by number.
     yield from [epoch for epoch in progress.history if epoch.rung == work.rung]

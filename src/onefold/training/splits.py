@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +16,17 @@ from onefold.errors import WorkloadError
 FEW = 1000  # samples; a share of the data is never smaller than this: a rung's verdict must not be noise
 
 
+@dataclass
+class Loading:
+    """How a data set is read, to be changed between two batches."""
+
+    workers: int = 0  # processes that read ahead; none: batches are read when they are needed
+
+
 class ArraySplit:
     """Arrays of equal length, the targets last, all on one accelerator."""
+
+    loading: Loading | None = None  # nothing is to be read
 
     def __init__(self, tensors: tuple[Tensor, ...], order: Tensor | None = None) -> None:
         self.tensors = tensors
@@ -62,35 +72,48 @@ class ArraySplit:
 
 
 class DatasetSplit:
-    """A torch `Dataset`, read by a loader in this process and moved to the accelerator batch by batch."""
+    """A torch `Dataset`, read by this process or by others and moved to the accelerator batch by batch."""
 
-    def __init__(self, dataset: Any, device: torch.device, order: Tensor | None = None) -> None:
+    def __init__(
+        self, dataset: Any, device: torch.device, order: Tensor | None = None, loading: Loading | None = None
+    ) -> None:
         self.dataset = dataset
         self.device = device
         self.order = order if order is not None else torch.arange(len(dataset))
+        self.loading = loading or Loading()
 
     def __len__(self) -> int:
         return len(self.order)
 
     def batches(self, size: int, generator: Any = None) -> Iterator[Any]:
-        """Batches of `size`, as those of arrays."""
-        part = torch.utils.data.Subset(self.dataset, self.order.tolist())
-        training = generator is not None
-        alone = training and ends_alone(len(self), size)
-        loader = torch.utils.data.DataLoader(part, size, shuffle=training, generator=generator, drop_last=alone)
-        for batch in loader:
-            yield tuple(part.to(self.device) for part in batch)
+        """Batches of `size`, as those of arrays; who reads them may change in between."""
+        order = self.order
+        if generator is not None:
+            order = order[torch.randperm(len(order), generator=generator)]
+            order = order[:-1] if ends_alone(len(order), size) else order
+        left = [chosen.tolist() for chosen in torch.split(order, size)]
+        # Whoever reads must not draw from the trial's own random numbers.
+        seeds = torch.Generator()
+        seeds.manual_seed(int(torch.randint(2**62, (), generator=generator)) if generator is not None else 0)
+        while left:
+            workers = self.loading.workers
+            loader = torch.utils.data.DataLoader(self.dataset, batch_sampler=left, num_workers=workers, generator=seeds)
+            for batch in loader:
+                left = left[1:]
+                yield tuple(part.to(self.device) for part in batch)
+                if self.loading.workers != workers:
+                    break
 
     def share(self, fraction: float, at_least: int = 1) -> DatasetSplit:
         count = min(len(self), max(round(fraction * len(self)), at_least))
-        return DatasetSplit(self.dataset, self.device, self._balanced[:count]) if count < len(self) else self
+        return self._part(self._balanced[:count]) if count < len(self) else self
 
     def parted(self, fraction: float) -> tuple[DatasetSplit, DatasetSplit]:
         count = max(1, round(fraction * len(self)))
-        order = self._balanced
-        return DatasetSplit(self.dataset, self.device, order[count:]), DatasetSplit(
-            self.dataset, self.device, order[:count]
-        )
+        return self._part(self._balanced[count:]), self._part(self._balanced[:count])
+
+    def _part(self, order: Tensor) -> DatasetSplit:
+        return DatasetSplit(self.dataset, self.device, order, self.loading)
 
     @cached_property
     def _balanced(self) -> Tensor:

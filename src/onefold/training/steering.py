@@ -37,6 +37,7 @@ from onefold.training.losses import seen_losses
 from onefold.training.probing import Setting
 from onefold.training.profiling import Profiler
 from onefold.training.recall import Clusterer, Recall, clusterer
+from onefold.training.splits import Loading
 from onefold.training.unsteered import Chosen, Untouched
 
 WARM_UP = 1  # steps after a knob was turned that are not counted
@@ -285,9 +286,11 @@ def _joined(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
         )
 
 
-def steer(work: Assignment, progress: Progress, meter: Meter, device: torch.device) -> Steering | Untouched:
+def steer(
+    work: Assignment, progress: Progress, meter: Meter, device: torch.device, loading: Loading | None
+) -> Steering | Untouched:
     """The steering of a visit, as its study wants it."""
-    job = Job(progress.model, progress.optimizer, device, cores_here())
+    job = Job(progress.model, progress.optimizer, device, cores_here(), loading)
     chosen = {
         name.removeprefix(AS_PARAMETER): value for name, value in work.config.items() if name.startswith(AS_PARAMETER)
     }

@@ -49,7 +49,7 @@ def _drawing(windows: Sequence[StepWindow]) -> Markup:
     began = 0.0
     for window in windows:
         ended = began + window.steps * window.step_s
-        told = f"{window.steps} steps, {window.step_s * 1e3:.3g} ms each, {TELLS[window.phase]}:"
+        told = f"{window.steps} steps of {words.step(window)}, {TELLS[window.phase]}:"
         spoken = said(f"{told}\n{words.settings(window.knobs)}")
         left, right = x(began), max(x(ended), x(began) + 2)
         place = f"M{left:.1f} {y(window.step_s):.1f}H{right:.1f}"

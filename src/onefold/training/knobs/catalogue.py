@@ -12,6 +12,7 @@ import torch
 from onefold.records import Value
 from onefold.training.knobs.arithmetic import Precision, TensorFloat
 from onefold.training.knobs.knob import Job, Knob, NotHere
+from onefold.training.knobs.loading import Loaders
 from onefold.training.knobs.memory import Allocator, MemoryFormat
 from onefold.training.knobs.processor import Cores, Frequency, Threads
 from onefold.training.knobs.program import Compiling, Update
@@ -19,6 +20,7 @@ from onefold.training.knobs.program import Compiling, Update
 # What promises most comes first: whoever tries them one after the other tries them in this order.
 KNOBS: tuple[Knob, ...] = (
     Threads(),
+    Loaders(),
     MemoryFormat(),
     Precision(),
     TensorFloat(),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from onefold.records import Value
+from onefold.training.splits import Loading
 
 
 class NotHere(Exception):
@@ -24,6 +25,7 @@ class Job:
     optimizer: torch.optim.Optimizer
     device: torch.device
     cores: tuple[int, ...]  # that it may use
+    loading: Loading | None = None  # how its data are read, where they are not in memory
     adapters: list[Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=list)
 
     def adapted(self, batch: Any) -> Any:
