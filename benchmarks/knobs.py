@@ -138,19 +138,25 @@ def steered_of(row: dict[str, Any]) -> list[Steered]:
     return [from_json(Steered, each) for each in row["steered"]]
 
 
-def probing_cost(epochs_s: list[float], steered: list[Steered]) -> float:
-    """What the epochs with probing took beyond the others, as a share of all: whatever it was spent on is in it."""
+def excess(epochs_s: list[float], steered: list[Steered]) -> float:
+    """What the epochs with probing took beyond the others."""
     tried = {each.epoch for each in steered if any(window.phase is Phase.PROBED for window in each.windows)}
     others = [seconds for number, seconds in enumerate(epochs_s, start=1) if number not in tried]
-    if not tried or not others:
-        return 0.0
-    return sum(epochs_s[number - 1] - median(others) for number in tried) / sum(epochs_s)
+    return sum(epochs_s[number - 1] - median(others) for number in tried) if tried and others else 0.0
+
+
+def probing_cost(row: dict[str, Any], defaults: dict[str, Any]) -> float:
+    """What probing cost as a share of all, whatever it was spent on; the first epoch of any training takes longer."""
+    steered = steered_of(row)
+    anyway = max(0.0, excess(defaults["epochs s"], steered))
+    return (excess(row["epochs s"], steered) - anyway) / row["train s"]
 
 
 def compare(seeds: list[int], epochs: int, scale: float) -> list[dict[str, Any]]:
     rows = []
     for seed in seeds:
         for workload, share in WORKLOADS.items():
+            last: dict[bool, dict[str, Any]] = {}  # of torch's defaults, by whether it was crowded
             for way, (knobs, crowded) in WAYS.items():
                 if crowded and seed != seeds[0]:
                     continue
@@ -159,7 +165,9 @@ def compare(seeds: list[int], epochs: int, scale: float) -> list[dict[str, Any]]
                 steered = steered_of(row)
                 learned = next((each.learned for each in steered if each.learned is not None), None)
                 settled = " ".join(f"{k}={v}" for k, v in learned.knobs.items()) if learned else ""
-                cost = probing_cost(row["epochs s"], steered)
+                defaults = row if knobs.mode == "off" else last[crowded]
+                last[crowded] = defaults
+                cost = probing_cost(row, defaults)
                 rows.append({"workload": workload, "way": way, "seed": seed, **row, "cost": cost, "settled": settled})
                 shown = {key: value for key, value in rows[-1].items() if key not in ("steered", "epochs s")}
                 table([shown])

@@ -26,7 +26,7 @@ from onefold.training.recall import Recall
 
 LEAST, MOST = 3, {"time": 50, "energy": 1000}  # steps of a window
 LEAST_LOSSES = 8  # steps of a window that is to show what precision does to the loss
-WINDOW_S = {"time": 0.05, "energy": 0.4}  # how long one lasts at the least, by aim
+WINDOW_S = {"time": 0.1, "energy": 0.4}  # how long one lasts at the least, by aim
 WATCHED = 4  # times as long is a window in which nothing is tried
 DRIFT = 1.3  # a step that takes so much more or less of its time is no chance
 DRIFTED = 2  # windows in a row
