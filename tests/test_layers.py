@@ -19,8 +19,9 @@ VOCABULARY = {
     "ranking",
     "serving",
     "knobs",
+    "variants",
 }
-STAGES = {"training", "inference", "recommend", "report"}
+STAGES = {"training", "inference", "compression", "impact", "recommend", "report"}
 ALLOWED = {
     "errors": set(),
     "records": set(),
@@ -30,6 +31,7 @@ ALLOWED = {
     "objective": {"errors", "expression", "records", "requirement"},
     "serving": {"records"},
     "knobs": {"errors", "records"},
+    "variants": {"errors", "records", "serving"},
     "ranking": {"objective", "records"},
     "workload": {"errors", "objective", "records", "space"},
     "datasets": {"errors", "workload"},
@@ -41,6 +43,8 @@ ALLOWED = {
     "device": VOCABULARY | {"meter"},
     "training": VOCABULARY | {"meter"},
     "inference": VOCABULARY | {"device", "search"},
+    "compression": VOCABULARY,
+    "impact": VOCABULARY,
     "recommend": VOCABULARY,
     "report": VOCABULARY | {"recommend", "store"},
     "deploy": VOCABULARY | {"device", "inference", "recommend"},
@@ -57,10 +61,12 @@ HOMES = {
     "typer": {"cli"},
     "rich": {"cli"},
     "cloudpickle": {"engine"},
-    "sklearn": {"datasets", "training"},
-    "onnx": {"device", "inference"},
-    "onnxruntime": {"deploy", "device", "inference"},
-    "torch": {"training", "inference", "workloads", "workload", "study", "testing"},
+    "sklearn": {"datasets", "impact", "training"},
+    "onnx": {"compression", "device", "inference"},
+    "onnxruntime": {"compression", "deploy", "device", "inference"},
+    "torch": {"training", "inference", "compression", "workloads", "workload", "study", "testing"},
+    "torch_pruning": {"compression"},
+    "zstandard": {"compression"},
 }
 
 

@@ -7,6 +7,7 @@ A study reads from left to right, and so does this package:
     search                          the space and what was told -> the next configuration and its rung
     training                        a workload and a configuration -> a trained model, epoch by epoch
     device, inference               a model and where it will live -> how to serve it, and what that costs
+    compression                     a trained network -> smaller and faster variants of it
     recommend, deploy               everything measured -> one model with its reasons, in a folder ready to serve
     study                           the composition: durable, parallel, resumable; tune() is one call over it
     report                          what happened, as text, JSON and one HTML page
@@ -31,9 +32,11 @@ __version__ = "0.1.0"
 
 # Handed out on first use, so that `import onefold` needs neither torch nor a database.
 _LAZY = {
+    "Recipe": "onefold.variants",
     "Search": "onefold.search",
     "ServingSpace": "onefold.inference.points",
     "Study": "onefold.study",
+    "compress": "onefold.study.compressing",
     "measure": "onefold.study.measuring",
     "serve_check": "onefold.study.measuring",
     "tune": "onefold.study",
@@ -49,6 +52,7 @@ __all__ = [
     "Int",
     "Objective",
     "OnefoldError",
+    "Recipe",
     "Rejected",
     "Search",
     "ServingSpace",
@@ -57,6 +61,7 @@ __all__ = [
     "Workload",
     "at_least",
     "at_most",
+    "compress",
     "datasets",
     "deploy",
     "measure",

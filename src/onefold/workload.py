@@ -31,6 +31,7 @@ from onefold.objective import Objective
 from onefold.records import Config, Metrics
 from onefold.space import Space
 
+COMPRESSED = "compressed+"
 _loading: ContextVar[bool] = ContextVar("loading", default=False)
 
 
@@ -146,8 +147,12 @@ class Workload:
 def load(reference: str) -> Workload:
     """The workload that `file.py`, `file.py:Class`, `package.module:Class` or the name of a ready one stands for.
 
-    A package is looked for in the current folder first.
+    A package is looked for in the current folder first. `compressed+` before any of them makes its trials variants.
     """
+    if reference.startswith(COMPRESSED):
+        inner = load(reference.removeprefix(COMPRESSED))
+        compressed: Workload = importlib.import_module("onefold.compression.in_loop").CompressedWorkload(inner)
+        return compressed
     place, _, wanted = reference.partition(":")
     ready: dict[str, str] = importlib.import_module("onefold.workloads").READY
     if not wanted and place in ready:

@@ -1,4 +1,4 @@
-"""`onefold tune | resume | list | show | report | workloads | devices | measure | serve-check`.
+"""`onefold tune | resume | list | show | report | workloads | devices | compress | measure | serve-check`.
 
 Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers,
 130 interrupted (resume it), 1 anything else.
@@ -18,10 +18,11 @@ import typer
 from rich.text import Text
 
 from onefold import __version__
-from onefold.cli import devices, knobs, queue, serving, tables
+from onefold.cli import compress, devices, knobs, queue, serving, tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
 from onefold.cli.options import (
+    CompressOption,
     GoalOption,
     HomeOption,
     JsonOption,
@@ -54,6 +55,7 @@ app = typer.Typer(
 app.add_typer(devices.app, name="devices")
 app.add_typer(knobs.app, name="knobs")
 app.add_typer(queue.app, name="queue")
+app.command("compress")(compress.compress)
 app.command("measure")(serving.measure)
 app.command("serve-check")(serving.serve_check)
 
@@ -126,6 +128,7 @@ def tune(
     turn_knobs: KnobsOption = "on",
     knobs_for: KnobsForOption = "time",
     reduced_precision: ReducedOption = False,
+    compressed: CompressOption = "off",
     save: Annotated[Path | None, typer.Option(help="Copy the best model into this folder")] = None,
     queued: Annotated[bool, typer.Option("--queued", help="Let it wait its turn: onefold submit")] = False,
     home: HomeOption = None,
@@ -140,7 +143,7 @@ def tune(
         min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
         eta=eta, growth=growth, fresh=fresh,  # type: ignore[arg-type]
     )  # fmt: skip
-    subject = Subject(workload)
+    subject = Subject(compress.reference(workload, compressed))
     objective = _objective(subject.objective, maximize or [], minimize or [], require or [])
     display = _display(objective, as_json)
     study = Study(

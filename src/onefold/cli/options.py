@@ -24,6 +24,9 @@ KnobsForOption = Annotated[str, typer.Option("--knobs-for", help="What knobs are
 ReducedOption = Annotated[
     bool, typer.Option("--reduced-precision", help="Let knobs reduce precision where the loss does not rise")
 ]
+CompressOption = Annotated[
+    str, typer.Option("--compress", help="in-loop: search for how to compress along with everything else; off")
+]
 LargestBatchOption = Annotated[
     int | None, typer.Option("--largest-batch", min=1, help="The largest batch to serve in (default: 100)")
 ]

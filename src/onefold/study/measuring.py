@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from onefold import deploy
 from onefold.device import CAREFUL, SOUND, Device, open_session, runtime
@@ -31,11 +32,13 @@ def measure(
     scenario_goal: str = "mean",
     save: str | Path | None = None,
     home: str | Path | None = None,
+    about: Mapping[str, Any] | None = None,
     listener: Heard = lambda device, served: None,  # noqa: ARG005
 ) -> deploy.Deployment:
     """The inference tuner alone: how to serve an ONNX model on each device, and what to expect.
 
-    With `save` a deployment folder is made there. `listener` hears of each measurement.
+    With `save` a deployment folder is made there; `about` says where the model comes from. `listener` hears of each
+    measurement.
     """
     asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
     asked.check()
@@ -53,7 +56,7 @@ def measure(
                 heard = _heard(listener, target)
                 surface = tuner.measure(file, SOUND, heard, label=CAREFUL, rests=rests)
         found.append(deploy.settings(target, surface, file, asked.scenarios, scenario_goal, here))
-    deployment = deploy.Deployment(here, tuple(found), runtime(), {"file": file.name})
+    deployment = deploy.Deployment(here, tuple(found), runtime(), about or {"file": file.name})
     if save is not None:
         deploy.write(Path(save), file, deployment)
     return deployment

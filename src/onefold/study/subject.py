@@ -14,7 +14,7 @@ from onefold.records import Config
 from onefold.space import Space
 from onefold.training import calls
 from onefold.training.functions import reports_often
-from onefold.workload import Workload, load
+from onefold.workload import COMPRESSED, Workload, load
 
 Given = Workload | Callable[..., Any] | str
 
@@ -77,6 +77,8 @@ class Subject:
 
 def _whole(reference: str) -> str:
     """A reference that means the same from every folder."""
+    if reference.startswith(COMPRESSED):
+        return COMPRESSED + _whole(reference.removeprefix(COMPRESSED))
     place, colon, name = reference.partition(":")
     path = Path(place).expanduser()
     return f"{path.resolve()}{colon}{name}" if path.is_file() else reference

@@ -1,0 +1,32 @@
+"""From a trained network to variants of it: pruned, quantised, encoded.
+
+masks       zeros among the weights, the smallest first, over the whole network
+channels    whole channels taken out, so that the network is really smaller
+quantising  integers instead of floating-point numbers, as ONNX Runtime computes them
+awareness   training that feels what integers will do to it
+encoding    a model's file packed, and unpacked bit by bit as it was
+slimming    a model's file without what only people read
+sensitivity how much each layer minds being pruned
+"""
+
+from onefold.compression.awareness import aware_of_integers
+from onefold.compression.channels import ChannelPruner
+from onefold.compression.encoding import ENCODINGS, pack, unpack
+from onefold.compression.masks import Masks, gradual
+from onefold.compression.quantising import quantised, zeros_of
+from onefold.compression.sensitivity import sensitivity
+from onefold.compression.slimming import slim
+
+__all__ = [
+    "ENCODINGS",
+    "ChannelPruner",
+    "Masks",
+    "aware_of_integers",
+    "gradual",
+    "pack",
+    "quantised",
+    "sensitivity",
+    "slim",
+    "unpack",
+    "zeros_of",
+]

@@ -1,0 +1,114 @@
+"""A trained model that somebody kept, with all that is needed to train it further: its workload, data and weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onefold.errors import InputError, OnefoldError
+from onefold.records import Config, Metrics
+from onefold.study.result import CARD, WEIGHTS
+from onefold.training.assignment import seed_of
+from onefold.training.seeding import seed_everything
+from onefold.training.splits import AnySplit
+from onefold.training.trainer import Trainer
+from onefold.workload import Workload, load
+
+SCORED_AT_ONCE = 128
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model's folder, opened."""
+
+    workload: Workload
+    config: Config
+    network: torch.nn.Module
+    trainer: Trainer
+    card: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path, workload: Workload | None = None) -> Trained:
+        """The model of a folder that `--save` or `Result.save` wrote; `workload` is for those that have no file."""
+        card = card_of(folder)
+        reference = card.get("workload") or ""
+        if workload is None and not reference:
+            raise InputError(f"{folder / CARD} names no workload; give it from Python: compress(…, workload=Mine())")
+        try:
+            found = workload or load(reference)
+            config = Config(card["config"])
+            network = found.build(config)
+            network.load_state_dict(torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True))
+        except OnefoldError:
+            raise
+        except Exception as error:  # weights of another network, a card that somebody edited
+            told = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(f"the model in {folder} cannot be opened: {told}") from error
+        return cls(found, config, network.eval(), Trainer(found, None), card)
+
+    @property
+    def judged_by(self) -> AnySplit:
+        """The data on which variants are compared: nothing is trained or calibrated on it."""
+        return self.trainer.splits.test or self.trainer.splits.validation
+
+    def samples(self, count: int) -> tuple[torch.Tensor, ...]:
+        """The inputs of some training samples, without their targets."""
+        batch = next(iter(self.trainer.splits.train.share(0.0, at_least=count).batches(count)))
+        return tuple(part.cpu() for part in batch[:-1])
+
+    def score(self, network: Any) -> Metrics:
+        """The metrics of a network, or of whatever answers like one."""
+        network.eval()
+        with torch.no_grad():
+            return self.workload.evaluate(network, self.judged_by.batches(SCORED_AT_ONCE), self.config)
+
+    def fine_tune(
+        self,
+        network: torch.nn.Module,
+        epochs: int,
+        *,
+        rate: float,
+        before: Callable[[int], None],
+        after: Callable[[], None],
+    ) -> None:
+        """Trains on, at a share of the learning rate; `before` each epoch and `after` each step something is done."""
+        optimizer = self.workload.optimizer(network, self.config)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for epoch in range(epochs):
+            before(epoch)
+            for group, full in zip(optimizer.param_groups, rates):
+                group["lr"] = full * rate * (1 - epoch / epochs)
+            seed = seed_of(0, 0, epoch)
+            seed_everything(seed)
+            batches = self.workload.batches(self.trainer.splits.train, self.config, torch.Generator().manual_seed(seed))
+            network.train()
+            self.workload.train_epoch(network, _then(batches, after), optimizer, self.config)
+        network.eval()
+
+
+def card_of(folder: Path) -> dict[str, Any]:
+    """What `model.json` says; raises InputError for what is no folder of a trained model."""
+    missing = [name for name in (CARD, WEIGHTS) if not (folder / name).is_file()]
+    if missing:
+        raise InputError(
+            f"{folder} is no folder of a trained model: it has no {' and no '.join(missing)}; make one with "
+            "onefold tune … --save FOLDER or onefold train … --save FOLDER"
+        )
+    try:
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{folder / CARD} cannot be read: {error}") from error
+    if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
+        raise InputError(f"{folder / CARD} says nothing about the model's configuration")
+    return card
+
+
+def _then(batches: Iterable[Any], after: Callable[[], None]) -> Iterator[Any]:
+    for batch in batches:
+        yield batch
+        after()

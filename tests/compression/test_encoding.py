@@ -1,0 +1,64 @@
+"""Packed models come back bit by bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from onefold.compression import ENCODINGS, Masks, pack, unpack
+from onefold.errors import ModelError
+from onefold.inference.export import export
+
+
+def model_of(*arrays: np.ndarray) -> bytes:
+    weights = [numpy_helper.from_array(array, f"weight{place}") for place, array in enumerate(arrays)]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])], weights)  # fmt: skip
+    return helper.make_model(graph).SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    zeros=st.floats(0, 1),
+    kind=st.sampled_from(["float32", "int8", "uint8", "int64", "float16"]),
+    seed=st.integers(0, 99),
+)
+def test_any_weights_come_back_bit_by_bit(encoding: str, shape: list[int], zeros: float, kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    array = (rng.normal(size=shape) * 50).astype(kind)
+    array[rng.random(shape) < zeros] = 0
+    special = np.array([0.0, -0.0, np.nan, np.inf] * 20, dtype="float32")  # whose bits count, not their values
+    model = model_of(array, special)
+    assert unpack(pack(model, encoding)) == model
+
+
+def test_a_file_that_would_not_come_back_is_packed_whole() -> None:
+    model = model_of(np.ones(100, "float32")) + b"\xfa\x3f\x01x"  # a field that nobody knows
+    assert unpack(pack(model, "deflate")) == model
+
+
+def test_sparse_weights_take_less_than_their_zeros_would(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    dense = export(network, [torch.rand(8, 256)], tmp_path / "dense.onnx").read_bytes()
+    Masks(network).prune(0.9)
+    sparse = export(network, [torch.rand(8, 256)], tmp_path / "sparse.onnx").read_bytes()
+    for encoding in ENCODINGS:
+        assert len(pack(sparse, encoding)) < 0.25 * len(pack(dense, encoding))
+        onnx.checker.check_model(onnx.load_from_string(unpack(pack(sparse, encoding))))
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04zip", b"ONEFOLD1deflate xxxx", b"ONEFOLD1lzma    xxxx"])
+def test_what_was_not_packed_here_is_told_in_a_sentence(damage: bytes) -> None:
+    with pytest.raises(ModelError, match=r"no model that Onefold packed|is damaged"):
+        unpack(damage)
