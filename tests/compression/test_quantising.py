@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from onefold.compression import Masks, aware_of_integers, quantised, slim, zeros_of
 from onefold.compression.quantising import density_of
+from onefold.compression.reordering import activate_before_pooling
 from onefold.errors import InputError, ModelError
 from onefold.inference.export import export
 
@@ -131,3 +133,30 @@ def test_a_slim_file_answers_the_same(exact: Path, tmp_path: Path) -> None:
     assert path.stat().st_size < size
     assert np.array_equal(answers(path, SAMPLES["input0"]), wanted)
     assert len(density_of(path)) == dense
+
+
+def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None:
+    pooled = nn.Sequential(nn.Conv2d(1, 8, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 25, 10)).eval()
+    exact = export(pooled, [IMAGES], tmp_path / "exact.onnx")
+    model = onnx.load(str(exact))
+    activate_before_pooling(model)
+    assert [node.op_type for node in model.graph.node][:3] == ["Conv", "Relu", "MaxPool"]
+    path = tmp_path / "reordered.onnx"
+    onnx.save(model, str(path))
+    assert np.array_equal(answers(path, SAMPLES["input0"]), answers(exact, SAMPLES["input0"]))
+    quantised(exact, path, "int8", SAMPLES)
+    wanted = answers(exact, SAMPLES["input0"])
+    assert np.abs(answers(path, SAMPLES["input0"]) - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_a_pooling_that_somebody_else_reads_stays_where_it_is(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            pooled = nn.functional.max_pool2d(images - 0.5, 2)
+            return pooled + pooled.relu()
+
+    exact = export(Both(), [IMAGES], tmp_path / "exact.onnx")
+    model = onnx.load(str(exact))
+    before = [node.op_type for node in model.graph.node]
+    activate_before_pooling(model)
+    assert [node.op_type for node in model.graph.node] == before

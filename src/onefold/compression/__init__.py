@@ -3,6 +3,7 @@
 masks       zeros among the weights, the smallest first, over the whole network
 channels    whole channels taken out, so that the network is really smaller
 quantising  integers instead of floating-point numbers, as ONNX Runtime computes them
+reordering  the same graph in an order that a runtime makes more of
 awareness   training that feels what integers will do to it
 encoding    a model's file packed, and unpacked bit by bit as it was
 slimming    a model's file without what only people read
