@@ -8,6 +8,7 @@ A study reads from left to right, and so does this package:
     training                        a workload and a configuration -> a trained model, epoch by epoch
     device, inference               a model and where it will live -> how to serve it, and what that costs
     compression                     a trained network -> smaller and faster variants of it
+    impact                          many models' properties -> what tuning and compression really change
     recommend, deploy               everything measured -> one model with its reasons, in a folder ready to serve
     study                           the composition: durable, parallel, resumable; tune() is one call over it
     report                          what happened, as text, JSON and one HTML page

@@ -28,17 +28,17 @@ RECIPES = [
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    return training("digits", epochs=6, home=folder / "home", knobs="off").run().save(folder / "model")
+    return training("digits", epochs=4, home=folder / "home", knobs="off").run().save(folder / "model")
 
 
 @pytest.fixture(scope="module")
 def found(model: Path) -> Compressed:
     said: list[str] = []
     result = compress(
-        model, RECIPES, epochs=3, drop=0.05, sensitive=True, save=model.parent / "deploy", home=model.parent / "home",
+        model, RECIPES, epochs=2, drop=0.05, sensitive=True, save=model.parent / "deploy", home=model.parent / "home",
         tell=said.append,
     )  # fmt: skip
-    assert any("epoch 1 of 3" in each for each in said)
+    assert any("epoch 1 of 2" in each for each in said)
     return result
 
 
@@ -46,7 +46,7 @@ def test_every_variant_is_measured_beside_the_plain_model(found: Compressed) -> 
     assert found.plain.recipe.is_plain
     assert [one.recipe for one in found.variants] == RECIPES
     for one in (found.plain, *found.variants):
-        assert one.metrics["accuracy"] > 0.8
+        assert one.metrics["accuracy"] > 0.6
         assert one.latency_s > 0
         assert one.source is Source.MEASURED
         assert one.memory_bytes
@@ -119,6 +119,11 @@ def test_a_recipe_that_makes_no_sense_is_told_before_anything_is_done(
 ) -> None:
     with pytest.raises(InputError, match=says):
         compress(tmp_path, recipe)
+
+
+def test_an_aim_that_nobody_knows_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="size, latency, energy, not for 'speed'"):
+        compress(tmp_path, Recipe(precision="int8"), aim="speed")
 
 
 def test_what_is_no_trained_model_is_told(tmp_path: Path) -> None:

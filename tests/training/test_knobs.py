@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from onefold.training.knobs import Job, NotHere, catalogue, turned
+from onefold.training.knobs.accelerators import Gpus, spread
 from onefold.training.knobs.arithmetic import Precision
 from onefold.training.knobs.catalogue import KNOBS, REDUCING, runs_with
 from onefold.training.knobs.processor import Cores, Frequency, Threads, cores_here, machine_of
@@ -224,3 +225,34 @@ def test_a_network_over_sequences_learns_the_same_with_its_channels_side_by_side
     assert weight.is_contiguous()
     assert torch.allclose(weight, plain.model[1].weight, atol=1e-4)
     assert step(turned_job) == pytest.approx(step(plain), rel=1e-4)
+
+
+def test_several_gpus_are_offered_only_where_there_are_some(monkeypatch: pytest.MonkeyPatch):
+    job = a_job()
+    with pytest.raises(NotHere, match="not done by GPUs"):
+        Gpus().options(job)
+    job.device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(NotHere, match="one GPU"):
+        Gpus().options(job)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 6)
+    assert Gpus().options(job) == (1, 2, 4, 6)
+    job.model.append(nn.BatchNorm1d(4))
+    with pytest.raises(NotHere, match="norms over a whole batch"):
+        Gpus().options(job)
+
+
+def test_a_batch_is_handed_to_the_gpus_and_the_network_put_back(monkeypatch: pytest.MonkeyPatch):
+    job, asked = a_job(), []
+
+    def data_parallel(module, inputs, gpus, module_kwargs):
+        asked.append(gpus)
+        return module(*inputs)  # the network itself, as a copy on a GPU would be
+
+    monkeypatch.setattr(torch.nn.parallel, "data_parallel", data_parallel)
+    wanted = job.model(IMAGES)
+    with spread(job.model, [0, 1]):
+        assert torch.equal(job.model(IMAGES), wanted)
+        assert torch.equal(job.model(IMAGES), wanted)
+    assert asked == [[0, 1], [0, 1]]
+    assert "forward" not in vars(job.model)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from onefold.records import Value
+from onefold.training.knobs.accelerators import Gpus
 from onefold.training.knobs.arithmetic import Precision, TensorFloat
 from onefold.training.knobs.knob import Job, Knob, NotHere
 from onefold.training.knobs.loading import Loaders
@@ -20,6 +21,7 @@ from onefold.training.knobs.program import Compiling, Update
 # What promises most comes first: whoever tries them one after the other tries them in this order.
 KNOBS: tuple[Knob, ...] = (
     Threads(),
+    Gpus(),
     Loaders(),
     MemoryFormat(),
     Precision(),
