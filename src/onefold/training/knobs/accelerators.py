@@ -48,9 +48,9 @@ def spread(model: torch.nn.Module, gpus: Sequence[int]) -> Iterator[None]:
         try:
             return torch.nn.parallel.data_parallel(model, inputs, list(gpus), module_kwargs=named or None)
         finally:
-            model.forward = forward  # type: ignore[method-assign]
+            model.forward = forward
 
-    model.forward = forward  # type: ignore[method-assign]
+    model.forward = forward
     try:
         yield
     finally:
