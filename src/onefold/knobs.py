@@ -58,6 +58,7 @@ class StepWindow:
     steps: int
     step_s: float
     step_j: float | None  # None where no energy is known
+    source: str = "unavailable"  # of the energy
 
 
 @dataclass(frozen=True, slots=True)

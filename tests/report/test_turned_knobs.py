@@ -22,7 +22,7 @@ def summary() -> Summary:
     assert plain.best is not None
     best = plain.best.number
     windows = (
-        StepWindow(Phase.FOUND, FOUND, 5, 0.012, 0.1),
+        StepWindow(Phase.FOUND, FOUND, 5, 0.012, 0.1, "modelled"),
         StepWindow(Phase.PROBED, BEST, 5, 0.0045, None),
         StepWindow(Phase.SETTLED, BEST, 40, 0.004, None),
     )
@@ -41,7 +41,7 @@ def test_nothing_is_said_where_no_knob_was_turned() -> None:
 
 def test_a_row_says_what_a_trial_was_left_with_and_what_that_gained() -> None:
     (row,) = knobs_table(summary()).rows
-    assert row.cells[1:] == ("probed", "threads=1", "12 ms, 100 mJ", "4 ms", "3.00×", "1")
+    assert row.cells[1:] == ("probed", "threads=1", "12 ms, ≈ 100 mJ", "4 ms", "3.00×", "1")
 
 
 def test_the_text_and_the_json_have_it() -> None:

@@ -97,7 +97,8 @@ def duration(seconds: float) -> str:
 def step(window: StepWindow) -> str:
     """What a step of a window took, in time and, where it is known, in energy."""
     told = duration(window.step_s)
-    return told if window.step_j is None else f"{told}, {joules(window.step_j)}"
+    known = window.step_j is not None and window.source != "unavailable"
+    return f"{told}, {energy(Energy(window.step_j, window.source))}" if known else told
 
 
 def rate(per_second: float) -> str:

@@ -58,6 +58,7 @@ class _Window:
     losses: list[float] = field(default_factory=list)
     counted_s: float = 0.0
     joules: float = 0.0
+    source: str = "unavailable"  # of the joules
     began: float = 0.0  # to count
     meter: MeterWindow | None = None  # while it counts
     watchers: ExitStack = field(default_factory=ExitStack)
@@ -235,7 +236,8 @@ class Steering:
         step_s = median(window.steps_s) if self._job.device.type == "cpu" else window.counted_s / steps
         # A meter that ticks seldom has nothing to say of a short window.
         step_j = window.joules / steps if window.joules else None
-        self._windows.append(StepWindow(window.plan.phase, Config(window.plan.setting), steps, step_s, step_j))
+        setting = Config(window.plan.setting)
+        self._windows.append(StepWindow(window.plan.phase, setting, steps, step_s, step_j, window.source))
         self._conductor.showed(Seen(step_s, step_j, window.losses, steps))
 
     def _pause(self, window: _Window) -> None:
@@ -245,7 +247,8 @@ class Steering:
             window.counted_s += time.perf_counter() - window.began
         window.watchers.close()
         if window.meter is not None:
-            window.joules += window.meter.measurement.energy.joules or 0.0
+            energy = window.meter.measurement.energy
+            window.joules, window.source = window.joules + (energy.joules or 0.0), energy.source
             window.meter = None
 
     def _wait_for_accelerator(self) -> None:
