@@ -1,7 +1,7 @@
 """How small and how fast compressed models become, and what they lose: LeNet on Fashion-MNIST, a ResNet on CIFAR-10.
 
 Each network is trained, then pruned, quantised and encoded; and, apart from that, made narrower and quantised. Accuracy
-is that of what the runtime answers on test data. Latency is measured in turns beside the plain model.
+is that of what the runtime answers on validation data. Latency is measured in turns beside the plain model.
 """
 
 from __future__ import annotations

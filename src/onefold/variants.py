@@ -55,7 +55,7 @@ class Variant:
     """A form of a model, served by the runtime on a device, and what it is like."""
 
     recipe: Recipe
-    metrics: Metrics  # of what the runtime answers, on data that it was not trained on
+    metrics: Metrics  # of what the runtime answers, on the validation data
     latency_s: float  # of a single sample: the median
     source: Source  # how the latency was obtained
     energy: Energy  # of a single sample

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ import torch
 from onefold.compression.awareness import aware_of_integers, rounded
 from onefold.compression.channels import ChannelPruner
 from onefold.compression.encoding import side_by_side_or_sparse
-from onefold.compression.masks import Masks
+from onefold.compression.masks import Masks, after_each
 from onefold.records import Config, Metrics
 from onefold.space import Choice, Space
 from onefold.variants import Recipe
@@ -92,7 +92,7 @@ class CompressedWorkload(Workload):
             masks.prune(min(recipe.sparsity, masks.sparsity + recipe.sparsity / RAMP))
             after = masks.apply
         with _precise(model, recipe):
-            return self.inner.train_epoch(model, _then(batches, after), optimizer, _plain(config))
+            return self.inner.train_epoch(model, after_each(batches, after), optimizer, _plain(config))
 
     def metrics(self, outputs: Any, targets: Any, config: Config) -> Metrics:
         return self.inner.metrics(outputs, targets, _plain(config))
@@ -144,12 +144,6 @@ def _encoded_bytes(model: torch.nn.Module, recipe: Recipe) -> int:
             values = weight.cpu().numpy()
         total += len(zlib.compress(side_by_side_or_sparse(values), 6))
     return total
-
-
-def _then(batches: Iterable[Any], after: Callable[[], None]) -> Iterator[Any]:
-    for batch in batches:
-        yield batch
-        after()
 
 
 def _nothing() -> None:

@@ -10,6 +10,9 @@ torch's own pruning puts other parameters in the place of the weights, which an 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
 import torch
 
 from onefold.errors import ModelError
@@ -66,6 +69,13 @@ def gradual(target: float, step: int, steps: int) -> float:
     """The share of zeros after some of the steps to a target: fast at first, when there is much to spare."""
     left = max(0.0, 1 - step / max(1, steps))
     return target * (1 - left**3)
+
+
+def after_each(batches: Iterable[Any], do: Callable[[], None]) -> Iterator[Any]:
+    """The batches; after each of them, once a step was made with it, something is done."""
+    for batch in batches:
+        yield batch
+        do()
 
 
 def _rank(weight: torch.Tensor) -> torch.Tensor:

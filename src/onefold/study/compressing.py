@@ -167,6 +167,7 @@ class _Made:
     higher: bool
     about: Mapping[str, Any]
     sensitivity: Callable[[float], Mapping[str, float]]
+    test: Callable[[Path], Metrics]  # of a file, on data that no decision has seen
 
 
 class _Workshop:
@@ -182,7 +183,7 @@ class _Workshop:
         goal = trained.workload.objective.goals[0]
         self._higher, self._metric = goal.maximize, goal.metric
         self._networks: dict[Recipe, torch.nn.Module] = {Recipe(): trained.network}
-        self._made = _Made({}, {}, {}, {}, {}, self._metric, self._higher, self._about(), self._sensitivity)
+        self._made = _Made({}, {}, {}, {}, {}, self._metric, self._higher, self._about(), self._sensitivity, self._test)
 
     def make(self, recipes: Sequence[Recipe]) -> _Made:
         """The plain model first, then each recipe; networks that recipes share are trained once."""
@@ -201,9 +202,10 @@ class _Workshop:
         notes: tuple[str, ...] = ()
         if recipe.precision.startswith("int8") and self._lost(metrics) > self._drop:
             self._tell(f"{recipe}: {self._metric} falls to {metrics[self._metric]:.4g}; training with integers in mind")
-            path, left, better = self._written(self._aware(network, recipe), recipe)
-            notes = (f"trained with integers in mind: {metrics[self._metric]:.4g} became {better[self._metric]:.4g}",)
-            metrics = better
+            before, again = metrics, self._written(self._aware(network, recipe), recipe)
+            if self._lost(again[2]) < self._lost(before):
+                path, left, metrics = again
+            notes = (f"trained with integers in mind: {before[self._metric]:.4g} became {again[2][self._metric]:.4g}",)
         self._made.files[recipe] = path
         self._made.metrics[recipe], self._made.left[recipe], self._made.notes[recipe] = metrics, left, notes
         self._tell(f"{recipe}: {self._metric} {metrics.get(self._metric, float('nan')):.4g}")
@@ -232,14 +234,10 @@ class _Workshop:
             network = copy.deepcopy(self._networks[Recipe()])
             steps = max(1, self._epochs // 2)
             pruner = ChannelPruner(network, [part[:2] for part in self._samples], share, steps)
-
-            def before(epoch: int) -> None:
+            for epoch in range(self._epochs):  # the optimiser is made anew: the weights are others
                 if epoch < steps:
                     pruner.step()
                 self._tell(f"{recipe}: epoch {epoch + 1} of {self._epochs}")
-
-            for epoch in range(self._epochs):  # the optimiser is made anew: the weights are others
-                before(epoch)
                 rate = RATE * (1 - epoch / self._epochs)
                 self._trained.fine_tune(network, 1, rate=rate, before=lambda _: None, after=lambda: None)
             self._networks[recipe] = network
@@ -282,6 +280,9 @@ class _Workshop:
 
     def _sensitivity(self, share: float) -> Mapping[str, float]:
         return sensitivity(self._networks[Recipe()], share, lambda network: self._trained.score(network)[self._metric])
+
+    def _test(self, path: Path) -> Metrics:
+        return self._trained.test(_Answering(path))
 
     def _about(self) -> Mapping[str, Any]:
         return {
@@ -356,7 +357,7 @@ def _variant(recipe: Recipe, path: Path, made: _Made, served: Served) -> Variant
 
 def _save(model: Path, chosen: Variant, made: _Made, device: Device, folder: Path, home: Home) -> None:
     """The deployment folder of the chosen variant, and its packed form beside it."""
-    about = {**made.about, "variant": str(chosen.recipe), "test": dict(chosen.metrics)}
+    about = {**made.about, "variant": str(chosen.recipe), "metrics": dict(chosen.metrics), "test": made.test(model)}
     measure(model, device, save=folder, home=home.path, about=about)
     smallest = min(chosen.encoded_bytes, key=lambda encoding: chosen.encoded_bytes[encoding])
     (folder / PACKED).write_bytes(pack(model.read_bytes(), smallest))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from onefold.compression.masks import after_each
 from onefold.errors import InputError, OnefoldError
 from onefold.records import Config, Metrics
 from onefold.study.result import CARD, WEIGHTS
@@ -51,21 +52,23 @@ class Trained:
             raise InputError(f"the model in {folder} cannot be opened: {told}") from error
         return cls(found, config, network.eval(), Trainer(found, None), card)
 
-    @property
-    def judged_by(self) -> AnySplit:
-        """The data on which variants are compared: nothing is trained or calibrated on it."""
-        return self.trainer.splits.test or self.trainer.splits.validation
-
     def samples(self, count: int) -> tuple[torch.Tensor, ...]:
         """The inputs of some training samples, without their targets."""
         batch = next(iter(self.trainer.splits.train.share(0.0, at_least=count).batches(count)))
         return tuple(part.cpu() for part in batch[:-1])
 
     def score(self, network: Any) -> Metrics:
-        """The metrics of a network, or of whatever answers like one."""
+        """The metrics of a network, or of whatever answers like one, on the validation data: decisions rest on them."""
+        return self._scored(network, self.trainer.splits.validation)
+
+    def test(self, network: Any) -> Metrics:
+        """Its metrics on data that no decision has seen; empty without test data."""
+        return self._scored(network, self.trainer.splits.test) if self.trainer.splits.test is not None else {}
+
+    def _scored(self, network: Any, split: AnySplit) -> Metrics:
         network.eval()
         with torch.no_grad():
-            return self.workload.evaluate(network, self.judged_by.batches(SCORED_AT_ONCE), self.config)
+            return self.workload.evaluate(network, split.batches(SCORED_AT_ONCE), self.config)
 
     def fine_tune(
         self,
@@ -87,7 +90,7 @@ class Trained:
             seed_everything(seed)
             batches = self.workload.batches(self.trainer.splits.train, self.config, torch.Generator().manual_seed(seed))
             network.train()
-            self.workload.train_epoch(network, _then(batches, after), optimizer, self.config)
+            self.workload.train_epoch(network, after_each(batches, after), optimizer, self.config)
         network.eval()
 
 
@@ -106,9 +109,3 @@ def card_of(folder: Path) -> dict[str, Any]:
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
         raise InputError(f"{folder / CARD} says nothing about the model's configuration")
     return card
-
-
-def _then(batches: Iterable[Any], after: Callable[[], None]) -> Iterator[Any]:
-    for batch in batches:
-        yield batch
-        after()
