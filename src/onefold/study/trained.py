@@ -32,6 +32,7 @@ class Trained:
     network: torch.nn.Module
     trainer: Trainer
     card: dict[str, Any]
+    tick: Callable[[], None] = lambda: None  # tells whoever waits that something is going on
 
     @classmethod
     def read(cls, folder: Path, workload: Workload | None = None) -> Trained:
@@ -68,7 +69,8 @@ class Trained:
     def _scored(self, network: Any, split: AnySplit) -> Metrics:
         network.eval()
         with torch.no_grad():
-            return self.workload.evaluate(network, split.batches(SCORED_AT_ONCE), self.config)
+            batches = after_each(split.batches(SCORED_AT_ONCE), self.tick)
+            return self.workload.evaluate(network, batches, self.config)
 
     def fine_tune(
         self,
@@ -90,7 +92,8 @@ class Trained:
             seed_everything(seed)
             batches = self.workload.batches(self.trainer.splits.train, self.config, torch.Generator().manual_seed(seed))
             network.train()
-            self.workload.train_epoch(network, after_each(batches, after), optimizer, self.config)
+            ticking = after_each(after_each(batches, after), self.tick)
+            self.workload.train_epoch(network, ticking, optimizer, self.config)
         network.eval()
 
 
