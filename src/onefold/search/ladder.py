@@ -59,6 +59,7 @@ class Bracket:
     size: int
     levels: tuple[int, ...]
     keep: int | None = None  # how many go on from a rung; the best 1/eta without it
+    arms: tuple[tuple[int, ...], ...] = ()  # so many of each of these groups of trials, where there are any
     members: list[list[int]] = field(default_factory=list)  # per rung, the trials that visit it
     pending: list[list[int]] = field(default_factory=list)  # per rung, promoted but not yet moved
 
@@ -122,11 +123,16 @@ class SynchronousLadder:
             return
         if any((trial, rung) not in self._results for trial in members):
             return
-        able = [(trial, metrics) for trial in members if (metrics := self._results[trial, rung]) is not None]
-        order = self._objective.order([metrics for _, metrics in able])
         keep = bracket.keep or _best_share(len(members), self._eta, self._slots)
-        bracket.members[rung + 1] = [able[i][0] for i in order[:keep]]
+        arms = bracket.arms or (tuple(members),)
+        best = [trial for arm in arms for trial in self._best(arm, rung, keep)]
+        bracket.members[rung + 1] = list(dict.fromkeys(best))
         bracket.pending[rung + 1] = list(bracket.members[rung + 1])
+
+    def _best(self, trials: Sequence[int], rung: int, keep: int) -> list[int]:
+        able = [(trial, metrics) for trial in trials if (metrics := self._results.get((trial, rung))) is not None]
+        order = self._objective.order([metrics for _, metrics in able])
+        return [able[i][0] for i in order[:keep]]
 
     def run_out(self) -> None:
         for bracket in self._brackets:
@@ -228,15 +234,28 @@ LADDERS = ("none", "halving", "hyperband", "asha", "top-k")
 
 
 def ladder(
-    rungs: str, budget: Budget, objective: Objective, sittings: Sequence[int], *, top_k: int = 3, slots: int = 1
+    rungs: str,
+    budget: Budget,
+    objective: Objective,
+    sittings: Sequence[int],
+    *,
+    top_k: int = 3,
+    slots: int = 1,
+    arms: Sequence[Sequence[int]] = (),
 ) -> Ladder:
     """The ladder of that name; each sitting is a number of trials, and begins when the one before has ended.
 
-    `slots` is how many visits run side by side.
+    `slots` is how many visits run side by side. With `arms`, groups of trials of the first sitting, the top k of each
+    arm go on.
     """
+    if arms and rungs != "top-k":
+        raise BudgetError(f"the best of each arm go on where the rungs are top-k, but got {rungs!r}")
     if rungs == "asha":
         return AsynchronousLadder(sittings, _climb(budget, sittings[0]), budget.eta, objective)
-    return SynchronousLadder([_brackets(rungs, budget, n, top_k) for n in sittings], budget.eta, objective, slots)
+    brackets = [_brackets(rungs, budget, n, top_k) for n in sittings]
+    for bracket in brackets[0] if arms else ():
+        bracket.arms = tuple(tuple(arm) for arm in arms)
+    return SynchronousLadder(brackets, budget.eta, objective, slots)
 
 
 def planned_work(

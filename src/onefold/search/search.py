@@ -62,6 +62,8 @@ class Search:
         check: Callable[[Config], None] = lambda config: None,  # noqa: ARG005
         sittings: Sequence[int] = (),
         warm_start: Sequence[Observation] = (),
+        first: Sequence[Config] = (),
+        arms: Sequence[Sequence[int]] = (),
     ) -> None:
         if not len(space):
             raise SpaceError("the space is empty: give it at least one Float, Int or Choice")
@@ -74,7 +76,7 @@ class Search:
         self._check = check
         self._searcher = searcher(algorithm, space, seed, len(objective.goals))
         sittings = tuple(sittings) or (self.budget.trials,)
-        self._ladder = ladder(rungs, self.budget, objective, sittings, top_k=top_k, slots=slots)
+        self._ladder = ladder(rungs, self.budget, objective, sittings, top_k=top_k, slots=slots, arms=arms)
         self._decisions: list[Decision] = []
         self._results: dict[int, Metrics | None] = {}
         self._shown = 0  # how many results, in the order of their decisions, the algorithm and the ladder have seen
@@ -83,7 +85,7 @@ class Search:
         self._judges: dict[int, Objective] = {}  # by level: the objective against the best that was told
         self._visits: dict[int, int] = {}
         self._known: set[str] = set()
-        self._first: list[Config] = []  # to be tried before anything is drawn
+        self._first = list(first)  # to be tried before anything is drawn
         self._over = False
         self.exhausted = False  # whether the space ran out of configurations before the trials did
         self._take_over(warm_start)
@@ -222,11 +224,16 @@ class Search:
         return None
 
     def _take_over(self, warm_start: Sequence[Observation]) -> None:
-        """Learns what another study found; its best configuration is tried first, the author's defaults otherwise."""
+        """Learns what another study found; its best configuration is tried first, the author's defaults otherwise.
+
+        Unless the caller has said what to try first.
+        """
         for observation in warm_start:
             self._searcher.tell(observation)
             self._known.add(observation.config.digest)
         able = [o for o in warm_start if o.losses is not None]
+        if self._first:
+            return
         if able:
             top = max(o.level for o in able)
             best = min((o for o in able if o.level == top), key=lambda o: (o.violation, o.losses))

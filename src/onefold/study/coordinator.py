@@ -69,8 +69,13 @@ class Coordinator:
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
         self._planned = planned_work(
-            spec.rungs, spec.budget, spec.sittings, top_k=spec.top_k, slots=spec.parallel, afresh=spec.quality is None
-        )  # a function starts again from nothing at every visit
+            spec.rungs,
+            spec.budget,
+            spec.sittings,
+            top_k=spec.top_k * max(1, len(spec.arms)),  # at the most: arms share trials
+            slots=spec.parallel,
+            afresh=spec.quality is None,  # a function starts again from nothing at every visit
+        )
         self._cost = Measurement.nothing()
         self._work = 0.0  # of what is planned
         self._best: Trial | None = None

@@ -169,8 +169,8 @@ class Ending:
         """Removes the files that nothing can need any more."""
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         shutil.rmtree(self.folder / "models", ignore_errors=True)
-        if not self.coordinator.is_over or self.spec.rungs == "asha":
-            return  # an extended asynchronous ladder may still promote anybody
+        if not self.coordinator.is_over or self.spec.rungs == "asha" or self.spec.arms:
+            return  # an extended asynchronous ladder may still promote anybody; arms are compared by all their trials
         for trial in trials:
             if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number != best.number:
                 for file in files_of(self.folder, trial.number):

@@ -11,7 +11,7 @@ from onefold.inference.points import ServingSpace
 from onefold.inference.scenarios import USUAL
 from onefold.knobs import KnobWish
 from onefold.objective import Budget, Objective
-from onefold.records import from_json, to_json
+from onefold.records import Config, from_json, to_json
 from onefold.search import Algorithm, Observation
 from onefold.serving import SERVING_METRICS, Purpose
 from onefold.space import Space
@@ -37,6 +37,8 @@ class Spec:
     memory_bytes: int | None = None
     warm_start: str = ""  # the study whose trials it began with
     learned: tuple[Observation, ...] = ()  # what that study had found out by then
+    first: tuple[Config, ...] = ()  # configurations to try before any is drawn
+    arms: tuple[tuple[int, ...], ...] = ()  # groups of trials of which each sends its best up the ladder
     engine: EngineName = "processes"
     sittings: tuple[int, ...] = ()  # trials of each sitting: the first, and every extension
     parallel: int = 0  # trials side by side; 0 until it is measured
@@ -95,6 +97,8 @@ class Spec:
         plain["objective"] = Objective.from_json(plain["objective"])
         plain["budget"] = Budget(**plain["budget"])
         plain["sittings"] = tuple(plain["sittings"])
+        plain["first"] = tuple(Config(config) for config in plain.get("first", ()))
+        plain["arms"] = tuple(tuple(arm) for arm in plain.get("arms", ()))
         if plain.get("quality") is not None:
             plain["quality"] = Objective.from_json(plain["quality"])
         plain["devices"] = tuple(from_json(Device, device) for device in plain.get("devices", ()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from onefold.inference.points import ServingSpace
 from onefold.inference.tuner import Serving
 from onefold.knobs import KnobWish, Steered
 from onefold.objective import Budget, Objective
-from onefold.records import Measurement, StudyState, Trial, to_json
+from onefold.records import Config, Measurement, StudyState, Trial, Value, to_json
 from onefold.search import Algorithm, Search
 from onefold.serving import Purpose
 from onefold.space import Space
@@ -77,6 +77,8 @@ class Study:
         memory_bytes: int | None = None,
         patience_s: float = 600.0,
         warm_start: str | None = None,
+        first: Sequence[Mapping[str, Value]] = (),
+        arms: Sequence[Sequence[int]] = (),
         device: str | Device | Sequence[str | Device] = (),
         serve_for: str = Purpose.THROUGHPUT.value,
         serving_search: str = "few",
@@ -112,12 +114,16 @@ class Study:
             memory_bytes=memory_bytes,
             warm_start=warm_start or "",
             sittings=(budget.trials,),
+            first=tuple(Config(config) for config in first),
+            arms=tuple(tuple(arm) for arm in arms),
             engine=engine,
             parallel=1 if engine == "inline" else parallel or 0,
             threads=threads or 1,
             quality=self._subject.objective if self._subject.workload is not None else None,
             knobs=KnobWish(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
         )
+        for config in spec.first:
+            spec.space.check(config)
         spec.knobs.check()
         clusterer(spec.knobs.similarity)
         given = [device] if isinstance(device, (str, Device)) else list(device)
@@ -344,6 +350,8 @@ class Study:
             check=self._subject.check,
             sittings=spec.sittings,
             warm_start=spec.learned,
+            first=spec.first,
+            arms=spec.arms,
         )
 
     def _tell(self, kind: str, facts: dict[str, Any], now: Callable[[], Snapshot]) -> None:
