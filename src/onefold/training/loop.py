@@ -144,7 +144,11 @@ def _scored(
 def _is_spent(work: Assignment, progress: Progress) -> bool:
     if work.grant.time_s is not None and progress.cost.time_s >= work.grant.time_s:
         return True
-    return progress.epochs >= work.grant.epochs
+    if progress.epochs >= work.grant.epochs:
+        return True
+    own = work.config.get("epochs")  # a space may tune how long a trial trains; each visit trains one epoch at least
+    visited = any(epoch.rung == work.rung for epoch in progress.history)
+    return isinstance(own, int) and progress.epochs >= own and visited
 
 
 def _deadline(work: Assignment, progress: Progress) -> float:
