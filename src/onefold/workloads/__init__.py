@@ -18,4 +18,8 @@ READY: dict[str, str] = {
     "agnews-lstm": "onefold.workloads.lstm:AgNewsLstm",
     "speech": "onefold.workloads.m5:SpeechM5",
     "blood-cells": "onefold.workloads.detector:BloodCells",
+    "paper-image-cnn": "onefold.workloads.impact_study.images:ImageCnn",
+    "paper-resnet": "onefold.workloads.impact_study.images:SmallResnet",
+    "paper-text-cnn": "onefold.workloads.impact_study.texts:SentenceCnn",
+    "paper-lstm": "onefold.workloads.impact_study.texts:SentimentLstm",
 }

@@ -1,0 +1,65 @@
+"""FTRL-proximal (McMahan et al. 2013), which torch does not have, with the defaults of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import ParamsT
+
+from onefold.errors import InputError
+
+
+class Ftrl(torch.optim.Optimizer):
+    """Follows the leader among all past gradients, held back by a penalty on how far it moves.
+
+    Without `l1`, `l2` and `beta` this is AdaGrad from the second step on. The first step also multiplies a weight by
+    1 - sqrt(n0 / n1), where n0 is `initial_accumulator_value` and n1 what the accumulator is after it: `linear` starts
+    at 0, as if every weight did. Weights that begin with small gradients are thus nearly forgotten.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        beta: float = 0.0,
+    ) -> None:
+        if lr <= 0 or initial_accumulator_value <= 0 or learning_rate_power > 0 or min(l1, l2, beta) < 0:
+            raise InputError(
+                "Ftrl takes lr and initial_accumulator_value above 0, learning_rate_power of at most 0, and l1, l2 and "
+                f"beta of at least 0, but got {lr}, {initial_accumulator_value}, {learning_rate_power}, {l1}, {l2} and "
+                f"{beta}"
+            )
+        defaults = dict(lr=lr, learning_rate_power=learning_rate_power, l1=l1, l2=l2, beta=beta)
+        super().__init__(params, {**defaults, "initial_accumulator_value": initial_accumulator_value})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Moves every weight that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._move(weight, weight.grad, group)
+        return loss
+
+    def _move(self, weight: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        state = self.state[weight]
+        if not state:
+            state["accumulator"] = torch.full_like(weight, group["initial_accumulator_value"])
+            state["linear"] = torch.zeros_like(weight)
+        accumulator, linear, lr = state["accumulator"], state["linear"], group["lr"]
+        before = accumulator.pow(-group["learning_rate_power"])
+        accumulator.addcmul_(gradient, gradient)
+        after = accumulator.pow(-group["learning_rate_power"])
+        linear.add_(gradient).addcmul_(after - before, weight, value=-1 / lr)
+        quadratic = after.div_(lr).add_(2 * group["l2"] + group["beta"] / lr)
+        weight.copy_((linear.clamp(-group["l1"], group["l1"]) - linear).div_(quadratic))

@@ -1,0 +1,134 @@
+"""Texts: a CNN and an LSTM that tell bad film reviews from good ones.
+
+The study has one sigmoid output and binary cross entropy. Here there are two logits, and cross entropy of two classes,
+which is the same; the other two losses look at both classes, and not at the good ones alone.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from onefold import Choice, Config, Data, Float, Int, Space, datasets
+from onefold.workloads.impact_study.training import ACTIVATIONS, LOSSES, OPTIMIZERS, Subject
+
+VOCABULARY = 10_000
+POOLINGS: dict[str, type[nn.Module]] = {"globalmax": nn.AdaptiveMaxPool1d, "globalavg": nn.AdaptiveAvgPool1d}
+STRIDE = 3
+
+
+class StridedCnn(nn.Module):
+    """Words to vectors, two convolutions with a stride, pooled over the whole text, then two dense layers."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        activation, filters = ACTIVATIONS[config.activation], config.filters
+        self.embedding = nn.Embedding(VOCABULARY, config.embedding, padding_idx=0)
+        self.features = nn.Sequential(
+            nn.Dropout(config.dropout),
+            nn.Conv1d(config.embedding, filters, config.kernel, STRIDE),
+            activation(),
+            nn.Conv1d(filters, filters, config.kernel, STRIDE),
+            activation(),
+            POOLINGS[config.pooling](1),
+            nn.Flatten(),
+        )
+        self.head = nn.Sequential(
+            nn.Linear(filters, filters), activation(), nn.Dropout(config.dropout), nn.Linear(filters, 2)
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(N, length) word numbers to (N, 2) logits."""
+        logits: Tensor = self.head(self.features(self.embedding(words).transpose(1, 2)))
+        return logits
+
+
+class SentenceCnn(Subject):
+    """Film reviews, read by convolutions.
+
+    Scaled from the study: filters and embedding end at 128 (there 256), epochs end at 10 (there 100). Every default is
+    the study's.
+    """
+
+    vocabulary = VOCABULARY
+
+    space = Space(
+        architecture=dict(
+            filters=Choice(8, 16, 32, 64, 128, default=128),
+            kernel=Choice(3, 5, 7, 9, default=7),
+            embedding=Choice(8, 16, 32, 64, 128, default=128),
+        ),
+        layers=dict(
+            dropout=Float(0.0, 0.9, default=0.5),
+            activation=Choice(*ACTIVATIONS, default="relu"),
+            pooling=Choice(*POOLINGS, default="globalmax"),
+        ),
+        training=dict(
+            loss=Choice(*LOSSES, default="crossentropy"),
+            optimizer=Choice(*OPTIMIZERS, default="adam"),
+            lr=Float(1e-4, 1e-1, log=True, default=1e-3),
+            batch_size=Choice(16, 32, 64, 128, 256, 512, default=32),
+            epochs=Int(1, 10, default=3),
+        ),
+    )
+
+    def build(self, config: Config) -> nn.Module:
+        return StridedCnn(config)
+
+    def data(self) -> Data:
+        return datasets.imdb(VOCABULARY)
+
+
+class BothWaysLstm(nn.Module):
+    """Words to vectors, an LSTM that reads them both ways and remembers its highest states, then two dense layers."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, config.embedding, padding_idx=0)
+        self.lstm = nn.LSTM(config.embedding, config.units, batch_first=True, bidirectional=True)
+        self.head = nn.Sequential(
+            nn.Linear(2 * config.units, config.units),
+            ACTIVATIONS[config.activation](),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.units, 2),
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(N, length) word numbers to (N, 2) logits."""
+        states, _ = self.lstm(self.embedding(words))
+        logits: Tensor = self.head(states.amax(dim=1))
+        return logits
+
+
+class SentimentLstm(Subject):
+    """Film reviews, read word by word.
+
+    Scaled from the study: units and embedding end at 128 (there 256), epochs end at 10 (there 100). Every default is
+    the study's. The activation is that of a dense layer after the LSTM (there the LSTM's own): torch's LSTM has tanh
+    and no other.
+    """
+
+    vocabulary = VOCABULARY
+
+    space = Space(
+        architecture=dict(
+            units=Choice(16, 32, 64, 128, default=64),
+            embedding=Choice(16, 32, 64, 128, default=128),
+        ),
+        layers=dict(
+            dropout=Float(0.0, 0.9, default=0.5),
+            activation=Choice(*ACTIVATIONS, default="tanh"),
+        ),
+        training=dict(
+            loss=Choice(*LOSSES, default="crossentropy"),
+            optimizer=Choice(*OPTIMIZERS, default="adam"),
+            lr=Float(1e-4, 1e-1, log=True, default=1e-3),
+            batch_size=Choice(16, 32, 64, 128, 256, 512, default=32),
+            epochs=Int(1, 10, default=2),
+        ),
+    )
+
+    def build(self, config: Config) -> nn.Module:
+        return BothWaysLstm(config)
+
+    def data(self) -> Data:
+        return datasets.imdb(VOCABULARY)
