@@ -13,7 +13,8 @@ from onefold.compression import unpack
 from onefold.errors import InputError
 from onefold.records import Energy
 from onefold.serving import Source
-from onefold.study.compressing import PACKED, Compressed, choose
+from onefold.study.compressing import PACKED, Compressed
+from onefold.study.picking import choose
 from onefold.study.training import training
 from onefold.variants import Variant
 
@@ -91,20 +92,22 @@ def test_a_variant_that_is_slower_or_worse_is_never_taken() -> None:
     slow = a_variant(recipe=Recipe(sparsity=0.5), latency_s=0.02, encoded_bytes={"zstd": 10})
     worse = a_variant(recipe=Recipe(sparsity=0.9), metrics={"accuracy": 0.8}, encoded_bytes={"zstd": 10})
     good = a_variant(recipe=Recipe(precision="int8"), encoded_bytes={"zstd": 400}, metrics={"accuracy": 0.895})
-    chosen, why = choose(a_variant(), [slow, worse, good], "accuracy", True, "size", 0.01)
-    assert chosen is good
-    assert "2.00x as slow" in why
-    assert "worse by 0.1" in why
-    chosen, why = choose(a_variant(), [slow, worse], "accuracy", True, "size", 0.01)
-    assert chosen.recipe.is_plain
-    assert "no variant is better" in why
+    pick = choose(a_variant(), [slow, worse, good], "accuracy", True, "size", 0.01)
+    assert pick.chosen is good
+    assert pick.refused == {
+        "50% zeros": "2.00x as slow",
+        "90% zeros": "accuracy is worse by 0.1, more than the 0.01 allowed",
+    }
+    pick = choose(a_variant(), [slow, worse], "accuracy", True, "size", 0.01)
+    assert pick.chosen.recipe.is_plain
+    assert "no variant is better" in str(pick)
 
 
 def test_a_loss_counts_the_other_way_round() -> None:
     plain = a_variant(metrics={"rmse": 1.0})
     better = a_variant(recipe=Recipe(precision="fp16"), metrics={"rmse": 0.9}, encoded_bytes={"zstd": 1})
     worse = a_variant(recipe=Recipe(precision="int8"), metrics={"rmse": 1.1}, encoded_bytes={"zstd": 0})
-    assert choose(plain, [better, worse], "rmse", False, "size", 0.05)[0] is better
+    assert choose(plain, [better, worse], "rmse", False, "size", 0.05).chosen is better
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ class ChannelPruner:
         self._network = network.eval()
         self._inputs = tuple(inputs)
         self._shapes = self._answer_shapes()
+        if any(isinstance(module, torch.nn.RNNBase) for module in network.modules()):
+            raise ModelError(
+                "channels cannot be taken out of a network with recurrent layers; prune to a sparsity instead"
+            )
         if not any(isinstance(module, LAYERS) for module in network.modules()):
             raise ModelError("the network has no channels to take out: no Linear and no convolution among its layers")
         try:

@@ -22,6 +22,7 @@ from onefold.device.lease import alone
 from onefold.errors import InputError
 from onefold.study.home import Home
 from onefold.study.measuring import measure
+from onefold.study.picking import AIMS, choose
 from onefold.study.result import CARD
 from onefold.study.trained import Trained
 from onefold.study.weighing import timed, variant_of
@@ -30,8 +31,6 @@ from onefold.variants import Recipe, Variant
 from onefold.workload import Workload
 
 PACKED = "model.packed"
-NOISE = 1.02  # a variant that takes this much longer is as fast
-AIMS = ("size", "latency", "energy")
 ABOUT = ("study", "workload", "trial", "config")  # what a deployment folder says of where its model comes from
 
 
@@ -86,49 +85,17 @@ def compress(
         with open_session(target, here) as session, alone(place.lease):
             served = timed(session, [one.file for one in made])
         plain, *variants = (variant_of(one, served[one.file]) for one in made)
-        chosen, why = choose(plain, variants, workshop.metric, workshop.higher_is_better, aim, drop)
-        result = Compressed(plain, tuple(variants), chosen, why, workshop.metric, target.name)
+        taken = choose(plain, variants, workshop.metric, workshop.higher_is_better, aim, drop)
+        result = Compressed(plain, tuple(variants), taken.chosen, str(taken), workshop.metric, target.name)
         if sensitive:
             tell("pruning each layer by itself")
             result = replace(result, sensitivity=workshop.sensitivity(max(one.sparsity for one in recipes) or 0.5))
         if save is not None:
             tell(f"writing {save}")
-            _save(next(one for one in made if one.recipe == chosen.recipe), chosen, trained, target, Path(save), place)
+            chosen = next(one for one in made if one.recipe == taken.chosen.recipe)
+            _save(chosen, taken.chosen, trained, target, Path(save), place)
             result = replace(result, folder=str(save))
     return result
-
-
-def choose(
-    plain: Variant, variants: Sequence[Variant], metric: str, higher: bool, aim: str, drop: float
-) -> tuple[Variant, str]:
-    """The variant to take, and why. One that is slower or worse than the plain model is never taken."""
-
-    def lost(one: Variant) -> float:
-        return (plain.metrics[metric] - one.metrics[metric]) * (1 if higher else -1)
-
-    def cost(one: Variant) -> float:
-        if aim == "energy" and one.energy.joules is not None:
-            return one.energy.joules
-        return one.latency_s if aim in ("latency", "energy") else one.smallest_bytes
-
-    refused = []
-    able = []
-    for one in variants:
-        if lost(one) > drop:
-            refused.append(f"{one.recipe}: {metric} is worse by {lost(one):.4g}, more than the {drop:g} allowed")
-        elif one.latency_s > NOISE * plain.latency_s:
-            refused.append(f"{one.recipe}: {one.latency_s / plain.latency_s:.2f}x as slow")
-        else:
-            able.append(one)
-    best = min([plain, *able], key=cost)
-    told = f"; not taken: {'; '.join(refused)}" if refused else ""
-    if best is plain:
-        return plain, f"the plain model: no variant is better for {aim}{told}"
-    gains = (
-        f"{plain.smallest_bytes / best.smallest_bytes:.1f}x smaller, {plain.latency_s / best.latency_s:.2f}x as fast, "
-        f"{metric} {best.metrics[metric]:.4g} instead of {plain.metrics[metric]:.4g}"
-    )
-    return best, f"{best.recipe}: {gains}{told}"
 
 
 def _opened(source: Path, workload: Workload | None) -> Trained:
