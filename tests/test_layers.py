@@ -46,7 +46,7 @@ ALLOWED = {
     "compression": VOCABULARY,
     "impact": VOCABULARY,
     "recommend": VOCABULARY,
-    "report": VOCABULARY | {"recommend", "store"},
+    "report": VOCABULARY | {"impact", "recommend", "store"},
     "deploy": VOCABULARY | {"device", "inference", "recommend"},
     "study": VOCABULARY | STAGES | {"deploy", "device", "search", "meter", "engine", "store"},
     "cli": VOCABULARY | STAGES | {"deploy", "device", "study", "store", "workloads", ""},

@@ -78,3 +78,33 @@ class Variant:
         """Battery charge of a thousand samples, in mAh: an estimate from the energy and a voltage."""
         joules = self.energy.joules
         return None if joules is None else 1000 * joules / volts / HOUR_S * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A variant of one of a study's best trials; `refused` says why it must not be taken."""
+
+    trial: int
+    variant: Variant
+    refused: str = ""
+
+    def __str__(self) -> str:
+        return f"trial {self.trial}, {self.variant.recipe}"
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The best trials of a study, each in several forms, and the one to take."""
+
+    device: str
+    metric: str
+    candidates: tuple[Candidate, ...]
+    taken: int  # its place among them
+    why: str
+    test: Metrics = field(default_factory=dict)  # of the one taken, on data that no decision has seen
+    failures: Mapping[str, str] = field(default_factory=dict)  # by trial: why there are no variants of it
+
+    @property
+    def choice(self) -> Candidate:
+        """The one to take."""
+        return self.candidates[self.taken]

@@ -148,8 +148,8 @@ def test_configurations_that_do_not_differ_explain_nothing() -> None:
 def test_few_configurations_say_so() -> None:
     configs = drawn(6)
     found = importance(configs, [float(config.width) for config in configs], SPACE)
-    assert found.note == "6 configurations are little to learn from"
-    assert importance(drawn(1), [1.0], SPACE).note.endswith("1 configurations are little to learn from")
+    assert found.note == "only 6 to learn from"
+    assert importance(drawn(1), [1.0], SPACE).note.endswith("only 1 to learn from")
 
 
 def test_what_does_not_fit_together_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""`onefold tune | resume | list | show | report | workloads | devices | compress | measure | serve-check`.
+"""`onefold tune | resume | list | show | report | workloads | devices | compress | impact | measure | serve-check`.
 
 Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers,
 130 interrupted (resume it), 1 anything else.
@@ -18,9 +18,9 @@ import typer
 from rich.text import Text
 
 from onefold import __version__
-from onefold.cli import compress, devices, knobs, queue, serving, tables
+from onefold.cli import compress, devices, impact, knobs, queue, serving, tables
 from onefold.cli.console import err, out
-from onefold.cli.display import Display, JsonDisplay, LiveDisplay, PlainDisplay, results
+from onefold.cli.display import Display, display_for, results
 from onefold.cli.options import (
     CompressOption,
     GoalOption,
@@ -56,6 +56,7 @@ app.add_typer(devices.app, name="devices")
 app.add_typer(knobs.app, name="knobs")
 app.add_typer(queue.app, name="queue")
 app.command("compress")(compress.compress)
+app.command("impact")(impact.impact)
 app.command("measure")(serving.measure)
 app.command("serve-check")(serving.serve_check)
 
@@ -143,9 +144,9 @@ def tune(
         min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
         eta=eta, growth=growth, fresh=fresh,  # type: ignore[arg-type]
     )  # fmt: skip
-    subject = Subject(compress.reference(workload, compressed))
+    subject = Subject(workload).compressed(compressed)
     objective = _objective(subject.objective, maximize or [], minimize or [], require or [])
-    display = _display(objective, as_json)
+    display = display_for(out, objective, as_json)
     study = Study(
         subject,
         objective=objective,
@@ -170,6 +171,7 @@ def tune(
         scenario_goal=scenario_goal,
         strategy=strategy,  # type: ignore[arg-type]
         knobs=KnobWish(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
+        compress=compressed,  # type: ignore[arg-type]
         listener=display,
     )
     if queued:
@@ -211,7 +213,7 @@ def train(
     """Train one configuration with the machine's knobs tuned while it trains, and say what that gained."""
     _check_place(save)
     subject = Subject(workload)
-    display = _display(subject.objective, as_json)
+    display = display_for(out, subject.objective, as_json)
     study = training(
         subject,
         knobs.read_config(config),
@@ -243,7 +245,7 @@ def resume(
     """Go on with a study that was cut off or interrupted, or extend one that has ended."""
     _check_place(save)
     found = Study.open(study, home=home)
-    found.listener = display = _display(found.spec.objective, as_json)
+    found.listener = display = display_for(out, found.spec.objective, as_json)
     if any(extra is not None for extra in (trials, minutes, joules, target)):
         found.extend(trials=trials, minutes=minutes, joules=joules, target=target)
     before = len(found.trials)
@@ -392,16 +394,13 @@ def _conclude(result: Result) -> None:
         out.print(f"serving {device}: {served(surface)}", soft_wrap=True)
     for reason in reasons.reasons if reasons is not None and result.surfaces else ():
         out.print(f"why     {reason}", soft_wrap=True)
+    if result.shortlist is not None:
+        where = f"; in {result.compressed}" if result.compressed is not None else ""
+        out.print(f"smaller {result.shortlist.why}{where}", soft_wrap=True)
     spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.trials)}"
     out.print(f"ended   {result.reason}, {spent}", soft_wrap=True)
     out.print(f"model   {result.folder / 'best'}", soft_wrap=True)
     out.print(f"report  {result.report}", soft_wrap=True)
-
-
-def _display(objective: Objective, as_json: bool) -> Display:
-    if as_json:
-        return JsonDisplay(out)
-    return LiveDisplay(out, objective) if out.is_terminal else PlainDisplay(out, objective)
 
 
 def _objective(own: Objective, maximize: list[str], minimize: list[str], require: list[str]) -> Objective:

@@ -14,13 +14,11 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
-from onefold.errors import InputError, suggestion
+from onefold.errors import InputError
 from onefold.records import to_json
 from onefold.report import words
 from onefold.variants import Recipe, Variant
-from onefold.workload import COMPRESSED
 
-WAYS = ("off", "in-loop")
 VOLTS = 3.85  # of a phone's battery
 
 
@@ -73,13 +71,6 @@ def compress(
     out.print(f"take {found.why}", soft_wrap=True)
     if found.folder:
         out.print(f"saved in {found.folder}; check it with: onefold serve-check {found.folder}", soft_wrap=True)
-
-
-def reference(workload: str, way: str) -> str:
-    """The workload that a study tunes: itself, or with the recipe of its variants in the space."""
-    if way not in WAYS:
-        raise InputError(f"the way to compress {way!r} is not known{suggestion(way, WAYS)}")
-    return COMPRESSED + workload if way == "in-loop" else workload
 
 
 def recipes_of(sparsities: list[float], channels: list[float], precisions: list[str]) -> list[Recipe]:

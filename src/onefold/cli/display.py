@@ -36,10 +36,12 @@ class LiveDisplay:
         self._console = console
         self._objective = objective
         self._now: Snapshot | None = None
+        self._stage = ""  # what is going on when the trials are done
         self._seen = time.monotonic()
         self._live = Live(console=console, get_renderable=self.panel, refresh_per_second=4, transient=True)
 
     def __call__(self, news: News) -> None:
+        self._stage = news.facts["said"] if news.kind == "stage" else ""
         self._now, self._seen = news.now(), time.monotonic()
         line = sentence(news, self._objective)
         if line and news.kind in ("started", "measured", "knobs", "failed", "retried"):
@@ -48,6 +50,8 @@ class LiveDisplay:
     def panel(self) -> Group:
         """What is drawn now."""
         now = self._now
+        if self._stage:
+            return Group(Text(f"{self._stage} …", style="dim"))
         if now is None or not now.trials_started:
             return Group(Text("starting the workers …", style="dim"))
         elapsed_s = now.elapsed_s + time.monotonic() - self._seen
@@ -120,6 +124,13 @@ class JsonDisplay:
     def __exit__(self, *exc: object) -> None: ...
 
 
+def display_for(console: Console, objective: Objective, as_json: bool = False) -> Display:
+    """The display that suits where the words go: a terminal, a log, or a program."""
+    if as_json:
+        return JsonDisplay(console)
+    return LiveDisplay(console, objective) if console.is_terminal else PlainDisplay(console, objective)
+
+
 def spent(visit: Underway) -> str:
     """epoch 3/9, or 2.5s of 10s where seconds are granted."""
     if visit.time_granted_s is not None:
@@ -165,6 +176,8 @@ def sentence(news: News, objective: Objective) -> str:
         return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"
     if news.kind == "retried":
         return f"trial {facts['trial']} is tried again (attempt {facts['attempt']}): {facts['reason']}"
+    if news.kind == "stage":
+        return str(facts["said"])
     if news.kind == "ended":
         return f"ended: {facts['reason']}"
     return ""

@@ -25,7 +25,10 @@ ReducedOption = Annotated[
     bool, typer.Option("--reduced-precision", help="Let knobs reduce precision where the loss does not rise")
 ]
 CompressOption = Annotated[
-    str, typer.Option("--compress", help="in-loop: search for how to compress along with everything else; off")
+    str,
+    typer.Option(
+        "--compress", help="in-loop: search how to compress along with the rest; after: compress the best ten; off"
+    ),
 ]
 LargestBatchOption = Annotated[
     int | None, typer.Option("--largest-batch", min=1, help="The largest batch to serve in (default: 100)")

@@ -22,6 +22,7 @@ from onefold.compression.awareness import aware_of_integers, rounded
 from onefold.compression.channels import ChannelPruner
 from onefold.compression.encoding import side_by_side_or_sparse
 from onefold.compression.masks import Masks, after_each
+from onefold.errors import Rejected
 from onefold.records import Config, Metrics
 from onefold.space import Choice, Space
 from onefold.variants import Recipe
@@ -69,6 +70,8 @@ class CompressedWorkload(Workload):
 
     def check(self, config: Config) -> None:
         self.inner.check(_plain(config))
+        if recipe_of(config).channels and self._is_recurrent:
+            raise Rejected("channels cannot be taken out of a network with recurrent layers")
 
     def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
         return self.inner.loss(outputs, targets, _plain(config))
@@ -112,6 +115,11 @@ class CompressedWorkload(Workload):
         variant = copy.deepcopy(model)
         Masks(variant).prune(sparsity)
         return variant
+
+    @cached_property
+    def _is_recurrent(self) -> bool:
+        network = self.inner.build(_plain(self.space.default()))
+        return any(isinstance(module, torch.nn.RNNBase) for module in network.modules())
 
     @cached_property
     def _inputs(self) -> list[torch.Tensor]:

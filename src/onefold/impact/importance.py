@@ -78,7 +78,7 @@ def importance(
     if trees < 1:
         raise InputError(f"a forest has at least one tree, but got {trees}")
     axes = axes_of(configs, space)
-    note = f"{len(numbers)} configurations are little to learn from" if len(numbers) < LITTLE else ""
+    note = f"only {len(numbers)} to learn from" if len(numbers) < LITTLE else ""
     if constant(numbers) or not axes:
         note = "; ".join(filter(None, ["nothing differs, so nothing is important", note]))
         return Importance(*_ranked(axes, np.zeros((1, _count(axes)))), None, len(numbers), note)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from onefold.records import StudyState, Trial
 from onefold.report import words
 from onefold.report.knobs import turned_knobs
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
-from onefold.report.plots.marks import SHADES
 from onefold.report.serving import explained, serving_parts, trade_offs, turned
+from onefold.report.standalone import rendered
 from onefold.report.summary import Summary
 from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
 from onefold.serving import SERVING_METRICS
@@ -43,13 +37,11 @@ class Tile:
 
 def as_html(summary: Summary) -> str:
     """The page."""
-    environment = Environment(
-        loader=PackageLoader("onefold.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.globals.update(words=words, settings=lambda config: _json(dict(config)), shades=SHADES, turned=turned)
-    script = _resource("page.js")
     best = summary.best
-    return environment.get_template("page.html").render(
+    return rendered(
+        "page.html",
+        settings=lambda config: _json(dict(config)),
+        turned=turned,
         summary=summary,
         tiles=list(_tiles(summary)),
         best_title=_best_title(summary),
@@ -71,19 +63,7 @@ def as_html(summary: Summary) -> str:
         recipe=list(_recipe(summary)),
         space=_space(summary),
         spec=_json(summary.study.spec) if summary.study.spec else "",
-        style=Markup(_resource("page.css")),
-        script=Markup(script),
-        script_hash=_digest(script),
     )
-
-
-def _resource(name: str) -> str:
-    return files("onefold.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    """What lets the browser run this script and no other, whatever else may have found its way into the page."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _json(value: Any) -> str:

@@ -95,7 +95,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         **({"serving": serving_json(summary)} if summary.servings else {}),
         **({"knobs": knobs_json(summary)} if summary.steered else {}),
     }
-    plain: dict[str, Any] = _finite(to_json(content))
+    plain: dict[str, Any] = finite(to_json(content))
     return plain
 
 
@@ -157,12 +157,12 @@ def _failure(failure: Failure) -> dict[str, Any]:
     return {"kind": failure.kind, "reason": failure.reason, "traceback": failure.traceback}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON knows no infinity and no NaN."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onefold import deploy, report
 from onefold.device import runtime
+from onefold.device.host import host
 from onefold.engine import Call, Engine, answer
 from onefold.engine.failures import failure_of
 from onefold.errors import ModelError, StoreError, StudyFailed
@@ -16,7 +18,9 @@ from onefold.inference.scenarios import is_load, scenario
 from onefold.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import Store, StudyRecord
+from onefold.study.afterwards import Afterwards
 from onefold.study.coordinator import Coordinator
+from onefold.study.home import Home
 from onefold.study.inference import Inference
 from onefold.study.news import Listener, News
 from onefold.study.reporting import summary_of
@@ -26,6 +30,9 @@ from onefold.study.subject import Subject
 from onefold.study.visits import export_trained
 from onefold.training import calls
 from onefold.training.assignment import Assignment, files_of, weights_file
+from onefold.variants import Shortlist
+
+SHORTLIST = "shortlist"  # the key of a study's result under which the variants of its best trials are kept
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Ending:
     coordinator: Coordinator
     inference: Inference | None
     listener: Listener
+    home: Home
 
     def hand_over(self, record: StudyRecord) -> Result:
         """The best model so far; raises StudyFailed when there is none, and StoreError when it cannot be written."""
@@ -77,7 +85,9 @@ class Ending:
         card = self._card(record, best, test)
         keep_best(self.folder, best, card)
         surfaces = self._deploy(best, card)
-        record = replace(record, state=StudyState.DONE, result=card)
+        shortlist = self._compress(trials, best, card) if self.spec.compress == "after" else None
+        found = card if shortlist is None else {**card, SHORTLIST: to_json(shortlist)}
+        record = replace(record, state=StudyState.DONE, result=found)
         self.store.save_study(record)
         page = self.folder / "report.html"
         summary = summary_of(record.name, self.store)
@@ -97,6 +107,7 @@ class Ending:
             workload=self.subject.workload,
             surfaces=surfaces,
             recommendation=summary.recommendation,
+            shortlist=shortlist,
         )
 
     def _best(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
@@ -164,6 +175,18 @@ class Ending:
         )
         deploy.write(target, model, deploy.Deployment(self.spec.host, on, runtime(), card))
         return surfaces
+
+    def _compress(self, trials: list[Trial], best: Trial, card: Mapping[str, Any]) -> Shortlist:
+        """The best trials in several forms, on the first device of the study or on this machine."""
+
+        def tell(said: str) -> None:
+            self.listener(News("stage", {"said": said}, self.coordinator.snapshot))
+
+        here = self.spec.host or host(self.home.devices)
+        device = self.spec.devices[0] if self.spec.devices else here
+        about = {name: card[name] for name in ("study", "workload")}
+        step = Afterwards(self.spec, self.engine, self.folder, self.home, device, here, tell)
+        return step.compress(trials, best, about)
 
     def _tidy(self, trials: list[Trial], best: Trial) -> None:
         """Removes the files that nothing can need any more."""

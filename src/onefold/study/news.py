@@ -45,8 +45,8 @@ class Snapshot:
 class News:
     """Something happened: `kind` says what, `facts` are JSON values, `now()` tells where the study stands after it.
 
-    Kinds: started, measured, trial, promoted, served, epoch, knobs, result, failed, retried, ended; tick when nothing
-    happened for a while.
+    Kinds: started, measured, trial, promoted, served, epoch, knobs, result, failed, retried, ended; stage for what
+    follows the trials; tick when nothing happened for a while.
     """
 
     kind: str

@@ -18,6 +18,7 @@ from onefold.recommend import Recommendation
 from onefold.records import Config, Epoch, Metrics, RungState, Trial
 from onefold.serving import Surface
 from onefold.training.assignment import weights_file
+from onefold.variants import Shortlist
 from onefold.workload import Workload
 
 WEIGHTS = "weights.pt"
@@ -40,6 +41,7 @@ class Result:
     workload: Workload | None = None
     surfaces: Mapping[str, Surface] = field(default_factory=dict)  # how the best model serves, by device
     recommendation: Recommendation | None = None  # why this one, what else would do, and how to serve it
+    shortlist: Shortlist | None = None  # the best trials in several forms, where they were compressed afterwards
 
     @property
     def config(self) -> Config:
@@ -72,17 +74,26 @@ class Result:
         network.load_state_dict(weights)
         return network.eval()
 
+    @property
+    def compressed(self) -> Path | None:
+        """The deployment folder of the variant to take; None where nothing was compressed, or to no avail."""
+        place = self.folder / "compressed"
+        return place if self.shortlist is not None and place.is_dir() else None
+
     def save(self, folder: str | Path) -> Path:
         """Copies the model and its description into a folder of the caller's.
 
         `weights.pt` and `model.json`; of a study with devices also `model.onnx` and `deployment.json`, which
-        `onefold.deploy.load` serves. Raises InputError when the folder cannot be written.
+        `onefold.deploy.load` serves; where the best trials were compressed, the variant to take in `compressed/`.
+        Raises InputError when the folder cannot be written.
         """
         source, target = self.folder / "best", Path(folder)
         try:
             target.mkdir(parents=True, exist_ok=True)
             for file in source.iterdir():
                 shutil.copy2(file, target)
+            if self.compressed is not None:
+                shutil.copytree(self.compressed, target / self.compressed.name, dirs_exist_ok=True)
         except OSError as error:
             why = error.strerror or error
             raise InputError(f"the model cannot be saved in {target} ({why}); it is in {source}") from error

@@ -17,6 +17,7 @@ from onefold.serving import SERVING_METRICS, Purpose
 from onefold.space import Space
 
 EngineName = Literal["processes", "inline"]
+Way = Literal["off", "in-loop", "after"]
 Strategy = Literal["onefold", "hierarchical", "fixed", "as-hyperparameters"]
 
 
@@ -53,6 +54,7 @@ class Spec:
     scenarios: tuple[str, ...] = USUAL
     scenario_goal: str = "mean"  # or p99: by what the responses of a scenario are judged
     knobs: KnobWish = field(default_factory=KnobWish)
+    compress: Way = "off"  # in-loop: the workload's trials are variants; after: the best trials once it has ended
     strategy: Strategy = "onefold"  # all together; others are there to compare with
 
     @property

@@ -37,7 +37,7 @@ from onefold.study.inference import Inference
 from onefold.study.interrupts import Interrupts
 from onefold.study.news import Listener, News, Snapshot
 from onefold.study.result import Result
-from onefold.study.spec import EngineName, Spec, Strategy
+from onefold.study.spec import EngineName, Spec, Strategy, Way
 from onefold.study.strategies import with_strategy
 from onefold.study.subject import Given, Subject
 from onefold.study.targets import Asked, with_devices
@@ -87,6 +87,7 @@ class Study:
         scenario_goal: str = "mean",
         strategy: Strategy = "onefold",
         knobs: str | KnobWish = "on",
+        compress: Way = "off",
         listener: Listener | None = None,
     ) -> None:
         if is_loading():
@@ -98,7 +99,7 @@ class Study:
         _check_options(engine, parallel, threads, memory_bytes, patience_s)
         self._home = home if isinstance(home, Home) else Home(home)
         self.listener = listener or _log
-        self._subject = subject if isinstance(subject, Subject) else Subject(subject)
+        self._subject = (subject if isinstance(subject, Subject) else Subject(subject)).compressed(compress)
         budget = budget or Budget()
         spec = Spec(
             workload=self._subject.reference,
@@ -121,6 +122,7 @@ class Study:
             threads=threads or 1,
             quality=self._subject.objective if self._subject.workload is not None else None,
             knobs=KnobWish(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
+            compress=compress,
         )
         for config in spec.first:
             spec.space.check(config)
@@ -263,7 +265,9 @@ class Study:
             if inference is not None:
                 inference.tell = coordinator.tell
             coordinator.recall()
-            ending = Ending(spec, self._subject, store, engine, folder, coordinator, inference, self.listener)
+            ending = Ending(
+                spec, self._subject, store, engine, folder, coordinator, inference, self.listener, self._home
+            )
             interrupts = Interrupts()
             try:
                 try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.engine import Setup
-from onefold.errors import SpaceError, WorkloadError
+from onefold.errors import InputError, SpaceError, WorkloadError, suggestion
 from onefold.objective import Objective
 from onefold.records import Config
 from onefold.space import Space
@@ -17,6 +17,7 @@ from onefold.training.functions import reports_often
 from onefold.workload import COMPRESSED, Workload, load
 
 Given = Workload | Callable[..., Any] | str
+WAYS = ("off", "in-loop", "after")
 
 
 class Subject:
@@ -66,6 +67,23 @@ class Subject:
         """Raises Rejected when the workload refuses a configuration."""
         if self.workload is not None:
             self.workload.check(config)
+
+    def compressed(self, way: str) -> Subject:
+        """Itself, or with the recipe of its variants in its space where the way to compress is `in-loop`."""
+        if way not in WAYS:
+            raise InputError(f"the way to compress {way!r} is not known{suggestion(way, WAYS)}")
+        if way != "off" and self.workload is None:
+            raise InputError("a function has no model to compress: give a workload")
+        if way != "in-loop" or self.reference.startswith(COMPRESSED):
+            return self
+        if self._by_name:
+            return Subject(COMPRESSED + self.reference)
+        from onefold.compression.in_loop import CompressedWorkload
+
+        assert self.workload is not None
+        found = Subject(CompressedWorkload(self.workload))
+        found.reference = COMPRESSED + self.reference if self.reference else ""
+        return found
 
     def setup(self, folder: Path, accelerator: str) -> Setup:
         """What prepares a worker for it."""

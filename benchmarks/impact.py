@@ -1,0 +1,120 @@
+"""Does `onefold impact` finish within half an hour on two cores, and are its tables exact for the trials it ran?
+
+LeNet on Fashion-MNIST: ten hyperparameters in two groups, thirteen arms of thirty trials, the ten best of each trained
+in full, pruned to 80 % zeros, quantised and served. Every cell of its tables is computed again from the values that it
+wrote down, with numpy and scipy alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import tempfile
+import time
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from claims import Claim, arguments, conclude, table
+from scipy.stats import false_discovery_control, ks_2samp, mannwhitneyu
+
+from onefold import impact_of
+
+MINUTES = 30
+
+
+def main() -> None:
+    quick = arguments(__doc__).quick
+    sizes: dict[str, int] = {"trials": 6, "best": 3, "max_epochs": 2} if quick else {"trials": 30, "best": 10}
+    with tempfile.TemporaryDirectory() as home:
+        began = time.monotonic()
+        found = impact_of("digits" if quick else "fashion", home=home, listener=_Progress(began), **sizes)
+        minutes = (time.monotonic() - began) / 60
+        figures = json.loads(found.figures.read_text())
+    print(f"\n{minutes:.1f} minutes\n", flush=True)
+    for part in found.advice:
+        print(part.question, *part.answers, sep="\n   ", flush=True)
+    evidence = found.findings.evidence
+    asked = sum(len(arm.members) for arm in evidence.arms)
+    agree, cells, worst = again(found)
+    table(
+        [{"arm": arm.name, "trials": len(arm.members), "best": len(evidence.best[arm.name])} for arm in evidence.arms]
+    )
+    table(
+        [
+            {
+                "trainings asked for": asked,
+                "made": len(evidence.configs),
+                "in full": len({one for best in evidence.best.values() for one in best}),
+                "measured": len(evidence.models),
+                "failed": len(evidence.failures),
+                "minutes": minutes,
+            }
+        ]
+    )
+    claims = [
+        Claim("onefold impact, 30 trials an arm", f"<= {MINUTES} minutes", f"{minutes:.1f}", minutes <= MINUTES),
+        Claim(
+            "cells of its tables that an independent computation gives too",
+            "all of them",
+            f"{agree} of {cells}, apart by {worst:.1e} at most",
+            agree == cells,
+        ),
+    ]
+    conclude("impact", claims, {"minutes": minutes, "asked": asked, "findings": figures}, quick=quick)
+
+
+class _Progress:
+    """A line now and then."""
+
+    def __init__(self, began: float) -> None:
+        self._began = self._told = began
+
+    def __call__(self, news: Any) -> None:
+        now = time.monotonic()
+        if news.kind in ("measured", "failed", "ended") or now - self._told > 20:
+            self._told = now
+            said = news.facts.get("said") or f"{news.kind}, {news.now().trials_started} trials begun"
+            print(f"{now - self._began:6.0f} s  {said}", flush=True)
+
+
+def again(found: Any) -> tuple[int, int, float]:
+    """How many cells come out the same when computed from the models' values alone, of how many, and how far apart."""
+    evidence, pairs = found.findings.evidence, []
+    for form in found.findings.forms:
+        base = evidence.top(form=form)
+        mine = [one for one in found.findings.effects if one.form == form]
+        ps = []
+        for effect in mine:
+            models = evidence.top(effect.arm, form)
+            ours = np.array([model.form(form)[effect.property] for model in models])
+            theirs = np.array([model.form(form)[effect.property] for model in base])
+            first = [max(group, key=lambda model: model.score).form(form)[effect.property] for group in (models, base)]
+            pairs.append((effect.best.relative, (first[0] - first[1]) / first[1]))
+            tied = len(set(ours) | set(theirs)) < len(ours) + len(theirs)
+            same = len(set(ours) | set(theirs)) == 1
+            p = 1.0 if same else mannwhitneyu(ours, theirs, method="asymptotic" if tied else "exact").pvalue
+            ps.append(p)
+            pairs.append((effect.compared.p, p))
+            pairs.append((effect.compared.delta, float(np.sign(ours[:, None] - theirs[None]).mean())))
+        pairs += list(zip((one.p_adjusted for one in mine), false_discovery_control(ps)))
+    for one in found.findings.deviations:
+        higher = one.property == evidence.metric
+        for form, value in (("plain", one.plain), ("compressed", one.compressed)):
+            values = [model.form(form)[one.property] for model in evidence.top(form=form)]
+            best, worst = (max(values), min(values)) if higher else (min(values), max(values))
+            pairs.append((value, abs((best - worst) / worst)))
+    for name, pair in found.findings.pairs.items():
+        models = evidence.top(form="compressed")
+        plain, small = ([model.form(form)[name] for model in models] for form in ("plain", "compressed"))
+        before, after = ([(a - b) / b for a, b in itertools.combinations(values, 2)] for values in (plain, small))
+        pairs += [(pair.p, ks_2samp(before, after).pvalue), *zip(pair.delta, np.subtract(after, before))]
+    apart = [abs(a - b) for a, b in pairs]
+    return sum(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in pairs), len(pairs), max(apart)
+
+
+if __name__ == "__main__":
+    main()

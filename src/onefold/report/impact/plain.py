@@ -1,0 +1,40 @@
+"""What a study of impact found as plain JSON values, for other programs. No number is rounded.
+
+    format          1; grows when a key changes its meaning
+    evidence        workload, metric, higher_is_better, device, recipe, ways, space, properties (name, title,
+                    higher_is_better), arms (name, kind, fixed, members), best (by arm: trials, best first), configs and
+                    scores (by trial), models (by trial: config, score, plain, compressed), failures (by trial)
+    advice          question, answers
+    effects         arm, property, form, best (arm, baseline, relative, better, …), compared (n, u, p, delta, magnitude,
+                    …), p_adjusted, is_significant, medians (value, low, high, level)
+    deviations      property, plain, compressed
+    distributions   property, models ("all", "best", "best compressed"), scaled
+    changes         by property: what compression changed about each best model, as a share
+    pairs           by property: plain, compressed, delta, statistic, p
+    correlations    by form: names, n, pairs, constant
+    importance      by form and property: singles, pairs, explained, n
+    skipped         what could not be said, and why
+
+A number that is not finite is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onefold.impact import Findings, advice
+from onefold.records import to_json
+from onefold.report.plain import finite
+
+FORMAT = 1
+
+
+def as_json(findings: Findings) -> dict[str, Any]:
+    """The findings as values that `json.dumps(..., allow_nan=False)` takes."""
+    evidence = findings.evidence
+    plain: dict[str, Any] = to_json(findings)
+    plain["evidence"] |= {"space": evidence.space.to_json(), "properties": to_json(evidence.properties)}
+    for effect, one in zip(findings.effects, plain["effects"]):
+        one["best"]["better"] = effect.best.better
+    content: dict[str, Any] = finite({"format": FORMAT, **plain, "advice": to_json(advice(findings))})
+    return content

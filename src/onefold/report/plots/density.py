@@ -1,0 +1,121 @@
+"""Where values lie dense: a smooth curve over each of several samples, in small drawings beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from onefold.report import words
+from onefold.report.plots.axes import Frame, level
+from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.scale import Scale, fitted
+from onefold.report.plots.svg import element, picture, shortened, text
+
+WIDE, TALL = 280.0, 150.0  # one drawing
+COLUMNS = 4
+POINTS = 120  # of a curve, besides the values themselves
+FAR = 6.0  # interquartile ranges from the middle half: what lies further out is counted, not drawn
+ROUNDING = 1e-12  # a spread below it is what adding up in another order makes
+Curve = NDArray[np.float64]
+
+
+def bandwidth(values: Sequence[float]) -> float:
+    """Silverman's rule of thumb; 0 where all values are the same."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if len(numbers) < 2 or np.ptp(numbers) <= ROUNDING * max(1.0, float(np.abs(numbers).max())):
+        return 0.0
+    lower, upper = np.quantile(numbers, [0.25, 0.75])
+    spread = float(numbers.std(ddof=1))
+    return float(0.9 * min(spread, (upper - lower) / 1.34 or spread) * len(numbers) ** -0.2)
+
+
+def curve_of(values: Sequence[float], width: float) -> tuple[Curve, Curve]:
+    """Places, and the density there: a bell of this width over each value."""
+    numbers = np.asarray(values, dtype=np.float64)
+    even = np.linspace(numbers.min() - 3 * width, numbers.max() + 3 * width, POINTS)
+    # A bell may be narrower than the steps between even places.
+    places = np.unique(np.concatenate([even, numbers, numbers - width, numbers + width]))
+    bells = np.exp(-0.5 * ((places[:, None] - numbers) / width) ** 2)
+    return places, bells.sum(axis=1) / (len(numbers) * width * math.sqrt(2 * math.pi))
+
+
+def density(
+    name: str,
+    title: str,
+    caption: str,
+    samples: Mapping[str, Sequence[float]],
+    *,
+    axis: str,
+    noun: str,
+    unit: float = 1.0,
+    written: Callable[[float], str] = words.number,
+) -> Plot:
+    """A curve for each sample, by its label, over an axis of its own; `noun` is what a value belongs to.
+
+    Values that are all the same have no density and are drawn as a line that stands where they are.
+    """
+    known = {label: [value for value in values if math.isfinite(value)] for label, values in samples.items()}
+    if not any(known.values()):
+        return Plot(name, title, f"There is no {noun} to show.")
+    columns = min(COLUMNS, len(known))
+    parts = []
+    for place, (label, values) in enumerate(known.items()):
+        row, column = divmod(place, columns)
+        inside = _drawn(label, values, unit, noun, written)
+        parts.append(element("g", *inside, transform=f"translate({column * WIDE:.0f} {row * TALL:.0f})"))
+    rows = math.ceil(len(known) / columns)
+    drawing = picture(columns * WIDE, rows * TALL, title, parts)
+    return Plot(name, title, caption, drawing, (("line density", f"density of {noun}s over {axis}"),), wide=columns > 2)
+
+
+def _drawn(
+    label: str, values: Sequence[float], unit: float, noun: str, written: Callable[[float], str]
+) -> list[Markup]:
+    frame = Frame(WIDE, TALL, left=14, right=18, top=30, bottom=30)
+    parts = [text(frame.left, 14, shortened(label, 34), class_="axis")]
+    if not values:
+        return [*parts, text(frame.left, frame.y_end - 30, f"no {noun}", class_="hint")]
+    width = bandwidth(values)
+    near = _near(values)
+    places, heights = curve_of(near, width) if width else (np.asarray(values[:1]), np.ones(1))
+    x = fitted([0.0, float(places.min()), float(places.max())], frame.left, frame.x_end, unit)
+    parts.append(level(frame, x, "", 4))
+    parts.append(element("path", class_="post", d=f"M{x(0.0):.1f} {frame.y_end:.1f}V{frame.top:.0f}"))
+    if not width:
+        return [*parts, *_spike(values, x, frame, noun, written)]
+    top = float(heights.max())
+    points = [
+        f"{x(float(place)):.1f} {frame.y_end - float(height) / top * (frame.y_end - frame.top):.1f}"
+        for place, height in zip(places, heights)
+    ]
+    line = f"M{'L'.join(points)}"
+    area = f"{line}V{frame.y_end:.1f}H{x(float(places[0])):.1f}Z"
+    middle, least, most = (written(float(value)) for value in np.quantile(values, [0.5, 0.0, 1.0]))
+    told = f"{label}: {words.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
+    if len(near) < len(values):
+        far = f"{len(values) - len(near)} further out"
+        parts.append(text(frame.x_end, 14, far, class_="hint", text_anchor="end"))
+    inside = (element("path", class_="under", d=area), element("path", class_="line density", d=line))
+    return [*parts, element("g", said(told), *inside, data_cell="density")]
+
+
+def _near(values: Sequence[float]) -> list[float]:
+    """The values that one axis can show, without those so far out that the others would be a single line."""
+    lower, upper = np.quantile(values, [0.25, 0.75])
+    reach = FAR * (upper - lower)
+    near = [value for value in values if lower - reach <= value <= upper + reach]
+    return near if bandwidth(near) else list(values)
+
+
+def _spike(values: Sequence[float], x: Scale, frame: Frame, noun: str, written: Callable[[float], str]) -> list[Markup]:
+    told = f"one {noun}: {written(values[0])}" if len(values) == 1 else f"all alike: {written(values[0])}"
+    at = x(values[0])
+    left = at < (frame.left + frame.x_end) / 2
+    return [
+        element("path", class_="line density", d=f"M{at:.1f} {frame.y_end:.1f}V{frame.top + 8:.1f}"),
+        text(at + (8 if left else -8), frame.top + 18, told, class_="hint", text_anchor=None if left else "end"),
+    ]

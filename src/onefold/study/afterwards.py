@@ -1,0 +1,118 @@
+"""Two steps: the best trials of a study, compressed once it has ended, and the variant to take.
+
+HOME/studies/NAME/variants/           what is known of each trial's variants
+HOME/studies/NAME/compressed/         the deployment folder of the one to take
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onefold.compression import pack
+from onefold.device import Device
+from onefold.engine import Call, Engine, answer
+from onefold.errors import ModelError
+from onefold.ranking import ranked
+from onefold.records import Config, Metrics, Trial
+from onefold.study.compressing import PACKED
+from onefold.study.forms import Forms, Order, Tick
+from onefold.study.home import Home
+from onefold.study.measuring import measure
+from onefold.study.picking import choose
+from onefold.study.spec import Spec
+from onefold.training.assignment import weights_file
+from onefold.variants import Candidate, Recipe, Shortlist, Variant
+
+BEST = 10  # trials
+EPOCHS = 3  # of training after pruning
+DROP = 0.01  # of the metric, which a variant may lose
+RECIPES = (
+    Recipe(precision="int8"),
+    Recipe(sparsity=0.8, precision="int8"),
+    Recipe(channels=0.5, precision="int8"),
+    Recipe(sparsity=0.8, channels=0.5, precision="int8"),
+)
+FOLDER = "compressed"
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """Compresses the best trials of a study."""
+
+    spec: Spec
+    engine: Engine
+    folder: Path
+    home: Home
+    device: Device
+    host: Device
+    tell: Callable[[str], None]
+
+    def compress(self, trials: Sequence[Trial], best: Trial, about: Mapping[str, Any]) -> Shortlist:
+        """The best trials in several forms; the one to take is made ready to deploy, unless it is the plain one."""
+        orders = self._orders(trials, best)
+
+        def tell(done: int, of: int) -> None:
+            self.tell(f"compressing the best trials and measuring them on {self.device.name}: {done} of {of}")
+
+        place = self.folder / "variants"
+        with Forms(self.engine, self.device, self.host, self.home.lease, place, keep=True, tell=tell) as forms:
+            found = forms.of(orders)
+            if best.number not in found:
+                raise ModelError(
+                    f"trial {best.number} cannot be compressed: {forms.failures.get(best.number, 'no weights')}"
+                )
+            failures = {str(trial): reason for trial, reason in forms.failures.items()}
+            shortlist = replace(self._shortlist(found, best), failures=failures)
+            shutil.rmtree(self.folder / FOLDER, ignore_errors=True)
+            choice = shortlist.choice
+            if not choice.variant.recipe.is_plain:
+                order = next(order for order in orders if order.trial == choice.trial)
+                model = forms.file(order, choice.variant.recipe)
+                shortlist = replace(shortlist, test=self._tested(order.config, model))
+                self._deploy(shortlist, model, {**about, "trial": order.trial, "config": dict(order.config)})
+            forms.clear()
+        return shortlist
+
+    def _orders(self, trials: Sequence[Trial], best: Trial) -> list[Order]:
+        others = (trial for trial in ranked(trials, self.spec.objective) if trial.number != best.number)
+        return [
+            Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP)
+            for trial in [best, *others][:BEST]
+            if (weights := weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
+        ]
+
+    def _shortlist(self, found: Mapping[int, tuple[Variant, ...]], best: Trial) -> Shortlist:
+        goal = (self.spec.quality or self.spec.objective).goals[0]
+        all_of_them = [Candidate(trial, variant) for trial, forms in found.items() for variant in forms]
+        names = {id(one.variant): str(one) for one in all_of_them}
+        plain, *others = (one.variant for one in sorted(all_of_them, key=lambda one: one.trial != best.number))
+        pick = choose(plain, others, goal.metric, goal.maximize, "size", DROP, lambda one: names[id(one)])
+        told = tuple(replace(one, refused=pick.refused.get(str(one), "")) for one in all_of_them)
+        taken = next(place for place, one in enumerate(told) if one.variant is pick.chosen)
+        return Shortlist(self.device.name, goal.metric, told, taken, pick.why)
+
+    def _tested(self, config: Config, model: Path) -> Metrics:
+        found = answer(self.engine, Call(score_file, (config, str(model))))
+        return found if isinstance(found, dict) else {}
+
+    def _deploy(self, shortlist: Shortlist, model: Path, about: Mapping[str, Any]) -> None:
+        variant = shortlist.choice.variant
+        said = {"variant": str(variant.recipe), "metrics": dict(variant.metrics), "test": dict(shortlist.test)}
+        self.tell(f"measuring {shortlist.choice} with care")
+        measure(model, self.device, save=self.folder / FOLDER, home=self.home.path, about={**about, **said})
+        smallest = min(variant.encoded_bytes, key=lambda encoding: variant.encoded_bytes[encoding])
+        (self.folder / FOLDER / PACKED).write_bytes(pack(model.read_bytes(), smallest))
+
+
+def score_file(trainer: Any, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
+    """The metrics of a model's file on the test data."""
+    from onefold.study.trained import Trained
+    from onefold.study.workshop import Answering
+
+    yield from ()
+    network = Answering(Path(model))
+    return Trained(trainer.workload, config, network, trainer, {}, tick).test(network)

@@ -1,0 +1,301 @@
+"""What a study of impact found, as text, JSON and page, from evidence made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from page_checks import checked
+
+from onefold import Choice, Float, Space
+from onefold.impact import TUNE_ALL, Arm, Evidence, Findings, Model, findings
+from onefold.records import Config
+from onefold.report.impact import as_html, as_json, as_text, tables
+from onefold.report.impact.phrases import chance, change, multiple, quantity
+from onefold.report.impact.shares import shares
+from onefold.report.plots.boxes import box_of, boxes
+from onefold.report.plots.density import bandwidth, curve_of, density
+
+EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
+SPACE = Space(model={"width": Choice(8, 16, 32, default=16), "depth": Choice(1, 2, default=1)}, lr=Float(1e-3, 1e-1))
+
+
+def model(trial: int, *, compressed: bool = True) -> Model:
+    """A model whose costs grow with its width; every number is made up."""
+    width, depth = (8, 16, 32)[trial % 3] if trial < 12 else 16, 1 + trial % 2
+    accuracy, cost = 0.9 - 0.01 * trial + 0.001 * width, width * width * depth * (1 + 0.01 * trial)
+    plain = {"accuracy": accuracy, "latency_s": 1e-5 * cost, "size_bytes": 400.0 * cost, "flops": 2000.0}
+    smaller = {"accuracy": accuracy - 0.002 * (trial % 4), "latency_s": 6e-6 * cost * (1 + 0.3 * (trial % 4))}
+    smaller |= {"size_bytes": 90.0 * cost + 9000, "flops": 2000.0}
+    config = Config(width=width, depth=depth, lr=0.001 * (trial + 1))
+    return Model(trial, config, accuracy + 0.001, plain, smaller if compressed else {})
+
+
+def evidence(count: int = 12, *, compressed: bool = True) -> Evidence:
+    """Three arms that share models: all tuned, the group held fixed, the width held fixed."""
+    models = {trial: model(trial, compressed=compressed) for trial in range(count)}
+    narrow = tuple(trial for trial in models if trial % 3 == 1)
+    arms = (
+        Arm(TUNE_ALL, "all", (), tuple(models)),
+        Arm("fix model", "group", ("width", "depth"), narrow[::2]),
+        Arm("fix width", "hyperparameter", ("width",), narrow),
+    )
+    best = {TUNE_ALL: tuple(models)[:6], "fix model": narrow[::2], "fix width": narrow}
+    return Evidence(
+        "digits",
+        "accuracy",
+        True,
+        SPACE,
+        arms,
+        best,
+        {trial: one.config for trial, one in models.items()},
+        {trial: one.score for trial, one in models.items()},
+        models,
+        "this machine",
+        "half of the weights set to zero",
+        {"latency_s": "median of 30 runs", "size_bytes": "of the file"},
+    )
+
+
+@cache
+def found(case: str) -> Findings:
+    return findings(CASES[case]())
+
+
+def lost() -> Evidence:
+    """The last arm has no model, and one failure is told with control characters."""
+    usual = evidence()
+    return replace(usual, best={**usual.best, "fix width": ()}, failures={4: "out of\x1b[2J memory\n", 10: "diverged"})
+
+
+def hostile() -> Evidence:
+    """Every name that a user can give is an attack."""
+    usual = evidence()
+    arms = tuple(replace(arm, name=arm.name if arm.kind == "all" else f"{arm.name}{EVIL}") for arm in usual.arms)
+    renamed = {old.name: new.name for old, new in zip(usual.arms, arms)}
+    models = {
+        trial: replace(
+            one,
+            config=Config({**one.config, "kind": EVIL}),
+            plain={**one.plain, EVIL: one.plain["accuracy"]},
+            compressed={**one.compressed, EVIL: one.compressed["accuracy"]},
+        )
+        for trial, one in usual.models.items()
+    }
+    return replace(
+        usual,
+        workload=EVIL,
+        metric=EVIL,
+        device=EVIL,
+        recipe=EVIL,
+        ways={EVIL: EVIL},
+        failures={4: EVIL},
+        space=Space(**SPACE.groups, other={"kind": Choice(EVIL, "plain")}),
+        arms=arms,
+        best={renamed[name]: trials for name, trials in usual.best.items()},
+        configs={trial: one.config for trial, one in models.items()},
+        models=models,
+    )
+
+
+def odd() -> Evidence:
+    """The metric is 0 for some model, and a number that nobody asked for is not finite."""
+    usual = evidence()
+    model = usual.models[3]
+    return replace(
+        usual, models={**usual.models, 3: replace(model, plain={**model.plain, "accuracy": 0.0, "loss": math.nan})}
+    )
+
+
+CASES = {
+    "usual": evidence,
+    "plain only": lambda: evidence(compressed=False),
+    "two models": lambda: evidence(2),
+    "no models": lambda: evidence(0),
+    "one model": lambda: replace(evidence(1), best={TUNE_ALL: (0,), "fix model": (), "fix width": ()}),
+    "an arm lost": lost,
+    "hostile": hostile,
+    "odd": odd,
+}
+
+
+def sheets(found: Findings) -> list[tables.Sheet]:
+    both = [tables.changes, tables.pairs] if found.changes else []
+    each = [make(found, form) for make in (tables.effects, tables.correlated) for form in found.forms]
+    alone = (tables.spread, tables.deviations, tables.best_models, tables.failures, *both)
+    return [*each, *(make(found) for make in alone)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_study_has_a_sound_page_text_and_json(case: str) -> None:
+    html, text = as_html(found(case)), as_text(found(case))
+    checked(html)
+    assert len(html) < 150_000
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert all(character.isprintable() or character == "\n" for character in text)
+    data = as_json(found(case))
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+@pytest.mark.parametrize("case", ["usual", "plain only", "two models", "an arm lost"])
+@pytest.mark.parametrize("width", [60, 100, 400])
+def test_the_text_has_every_cell_of_every_table(case: str, width: int) -> None:
+    text = as_text(found(case), width)
+    for sheet in sheets(found(case)):
+        if not sheet.lines:
+            continue
+        assert all(column.title in text for column in sheet.columns)
+        for line in sheet.lines:
+            assert line.name in text
+            assert all(" ".join(cell.words.split()).replace("\x1b", " ") in text for cell in line.cells)
+    assert max(len(line) for line in text.splitlines() if "→" not in line and "\x1b" not in line) <= max(width, 75)
+
+
+def test_page_and_text_say_what_was_shared_and_what_failed() -> None:
+    page = checked(as_html(found("an arm lost"))).text
+    for form in (page, as_text(found("an arm lost"))):
+        assert "What tuning changes: digits" in form
+        assert "of 18 asked for" in form
+        assert "2 failed" in form
+        assert "diverged" in form
+        assert "half of the weights set to zero" in form
+        assert "No plain model was measured of: fix width." in form
+        assert "median of 30 runs" in form
+
+
+def test_the_page_has_all_its_parts() -> None:
+    ids = set(checked(as_html(found("usual"))).ids)
+    plots = {"spread-all", "spread-best", "spread-best-compressed", "changes", "densities"}
+    named = {"effects-plain", "effects-compressed", "deviations", "pairs", "correlations-plain", "best"}
+    assert ids >= plots | named
+    fewer = set(checked(as_html(found("plain only"))).ids)
+    assert not fewer & {"effects-compressed", "changes", "densities", "pairs", "spread-best-compressed"}
+
+
+def test_names_given_by_users_are_shown_and_do_nothing() -> None:
+    html = as_html(found("hostile"))
+    assert checked(html).text.count("<script>alert('x')</script>") > 20
+    assert "<script>alert" not in html
+
+
+def test_effects_name_the_baseline_first_and_put_members_below_their_group() -> None:
+    sheet = tables.effects(found("usual"), "plain")
+    assert [(line.name, line.kind) for line in sheet.lines] == [
+        ("tune all: trial 2", "baseline"),
+        ("model", "group"),
+        ("width", "member"),
+    ]
+    accuracy, _, latency, *_ = sheet.lines[0].cells
+    assert (accuracy.words, latency.words) == ("0.912", "10.4 ms")
+    best = sheet.lines[1].cells[2]  # the best of the arm is trial 1: 16 wide and 2 deep instead of 32 and 1
+    assert (best.words, best.tone) == ("−50.5 % ▴", "better")
+    for said in ("U 7.5", "n 2 and 6", "corrected p", "Cliff's delta", "95 % interval"):
+        assert said in best.more
+
+
+def test_what_is_significant_is_told_by_its_magnitude_and_the_rest_by_p() -> None:
+    usual = found("usual")
+    certain = tuple(replace(effect, p_adjusted=0.01, is_significant=True) for effect in usual.effects)
+    some = tables.effects(replace(usual, effects=certain), "plain").lines[1].cells[1::2]
+    assert [cell.words.split()[0] for cell in some] == [
+        str(effect.compared.magnitude)
+        for effect in usual.effects
+        if (effect.arm, effect.form) == ("fix model", "plain")
+    ]
+    assert all(line.words.startswith("p ") for line in tables.effects(usual, "plain").lines[1].cells[1::2])
+
+
+def test_marks_say_what_is_better_and_not_what_is_more() -> None:
+    usual = found("usual")
+    turned = [replace(one, best=replace(one.best, higher_is_better=False)) for one in usual.effects]
+    tones = [
+        tables.effects(each, "plain").lines[1].cells[0].tone for each in (usual, replace(usual, effects=tuple(turned)))
+    ]
+    assert tones == ["worse", "better"]
+
+
+def test_a_constant_property_is_told_and_not_drawn() -> None:
+    page = checked(as_html(found("usual"))).text
+    assert "The same for all of them: FLOPs." in page
+    assert "nothing differs, so nothing is important" in page
+    assert "all alike: ±0 %" in page
+
+
+def test_shares_that_are_noise_are_marked() -> None:
+    usual = found("usual")
+    noise = {
+        form: {name: replace(one, explained=0.1) for name, one in known.items()}
+        for form, known in usual.importance.items()
+    }
+    assert not any(one.trusted for one in shares(replace(usual, importance=noise), "plain"))
+    assert "not to be trusted" in as_html(replace(usual, importance=noise))
+    assert "In brackets" in as_text(replace(usual, importance=noise))
+
+
+def test_a_property_without_shares_is_left_out_with_a_word() -> None:
+    for form in (checked(as_html(found("odd"))).text, as_text(found("odd"))):
+        assert "accuracy is 0 or below for some model" in form
+    nothing = checked(as_html(found("no models"))).text
+    assert "No model was measured that could be shown here." in nothing
+    assert "Mann-Whitney" not in as_text(found("no models"))
+    assert "accuracy" not in [title for title, _ in tables.effects(found("odd"), "plain").heads]
+
+
+def test_the_json_rounds_nothing_and_says_what_is_significant() -> None:
+    usual = found("usual")
+    data: dict[str, Any] = json.loads(json.dumps(as_json(usual), allow_nan=False))
+    assert data["evidence"]["models"]["3"]["plain"]["latency_s"] == usual.evidence.models[3].plain["latency_s"]
+    assert data["pairs"]["latency_s"]["delta"] == list(usual.pairs["latency_s"].delta)
+    assert [effect["is_significant"] for effect in data["effects"]] == [one.is_significant for one in usual.effects]
+    assert Space.from_json(data["evidence"]["space"]) == SPACE
+    assert as_json(found("odd"))["evidence"]["models"]["3"]["plain"]["loss"] is None
+
+
+def test_numbers_in_words() -> None:
+    assert [change(share) for share in (0.123, -0.003, 44.8, 0.0, -0.0002, 0.9999)] == [
+        "+12.3 %", "−0.3 %", "+4,480 %", "±0 %", "−0.02 %", "+100 %",
+    ]  # fmt: skip
+    assert [chance(p) for p in (None, 1e-9, 0.0123, 0.5)] == ["—", "<0.001", "0.012", "0.50"]
+    assert [multiple(value) for value in (1.0, 12.34, 1234.5)] == ["1.00×", "12.3×", "1,234×"]
+    assert [quantity("flops", value) for value in (12, 999_900, 1.84e9)] == ["12", "1 M", "1.84 G"]
+
+
+def test_boxes_reach_to_the_last_value_near_the_middle_half() -> None:
+    box = box_of([1.0, 2.0, 3.0, 4.0, 100.0])
+    assert (box.low, box.lower, box.median, box.upper, box.high) == (1.0, 2.0, 3.0, 4.0, 4.0)
+    assert box.outliers == (100.0,)
+    assert box_of([7.0]).outliers == ()
+    assert box_of([0.0, 10.0, 10.0, 10.0]).low == 7.5
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 1.2, 1.1], [1.0, 5.0, 400.0], [-0.5, 0.0, 3.0], []])
+def test_boxes_and_densities_take_any_values(values: list[float]) -> None:
+    for plot in (
+        boxes("a", "A", "Some.", {"one": values, "two words": [1.0, 2.0]}, axis="times", base=1.0),
+        density("b", "B", "Some.", {"one": values, "two": [1.0, 2.0]}, axis="points", noun="pair"),
+    ):
+        assert plot.picture
+        assert "nan" not in plot.picture
+    assert ("logarithmic" in boxes("a", "A", "", {"one": values}, axis="", base=1.0).picture) == (400.0 in values)
+
+
+def test_nothing_to_draw_is_said() -> None:
+    assert not boxes("a", "A", "", {}, axis="", base=1.0).picture
+    assert density("a", "A", "", {"one": []}, axis="", noun="pair").caption == "There is no pair to show."
+
+
+def test_a_density_holds_all_of_the_sample() -> None:
+    values = [0.0, 0.1, 0.2, 0.25, 0.9]
+    width = bandwidth(values)
+    spread = 0.9 * min(np.std(values, ddof=1), 0.15 / 1.34) * 5**-0.2
+    assert width == pytest.approx(spread)
+    assert np.trapezoid(*reversed(curve_of(values, width))) == pytest.approx(1.0, abs=0.01)
+    assert bandwidth([3.0, 3.0]) == bandwidth([1.0]) == 0.0
+    assert bandwidth([0.0, 0.0, 0.0, 0.0, 1.0]) > 0  # though the middle half is all the same
+    far = {"x": [*values * 3, 50.0, 60.0, 70.0]}
+    assert "3 further out" in density("a", "A", "", far, axis="", noun="pair").picture
