@@ -64,7 +64,9 @@ def main() -> None:
             agree == cells,
         ),
     ]
-    conclude("impact", claims, {"minutes": minutes, "asked": asked, "findings": figures}, quick=quick)
+    kept = {name: figures[name] for name in ("advice", "effects", "deviations")}
+    made = {"minutes": minutes, "asked": asked, "made": len(evidence.configs), "measured": len(evidence.models)}
+    conclude("impact", claims, {**made, **kept}, quick=quick)
 
 
 class _Progress:

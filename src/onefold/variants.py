@@ -13,6 +13,7 @@ from onefold.serving import Source
 Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 HOUR_S = 3600.0
+SHORTLIST = "shortlist"  # the key of a study's result under which the variants of its best trials are kept
 
 
 @dataclass(frozen=True, slots=True)

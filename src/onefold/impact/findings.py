@@ -178,12 +178,17 @@ def _distributions(evidence: Evidence, properties: list[Property]) -> list[Distr
 
 
 def _importances(evidence: Evidence, properties: list[Property], form: Form, seed: int) -> Mapping[str, Importance]:
-    """Of every property. The metric of plain models is known of all trials, after their first, short training."""
+    """Of every property; costs by their magnitudes, since hyperparameters multiply them.
+
+    The metric of plain models is known of all trials, after their first, short training.
+    """
     models = [model for model in evidence.models.values() if model.form(form)]
     found = {}
     for one in properties:
         configs, numbers = [model.config for model in models], values(models, one.name, form)
         if one.name == evidence.metric and form == "plain":
             configs, numbers = [evidence.configs[trial] for trial in evidence.scores], list(evidence.scores.values())
+        if one.name != evidence.metric:
+            numbers = np.log(numbers).tolist()
         found[one.name] = importance(configs, numbers, evidence.space, seed=seed)
     return found

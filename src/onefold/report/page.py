@@ -12,6 +12,7 @@ from onefold.report import words
 from onefold.report.knobs import turned_knobs
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
 from onefold.report.serving import explained, serving_parts, trade_offs, turned
+from onefold.report.shortlist import shortlist_of, shortlist_table
 from onefold.report.standalone import rendered
 from onefold.report.summary import Summary
 from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
@@ -21,7 +22,8 @@ from onefold.space import Choice, Parameter
 SHOWN = 25  # trials in the table
 FRONT_SHOWN = 12
 FAILURES_SHOWN = 50
-TOLD_ELSEWHERE = ("workload", "objective", "space")  # keys of the spec that have a place of their own on the page
+# Keys of the spec that have a place of their own on the page, or are the trials themselves.
+TOLD_ELSEWHERE = ("workload", "objective", "space", "first", "arms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Tile:
 
 def as_html(summary: Summary) -> str:
     """The page."""
-    best = summary.best
+    best, shortlist = summary.best, shortlist_of(summary)
     return rendered(
         "page.html",
         settings=lambda config: _json(dict(config)),
@@ -56,6 +58,8 @@ def as_html(summary: Summary) -> str:
         plots=[progress(summary), curves(summary), parallel(summary)],
         ladder=ladder(summary),
         knobs=turned_knobs(summary),
+        shortlist=shortlist,
+        variants=shortlist_table(shortlist) if shortlist else None,
         levels=levels_table(summary),
         trials=_trials(summary),
         failures=summary.failures[:FAILURES_SHOWN],

@@ -2,7 +2,8 @@
 
     format       1; grows when a key changes its meaning
     study        name, workload, objective (maximize, minimize, require), state, reason, created, elapsed_s, spec,
-                 result (what it handed over: trial, config, metrics, test, …)
+                 result (what it handed over: trial, config, metrics, test, …; shortlist where the best trials were
+                 compressed afterwards: device, metric, candidates, taken, why, test, failures)
     best         the number of the best trial, or null
     ranking      the numbers of all trials with a result, best first
     front        with several goals: the numbers of the trials that no other beats in every goal

@@ -80,7 +80,7 @@ class Afterwards:
     def _orders(self, trials: Sequence[Trial], best: Trial) -> list[Order]:
         others = (trial for trial in ranked(trials, self.spec.objective) if trial.number != best.number)
         return [
-            Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP)
+            Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
             for trial in [best, *others][:BEST]
             if (weights := weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
         ]

@@ -30,9 +30,7 @@ from onefold.study.subject import Subject
 from onefold.study.visits import export_trained
 from onefold.training import calls
 from onefold.training.assignment import Assignment, files_of, weights_file
-from onefold.variants import Shortlist
-
-SHORTLIST = "shortlist"  # the key of a study's result under which the variants of its best trials are kept
+from onefold.variants import SHORTLIST, Shortlist
 
 
 @dataclass(frozen=True)

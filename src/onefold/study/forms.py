@@ -39,6 +39,7 @@ class Order:
     recipes: tuple[Recipe, ...] = ()
     epochs: int = 1  # of training after pruning
     drop: float = float("inf")  # of the metric; where integers lose more, training with them in mind follows
+    lenient: bool = False  # a recipe that cannot be made is left out
     tested: bool = False  # judged on the test data, where there is some, and not on the validation data
     threads: int = 1
 
@@ -175,4 +176,6 @@ def make(trainer: Any, order: Order, folder: str, *, tick: Tick) -> Generator[No
     network.load_state_dict(weights_of(Path(order.weights)))
     trained = Trained(trainer.workload, order.config, network.eval(), trainer, {}, tick)
     score = trained.test if order.tested and trainer.splits.test is not None else trained.score
-    return Workshop(trained, place, order.drop, order.epochs, lambda _: tick(), score).make(order.recipes)
+    return Workshop(trained, place, order.drop, order.epochs, lambda _: tick(), score).make(
+        order.recipes, lenient=order.lenient
+    )

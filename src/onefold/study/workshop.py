@@ -14,7 +14,7 @@ import torch
 
 from onefold import deploy
 from onefold.compression import ChannelPruner, Masks, aware_of_integers, gradual, quantised, sensitivity, slim
-from onefold.errors import InputError
+from onefold.errors import InputError, ModelError
 from onefold.inference.export import export, samples_beside
 from onefold.records import Metrics
 from onefold.serving import ServingPoint
@@ -58,15 +58,25 @@ class Workshop:
         self._networks: dict[Recipe, torch.nn.Module] = {Recipe(): trained.network}
         self._made: dict[Recipe, Made] = {}
 
-    def make(self, recipes: Sequence[Recipe]) -> list[Made]:
-        """The plain model first, then each recipe; networks that recipes share are trained once."""
+    def make(self, recipes: Sequence[Recipe], *, lenient: bool = False) -> list[Made]:
+        """The plain model first, then each recipe; networks that recipes share are trained once.
+
+        Where a recipe cannot be made, ModelError is raised; if lenient, the plain model has a note about it instead.
+        """
         plain = self._made[Recipe()] = self._written(self._networks[Recipe()], Recipe())
         if self.metric not in plain.metrics:
             known = ", ".join(plain.metrics)
             raise InputError(f"the workload's objective is {self.metric}, but its evaluation tells only {known}")
         for recipe in recipes:
-            if recipe not in self._made:
+            if recipe in self._made:
+                continue
+            try:
                 self._made[recipe] = self._best_of(recipe)
+            except ModelError as error:
+                if not lenient:
+                    raise
+                plain = self._made[Recipe()] = replace(plain, notes=(*plain.notes, f"{recipe}: {error}"))
+            else:
                 self._tell(f"{recipe}: {self.metric} {self._made[recipe].metrics[self.metric]:.4g}")
         return list(self._made.values())
 

@@ -1,0 +1,230 @@
+"""One loop or two steps: does searching for how to compress along with everything else find better small models?
+
+Two steps: tune for accuracy, then compress the best ten trials in four ways each. One loop: the recipe is part of the
+search, which looks for accuracy, latency and encoded size at once, for exactly as long and with as many workers as the
+two steps took. What both end with is exported, scored by the runtime on validation data and timed in turns.
+
+The hypervolume is the share of what could be gained over the best plain model that some model gains: accuracy from 5
+points below it upwards, latency and encoded size from its own down to nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from claims import Claim, arguments, conclude, median, table
+
+from onefold import Budget, Data, Objective, Study
+from onefold.compression import ENCODINGS, pack
+from onefold.device import open_session
+from onefold.device.host import host
+from onefold.engine import ProcessEngine
+from onefold.ranking import front, ranked
+from onefold.requirement import requirement
+from onefold.study.afterwards import BEST, DROP, EPOCHS, RECIPES
+from onefold.study.forms import Forms, Order
+from onefold.study.home import Home
+from onefold.study.subject import Subject
+from onefold.study.visits import export_trained
+from onefold.study.weighing import timed
+from onefold.study.workshop import Answering
+from onefold.training.assignment import weights_file
+from onefold.training.trainer import Trainer
+from onefold.workload import load
+from onefold.workloads.lenet import FashionLenet
+from onefold.workloads.text_cnn import NewsgroupsCnn
+
+WORKLOADS = {"a quarter of Fashion-MNIST": "QuarterOfFashion", "half of 20 Newsgroups": "HalfOfNewsgroups"}
+SEEDS = (0, 1, 2)
+TRIALS, MAX_EPOCHS = 16, 6
+WITHIN = 0.05  # of the best plain model's accuracy
+METRIC = "accuracy"
+RESERVED_S = 15.0  # for handing over what the loop has found, which is part of its time
+
+
+class QuarterOfFashion(FashionLenet):
+    """LeNet, with less to learn from: all of it would take an hour and a half."""
+
+    def data(self) -> Data:
+        return part_of(super().data(), 0.25)
+
+
+class HalfOfNewsgroups(NewsgroupsCnn):
+    """A text CNN."""
+
+    def data(self) -> Data:
+        return part_of(super().data(), 0.5)
+
+
+def part_of(data: Data, share: float) -> Data:
+    return replace(data, train=tuple(part[: int(share * len(part))] for part in data.train))
+
+
+def compare(job: tuple[str, int, str, list[int], int, int]) -> dict[str, Any]:
+    """Both ways on one workload with one seed; files of the models that they end with, still to be timed."""
+    title, seed, folder, cores, trials, epochs = job
+    workload = f"{Path(__file__).resolve()}:{WORKLOADS[title]}"
+    os.sched_setaffinity(0, cores)  # not those of the others that run beside it
+    workers = len(cores)
+    place = Path(folder) / f"{WORKLOADS[title]}-{seed}"
+    began = time.monotonic()
+    two = two_steps(workload, seed, place / "two", workers, trials, epochs)
+    seconds = time.monotonic() - began
+    print(f"{title}, seed {seed}: two steps took {seconds:.0f} s", flush=True)
+    began = time.monotonic()
+    one, begun = one_loop(workload, seed, place / "one", workers, seconds, epochs)
+    return {
+        "workload": title, "seed": seed, "two steps": two, "one loop": one, "begun": begun,
+        "seconds": seconds, "loop seconds": time.monotonic() - began,
+    }  # fmt: skip
+
+
+def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, epochs: int) -> list[dict[str, Any]]:
+    home = Home(place)
+    study = Study(
+        workload, budget=Budget(trials=trials, max_epochs=epochs), rungs="asha", seed=seed, home=home,
+        parallel=workers, threads=1, listener=lambda _: None,
+    )  # fmt: skip
+    study.run()
+    orders = [
+        Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
+        for trial in ranked(study.trials, study.spec.objective)[:BEST]
+        if (weights := weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
+    ]
+    here = host(home.devices)
+    with (
+        ProcessEngine(workers, Subject(workload).setup(study.folder, "cpu")) as engine,
+        Forms(engine, here, here, home.lease, study.folder / "variants", keep=True) as forms,
+    ):
+        found = forms.of(orders)
+        return [
+            {
+                "what": f"trial {order.trial}, {one.recipe}",
+                "plain": one.recipe.is_plain,
+                "file": str(forms.file(order, one.recipe)),
+                METRIC: one.metrics[METRIC],
+            }
+            for order in orders
+            for one in found.get(order.trial, ())
+        ]
+
+
+def one_loop(
+    workload: str, seed: int, place: Path, workers: int, seconds: float, epochs: int
+) -> tuple[list[dict[str, Any]], int]:
+    home = Home(place)
+    bounds = dict([requirement(f"{METRIC}>=best-{WITHIN}")])
+    minutes = max(seconds - RESERVED_S, seconds / 2) / 60
+    study = Study(
+        workload, objective=Objective(maximize=METRIC, minimize=("latency_s", "encoded_bytes"), require=bounds),
+        budget=Budget(trials=1000, max_epochs=epochs, minutes=minutes), rungs="asha", seed=seed, home=home,
+        parallel=workers, threads=1, device="host", serve_for="latency", compress="in-loop", listener=lambda _: None,
+    )  # fmt: skip
+    study.run()
+    compressed = load(f"compressed+{workload}")
+    trainer = Trainer(compressed, None)
+    found = []
+    for trial in front(study.trials, study.spec.objective):
+        weights = weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)
+        file = place / "front" / f"{trial.number}.onnx"
+        file.parent.mkdir(exist_ok=True)
+        list(export_trained(trainer, trial.config, str(weights), str(file), tick=lambda: None))
+        network, batches = Answering(file), trainer.splits.validation.batches(128)
+        plain = {name: value for name, value in trial.config.items() if not name.startswith("compress_")}
+        metrics = compressed.inner.evaluate(network, batches, type(trial.config)(plain))  # type: ignore[attr-defined]
+        what = f"trial {trial.number}, {dict(trial.config)}"
+        found.append({"what": what, "plain": False, "file": str(file), METRIC: metrics[METRIC]})
+    return found, len(study.trials)
+
+
+def weighed(found: list[dict[str, Any]], folder: Path) -> None:
+    """Times all models in turns, with nothing beside them, and packs them."""
+    from onefold.inference.export import samples_beside
+
+    here = host(folder / "devices")
+    models = [model for one in found for way in ("two steps", "one loop") for model in one[way]]
+    donors = {one["workload"]: samples_beside(Path(one["two steps"][0]["file"])) for one in found}
+    for one in found:
+        for model in one["one loop"]:
+            beside = samples_beside(Path(model["file"]))
+            if not beside.exists():
+                beside.write_bytes(donors[one["workload"]].read_bytes())
+    with open_session(here, here) as session:
+        served = timed(session, [Path(model["file"]) for model in models], 2)
+    for model in models:
+        content = Path(model["file"]).read_bytes()
+        model["latency_s"] = served[Path(model["file"])].latency_s
+        model["encoded_bytes"] = min(len(pack(content, encoding)) for encoding in ENCODINGS)
+        del model["file"]
+
+
+def hypervolume(models: list[dict[str, Any]], reference: dict[str, Any]) -> float:
+    """The volume of what is gained over the reference, each axis from 0 (nothing) to 1 (all there is)."""
+    top = 1.0 - (reference[METRIC] - WITHIN)
+    points = [
+        (
+            (model[METRIC] - reference[METRIC] + WITHIN) / top,
+            1 - model["latency_s"] / reference["latency_s"],
+            1 - model["encoded_bytes"] / reference["encoded_bytes"],
+        )
+        for model in models
+    ]
+    points = [point for point in points if min(point) > 0]
+    volume, edges = 0.0, sorted({point[0] for point in points})
+    for below, edge in zip([0.0, *edges], edges):  # slices across the first axis, each a union of rectangles
+        area, reached = 0.0, 0.0
+        for _, x, y in sorted((point for point in points if point[0] >= edge), key=lambda point: -point[1]):
+            area += x * max(0.0, y - reached)
+            reached = max(reached, y)
+        volume += (edge - below) * area
+    return volume
+
+
+def main() -> None:
+    quick = arguments(__doc__).quick
+    workloads, seeds = (list(WORKLOADS)[:1], SEEDS[:1]) if quick else (list(WORKLOADS), SEEDS)
+    cores = sorted(os.sched_getaffinity(0))
+    workers = min(5, len(cores))
+    side_by_side = max(1, len(cores) // workers)
+    sizes = (4, 2) if quick else (TRIALS, MAX_EPOCHS)
+    with tempfile.TemporaryDirectory() as folder:
+        shares = [cores[place * workers : (place + 1) * workers] for place in range(side_by_side)]
+        jobs = [(workload, seed, folder, *sizes) for workload in workloads for seed in seeds]
+        found = []
+        for wave in (jobs[at : at + side_by_side] for at in range(0, len(jobs), side_by_side)):
+            with ProcessPoolExecutor(len(wave), multiprocessing.get_context("spawn")) as pool:
+                given = [(*job[:3], share, *job[3:]) for job, share in zip(wave, shares)]
+                found += list(pool.map(compare, given))
+        weighed(found, Path(folder))
+    rows = []
+    for one in found:
+        reference = max((model for model in one["two steps"] if model["plain"]), key=lambda model: model[METRIC])
+        volumes = {way: hypervolume(one[way], reference) for way in ("two steps", "one loop")}
+        rows.append(
+            {
+                "workload": one["workload"], "seed": one["seed"], "seconds": one["seconds"],
+                "loop seconds": one["loop seconds"], "trials in the loop": one["begun"],
+                "best plain": reference[METRIC], **volumes,
+                "ratio": volumes["one loop"] / max(volumes["two steps"], 1e-9),
+            }
+        )  # fmt: skip
+    table(rows)
+    claims = []
+    for workload in workloads:
+        ratios = [row["ratio"] for row in rows if row["workload"] == workload]
+        said = f"{median(ratios):.2f}x ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+        claims.append(Claim(f"{workload}: hypervolume of one loop against two steps", "> 1x", said, median(ratios) > 1))
+    conclude("in_loop", claims, {"rows": rows, "found": found}, quick=quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The part of a report that shows the best trials compressed: which variant to take, and why not the others."""
+
+from __future__ import annotations
+
+from onefold.records import from_json
+from onefold.report import words
+from onefold.report.summary import Summary
+from onefold.report.table import About, Column, Row, Table
+from onefold.variants import SHORTLIST, Shortlist
+
+
+def shortlist_of(summary: Summary) -> Shortlist | None:
+    """The variants of a study's best trials; None where none were made."""
+    kept = (summary.study.result or {}).get(SHORTLIST)
+    return None if kept is None else from_json(Shortlist, kept)
+
+
+def shortlist_table(found: Shortlist) -> Table:
+    """A row for each variant, smallest first, with the verdict on it."""
+    columns = (
+        Column("trial", About.TRIAL),
+        Column("variant", About.SETTING, numeric=False),
+        Column(found.metric, About.GOAL),
+        Column("latency", About.COST),
+        Column("energy", About.COST),
+        Column("size", About.COST),
+        Column("encoded", About.COST),
+        Column("verdict", About.SETTING, numeric=False),
+    )
+    rows = []
+    for one in sorted(found.candidates, key=lambda one: one.variant.smallest_bytes):
+        variant = one.variant
+        joules = variant.energy.joules
+        cells = (
+            str(one.trial),
+            str(variant.recipe),
+            f"{variant.metrics[found.metric]:.4f}",
+            words.duration(variant.latency_s),
+            words.NOTHING if joules is None else words.joules(joules),
+            words.size(variant.size_bytes),
+            words.size(variant.smallest_bytes),
+            "taken" if one is found.choice else f"not taken: {one.refused}" if one.refused else "would do",
+        )
+        rows.append(Row(cells, one.trial))
+    return Table(columns, tuple(rows))
