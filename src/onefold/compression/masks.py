@@ -79,8 +79,14 @@ def after_each(batches: Iterable[Any], do: Callable[[], None]) -> Iterator[Any]:
 
 
 def _rank(weight: torch.Tensor) -> torch.Tensor:
-    """How large each weight is; the few largest of a layer count as larger than all others."""
-    size = weight.detach().abs().cpu().clone()
-    flat = size.view(-1)
-    flat[flat.topk(max(1, round(LEAST * flat.numel()))).indices] = torch.inf
-    return size
+    """How large each weight is among its like: its square over the sum of those that are not smaller (LAMP).
+
+    So layers whose weights are small by nature, beside an embedding's, do not lose them all. The few largest of a layer
+    count as larger than all others.
+    """
+    squares = weight.detach().cpu().flatten().double().square()
+    ordered, places = squares.sort(descending=True, stable=True)
+    share = torch.empty_like(squares)
+    share[places] = ordered / ordered.cumsum(0).clamp_min(torch.finfo(torch.float64).tiny)
+    share[places[: max(1, round(LEAST * len(squares)))]] = torch.inf
+    return share.view(weight.shape)

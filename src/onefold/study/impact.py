@@ -89,7 +89,9 @@ def impact_of(
     if recipe is not None:
         recipe.check()
         if recipe.is_plain:
-            raise InputError("the recipe leaves models as they are; give a sparsity, channels or a precision, or None")
+            raise InputError(
+                "the recipe leaves models as they are; give a sparsity, channels or a precision, or none at all"
+            )
     subject = workload if isinstance(workload, Subject) else Subject(workload)
     if subject.workload is None:
         raise InputError("a function has no model whose properties could be measured: give a workload")
