@@ -77,6 +77,33 @@ def test_top_k_trains_everybody_a_little_and_then_k_to_the_end() -> None:
     assert [(trial, level) for trial, rung, level in visits if rung == 1] == [(0, 9), (1, 9)]
 
 
+def by_arms(arms: list[tuple[int, ...]], score: dict[int, float | None], top_k: int = 2) -> list[int]:
+    """Who goes on to the end, in the order of the visits."""
+    budget = Budget(trials=len(score), kind="epochs", max_epochs=9)
+    visits = climb(ladder("top-k", budget, LOWEST, [len(score)], top_k=top_k, arms=arms), score)
+    assert [(trial, level) for trial, rung, level in visits if rung == 0] == [(trial, 1) for trial in score]
+    return [trial for trial, rung, level in visits if (rung, level) == (1, 9)]
+
+
+def test_the_best_of_each_arm_go_on_and_what_arms_share_goes_on_once() -> None:
+    score: dict[int, float | None] = {trial: float(-trial) for trial in range(8)}
+    assert by_arms([(0, 1, 2, 3), (4, 5), (6,)], score) == [3, 2, 5, 4, 6]  # nobody asks for trial 7
+    assert by_arms([(0, 1, 2, 3), (2, 3, 4), (0, 3)], score) == [3, 2, 4, 0]
+    assert by_arms([tuple(range(8))], score) == by_arms([], score) == [7, 6]
+
+
+def test_an_arm_whose_trials_all_failed_sends_nobody() -> None:
+    score = {0: 1.0, 1: None, 2: None, 3: 2.0, 4: None}
+    assert by_arms([(0, 1), (1, 2), (2, 3, 4)], score) == [0, 3]
+    assert by_arms([(1,), (2, 4)], dict.fromkeys(score)) == []
+
+
+@pytest.mark.parametrize("rungs", [name for name in LADDERS if name != "top-k"])
+def test_arms_are_for_the_best_k(rungs: str) -> None:
+    with pytest.raises(BudgetError, match="where the rungs are top-k"):
+        ladder(rungs, Budget(), LOWEST, [4], arms=[(0, 1), (2, 3)])
+
+
 def test_no_rungs_means_the_full_budget_at_once() -> None:
     visits = climb(ladder("none", Budget(trials=3), LOWEST, [3]), {0: 1.0, 1: 2.0, 2: 3.0})
     assert visits == [(0, 0, 9), (1, 0, 9), (2, 0, 9)]

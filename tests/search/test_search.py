@@ -139,6 +139,40 @@ def test_defaults_are_tried_first() -> None:
     assert decision.config == Config(lr=0.05, kind="b")
 
 
+FIRST = [SPACE.draw(random.Random(seed)) for seed in (4, 2, 9)]
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "cmaes", "grid"])
+def test_given_configurations_are_tried_first_in_their_order_and_not_again(algorithm: str) -> None:
+    def search() -> Search:
+        return make("none", algorithm, first=FIRST, budget=Budget(trials=8))
+
+    made = play(search(), random.Random(0))
+    configs = [decision.config for decision in made]
+    assert configs[:3] == FIRST
+    assert len(set(configs)) == len(configs) == 8
+    assert play(search(), random.Random(1), made[:5]) == made
+
+
+def test_defaults_do_not_come_before_given_configurations() -> None:
+    space = Space(lr=Float(1e-4, 1.0, log=True, default=0.05), kind=Choice("a", "b", default="b"))
+    search = Search(space, objective=LOWEST, seed=5, first=[Config(lr=0.5, kind="a")], window=4)
+    configs = [decision.config for _ in range(4) if (decision := search.ask()) is not None]
+    assert configs[0] == Config(lr=0.5, kind="a")
+    assert Config(lr=0.05, kind="b") not in configs
+
+
+def test_a_search_with_arms_does_not_depend_on_which_result_comes_first() -> None:
+    arms = [(0, 1, 2), (2, 3), (4, 5, 6, 7)]
+    options = dict(rungs="top-k", arms=arms, top_k=1, budget=Budget(trials=8))
+    runs = [play(make(**options), random.Random(seed)) for seed in range(3)]  # type: ignore[arg-type]
+    assert runs[0] == runs[1] == runs[2]
+    on = {decision.trial for decision in runs[0] if decision.rung == 1}
+    able = {decision.trial for decision in runs[0] if decision.rung == 0 and truth(decision) is not None}
+    assert all(len(on & set(arm)) >= (1 if able & set(arm) else 0) for arm in arms)
+    assert on <= able
+
+
 def test_a_warm_start_tries_the_best_known_first_and_nothing_known_again() -> None:
     known = [Observation(-1 - i, 9, SPACE.draw(random.Random(i)), (float(i),)) for i in range(20)]
     search = make(algorithm="tpe", warm_start=known)

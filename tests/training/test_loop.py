@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from onefold import Config, Data, Objective
+from onefold import Choice, Config, Data, Objective, Space
 from onefold.errors import NotANumber, WorkloadError
 from onefold.knobs import KnobWish, Phase, Settled, Steered
 from onefold.records import Epoch, Grant, Metrics, to_json
@@ -79,6 +79,26 @@ def test_a_fresh_grant_begins_again(tmp_path: Path) -> None:
     run(trainer, visit(tmp_path, 2))
     again = run(trainer, visit(tmp_path, 3, rung=1, fresh=True))
     assert [epoch.number for epoch in again] == [1, 2, 3]
+
+
+class Brief(Spirals):
+    """Knows how long it wants to be trained."""
+
+    space = Space(training=dict(epochs=Choice(1), lr=0.01))
+
+    def build(self, config: Config) -> torch.nn.Module:
+        return super().build(Config(config, width=8, layers=1))
+
+
+def test_a_trial_trains_no_longer_than_its_own_epochs_say(tmp_path: Path) -> None:
+    trainer = Trainer(Brief(), None)
+    work = replace(visit(tmp_path, 3), config=Brief.space.default())
+    assert [epoch.number for epoch in run(trainer, work)] == [1]
+    assert [epoch.number for epoch in run(trainer, work)] == [1]  # taken up again, it has had them
+    higher = replace(work, rung=1, grant=Grant(level=9, epochs=9, data=1.0))
+    assert [epoch.number for epoch in run(trainer, higher)] == [2]  # a visit shows something at least
+    longer = replace(visit(tmp_path / "longer", 3), config=Config(epochs=5, lr=0.01))
+    assert [epoch.number for epoch in run(trainer, longer)] == [1, 2, 3]
 
 
 def test_a_granted_time_ends_within_the_epoch(tmp_path: Path) -> None:

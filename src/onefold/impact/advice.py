@@ -71,8 +71,10 @@ def _left_alone(found: Findings) -> list[str]:
         if not moved and not explains:
             quiet.append(arm.fixed[0])
     count = len(found.evidence.top())
-    if not tested or count < ENOUGH or not shares:
+    if not tested or count < ENOUGH:
         return [f"{count} models are too few to say."]
+    if not shares:
+        return ["Nothing can be said: no property can be foretold from the configurations that were tried."]
     if not quiet:
         return ["Nothing: every hyperparameter changes some property by more than chance, or explains a share of it."]
     return [

@@ -90,7 +90,8 @@ class Ending:
         page = self.folder / "report.html"
         summary = summary_of(record.name, self.store)
         page.write_text(report.as_html(summary), encoding="utf-8")
-        self._tidy(trials, best)
+        listed = shortlist.candidates if shortlist is not None else ()
+        self._tidy(trials, {best.number, *(one.trial for one in listed)})
         self.listener(News("ended", {"reason": record.reason, **to_json(card)}, self.coordinator.snapshot))
         return Result(
             study=record.name,
@@ -186,14 +187,14 @@ class Ending:
         step = Afterwards(self.spec, self.engine, self.folder, self.home, device, here, tell)
         return step.compress(trials, best, about)
 
-    def _tidy(self, trials: list[Trial], best: Trial) -> None:
+    def _tidy(self, trials: list[Trial], kept: set[int]) -> None:
         """Removes the files that nothing can need any more."""
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         shutil.rmtree(self.folder / "models", ignore_errors=True)
         if not self.coordinator.is_over or self.spec.rungs == "asha" or self.spec.arms:
             return  # an extended asynchronous ladder may still promote anybody; arms are compared by all their trials
         for trial in trials:
-            if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number != best.number:
+            if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number not in kept:
                 for file in files_of(self.folder, trial.number):
                     file.unlink()
 

@@ -100,10 +100,11 @@ def impact_of(
     plan = arms(subject.space, trials, seed=seed, check=subject.check)
     goal = subject.objective.goals[0]
     objective = Objective(maximize=goal.metric) if goal.maximize else Objective(minimize=goal.metric)
-    study = _opened(name, place, subject, plan, listener) or Study(
+    budget = Budget(trials=len(plan.configs), kind="multi", max_epochs=max_epochs, min_data=min_data)
+    study = _opened(name, place, subject, plan, budget, best, listener) or Study(
         subject,
         objective=objective,
-        budget=Budget(trials=len(plan.configs), kind="multi", max_epochs=max_epochs, min_data=min_data),
+        budget=budget,
         search="random",
         rungs="top-k",
         top_k=best,
@@ -143,7 +144,7 @@ class _Analysis:
         with self.home.running(self.study.name) as folder:
             trials = {trial.number: trial for trial in self.study.trials}
             objective = self.study.spec.objective
-            best = {arm.name: _best(arm, trials, objective, self.study.spec.top_k) for arm in self.plan.arms}
+            best = {arm.name: _best(arm, trials, objective, self._count(arm)) for arm in self.plan.arms}
             variants, failures = self._forms(folder, trials, best)
             evidence = self._evidence(trials, best, variants, failures)
             if not evidence.top():
@@ -156,6 +157,11 @@ class _Analysis:
             figures.write_text(json.dumps(as_json(found), indent=1), encoding="utf-8")
             self._tidy(folder, best)
         return Impact(self.study.name, found, page, figures)
+
+    def _count(self, arm: Arm) -> int:
+        """How many are the best of an arm; of one that has fewer trials than others, the same share of them."""
+        best, most = self.study.spec.top_k, max(len(each.members) for each in self.plan.arms)
+        return max(2, round(best * len(arm.members) / most))
 
     def _forms(
         self, folder: Path, trials: Mapping[int, Trial], best: Mapping[str, Sequence[int]]
@@ -262,18 +268,21 @@ class _Analysis:
                 file.unlink()
 
 
-def _opened(name: str | None, home: Home, subject: Subject, plan: Plan, listener: Listener | None) -> Study | None:
+def _opened(
+    name: str | None, home: Home, subject: Subject, plan: Plan, budget: Budget, best: int, listener: Listener | None
+) -> Study | None:
     """The study of that name, if it was begun; raises InputError when it is of something else."""
     with closing(home.store()) as store:
         record = next((record for record in store.studies() if record.name == name), None)
     if record is None:
         return None
-    spec = Spec.from_json(record.spec)
-    if spec.first != plan.configs or spec.arms != tuple(arm.members for arm in plan.arms):
+    spec, asked = Spec.from_json(record.spec), (plan.configs, tuple(arm.members for arm in plan.arms), budget, best)
+    if (spec.first, spec.arms, spec.budget, spec.top_k) != asked:
         raise InputError(
-            f"there is a study {record.name!r} already, of other arms; leave its name out or choose another"
+            f"there is a study {record.name!r} already, with other arms or another budget; ask for the same, leave its "
+            "name out or choose another"
         )
-    return Study.open(record.name, home=home, workload=subject.workload, listener=listener)
+    return Study.open(record.name, home=home, workload=subject.reference or subject.workload, listener=listener)
 
 
 def _free(home: Home, name: str) -> str:

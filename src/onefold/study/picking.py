@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from onefold.variants import Variant
 
 NOISE = 1.02  # a variant that takes this much longer is as fast
+ROUNDING = 1e-9
 AIMS = ("size", "latency", "energy")
 
 
@@ -46,7 +47,7 @@ def choose(
     refused = {}
     able = []
     for one in variants:
-        if lost(one) > drop:
+        if lost(one) > drop + ROUNDING:
             refused[name(one)] = f"{metric} is worse by {lost(one):.4g}, more than the {drop:g} allowed"
         elif one.latency_s > NOISE * plain.latency_s:
             refused[name(one)] = f"{one.latency_s / plain.latency_s:.2f}x as slow"

@@ -161,7 +161,7 @@ class Study:
             raise WorkloadError(
                 f"the study {name!r} was started from Python; open it there: Study.open({name!r}, workload=…)"
             )
-        study._subject = Subject(workload if workload is not None else reference)
+        study._subject = Subject(workload if workload is not None else reference).compressed(study.spec.compress)
         return study
 
     @property

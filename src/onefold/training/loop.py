@@ -146,9 +146,14 @@ def _is_spent(work: Assignment, progress: Progress) -> bool:
         return True
     if progress.epochs >= work.grant.epochs:
         return True
-    own = work.config.get("epochs")  # a space may tune how long a trial trains; each visit trains one epoch at least
-    visited = any(epoch.rung == work.rung for epoch in progress.history)
-    return isinstance(own, int) and progress.epochs >= own and visited
+    visited = any(epoch.rung == work.rung for epoch in progress.history)  # each visit trains one epoch at least
+    return progress.epochs >= _own_epochs(work) and visited
+
+
+def _own_epochs(work: Assignment) -> float:
+    """How long the trial itself wants to train, where its space tunes that."""
+    own = work.config.get("epochs")
+    return own if isinstance(own, int) else math.inf
 
 
 def _deadline(work: Assignment, progress: Progress) -> float:
@@ -189,7 +194,7 @@ def _left_s(work: Assignment, progress: Progress) -> float:
     """About how long the rest of this visit will take."""
     if work.grant.time_s is not None:
         return max(0.0, work.grant.time_s - progress.cost.time_s)
-    return max(0, work.grant.epochs - progress.epochs) * progress.history[-1].measurement.time_s
+    return max(0, min(work.grant.epochs, _own_epochs(work)) - progress.epochs) * progress.history[-1].measurement.time_s
 
 
 def _check_finite(metrics: Metrics, epoch: int) -> None:

@@ -1,0 +1,97 @@
+"""`onefold impact` and `onefold tune --compress after` as a person uses them. Every command is a real process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from shell import onefold
+
+WORKLOAD = """
+import torch
+from onefold import Choice, Data, Space, Workload
+from onefold.testing.toy import spirals
+
+class Mine(Workload):
+    space = Space(model=dict(width=Choice(4, 8)), training=dict(lr=Choice(0.01, 0.1)))
+    def build(self, config):
+        return torch.nn.Sequential(torch.nn.Linear(2, config.width), torch.nn.Tanh(), torch.nn.Linear(config.width, 2))
+    def data(self):
+        return Data(train=spirals(200, 0), test=spirals(50, 1))
+"""
+WORDS = ("impact", "mine.py", "--trials", "2", "--best", "2", "--max-epochs", "2", "--sparsity", "0", "--name", "mine")
+QUICK = ("--parallel", "1", "--knobs", "off")
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Path:
+    """A folder with a workload, and a home that knows this machine."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "mine.py").write_text(WORKLOAD)
+    shutil.copytree(calibrated, folder / "home" / "devices")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(here: Path) -> str:
+    answer = onefold(here, *WORDS, *QUICK, "--output", "page.html")
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_impact_tells_its_advice_and_its_tables(told: str) -> None:
+    for line in (
+        "6 trainings in 3 arms, of which",
+        "compressing and measuring on host: ",
+        "What tuning changes: mine",
+        "What is worth tuning?",
+        "2 models are too few to say.",
+        "What holding something fixed changes: plain models",
+        "What holding something fixed changes: compressed models",
+        "How far properties spread",
+        "Largest deviation (LARD)",
+        "The best models of tune all",
+        "compression: int8",
+        "report  page.html",
+    ):
+        assert line in told
+
+
+def test_impact_under_the_same_name_is_told_again_as_json(here: Path, told: str) -> None:
+    folder = here / "home" / "studies" / "mine"
+    assert (here / "page.html").read_text() == (folder / "impact.html").read_text()
+    again = onefold(here, *WORDS, *QUICK, "--json")
+    assert again.returncode == 0, again.stderr
+    found = json.loads(again.stdout)
+    assert found == json.loads((folder / "impact.json").read_text())
+    assert [arm["name"] for arm in found["evidence"]["arms"]] == ["tune all", "fix width", "fix lr"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("mine.py", "--best", "50", "--trials", "5"), "an arm of 5 trials has no 50 best"),
+        (("nowhere.py",), "there is no file 'nowhere.py'"),
+        (("mine.py", "--precision", "int9"), "did you mean 'int8'"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, ...], complaint: str) -> None:
+    answer = onefold(here, "impact", *words)
+    assert complaint in answer.stderr
+    assert answer.returncode == 2
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_tune_compresses_the_best_trials_afterwards(here: Path) -> None:
+    words = ("tune", "digits", "--trials", "1", "--max-epochs", "1", *QUICK)
+    tuned = onefold(here, *words, "--compress", "after", "--save", "out")
+    assert tuned.returncode == 0, tuned.stderr
+    (line,) = [line for line in tuned.stdout.splitlines() if line.startswith("smaller ")]
+    taken = (here / "home" / "studies" / "digits-1" / "compressed").is_dir()
+    assert ("; in " in line) == taken == (here / "out" / "compressed").is_dir()
+    assert ("the plain model: no variant is better for size" in line) != taken
+    assert "compressing the best trials and measuring them on host: 1 of 1" in tuned.stdout
