@@ -2,7 +2,7 @@
 
 Two steps: tune for accuracy, then compress the best ten trials in four ways each. One loop: the recipe is part of the
 search, which looks for accuracy, latency and encoded size at once, for exactly as long and with as many workers as the
-two steps took. What both end with is exported, scored by the runtime on validation data and timed in turns.
+two steps took; a trial may have as many epochs as a variant of the two steps has had in all. What both end with is exported, scored by the runtime on validation data and timed in turns.
 
 The hypervolume is over accuracy from 5 points below the best plain model upwards, and over latency and encoded size
 from the largest of any model of either way down to nothing.
@@ -81,7 +81,7 @@ def compare(job: tuple[str, int, str, list[int], int, int]) -> dict[str, Any]:
     seconds = time.monotonic() - began
     print(f"{title}, seed {seed}: two steps took {seconds:.0f} s", flush=True)
     began = time.monotonic()
-    one, begun = one_loop(workload, seed, place / "one", workers, seconds, epochs)
+    one, begun = one_loop(workload, seed, place / "one", workers, seconds, epochs + EPOCHS)
     return {
         "workload": title, "seed": seed, "two steps": two, "one loop": one, "begun": begun,
         "seconds": seconds, "loop seconds": time.monotonic() - began,

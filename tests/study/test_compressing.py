@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from onefold import Recipe, compress, deploy
 from onefold.compression import unpack
-from onefold.errors import InputError
+from onefold.errors import InputError, ModelError
+from onefold.inference.export import export
 from onefold.records import Energy
 from onefold.serving import Source
 from onefold.study.compressing import PACKED, Compressed
@@ -134,5 +136,46 @@ def test_what_is_no_trained_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no folder of a trained model"):
         compress(tmp_path, Recipe(precision="int8"), home=tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"")
-    with pytest.raises(InputError, match="not what is needed to train it"):
+    with pytest.raises(ModelError, match="cannot be served"):
         compress(tmp_path, Recipe(precision="int8"), home=tmp_path)
+
+
+def a_graph(folder: Path) -> tuple[Path, Path]:
+    """A small network as an ONNX file, and a file of samples for it."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 5)
+    )
+    inputs = torch.randn(64, 1, 8, 8)
+    samples = folder / "samples.npz"
+    np.savez(samples, input0=inputs.numpy())
+    return export(network, [inputs], folder / "graph.onnx"), samples
+
+
+def test_of_a_graph_alone_the_precision_can_be_reduced(tmp_path: Path) -> None:
+    graph, samples = a_graph(tmp_path)
+    recipes = [Recipe(precision=precision) for precision in ("int8", "int8-dynamic", "fp16")]
+    found = compress(graph, recipes, samples=samples, drop=0.2, save=tmp_path / "deploy", home=tmp_path / "home")
+    assert found.metric == "agreement"
+    assert found.plain.metrics == {"agreement": 1.0}
+    assert all(one.metrics["agreement"] > 0.8 for one in found.variants)
+    assert found.variants[-1].size_bytes < found.plain.size_bytes
+    again = compress(tmp_path / "deploy", Recipe(precision="fp16"), home=tmp_path / "home")
+    assert "made-up inputs" in again.variants[0].notes[0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "says"),
+    [
+        (Recipe(sparsity=0.5, precision="int8"), True, "pruning is followed by training"),
+        (Recipe(precision="int8"), False, "int8 is calibrated on real inputs"),
+    ],
+)
+def test_what_a_graph_alone_does_not_allow(tmp_path: Path, recipe: Recipe, given: bool, says: str) -> None:
+    graph, samples = a_graph(tmp_path)
+    with pytest.raises(InputError, match=says):
+        compress(graph, recipe, samples=samples if given else None, home=tmp_path / "home")
+    with pytest.raises(InputError, match="there is no model"):
+        compress(tmp_path / "none.onnx", recipe, home=tmp_path / "home")
+    with pytest.raises(InputError, match="cannot be read"):
+        compress(graph, Recipe(precision="fp16"), samples=graph, home=tmp_path / "home")

@@ -23,7 +23,10 @@ VOLTS = 3.85  # of a phone's battery
 
 
 def compress(
-    model: Annotated[Path, typer.Argument(help="A folder that onefold tune … --save or onefold train … --save wrote")],
+    model: Annotated[
+        Path,
+        typer.Argument(help="A folder that onefold tune … --save or onefold train … --save wrote, or an ONNX file"),
+    ],
     sparsity: Annotated[
         list[float] | None, typer.Option(help="The share of weights that become zero, such as 0.8; repeatable")
     ] = None,
@@ -36,6 +39,10 @@ def compress(
     drop: Annotated[float, typer.Option(help="How much of the metric may be lost")] = 0.01,
     epochs: Annotated[int, typer.Option(help="Epochs of training after pruning")] = 6,
     sensitive: Annotated[bool, typer.Option("--sensitivity", help="Also prune each layer by itself")] = False,
+    samples: Annotated[
+        Path | None,
+        typer.Option(help="For an ONNX file: an .npz of real inputs, to calibrate on and to compare answers"),
+    ] = None,
     volts: Annotated[float, typer.Option(help="Of the device's battery, to tell its charge")] = VOLTS,
     save: Annotated[Path | None, typer.Option(help="Make a deployment folder of the chosen variant here")] = None,
     home: HomeOption = None,
@@ -53,7 +60,7 @@ def compress(
 
         found = make(
             model, recipes, device=device, aim=aim, drop=drop, epochs=epochs, sensitive=sensitive,
-            save=save, home=home, tell=tell,
+            samples=samples, save=save, home=home, tell=tell,
         )  # fmt: skip
     if as_json:
         out.out(json.dumps(to_json(found)))

@@ -16,6 +16,7 @@ from onefold.cli.options import HomeOption, JsonOption, KnobsOption
 from onefold.cli.words import size
 from onefold.device.catalogue import HOST
 from onefold.errors import InputError
+from onefold.study.home import Home
 from onefold.study.subject import Subject
 from onefold.variants import Recipe
 
@@ -47,11 +48,12 @@ def impact(
 ) -> None:
     """Find out which hyperparameters are worth tuning for what: tune all, then hold each one fixed, and compare."""
     from onefold.report import impact as report
-    from onefold.study.impact import impact_of
+    from onefold.study.impact import impact_of, name_for
 
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"the page cannot be written to {output}: there is no folder {output.absolute().parent}")
-    subject = Subject(workload)
+    subject, place = Subject(workload), Home(home)
+    called = name or name_for(subject, place)
     display: Display | None = None if as_json else display_for(out, subject.objective)
     try:
         with display or nullcontext():
@@ -65,8 +67,8 @@ def impact(
                 epochs=epochs,
                 device=device,
                 seed=seed,
-                name=name,
-                home=home,
+                name=called,
+                home=place,
                 accelerator=accelerator,
                 parallel=parallel,
                 threads=threads,
@@ -75,7 +77,7 @@ def impact(
                 listener=display or (lambda _: None),
             )
     except KeyboardInterrupt:
-        err.print("interrupted; nothing is lost. Go on with the same command, and --name with the study's name")
+        err.print(f"interrupted; nothing is lost. Go on with the same command and --name {called}")
         raise typer.Exit(130) from None
     if output is not None:
         shutil.copyfile(found.report, output)

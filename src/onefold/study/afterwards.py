@@ -112,7 +112,10 @@ def score_file(trainer: Any, config: Config, model: str, *, tick: Tick) -> Gener
     """The metrics of a model's file on the test data."""
     from onefold.study.trained import Trained
     from onefold.study.workshop import Answering
+    from onefold.training.trainer import Trainer
 
     yield from ()
+    if trainer.device.type != "cpu":
+        trainer = Trainer(trainer.workload, None)
     network = Answering(Path(model))
     return Trained(trainer.workload, config, network, trainer, {}, tick).test(network)

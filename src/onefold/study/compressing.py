@@ -20,18 +20,18 @@ from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.device.lease import alone
 from onefold.errors import InputError
+from onefold.study.graphs import GraphWorkshop
 from onefold.study.home import Home
 from onefold.study.measuring import measure
 from onefold.study.picking import AIMS, choose
-from onefold.study.result import CARD
+from onefold.study.result import CARD, WEIGHTS
 from onefold.study.trained import Trained
 from onefold.study.weighing import timed, variant_of
-from onefold.study.workshop import Answering, Made, Tell, Workshop
+from onefold.study.workshop import Made, Tell, Workshop
 from onefold.variants import Recipe, Variant
 from onefold.workload import Workload
 
 PACKED = "model.packed"
-ABOUT = ("study", "workload", "trial", "config")  # what a deployment folder says of where its model comes from
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def compress(
     epochs: int = 6,
     sensitive: bool = False,
     workload: Workload | None = None,
+    samples: str | Path | None = None,
     save: str | Path | None = None,
     home: str | Path | None = None,
     tell: Tell = lambda _: None,
@@ -66,6 +67,8 @@ def compress(
 
     `aim` is what the choice makes small: size (packed), latency or energy. `drop` is what may be lost of the metric.
     `epochs` of training follow pruning; where integers lose more than `drop`, a few more follow that make up for it.
+    Of an ONNX file, or of a deployment folder that has nothing else, only the precision can be reduced; `samples`, an
+    .npz with an array per input, are what it is calibrated on and judged by.
     """
     recipes = [recipe] if isinstance(recipe, Recipe) else list(recipe)
     for one in recipes:
@@ -78,8 +81,12 @@ def compress(
     target = device if isinstance(device, Device) else find(device, place.devices)
     here = host(place.devices)
     with tempfile.TemporaryDirectory() as folder:
-        trained = _opened(source, workload)
-        workshop = Workshop(trained, Path(folder), drop, epochs, tell)
+        graph = _graph_of(source)
+        workshop: Workshop | GraphWorkshop
+        if graph is not None:
+            workshop = GraphWorkshop(graph, Path(folder), Path(samples) if samples is not None else None, tell)
+        else:
+            workshop = Workshop(Trained.read(source, workload), Path(folder), drop, epochs, tell)
         made = workshop.make(recipes)
         tell(f"measuring {len(made)} variants on {target.name}")
         with open_session(target, here) as session, alone(place.lease):
@@ -93,29 +100,30 @@ def compress(
         if save is not None:
             tell(f"writing {save}")
             chosen = next(one for one in made if one.recipe == taken.chosen.recipe)
-            _save(chosen, taken.chosen, trained, target, Path(save), place)
+            _save(chosen, taken.chosen, workshop, target, Path(save), place)
             result = replace(result, folder=str(save))
     return result
 
 
-def _opened(source: Path, workload: Workload | None) -> Trained:
-    if source.is_dir() and (source / CARD).is_file():
-        return Trained.read(source, workload)
-    if source.suffix == ".onnx" or (source / deploy.MODEL).is_file():
-        raise InputError(
-            f"{source} holds a model's graph, but not what is needed to train it and to judge its variants; give the "
-            f"folder that onefold tune … --save wrote, with {CARD} in it"
-        )
-    return Trained.read(source, workload)  # which says what is missing
+def _graph_of(source: Path) -> Path | None:
+    """The ONNX file, where that is all there is: no workload to judge its variants by, no weights to train on."""
+    if source.suffix == ".onnx":
+        if not source.is_file():
+            raise InputError(f"there is no model {source}; give an ONNX file or a folder of a model")
+        return source
+    has_more = (source / CARD).is_file() and (source / WEIGHTS).is_file()
+    return source / deploy.MODEL if (source / deploy.MODEL).is_file() and not has_more else None
 
 
-def _save(made: Made, chosen: Variant, trained: Trained, device: Device, folder: Path, home: Home) -> None:
+def _save(
+    made: Made, chosen: Variant, workshop: Workshop | GraphWorkshop, device: Device, folder: Path, home: Home
+) -> None:
     """The deployment folder of the chosen variant, and its packed form beside it."""
-    about = {key: trained.card[key] for key in ABOUT if key in trained.card}
-    about |= {
+    about = {
+        **workshop.about,
         "variant": str(chosen.recipe),
         "metrics": dict(chosen.metrics),
-        "test": trained.test(Answering(made.file)),
+        "test": workshop.test(made.file),
     }
     measure(made.file, device, save=folder, home=home.path, about=about)
     smallest = min(chosen.encoded_bytes, key=lambda encoding: chosen.encoded_bytes[encoding])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from onefold.device import runtime
 from onefold.device.host import host
 from onefold.engine import Call, Engine, answer
 from onefold.engine.failures import failure_of
-from onefold.errors import ModelError, StoreError, StudyFailed
+from onefold.errors import DeviceError, ModelError, StoreError, StudyFailed
 from onefold.inference.scenarios import is_load, scenario
 from onefold.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.serving import Surface
@@ -31,6 +32,8 @@ from onefold.study.visits import export_trained
 from onefold.training import calls
 from onefold.training.assignment import Assignment, files_of, weights_file
 from onefold.variants import SHORTLIST, Shortlist
+
+log = logging.getLogger("onefold")
 
 
 @dataclass(frozen=True)
@@ -175,8 +178,11 @@ class Ending:
         deploy.write(target, model, deploy.Deployment(self.spec.host, on, runtime(), card))
         return surfaces
 
-    def _compress(self, trials: list[Trial], best: Trial, card: Mapping[str, Any]) -> Shortlist:
-        """The best trials in several forms, on the first device of the study or on this machine."""
+    def _compress(self, trials: list[Trial], best: Trial, card: Mapping[str, Any]) -> Shortlist | None:
+        """The best trials in several forms, on the first device of the study or on this machine.
+
+        None when that fails, and why is told: the model that was found is handed over in any case.
+        """
 
         def tell(said: str) -> None:
             self.listener(News("stage", {"said": said}, self.coordinator.snapshot))
@@ -185,7 +191,12 @@ class Ending:
         device = self.spec.devices[0] if self.spec.devices else here
         about = {name: card[name] for name in ("study", "workload")}
         step = Afterwards(self.spec, self.engine, self.folder, self.home, device, here, tell)
-        return step.compress(trials, best, about)
+        try:
+            return step.compress(trials, best, about)
+        except (ModelError, DeviceError) as error:
+            tell(f"the best trials could not be compressed: {error}")
+            log.warning("the best trials of %s could not be compressed: %s", card["study"], error)
+            return None
 
     def _tidy(self, trials: list[Trial], kept: set[int]) -> None:
         """Removes the files that nothing can need any more."""

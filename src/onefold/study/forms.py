@@ -166,12 +166,15 @@ def make(trainer: Any, order: Order, folder: str, *, tick: Tick) -> Generator[No
     from onefold.study.trained import Trained
     from onefold.study.workshop import Workshop
     from onefold.training.checkpoint import weights_of
+    from onefold.training.trainer import Trainer
 
     yield from ()
     torch.set_num_threads(order.threads)
     place = Path(folder)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
+    if trainer.device.type != "cpu":  # variants are what a processor serves
+        trainer = Trainer(trainer.workload, None)
     network = trainer.workload.build(order.config)
     network.load_state_dict(weights_of(Path(order.weights)))
     trained = Trained(trainer.workload, order.config, network.eval(), trainer, {}, tick)

@@ -20,7 +20,7 @@ from onefold.device import Device
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.engine import ProcessEngine
-from onefold.errors import InputError, StudyFailed
+from onefold.errors import InputError, StoreError, StudyFailed
 from onefold.impact import Advice, Arm, Evidence, Findings, Model, Plan, advice, arms, findings
 from onefold.knobs import KnobWish
 from onefold.objective import Budget, Objective
@@ -86,6 +86,8 @@ def impact_of(
         raise InputError(f"to compare arms takes 2 of the best models at least, but got {best}")
     if best > trials:
         raise InputError(f"an arm of {trials} trials has no {best} best; let best be {trials} or less")
+    if epochs < 1:
+        raise InputError(f"pruning is followed by one epoch of training at least, but got {epochs}")
     if recipe is not None:
         recipe.check()
         if recipe.is_plain:
@@ -111,7 +113,7 @@ def impact_of(
         first=plan.configs,
         arms=[arm.members for arm in plan.arms],
         seed=seed,
-        name=name or _free(place, f"{subject.name}-impact"),
+        name=name or name_for(subject, place),
         home=place,
         accelerator=accelerator,
         parallel=parallel,
@@ -152,11 +154,19 @@ class _Analysis:
                 raise StudyFailed(f"the study {self.study.name!r} has no model to compare with: {why}")
             self._tell("comparing the arms")
             found = findings(evidence, seed=self.study.spec.seed)
-            page, figures = folder / PAGE, folder / FIGURES
-            page.write_text(as_html(found), encoding="utf-8")
-            figures.write_text(json.dumps(as_json(found), indent=1), encoding="utf-8")
+            self._write(folder, found)
             self._tidy(folder, best)
-        return Impact(self.study.name, found, page, figures)
+        return Impact(self.study.name, found, folder / PAGE, folder / FIGURES)
+
+    def _write(self, folder: Path, found: Findings) -> None:
+        try:
+            (folder / PAGE).write_text(as_html(found), encoding="utf-8")
+            (folder / FIGURES).write_text(json.dumps(as_json(found), indent=1), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"what was found cannot be written ({error}); nothing is lost: make {folder} writable, free some space "
+                f"and ask for the same again under the name {self.study.name}"
+            ) from error
 
     def _count(self, arm: Arm) -> int:
         """How many are the best of an arm; of one that has fewer trials than others, the same share of them."""
@@ -285,9 +295,10 @@ def _opened(
     return Study.open(record.name, home=home, workload=subject.reference or subject.workload, listener=listener)
 
 
-def _free(home: Home, name: str) -> str:
+def name_for(subject: Subject, home: Home) -> str:
+    """What a new study of a workload's impact is called."""
     with closing(home.store()) as store:
-        return free_name(name, {record.name for record in store.studies()})
+        return free_name(f"{subject.name}-impact", {record.name for record in store.studies()})
 
 
 def _best(arm: Arm, trials: Mapping[int, Trial], objective: Objective, count: int) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from onefold.variants import Recipe
 CALIBRATION = 256  # samples
 RATE = 0.5  # of the learning rate, to begin fine-tuning with
 AWARE_RATE = 0.1
+ABOUT = ("study", "workload", "trial", "config")  # what a model's card says of where it comes from
 Tell = Callable[[str], None]
 Score = Callable[[Any], Metrics]
 
@@ -159,6 +160,15 @@ class Workshop:
     def _lost(self, made: Made) -> float:
         before = self._made[Recipe()].metrics[self.metric]
         return (before - made.metrics[self.metric]) * (1 if self.higher_is_better else -1)
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Where the model comes from."""
+        return {key: self._trained.card[key] for key in ABOUT if key in self._trained.card}
+
+    def test(self, file: Path) -> Metrics:
+        """The metrics of a variant's file on data that no decision has seen."""
+        return self._trained.test(Answering(file))
 
     def sensitivity(self, share: float) -> Mapping[str, float]:
         """By layer: the metric when it alone is pruned."""
