@@ -2,7 +2,8 @@
 
 Two steps: tune for accuracy, then compress the best ten trials in four ways each. One loop: the recipe is part of the
 search, which looks for accuracy, latency and encoded size at once, for exactly as long and with as many workers as the
-two steps took; a trial may have as many epochs as a variant of the two steps has had in all. What both end with is exported, scored by the runtime on validation data and timed in turns.
+two steps took; a trial may have as many epochs as a variant of the two steps has had in all. What both end with is
+exported, scored by the runtime on validation data and timed in turns.
 
 The hypervolume is over accuracy from 5 points below the best plain model upwards, and over latency and encoded size
 from the largest of any model of either way down to nothing.
