@@ -279,12 +279,12 @@ class Space:
 
     def default(self) -> Config:
         """The author's defaults; the middle of the range where none was given."""
-        return self.config(
-            {
-                name: parameter.default if parameter.default is not None else parameter.at(0.5)
-                for name, parameter in self.parameters.items()
-            }
-        )
+        return self.config({name: self.default_of(name) for name in self.parameters})
+
+    def default_of(self, name: str) -> Value:
+        """The default of one parameter, whether it is active or not."""
+        parameter = self.parameters[name]
+        return parameter.default if parameter.default is not None else parameter.at(0.5)
 
     def check(self, config: Mapping[str, Value]) -> None:
         """Raises SpaceError unless `config` has exactly the active parameters, each with an allowed value."""

@@ -18,7 +18,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from onefold.errors import OnefoldError, WorkloadError, suggestion
+from onefold.errors import OnefoldError, Rejected, WorkloadError, suggestion
 from onefold.objective import Objective
 from onefold.records import Config, Metrics
 from onefold.space import Space
@@ -142,6 +142,22 @@ class Workload:
             outputs.append(model(*inputs))
             targets.append(target)
         return self.metrics(torch.cat(outputs), torch.cat(targets), config)
+
+
+def reason_against(check: Callable[[Config], None], config: Config) -> str | None:
+    """Why a workload's check refuses a configuration, if it does."""
+    try:
+        check(config)
+    except Rejected as verdict:
+        return str(verdict) or "no reason given"
+    except OnefoldError:
+        raise
+    except Exception as error:
+        told = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        raise WorkloadError(
+            f"check may raise Rejected and nothing else, but for {config!r} it raised {told}"
+        ) from error
+    return None
 
 
 def load(reference: str) -> Workload:

@@ -110,12 +110,9 @@ def test_channels_are_really_taken_out_of_the_ready_networks(workload: str, inpu
     network = ready.build(whole_config(ready.space, {}))
     before = sum(weight.numel() for weight in network.parameters())
     shape = network.eval()(inputs).shape
-    pruner = ChannelPruner(network, [inputs], share=0.5, steps=2)
-    pruner.step()
-    halfway = sum(weight.numel() for weight in network.parameters())
-    pruner.step()
+    ChannelPruner(network, [inputs], share=0.5).step()
     after = sum(weight.numel() for weight in network.parameters())
-    assert after < halfway < before
+    assert after < 0.7 * before
     assert network(inputs).shape == shape
     network.train()
     network(inputs).square().mean().backward()

@@ -174,6 +174,7 @@ def test_distributions_are_multiples_of_the_least(case: str) -> None:
     everyone = [given.evidence.models[trial].plain for trial in range(12)]
     expected = {
         **{(name, "all"): [plain[name] for plain in everyone] for name in names(given)},
+        (given.evidence.metric, "all"): [given.evidence.scores[trial] for trial in range(12)],  # after short training
         **{(name, "best"): column(given, name) for name in names(given)},
         **{(name, "best compressed"): column(given, name, "compressed") for name in names(given)},
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onefold import Budget, Config, Float, Recipe, Space, Study, deploy
+from onefold import Budget, Config, Float, Recipe, Space, Study, at_least, deploy
 from onefold.compression import unpack
 from onefold.compression.in_loop import CompressedWorkload
 from onefold.device import Device
@@ -149,7 +149,7 @@ def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> 
         2: (a_variant(Recipe(), 0.90, 1.0, 1000), a_variant(int8, 0.90, 1.5, 100)),
         7: (a_variant(Recipe(), 0.895, 1.0, 700), a_variant(int8, 0.895, 1.01, 400)),
     }
-    made = step._shortlist(found, Trial(2, Config()))
+    made = step._shortlist(found, Trial(2, Config()), {})
     assert {str(one): one.refused for one in made.candidates if one.refused} == {
         "trial 4, plain": "accuracy is worse by 0.1, more than the 0.01 allowed",
         "trial 4, int8": "accuracy is worse by 0.1, more than the 0.01 allowed",
@@ -158,8 +158,14 @@ def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> 
     assert str(made.choice) == "trial 7, int8"
     assert made.why == "trial 7, int8: 2.5x smaller, 0.99x as fast, accuracy 0.895 instead of 0.9"
     assert [one.trial for one in made.candidates] == [4, 4, 2, 2, 7, 7]
+    made = step._shortlist(found, Trial(2, Config()), {"accuracy": at_least(0.9), "unheard_of": at_least(1)})
+    assert str(made.choice) == "trial 2, plain"
+    assert made.candidates[-1].refused == "accuracy>=0.9 is required"
+    broken = replace(found[7][1], metrics={"accuracy": float("nan")})
+    made = step._shortlist({**found, 7: (found[7][0], broken)}, Trial(2, Config()), {})
+    assert made.candidates[-1].refused == "accuracy is not a number"
     plain = replace(found[2][0], encoded_bytes={"zstd": 10})
-    made = step._shortlist({**found, 2: (plain, found[2][1])}, Trial(2, Config()))
+    made = step._shortlist({**found, 2: (plain, found[2][1])}, Trial(2, Config()), {})
     assert made.choice.variant is plain
 
 
@@ -198,3 +204,16 @@ def test_a_study_in_one_loop_that_is_opened_with_its_workload_goes_on_with_the_r
     in_loop(tmp_path)
     result = Study.open("s", home=tmp_path, workload=Digits()).run()
     assert result.metrics["encoded_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        ([{"x": 0.5}, {"x": 0.5}], "one is there twice"),
+        ([{"x": 0.1}, {"x": 0.2}, {"x": 0.3}], "3 configurations are to be tried first, in only 2 trials"),
+        ([{"x": 7.0}], "x must be in"),
+    ],
+)
+def test_what_is_tried_first_must_make_sense(tmp_path: Path, first: list[dict[str, float]], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Study(parabola, Space(x=Float(0, 1)), first=first, budget=Budget(trials=2), home=tmp_path)

@@ -155,13 +155,14 @@ def test_a_file_that_was_kept_is_made_again_where_it_was_cleared_away(
 ) -> None:
     shutil.copytree(made.folder / "forms", tmp_path / "forms")
     with forms_in(tmp_path, made.engine, made.host, keep=True) as forms:
-        path, before = forms.file(orders[0], INT8), made.engine.calls
+        path = forms.file(orders[0], INT8)
+        found, before = forms.of(orders), made.engine.calls
         assert path.stat().st_size == made.found[0][1].size_bytes
         assert forms.file(orders[0], PLAIN).stat().st_size == made.found[0][0].size_bytes
         forms.clear()
         assert not path.exists()
         assert sorted(file.name for file in (tmp_path / "forms").iterdir()) == ["00000.json", "00001.json"]
-        assert forms.of(orders) == made.found
+        assert forms.of(orders) == found
         assert made.engine.calls == before
         assert forms.file(orders[0], INT8) == path
         assert path.stat().st_size == made.found[0][1].size_bytes

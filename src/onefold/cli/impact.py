@@ -50,8 +50,8 @@ def impact(
     from onefold.report import impact as report
     from onefold.study.impact import impact_of, name_for
 
-    if output is not None and not output.absolute().parent.is_dir():
-        raise InputError(f"the page cannot be written to {output}: there is no folder {output.absolute().parent}")
+    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
+        raise InputError(f"the page cannot be written to {output}; give a file in a folder that exists")
     subject, place = Subject(workload), Home(home)
     called = name or name_for(subject, place)
     display: Display | None = None if as_json else display_for(out, subject.objective)
@@ -80,7 +80,10 @@ def impact(
         err.print(f"interrupted; nothing is lost. Go on with the same command and --name {called}")
         raise typer.Exit(130) from None
     if output is not None:
-        shutil.copyfile(found.report, output)
+        try:
+            shutil.copyfile(found.report, output)
+        except OSError as error:
+            raise InputError(f"the page cannot be written to {output} ({error}); it is in {found.report}") from error
     if as_json:
         out.out(json.dumps(report.as_json(found.findings)))
         return

@@ -1,10 +1,7 @@
 """Whole channels taken out of a network, so that it is really smaller and faster.
 
-pruner = ChannelPruner(network, inputs, share=0.5, steps=3)
-for _ in range(3):
-    pruner.step()
-    ...                                         # train
-pruner.check()
+ChannelPruner(network, inputs, share=0.5).step()
+...                                             # train
 
 Which channels belong together (of a layer, of the norm after it, of the layer that reads them, of the other branch of a
 sum) is found out by torch-pruning, which follows the gradients of the network's outputs.
@@ -24,9 +21,9 @@ LAYERS = (torch.nn.Linear, torch.nn.modules.conv._ConvNd)
 
 
 class ChannelPruner:
-    """Takes channels out of a network, in place and step by step, the least important first."""
+    """Takes channels out of a network, in place, the least important first."""
 
-    def __init__(self, network: torch.nn.Module, inputs: Sequence[torch.Tensor], share: float, steps: int = 1) -> None:
+    def __init__(self, network: torch.nn.Module, inputs: Sequence[torch.Tensor], share: float) -> None:
         import torch_pruning
 
         self._network = network.eval()
@@ -46,14 +43,13 @@ class ChannelPruner:
                     self._inputs if len(self._inputs) > 1 else self._inputs[0],
                     importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
                     pruning_ratio=share,
-                    iterative_steps=steps,
                     ignored_layers=self._last_layers(),
                 )
         except Exception as error:  # a network may do anything in its forward pass
             raise ModelError(f"channels cannot be taken out of this network: {error}") from error
 
     def step(self) -> None:
-        """Takes the next ones out."""
+        """Takes them out."""
         try:
             self._pruner.step()
         except Exception as error:

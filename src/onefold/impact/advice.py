@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 
+from onefold.impact.correction import benjamini_hochberg
 from onefold.impact.correlation import Correlations
 from onefold.impact.evidence import Form, Model, Property
 from onefold.impact.findings import CHANCE, Effect, Findings
 from onefold.impact.importance import Importance
+from onefold.impact.pairs import Pairwise
 
 MATTERS = 0.1  # of the variance: a hyperparameter with less is not worth a word
 TRUSTED = 0.2  # of the variance must be foretold of unseen models before shares are believed
 NEAR = 0.01  # of the metric: as good as the best, for most purposes
 MUCH = 1.2  # times better in a cost: worth changing one's mind for
 TOGETHER, APART = 0.9, 0.6  # rank correlations: one property tells the other, or does not
-ENOUGH = 5  # models, to say anything about chance or order
+ENOUGH = 5  # models, to say anything about their order
 _TOLD_BY_ANOTHER = ("useful_flops",)  # which are the FLOPs, in plain models
 
 
@@ -45,7 +48,7 @@ def _worth_tuning(found: Findings) -> list[str]:
         shares = found.importance["plain"].get(one.name)
         if shares is None or not shares.singles or one.name in _TOLD_BY_ANOTHER:
             continue
-        if not _trusted(shares):
+        if not trusted(shares):
             said.append(f"{one.title}: too few models to say, or nothing tunes it: {_explained(shares)}.")
             continue
         named = [f"{share.parameters[0]} ({share.share:.0%})" for share in shares.singles if share.share >= MATTERS]
@@ -59,7 +62,7 @@ def _worth_tuning(found: Findings) -> list[str]:
 
 def _left_alone(found: Findings) -> list[str]:
     """Hyperparameters whose arm differs from "tune all" in nothing by more than chance, and that explain little."""
-    shares = [one for one in found.importance["plain"].values() if _trusted(one)]
+    shares = [one for one in found.importance["plain"].values() if trusted(one)]
     quiet, tested = [], False
     for arm in found.evidence.arms:
         effects = [effect for effect in found.effects if effect.arm == arm.name and effect.compared.p is not None]
@@ -71,7 +74,7 @@ def _left_alone(found: Findings) -> list[str]:
         if not moved and not explains:
             quiet.append(arm.fixed[0])
     count = len(found.evidence.top())
-    if not tested or count < ENOUGH:
+    if not tested or not _could_be_told(found, count):
         return [f"{count} models are too few to say."]
     if not shares:
         return ["Nothing can be said: no property can be foretold from the configurations that were tried."]
@@ -81,6 +84,14 @@ def _left_alone(found: Findings) -> list[str]:
         f"Leave alone: {', '.join(quiet)}. Held fixed, no property of the best {count} models changes by more than "
         f"chance, and none is explained by it to {MATTERS:.0%}."
     ]
+
+
+def _could_be_told(found: Findings, count: int) -> bool:
+    """Whether an arm that differs in every property as clearly as can be would be found significant."""
+    tests = sum(effect.form == "plain" for effect in found.effects)
+    alike = len({effect.property for effect in found.effects})
+    least = 2 / comb(2 * count, count)
+    return alike > 0 and least * tests / alike < CHANCE
 
 
 def _better_choices(found: Findings) -> list[str]:
@@ -112,14 +123,21 @@ def _compression(found: Findings) -> list[str]:
             continue
         ends = f"from {_percent(min(changes))} to {_percent(max(changes))}"
         said.append(f"{one.title}: {_percent(median(changes))} at the median, {ends}.")
-    moved = [
-        one.title
-        for one in found.evidence.properties
-        if (pair := found.pairs.get(one.name)) is not None and pair.p is not None and pair.p < CHANCE
-    ]
-    if moved:
-        said.append(f"Models that were alike differ once compressed, in {', '.join(moved)}: choose afterwards.")
+    titles = {one.name: one.title for one in found.evidence.properties}
+    adjusted = benjamini_hochberg([pair.p for pair in found.pairs.values()])
+    moved = [name for name, p in zip(found.pairs, adjusted) if p is not None and p < CHANCE]
+    apart = [titles[name] for name in moved if _lies_apart(found.pairs[name])]
+    nearer = [titles[name] for name in moved if not _lies_apart(found.pairs[name])]
+    if apart:
+        said.append(f"Models lie further apart once compressed, in {', '.join(apart)}: choose afterwards.")
+    if nearer:
+        said.append(f"Models lie closer together once compressed, in {', '.join(nearer)}.")
     return said
+
+
+def _lies_apart(pairs: Pairwise) -> bool:
+    """Whether models differ by more, at the median, than they did before."""
+    return median(map(abs, pairs.compressed)) > median(map(abs, pairs.plain))
 
 
 def _correlated(found: Findings) -> list[str]:
@@ -165,7 +183,8 @@ def _percent(share: float) -> str:
     return text.replace("+0.0 %", "0 %").replace("−0.0 %", "0 %")
 
 
-def _trusted(shares: Importance) -> bool:
+def trusted(shares: Importance) -> bool:
+    """Whether configurations foretell enough of a property for its shares to be believed."""
     return shares.explained is not None and shares.explained >= TRUSTED
 
 

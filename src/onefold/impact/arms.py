@@ -16,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from onefold.errors import InputError, Rejected
+from onefold.errors import InputError
 from onefold.records import Config
 from onefold.space import Space
+from onefold.workload import reason_against
 
 Kind = Literal["all", "group", "hyperparameter"]
 TUNE_ALL = "tune all"
@@ -90,26 +91,14 @@ def _kinds(space: Space, free: list[str]) -> list[tuple[str, Kind, tuple[str, ..
 def _drawn(
     space: Space, fixed: tuple[str, ...], trials: int, seed: int, check: Callable[[Config], None]
 ) -> list[Config]:
-    defaults = {
-        name: parameter.default if parameter.default is not None else parameter.at(0.5)
-        for name, parameter in space.parameters.items()
-        if name in fixed
-    }
+    defaults = {name: space.default_of(name) for name in fixed}
     found: dict[Config, None] = {}
     for place in range(trials):
         for attempt in range(MOST_DRAWS):
             rng = random.Random(f"{seed}/{place}/{attempt}")
             values = {name: parameter.draw(rng) for name, parameter in space.parameters.items()}
             config = space.config({**values, **defaults})
-            if config not in found and _accepted(config, check):
+            if config not in found and reason_against(check, config) is None:
                 found[config] = None
                 break
     return list(found)
-
-
-def _accepted(config: Config, check: Callable[[Config], None]) -> bool:
-    try:
-        check(config)
-    except Rejected:
-        return False
-    return True

@@ -115,8 +115,10 @@ def findings(evidence: Evidence, *, seed: int = 0) -> Findings:
 
 def _usable(evidence: Evidence) -> tuple[list[Property], tuple[str, ...]]:
     usable, skipped = [], []
+    compared_ones = {trial for best in evidence.best.values() for trial in best}
+    models = [model for trial, model in evidence.models.items() if trial in compared_ones]
     for one in evidence.properties:
-        found = [model.form(form)[one.name] for model in evidence.models.values() for form in FORMS if model.form(form)]
+        found = [model.form(form)[one.name] for model in models for form in FORMS if model.form(form)]
         if found and min(found) > 0:
             usable.append(one)
         elif found:
@@ -164,17 +166,19 @@ def _deviation(evidence: Evidence, one: Property) -> Deviation:
 
 
 def _distributions(evidence: Evidence, properties: list[Property]) -> list[Distribution]:
-    groups = (
-        ("all", evidence.everyone(), "plain"),
-        ("best", evidence.top(), "plain"),
-        ("best compressed", evidence.top(form="compressed"), "compressed"),
-    )
-    return [
-        Distribution(one.name, name, scaled(values(models, one.name, form)))  # type: ignore[arg-type]
-        for name, models, form in groups
-        if models
+    """Of all models that "tune all" has made, the metric is that after their first, short training."""
+    members = evidence.arm(TUNE_ALL).members
+    found = [
+        (one, "all", values(evidence.everyone(), one.name))
+        if one.name != evidence.metric
+        else (one, "all", [evidence.scores[trial] for trial in members if trial in evidence.scores])
         for one in properties
     ]
+    found += [(one, "best", values(evidence.top(), one.name)) for one in properties]
+    found += [
+        (one, "best compressed", values(evidence.top(form="compressed"), one.name, "compressed")) for one in properties
+    ]
+    return [Distribution(one.name, models, scaled(of)) for one, models, of in found if of and min(of) > 0]
 
 
 def _importances(evidence: Evidence, properties: list[Property], form: Form, seed: int) -> Mapping[str, Importance]:

@@ -12,7 +12,7 @@ from onefold.report import words
 from onefold.report.knobs import turned_knobs
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
 from onefold.report.serving import explained, serving_parts, trade_offs, turned
-from onefold.report.shortlist import shortlist_of, shortlist_table
+from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.standalone import rendered
 from onefold.report.summary import Summary
 from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
@@ -60,6 +60,7 @@ def as_html(summary: Summary) -> str:
         knobs=turned_knobs(summary),
         shortlist=shortlist,
         variants=shortlist_table(shortlist) if shortlist else None,
+        remarks=remarks(shortlist) if shortlist else (),
         levels=levels_table(summary),
         trials=_trials(summary),
         failures=summary.failures[:FAILURES_SHOWN],

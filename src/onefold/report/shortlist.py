@@ -15,6 +15,12 @@ def shortlist_of(summary: Summary) -> Shortlist | None:
     return None if kept is None else from_json(Shortlist, kept)
 
 
+def remarks(found: Shortlist) -> tuple[str, ...]:
+    """What else is to be said: forms that could not be made, and trials that could not be measured."""
+    said = [f"trial {one.trial}: {note}" for one in found.candidates for note in one.variant.notes]
+    return (*said, *(f"trial {trial}: {why}" for trial, why in found.failures.items()))
+
+
 def shortlist_table(found: Shortlist) -> Table:
     """A row for each variant, smallest first, with the verdict on it."""
     columns = (

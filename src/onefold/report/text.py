@@ -9,7 +9,7 @@ from onefold.records import StudyState, Trial
 from onefold.report import words
 from onefold.report.knobs import turned_knobs
 from onefold.report.serving import explained, serving_parts
-from onefold.report.shortlist import shortlist_of, shortlist_table
+from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table, levels_table, settings_words, trials_table
 
@@ -31,7 +31,9 @@ def as_text(summary: Summary) -> str:
         parts.append(_titled("Best trials", _short(summary, summary.ranking[:SHOWN])))
     if (shortlist := shortlist_of(summary)) is not None:
         title = f"Compressed, on {_line(shortlist.device)}: take {_line(shortlist.why)}"
-        parts.append(_titled(title, shortlist_table(shortlist)))
+        parts.append(
+            [*_titled(title, shortlist_table(shortlist)), *(f"  {_line(said)}" for said in remarks(shortlist))]
+        )
     if (knobs := turned_knobs(summary)) is not None and knobs.table.rows:
         parts.append(_titled("Knobs", knobs.table))
     if summary.failures:

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.errors import BudgetError, OnefoldError, Rejected, SpaceError, WorkloadError
+from onefold.errors import BudgetError, SpaceError
 from onefold.objective import Budget, Objective
 from onefold.records import Config, Grant, Metrics, Refusal, TrialState
 from onefold.search.algorithms import searcher
 from onefold.search.ladder import Move, Pause, ladder
 from onefold.search.searcher import Observation, SpaceExhausted
 from onefold.space import Space
+from onefold.workload import reason_against
 
 Algorithm = str | Mapping[str, str]
 MOST_REFUSALS = 200
@@ -197,7 +198,7 @@ class Search:
                 repeats += 1
                 if repeats > max(MOST_REPEATS, 2 * len(self._known)) or len(self._known) >= self.space.size:
                     raise SpaceExhausted
-            elif (reason := self._reason_against(config)) is None:
+            elif (reason := reason_against(self._check, config)) is None:
                 return config, tuple(refusals), redraws
             else:
                 self._known.add(config.digest)
@@ -208,20 +209,6 @@ class Search:
                         "Narrow the space or loosen the check"
                     )
             redraws += 1
-
-    def _reason_against(self, config: Config) -> str | None:
-        try:
-            self._check(config)
-        except Rejected as verdict:
-            return str(verdict) or "no reason given"
-        except OnefoldError:
-            raise
-        except Exception as error:
-            told = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-            raise WorkloadError(
-                f"check may raise Rejected and nothing else, but for {config!r} it raised {told}"
-            ) from error
-        return None
 
     def _take_over(self, warm_start: Sequence[Observation]) -> None:
         """Learns what another study found; its best configuration is tried first, the author's defaults otherwise.
@@ -238,5 +225,5 @@ class Search:
             top = max(o.level for o in able)
             best = min((o for o in able if o.level == top), key=lambda o: (o.violation, o.losses))
             self._first = [best.config]
-        elif self.space.has_defaults and self._reason_against(self.space.default()) is None:
+        elif self.space.has_defaults and reason_against(self._check, self.space.default()) is None:
             self._first = [self.space.default()]

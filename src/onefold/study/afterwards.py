@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from onefold.compression import pack
 from onefold.device import Device
 from onefold.engine import Call, Engine, answer
 from onefold.errors import ModelError
 from onefold.ranking import ranked
 from onefold.records import Config, Metrics, Trial
-from onefold.study.compressing import PACKED
+from onefold.requirement import Bound
+from onefold.study.compressing import pack_beside
 from onefold.study.forms import Forms, Order, Tick
 from onefold.study.home import Home
 from onefold.study.measuring import measure
 from onefold.study.picking import choose
+from onefold.study.result import COMPRESSED_FOLDER
 from onefold.study.spec import Spec
 from onefold.training.assignment import weights_file
 from onefold.variants import Candidate, Recipe, Shortlist, Variant
@@ -36,7 +37,6 @@ RECIPES = (
     Recipe(channels=0.5, precision="int8"),
     Recipe(sparsity=0.8, channels=0.5, precision="int8"),
 )
-FOLDER = "compressed"
 
 
 @dataclass(frozen=True)
@@ -66,32 +66,37 @@ class Afterwards:
                     f"trial {best.number} cannot be compressed: {forms.failures.get(best.number, 'no weights')}"
                 )
             failures = {str(trial): reason for trial, reason in forms.failures.items()}
-            shortlist = replace(self._shortlist(found, best), failures=failures)
-            shutil.rmtree(self.folder / FOLDER, ignore_errors=True)
+            bounds = self.spec.objective.settled(trial.metrics for trial in trials if trial.finished_rungs).require
+            shortlist = replace(self._shortlist(found, best, bounds), failures=failures)
+            shutil.rmtree(self.folder / COMPRESSED_FOLDER, ignore_errors=True)
             choice = shortlist.choice
-            if not choice.variant.recipe.is_plain:
+            if not (choice.trial == best.number and choice.variant.recipe.is_plain):  # which is handed over in any case
                 order = next(order for order in orders if order.trial == choice.trial)
                 model = forms.file(order, choice.variant.recipe)
                 shortlist = replace(shortlist, test=self._tested(order.config, model))
                 self._deploy(shortlist, model, {**about, "trial": order.trial, "config": dict(order.config)})
-            forms.clear()
         return shortlist
 
     def _orders(self, trials: Sequence[Trial], best: Trial) -> list[Order]:
         others = (trial for trial in ranked(trials, self.spec.objective) if trial.number != best.number)
         return [
             Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
-            for trial in [best, *others][:BEST]
+            for trial in [best, *(trial for trial in others if trial.failure is None)][:BEST]
             if (weights := weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
         ]
 
-    def _shortlist(self, found: Mapping[int, tuple[Variant, ...]], best: Trial) -> Shortlist:
+    def _shortlist(
+        self, found: Mapping[int, tuple[Variant, ...]], best: Trial, bounds: Mapping[str, Bound]
+    ) -> Shortlist:
         goal = (self.spec.quality or self.spec.objective).goals[0]
         all_of_them = [Candidate(trial, variant) for trial, forms in found.items() for variant in forms]
         names = {id(one.variant): str(one) for one in all_of_them}
         plain, *others = (one.variant for one in sorted(all_of_them, key=lambda one: one.trial != best.number))
-        pick = choose(plain, others, goal.metric, goal.maximize, "size", DROP, lambda one: names[id(one)])
-        told = tuple(replace(one, refused=pick.refused.get(str(one), "")) for one in all_of_them)
+        broken = {names[id(one)]: why for one in others if (why := _broken_by(one, bounds))}
+        kept = [one for one in others if names[id(one)] not in broken]
+        pick = choose(plain, kept, goal.metric, goal.maximize, "size", DROP, lambda one: names[id(one)])
+        refused = {**pick.refused, **broken}
+        told = tuple(replace(one, refused=refused.get(str(one), "")) for one in all_of_them)
         taken = next(place for place, one in enumerate(told) if one.variant is pick.chosen)
         return Shortlist(self.device.name, goal.metric, told, taken, pick.why)
 
@@ -103,9 +108,26 @@ class Afterwards:
         variant = shortlist.choice.variant
         said = {"variant": str(variant.recipe), "metrics": dict(variant.metrics), "test": dict(shortlist.test)}
         self.tell(f"measuring {shortlist.choice} with care")
-        measure(model, self.device, save=self.folder / FOLDER, home=self.home.path, about={**about, **said})
-        smallest = min(variant.encoded_bytes, key=lambda encoding: variant.encoded_bytes[encoding])
-        (self.folder / FOLDER / PACKED).write_bytes(pack(model.read_bytes(), smallest))
+        measure(
+            model,
+            self.device,
+            serve_for=self.spec.serve_for,
+            serving_search=self.spec.serving_search,
+            serving_space=self.spec.serving_space,
+            scenarios=self.spec.scenarios,
+            scenario_goal=self.spec.scenario_goal,
+            save=self.folder / COMPRESSED_FOLDER,
+            home=self.home.path,
+            about={**about, **said},
+        )
+        pack_beside(self.folder / COMPRESSED_FOLDER, variant)
+
+
+def _broken_by(variant: Variant, bounds: Mapping[str, Bound]) -> str:
+    """The first of the study's requirements that a variant breaks, of those on what is known of it."""
+    known = {**variant.metrics, "latency_s": variant.latency_s}
+    broken = (name for name, bound in bounds.items() if name in known and bound.violation(known[name]) > 0)
+    return next((f"{name}{bounds[name]} is required" for name in broken), "")
 
 
 def score_file(trainer: Any, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:

@@ -78,10 +78,12 @@ def compress(
     if epochs < 1:
         raise InputError(f"pruning is followed by one epoch of training at least; got {epochs}")
     place, source = Home(home), Path(model)
+    graph = _graph_of(source)
+    if graph is not None and sensitive:
+        raise InputError("the sensitivity of layers takes the folder that onefold tune … --save wrote, and not a graph")
     target = device if isinstance(device, Device) else find(device, place.devices)
     here = host(place.devices)
     with tempfile.TemporaryDirectory() as folder:
-        graph = _graph_of(source)
         workshop: Workshop | GraphWorkshop
         if graph is not None:
             workshop = GraphWorkshop(graph, Path(folder), Path(samples) if samples is not None else None, tell)
@@ -94,7 +96,7 @@ def compress(
         plain, *variants = (variant_of(one, served[one.file]) for one in made)
         taken = choose(plain, variants, workshop.metric, workshop.higher_is_better, aim, drop)
         result = Compressed(plain, tuple(variants), taken.chosen, str(taken), workshop.metric, target.name)
-        if sensitive:
+        if sensitive and isinstance(workshop, Workshop):
             tell("pruning each layer by itself")
             result = replace(result, sensitivity=workshop.sensitivity(max(one.sparsity for one in recipes) or 0.5))
         if save is not None:
@@ -126,5 +128,10 @@ def _save(
         "test": workshop.test(made.file),
     }
     measure(made.file, device, save=folder, home=home.path, about=about)
-    smallest = min(chosen.encoded_bytes, key=lambda encoding: chosen.encoded_bytes[encoding])
-    (folder / PACKED).write_bytes(pack(made.file.read_bytes(), smallest))
+    pack_beside(folder, chosen)
+
+
+def pack_beside(folder: Path, variant: Variant) -> None:
+    """Puts the packed form of a deployment folder's model beside it, in the encoding that makes it smallest."""
+    smallest = min(variant.encoded_bytes, key=lambda encoding: variant.encoded_bytes[encoding])
+    (folder / PACKED).write_bytes(pack((folder / deploy.MODEL).read_bytes(), smallest))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -53,7 +54,7 @@ class Forms:
     host: Device
     lease: Path
     folder: Path
-    keep: bool = False  # the files of the models, which one of them may be deployed from
+    keep: bool = False  # the files of the models until it is closed: one of them may be deployed
     tell: Callable[[int, int], None] = lambda done, of: None  # noqa: ARG005 - how many are done, of how many
     failures: dict[int, str] = field(default_factory=dict)  # by trial: why there are no forms of it
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -64,6 +65,7 @@ class Forms:
 
     def __exit__(self, *exc: object) -> None:
         self._stack.__exit__(None, None, None)
+        self.clear()
 
     def of(self, orders: Sequence[Order]) -> Mapping[int, tuple[Variant, ...]]:
         """By trial: the plain form and one for each recipe. Trials that fail are in `failures`."""
@@ -99,7 +101,7 @@ class Forms:
         return path
 
     def clear(self) -> None:
-        """Removes the models; what is known of them stays."""
+        """Removes the files of the models; what is known of them stays."""
         for place in self.folder.glob("*/"):
             shutil.rmtree(place, ignore_errors=True)
 
@@ -109,6 +111,7 @@ class Forms:
             with alone(self.lease), self.engine.quiet():
                 served = timed(session, [one.file for one in made], ROUNDS)
             variants = tuple(variant_of(one, served[one.file]) for one in made)
+            _check_finite(variants)
         except ModelError as error:
             self.failures[order.trial] = str(error)
             self._stack.close()  # the model may have ended the process that serves; the next one gets a new one
@@ -157,6 +160,13 @@ class Forms:
 
     def _place(self, trial: int) -> Path:
         return self.folder / f"{trial:05d}"
+
+
+def _check_finite(variants: Sequence[Variant]) -> None:
+    for one in variants:
+        for name, value in one.metrics.items():
+            if not math.isfinite(value):
+                raise ModelError(f"{name} of the form '{one.recipe}' is {value}")
 
 
 def make(trainer: Any, order: Order, folder: str, *, tick: Tick) -> Generator[None, None, list[Made]]:

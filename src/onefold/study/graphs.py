@@ -7,6 +7,7 @@ model does: `agreement`.
 from __future__ import annotations
 
 import shutil
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from onefold.study.workshop import Made, Tell
 from onefold.variants import Recipe
 
 MADE_UP = 64  # samples, where none are given
+NUMPY = {"float": "f4", "double": "f8"}  # what numpy calls the runtime's types, where the names differ
 Array = NDArray[Any]
 
 
@@ -65,10 +67,6 @@ class GraphWorkshop:
             self._tell(f"{recipe}: agreement {metrics[self.metric]:.4g}")
         return made
 
-    def sensitivity(self, share: float) -> Mapping[str, float]:  # noqa: ARG002 - as of a network
-        """Not to be had of a graph."""
-        raise InputError("the sensitivity of layers takes the folder that onefold tune … --save wrote, and not a graph")
-
     def test(self, file: Path) -> Metrics:  # noqa: ARG002 - as of a network
         """There is no test data."""
         return {}
@@ -88,22 +86,21 @@ class GraphWorkshop:
 
 
 def _read(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
-    """The samples of a file, one array for each input, by name or in order."""
-    inputs = [each.name for each in served.session.get_inputs()]
+    """The samples of a file, one array for each input: by their names if those are the inputs', otherwise in order."""
+    inputs = {each.name: each.type.removeprefix("tensor(").removesuffix(")") for each in served.session.get_inputs()}
     try:
         content = np.load(path, allow_pickle=False)
-        arrays = [content] if isinstance(content, np.ndarray) else [content[name] for name in content.files]
-        names = inputs if isinstance(content, np.ndarray) else list(content.files)
-    except (OSError, ValueError) as error:
+        arrays = {"": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(
             f"the samples in {path} cannot be read: {error}; give an .npz with an array per input"
         ) from error
     if len(arrays) != len(inputs):
-        raise InputError(
-            f"the model takes {len(inputs)} inputs ({', '.join(inputs)}), but {path} has {len(arrays)} arrays"
-        )
-    by_name = dict(zip(names, arrays))
-    return {name: by_name.get(name, array) for name, array in zip(inputs, arrays)}
+        names = ", ".join(inputs)
+        raise InputError(f"the model takes {len(inputs)} inputs ({names}), but {path} has {len(arrays)} arrays")
+    if set(arrays) != set(inputs):
+        arrays = dict(zip(inputs, arrays.values()))
+    return {name: arrays[name].astype(NUMPY.get(kind, kind)) for name, kind in inputs.items()}
 
 
 def _made_up(served: deploy.ServedModel) -> dict[str, Array]:

@@ -4,7 +4,9 @@ HOME/store.db
 HOME/studies/NAME/trials/00007.pt     where a trial stands
 HOME/studies/NAME/data/               the data set while the study runs, mapped by all workers
 HOME/studies/NAME/best/               the model that the study hands over
-HOME/studies/NAME/compressed/         the variant to take, where the best trials were compressed afterwards
+HOME/studies/NAME/variants/           what is known of the best trials' variants, where they were compressed afterwards
+HOME/studies/NAME/compressed/         the one to take
+HOME/studies/NAME/forms/              what is known of the models of an impact study: impact.html, impact.json
 HOME/studies/NAME/report.html
 HOME/devices/                         devices that the user added, and this machine's calibration
 HOME/measuring.lock                   held by whoever times something

@@ -10,6 +10,7 @@ trained in full. Cut off, it goes on where it stopped when it is asked for again
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -196,6 +197,7 @@ class _Analysis:
         def tell(done: int, of: int) -> None:
             self._tell(f"compressing and measuring on {self.device.name}: {done} of {of} models")
 
+        shutil.rmtree(folder / "data", ignore_errors=True)  # of a run that was killed; the data may be new
         setup = self.subject.setup(folder, spec.accelerator)
         slots = spec.parallel or machine.most_workers(spec.accelerator)
         with (
@@ -272,6 +274,7 @@ class _Analysis:
 
     def _tidy(self, folder: Path, best: Mapping[str, Sequence[int]]) -> None:
         """Keeps the weights of the models that were measured, and nothing else of the trials."""
+        shutil.rmtree(folder / "data", ignore_errors=True)
         kept = {number for group in (self.plan.arms[0].members, *best.values()) for number in group}
         for number in range(len(self.plan.configs)):
             for file in files_of(folder, number) if number not in kept else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,9 @@ def choose(
     refused = {}
     able = []
     for one in variants:
-        if lost(one) > drop + ROUNDING:
+        if math.isnan(lost(one)):
+            refused[name(one)] = f"{metric} is not a number"
+        elif lost(one) > drop + ROUNDING:
             refused[name(one)] = f"{metric} is worse by {lost(one):.4g}, more than the {drop:g} allowed"
         elif one.latency_s > NOISE * plain.latency_s:
             refused[name(one)] = f"{one.latency_s / plain.latency_s:.2f}x as slow"

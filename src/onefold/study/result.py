@@ -23,6 +23,7 @@ from onefold.workload import Workload
 
 WEIGHTS = "weights.pt"
 CARD = "model.json"
+COMPRESSED_FOLDER = "compressed"  # of the variant to take, where the best trials were compressed afterwards
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Result:
     @property
     def compressed(self) -> Path | None:
         """The deployment folder of the variant to take; None where nothing was compressed, or to no avail."""
-        place = self.folder / "compressed"
+        place = self.folder / COMPRESSED_FOLDER
         return place if self.shortlist is not None and place.is_dir() else None
 
     def save(self, folder: str | Path) -> Path:

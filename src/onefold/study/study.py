@@ -44,7 +44,7 @@ from onefold.study.targets import Asked, with_devices
 from onefold.study.warm_start import observations
 from onefold.training import calls
 from onefold.training.recall import clusterer
-from onefold.workload import is_loading
+from onefold.workload import is_loading, reason_against
 
 log = logging.getLogger("onefold")
 
@@ -124,8 +124,7 @@ class Study:
             knobs=KnobWish(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
             compress=compress,
         )
-        for config in spec.first:
-            spec.space.check(config)
+        _check_first(spec, self._subject)
         spec.knobs.check()
         clusterer(spec.knobs.similarity)
         given = [device] if isinstance(device, (str, Device)) else list(device)
@@ -387,6 +386,19 @@ def _check_options(
         raise InputError(f"memory_bytes must be 1 or more, but got {memory_bytes}; leave it out for no limit")
     if not patience_s > 0:
         raise InputError(f"patience_s must be more than 0 seconds, but got {patience_s}")
+
+
+def _check_first(spec: Spec, subject: Subject) -> None:
+    """Raises InputError when the configurations to try first are none of the space, refused, repeated or too many."""
+    for config in spec.first:
+        spec.space.check(config)
+        reason = reason_against(subject.check, config)
+        if reason is not None:
+            raise InputError(f"the workload refuses {config!r}, which is to be tried first: {reason}")
+    if len(set(spec.first)) < len(spec.first):
+        raise InputError("of the configurations to try first one is there twice; give each once")
+    if len(spec.first) > spec.budget.trials:
+        raise InputError(f"{len(spec.first)} configurations are to be tried first, in only {spec.budget.trials} trials")
 
 
 def _more(limit: float | None, extra: float | None, used: float) -> float | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from onefold.engine import Setup
 from onefold.errors import InputError, SpaceError, WorkloadError, suggestion
 from onefold.objective import Objective
 from onefold.records import Config
 from onefold.space import Space
+from onefold.study.spec import Way
 from onefold.training import calls
 from onefold.training.functions import reports_often
 from onefold.workload import COMPRESSED, Workload, load
 
 Given = Workload | Callable[..., Any] | str
-WAYS = ("off", "in-loop", "after")
 
 
 class Subject:
@@ -70,8 +70,8 @@ class Subject:
 
     def compressed(self, way: str) -> Subject:
         """Itself, or with the recipe of its variants in its space where the way to compress is `in-loop`."""
-        if way not in WAYS:
-            raise InputError(f"the way to compress {way!r} is not known{suggestion(way, WAYS)}")
+        if way not in get_args(Way):
+            raise InputError(f"the way to compress {way!r} is not known{suggestion(way, get_args(Way))}")
         if way != "off" and self.workload is None:
             raise InputError("a function has no model to compress: give a workload")
         if way != "in-loop" or self.reference.startswith(COMPRESSED):

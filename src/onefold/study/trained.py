@@ -15,6 +15,7 @@ from onefold.errors import InputError, OnefoldError
 from onefold.records import Config, Metrics
 from onefold.study.result import CARD, WEIGHTS
 from onefold.training.assignment import seed_of
+from onefold.training.functions import numbers_of
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import AnySplit
 from onefold.training.trainer import Trainer
@@ -70,7 +71,7 @@ class Trained:
         network.eval()
         with torch.no_grad():
             batches = after_each(split.batches(SCORED_AT_ONCE), self.tick)
-            return self.workload.evaluate(network, batches, self.config)
+            return numbers_of(self.workload.evaluate(network, batches, self.config))
 
     def fine_tune(
         self,

@@ -85,7 +85,7 @@ class Workshop:
         """The variant; where integers lose too much, the one trained with them in mind, if that is better."""
         network = self._network(replace(recipe, precision="fp32"))
         made = self._written(network, recipe)
-        if not (recipe.precision.startswith("int8") and self._lost(made) > self._drop):
+        if not recipe.precision.startswith("int8") or self._lost(made) <= self._drop:
             return made
         before = made.metrics[self.metric]
         self._tell(f"{recipe}: {self.metric} falls to {before:.4g}; training with integers in mind")

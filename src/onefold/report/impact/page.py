@@ -15,7 +15,7 @@ from onefold.report.plots.marks import Plot
 from onefold.report.standalone import rendered
 
 PANELS = {
-    "all": ("All models", "What tune all has made and was measured, plain."),
+    "all": ("All models", "What tune all has made, plain; the metric after the first, short training."),
     "best": ("Best models", "The best of tune all, plain."),
     "best compressed": ("Best models, compressed", "The same models once they are compressed."),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onefold.impact import Findings, Form, Importance, Property, Share
-from onefold.impact.advice import TRUSTED
+from onefold.impact.advice import TRUSTED, trusted
 from onefold.report import words
 from onefold.report.impact.phrases import part
 from onefold.report.impact.sheet import Cell, Line, Sheet, columns
@@ -50,11 +50,6 @@ def shares(found: Findings, form: Form) -> list[Shares]:
         )
         for one, known in _known(found, form)
     ]
-
-
-def trusted(known: Importance) -> bool:
-    """Whether configurations foretell enough of a property for its shares to be believed."""
-    return known.explained is not None and known.explained >= TRUSTED
 
 
 def explained(known: Importance) -> str:
