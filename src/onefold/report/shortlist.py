@@ -17,7 +17,7 @@ def shortlist_of(summary: Summary) -> Shortlist | None:
 
 def remarks(found: Shortlist) -> tuple[str, ...]:
     """What else is to be said: forms that could not be made, and trials that could not be measured."""
-    said = [f"trial {one.trial}: {note}" for one in found.candidates for note in one.variant.notes]
+    said = [f"{one}: {note}" for one in found.candidates for note in one.variant.notes]
     return (*said, *(f"trial {trial}: {why}" for trial, why in found.failures.items()))
 
 
