@@ -147,7 +147,7 @@ def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None
     assert np.array_equal(answers(path, SAMPLES["input0"]), answers(exact, SAMPLES["input0"]))
     quantised(exact, path, "int8", SAMPLES)
     wanted = answers(exact, SAMPLES["input0"])
-    assert np.abs(answers(path, SAMPLES["input0"]) - wanted).max() < 0.1 * np.abs(wanted).max()
+    assert np.abs(answers(path, SAMPLES["input0"]) - wanted).max() < 0.2 * np.abs(wanted).max()
 
 
 def test_a_pooling_that_somebody_else_reads_stays_where_it_is(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_channels_are_taken_out(name: str, changes: dict) -> None:
 def test_channels_of_an_lstm_cannot_be_taken_out() -> None:
     workload = load(LSTM)
     network = built(workload, Config(workload.space.default(), **SMALL[LSTM]))
-    with pytest.raises(ModelError, match="channels cannot be taken out of this network"):
+    with pytest.raises(ModelError, match="channels cannot be taken out of a network with recurrent layers"):
         ChannelPruner(network, [samples(LSTM, 2)], share=0.5).step()
 
 

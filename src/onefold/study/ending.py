@@ -19,7 +19,6 @@ from onefold.inference.scenarios import is_load, scenario
 from onefold.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import Store, StudyRecord
-from onefold.study.afterwards import Afterwards
 from onefold.study.coordinator import Coordinator
 from onefold.study.home import Home
 from onefold.study.inference import Inference
@@ -183,6 +182,8 @@ class Ending:
 
         None when that fails, and why is told: the model that was found is handed over in any case.
         """
+
+        from onefold.study.afterwards import Afterwards  # which loads torch: a command that needs none must not wait
 
         def tell(said: str) -> None:
             self.listener(News("stage", {"said": said}, self.coordinator.snapshot))
