@@ -11,12 +11,11 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.device import Device, Session, open_session, runtime
+from onefold.device import Device, open_session, runtime
 from onefold.device.lease import alone
 from onefold.engine import Call, Engine, Failed, Finished
 from onefold.errors import ModelError
@@ -47,7 +46,7 @@ class Order:
 
 @dataclass
 class Forms:
-    """Makes and measures the forms of trials. `with` opens the device."""
+    """Makes and measures the forms of trials; at the end of `with` it clears the files of the models away."""
 
     engine: Engine
     device: Device
@@ -57,14 +56,11 @@ class Forms:
     keep: bool = False  # the files of the models until it is closed: one of them may be deployed
     tell: Callable[[int, int], None] = lambda done, of: None  # noqa: ARG005 - how many are done, of how many
     failures: dict[int, str] = field(default_factory=dict)  # by trial: why there are no forms of it
-    _stack: ExitStack = field(default_factory=ExitStack)
-    _session: Session | None = None
 
     def __enter__(self) -> Forms:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stack.__exit__(None, None, None)
         self.clear()
 
     def of(self, orders: Sequence[Order]) -> Mapping[int, tuple[Variant, ...]]:
@@ -107,15 +103,13 @@ class Forms:
 
     def _take(self, order: Order, made: Sequence[Made], found: dict[int, tuple[Variant, ...]]) -> None:
         try:
-            session = self._opened()
-            with alone(self.lease), self.engine.quiet():
+            # A process of its own for each trial: one that has served others before holds on to some of their memory.
+            with open_session(self.device, self.host) as session, alone(self.lease), self.engine.quiet():
                 served = timed(session, [one.file for one in made], ROUNDS)
             variants = tuple(variant_of(one, served[one.file]) for one in made)
             _check_finite(variants)
         except ModelError as error:
             self.failures[order.trial] = str(error)
-            self._stack.close()  # the model may have ended the process that serves; the next one gets a new one
-            self._session = None
             return
         files = {json.dumps(to_json(one.recipe)): one.file.name for one in made}
         known = {"order": self._digest(order), "variants": to_json(variants), "files": files}
@@ -146,13 +140,6 @@ class Forms:
         content = hashlib.sha256(Path(order.weights).read_bytes())
         content.update("/".join(parts).encode())
         return content.hexdigest()[:32]
-
-    def _opened(self) -> Session:
-        if self._session is None:
-            session: Session = open_session(self.device, self.host)
-            self._stack.enter_context(session)
-            self._session = session
-        return self._session
 
     def _note(self, trial: int) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
