@@ -74,6 +74,11 @@ class Evidence:
         forms = [found for model in self.models.values() for found in (model.plain, model.compressed) if found]
         return (own, *(one for one in COSTS if forms and all(one.name in found for found in forms)))
 
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms that were measured."""
+        return FORMS if self.top(form="compressed") else FORMS[:1]
+
     def arm(self, name: str) -> Arm:
         """The arm of that name."""
         return next(arm for arm in self.arms if arm.name == name)

@@ -86,13 +86,13 @@ class Findings:
     @property
     def forms(self) -> tuple[Form, ...]:
         """The forms that were measured."""
-        return FORMS if self.evidence.top(form="compressed") else FORMS[:1]
+        return self.evidence.forms
 
 
 def findings(evidence: Evidence, *, seed: int = 0) -> Findings:
     """All tables. A property that is 0 or below for some model has no shares, and is left out with a word about it."""
     usable, skipped = _usable(evidence)
-    forms: tuple[Form, ...] = FORMS if evidence.top(form="compressed") else FORMS[:1]
+    forms = evidence.forms
     effects = tuple(effect for form in forms for effect in _effects(evidence, usable, form, seed))
     both = evidence.top(form="compressed")
     names = [one.name for one in usable]

@@ -52,7 +52,7 @@ class Afterwards:
     tell: Callable[[str], None]
 
     def compress(self, trials: Sequence[Trial], best: Trial, about: Mapping[str, Any]) -> Shortlist:
-        """The best trials in several forms; the one to take is made ready to deploy, unless it is the plain one."""
+        """The best trials in several forms; the one to take is made ready to deploy, unless it is the best as it is."""
         orders = self._orders(trials, best)
 
         def tell(done: int, of: int) -> None:
