@@ -20,8 +20,10 @@ VOCABULARY = {
     "serving",
     "knobs",
     "variants",
+    "plans",
+    "quantities",
 }
-STAGES = {"training", "inference", "compression", "impact", "recommend", "report"}
+STAGES = {"training", "inference", "compression", "impact", "retraining", "recommend", "report"}
 ALLOWED = {
     "errors": set(),
     "records": set(),
@@ -32,6 +34,8 @@ ALLOWED = {
     "serving": {"records"},
     "knobs": {"errors", "records"},
     "variants": {"errors", "records", "serving"},
+    "plans": {"errors"},
+    "quantities": {"errors"},
     "ranking": {"objective", "records"},
     "workload": {"errors", "objective", "records", "space"},
     "datasets": {"errors", "workload"},
@@ -46,10 +50,11 @@ ALLOWED = {
     "compression": VOCABULARY,
     "impact": VOCABULARY,
     "recommend": VOCABULARY,
+    "retraining": VOCABULARY | {"meter", "search"},
     "report": VOCABULARY | {"impact", "recommend", "store"},
     "deploy": VOCABULARY | {"device", "inference", "recommend"},
-    "study": VOCABULARY | STAGES | {"deploy", "device", "search", "meter", "engine", "store"},
-    "cli": VOCABULARY | STAGES | {"deploy", "device", "study", "store", "workloads", ""},
+    "study": VOCABULARY | STAGES | {"datasets", "deploy", "device", "search", "meter", "engine", "store"},
+    "cli": VOCABULARY | STAGES | {"datasets", "deploy", "device", "study", "store", "workloads", ""},
     "testing": None,
 }
 HOMES = {
@@ -64,7 +69,8 @@ HOMES = {
     "sklearn": {"datasets", "impact", "training"},
     "onnx": {"compression", "device", "inference"},
     "onnxruntime": {"compression", "deploy", "device", "inference"},
-    "torch": {"training", "inference", "compression", "workloads", "workload", "study", "testing"},
+    "torch": {"training", "inference", "compression", "workloads", "workload", "study", "retraining", "testing"},
+    "rule_engine": {"retraining"},
     "torch_pruning": {"compression"},
     "zstandard": {"compression"},
 }

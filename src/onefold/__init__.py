@@ -8,6 +8,7 @@ A study reads from left to right, and so does this package:
     training                        a workload and a configuration -> a trained model, epoch by epoch
     device, inference               a model and where it will live -> how to serve it, and what that costs
     compression                     a trained network -> smaller and faster variants of it
+    retraining                      a deployed model and new data -> a better one, within memory and time
     impact                          many models' properties -> what tuning and compression really change
     recommend, deploy               everything measured -> one model with its reasons, in a folder ready to serve
     study                           the composition: durable, parallel, resumable; tune() is one call over it
@@ -40,6 +41,7 @@ _LAZY = {
     "compress": "onefold.study.compressing",
     "impact_of": "onefold.study.impact",
     "measure": "onefold.study.measuring",
+    "retrain": "onefold.study.retraining",
     "serve_check": "onefold.study.measuring",
     "tune": "onefold.study",
 }
@@ -68,6 +70,7 @@ __all__ = [
     "deploy",
     "impact_of",
     "measure",
+    "retrain",
     "serve_check",
     "tune",
 ]

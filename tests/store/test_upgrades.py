@@ -13,24 +13,33 @@ from sqlalchemy import create_engine
 from onefold.store import SqliteStore
 from onefold.store.rows import study_row, trial_row
 from onefold.store.schema import VERSION, metadata
-from onefold.testing.stores import a_rung, a_study, a_surface, a_trial, an_epoch
+from onefold.testing.stores import a_lesson, a_rung, a_study, a_surface, a_trial, an_epoch
 
-ADDED = {"surfaces", "servings", "steered", "remembered", "submissions"}  # since version 1
+ADDED = {  # by the version that did
+    2: {"surfaces", "servings"},
+    3: {"steered", "remembered", "submissions"},
+    4: {"lessons"},
+}
+NEW: set[str] = set().union(*ADDED.values())  # since version 1
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A store of version 1 with a study in it."""
-    path = tmp_path / "store.db"
+def written(path: Path, version: int) -> Path:
+    """A store of an older version with a study in it."""
     engine = create_engine(f"sqlite:///{path}")
-    tables = [table for table in metadata.sorted_tables if table.name not in ADDED]
+    later: set[str] = set().union(*(names for since, names in ADDED.items() if since > version))
+    tables = [table for table in metadata.sorted_tables if table.name not in later]
     with engine.begin() as connection:
         metadata.create_all(connection, tables=tables)
-        connection.execute(metadata.tables["meta"].insert(), {"name": "version", "value": "1"})
+        connection.execute(metadata.tables["meta"].insert(), {"name": "version", "value": str(version)})
         connection.execute(metadata.tables["studies"].insert(), study_row(a_study()))
         connection.execute(metadata.tables["trials"].insert(), trial_row("digits", a_trial()))
     engine.dispose()
     return path
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return written(tmp_path / "store.db", 1)
 
 
 def version(path: Path) -> str:
@@ -45,13 +54,26 @@ def tables(path: Path) -> set[str]:
 
 def test_a_store_of_version_1_is_made_new_and_keeps_its_studies(old: Path) -> None:
     assert version(old) == "1"
-    assert not tables(old) & ADDED
+    assert not tables(old) & NEW
     with closing(SqliteStore(old)) as store:
         assert store.studies() == [a_study()]
         assert store.trials("digits") == [a_trial()]
         assert store.servings("digits") == {}
     assert version(old) == str(VERSION)
-    assert tables(old) >= ADDED
+    assert tables(old) >= NEW
+
+
+@pytest.mark.parametrize("since", range(1, VERSION))
+def test_a_store_of_any_older_version_keeps_lessons(tmp_path: Path, since: int) -> None:
+    path = written(tmp_path / "store.db", since)
+    assert (version(path), "lessons" in tables(path)) == (str(since), False)
+    with closing(SqliteStore(path)) as store:
+        assert store.lessons("a machine") == []
+        store.save_lesson(a_lesson())
+    with closing(SqliteStore(path)) as store:
+        assert store.lessons("a machine") == [a_lesson()]
+        assert store.studies() == [a_study()]
+    assert version(path) == str(VERSION)
 
 
 def test_it_then_remembers_what_serving_costs(old: Path) -> None:

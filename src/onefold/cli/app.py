@@ -1,4 +1,5 @@
-"""`onefold tune | resume | list | show | report | workloads | devices | compress | impact | measure | serve-check`.
+"""`onefold tune | resume | list | show | report | workloads | devices | compress | impact | retrain | shift | measure |
+serve-check`.
 
 Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers,
 130 interrupted (resume it), 1 anything else.
@@ -18,7 +19,7 @@ import typer
 from rich.text import Text
 
 from onefold import __version__
-from onefold.cli import compress, devices, impact, knobs, queue, serving, tables
+from onefold.cli import compress, devices, impact, knobs, queue, retrain, serving, shift, tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, display_for, results
 from onefold.cli.options import (
@@ -32,7 +33,7 @@ from onefold.cli.options import (
     ReducedOption,
     space_up_to,
 )
-from onefold.cli.words import duration, served, settings, size
+from onefold.cli.words import duration, served, settings
 from onefold.errors import InputError, OnefoldError
 from onefold.knobs import KnobWish
 from onefold.objective import Budget, Objective
@@ -57,6 +58,8 @@ app.add_typer(knobs.app, name="knobs")
 app.add_typer(queue.app, name="queue")
 app.command("compress")(compress.compress)
 app.command("impact")(impact.impact)
+app.command("retrain")(retrain.retrain)
+app.command("shift")(shift.shift)
 app.command("measure")(serving.measure)
 app.command("serve-check")(serving.serve_check)
 
@@ -160,7 +163,7 @@ def tune(
         accelerator=accelerator,
         parallel=parallel,
         threads=threads,
-        memory_bytes=size(memory) if memory else None,
+        memory_bytes=bytes_of(memory) if memory else None,
         patience_s=patience,
         warm_start=warm_start,
         device=device or (),

@@ -13,9 +13,9 @@ import typer
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, display_for
 from onefold.cli.options import HomeOption, JsonOption, KnobsOption
-from onefold.cli.words import size
 from onefold.device.catalogue import HOST
 from onefold.errors import InputError
+from onefold.quantities import bytes_of
 from onefold.study.home import Home
 from onefold.study.subject import Subject
 from onefold.variants import Recipe
@@ -72,7 +72,7 @@ def impact(
                 accelerator=accelerator,
                 parallel=parallel,
                 threads=threads,
-                memory_bytes=size(memory) if memory else None,
+                memory_bytes=bytes_of(memory) if memory else None,
                 knobs=turn_knobs,
                 listener=display or (lambda _: None),
             )

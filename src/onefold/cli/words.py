@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from onefold.errors import InputError
 from onefold.records import Value
 from onefold.serving import Purpose, Surface
-
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def duration(seconds: float | None) -> str:
@@ -59,14 +55,3 @@ def served(surface: Surface) -> str:
         f"{alone.latency_s * 1e3:.3g} ms a sample alone ({alone.source.value}), "
         f"{number(most.throughput_per_s)} samples/s {batches} ({most.source.value})"
     )
-
-
-def size(text: str) -> int:
-    """Bytes out of "500MB", "2 GiB" or "1000000"."""
-    match = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", text)
-    if match and match[2].upper() in UNITS:
-        try:
-            return int(float(match[1]) * UNITS[match[2].upper()])
-        except ValueError:
-            pass
-    raise InputError(f"a size reads like 500MB or 2GB, but got {text!r}")

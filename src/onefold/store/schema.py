@@ -1,15 +1,15 @@
 """The tables, as every database has them.
 
 Keys and states are columns, so that a database can check and order them; documents are JSON text (`rows.py`). A change
-here is a new VERSION. Version 2 added surfaces and servings, version 3 steered,
-remembered and submissions.
+here is a new VERSION. Version 2 added surfaces and servings, version 3 steered, remembered and submissions, version 4
+lessons.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Table, Text
 
-VERSION = 3
+VERSION = 4
 
 metadata = MetaData()
 
@@ -110,6 +110,15 @@ remembered = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("machine", Text, nullable=False),
+    Column("content", Text, nullable=False),
+)
+
+lessons = Table(
+    "lessons",
+    metadata,
+    Column("id", Integer, primary_key=True),  # the order they were saved in
+    Column("machine", Text, nullable=False),
+    Column("key", Text, nullable=False, unique=True),
     Column("content", Text, nullable=False),
 )
 

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from onefold.errors import StoreError
 from onefold.knobs import Remembered, Steered
+from onefold.plans import MemoryLesson
 from onefold.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.serving import Surface
 from onefold.store import rows, schema, statements
@@ -150,6 +151,14 @@ class SqliteStore:
     def remembered(self) -> list[Remembered]:
         """All that is remembered of knobs."""
         return [rows.remembered_of(row) for row in self._read(statements.REMEMBERED)]
+
+    def save_lesson(self, lesson: MemoryLesson) -> None:
+        """Adds or replaces what a plan taught."""
+        self._write(statements.SAVE_LESSON, rows.lesson_row(lesson), "")
+
+    def lessons(self, machine: str) -> list[MemoryLesson]:
+        """What plans taught on a machine, oldest first."""
+        return [rows.lesson_of(row) for row in self._read(statements.LESSONS, machine=machine)]
 
     def save_submission(self, submission: Submission) -> None:
         """Adds or replaces a study's place in the queue."""

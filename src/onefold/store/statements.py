@@ -7,6 +7,7 @@ from sqlalchemy.dialects.sqlite import insert as insert_or
 
 from onefold.store.schema import (
     epochs,
+    lessons,
     meta,
     remembered,
     rungs,
@@ -68,6 +69,10 @@ STEERED = (
 SAVE_STEERED = insert_or(steered).on_conflict_do_nothing()
 REMEMBERED = select(remembered).order_by(remembered.c.machine, remembered.c.key)
 REMEMBER = _upsert(remembered)
+
+LESSONS = select(lessons).where(lessons.c.machine == bindparam("machine")).order_by(lessons.c.id)
+# The row that is replaced goes away, so that the new one is the newest.
+SAVE_LESSON = insert(lessons).prefix_with("OR REPLACE")
 
 SUBMISSIONS = select(submissions).order_by(submissions.c.submitted, submissions.c.study)
 SAVE_SUBMISSION = _upsert(submissions)

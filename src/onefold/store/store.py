@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from onefold.knobs import Remembered, Steered
+from onefold.plans import MemoryLesson
 from onefold.records import Epoch, Rung, StudyState, Trial, TrialState
 from onefold.serving import Surface
 
@@ -107,6 +108,12 @@ class Store(Protocol):
 
     def remembered(self) -> list[Remembered]:
         """All that is remembered of knobs."""
+
+    def save_lesson(self, lesson: MemoryLesson) -> None:
+        """Adds or replaces what a plan taught, known by machine, model and plan; retrainings share it."""
+
+    def lessons(self, machine: str) -> list[MemoryLesson]:
+        """What plans taught on a machine, oldest first; what was replaced counts as new."""
 
     def save_submission(self, submission: Submission) -> None:
         """Adds or replaces a study's place in the queue."""

@@ -38,21 +38,8 @@ class Trained:
     @classmethod
     def read(cls, folder: Path, workload: Workload | None = None) -> Trained:
         """The model of a folder that `--save` or `Result.save` wrote; `workload` is for those that have no file."""
-        card = card_of(folder)
-        reference = card.get("workload") or ""
-        if workload is None and not reference:
-            raise InputError(f"{folder / CARD} names no workload; give it from Python: compress(…, workload=Mine())")
-        try:
-            found = workload or load(reference)
-            config = Config(card["config"])
-            network = found.build(config)
-            network.load_state_dict(torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True))
-        except OnefoldError:
-            raise
-        except Exception as error:  # weights of another network, a card that somebody edited
-            told = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"the model in {folder} cannot be opened: {told}") from error
-        return cls(found, config, network.eval(), Trainer(found, None), card)
+        network, found, config = network_of(folder, workload)
+        return cls(found, config, network, Trainer(found, None), card_of(folder))
 
     def samples(self, count: int) -> tuple[torch.Tensor, ...]:
         """The inputs of some training samples, without their targets."""
@@ -96,6 +83,25 @@ class Trained:
             ticking = after_each(after_each(batches, after), self.tick)
             self.workload.train_epoch(network, ticking, optimizer, self.config)
         network.eval()
+
+
+def network_of(folder: Path, workload: Workload | None = None) -> tuple[torch.nn.Module, Workload, Config]:
+    """The network of such a folder with its weights, and what it was made from."""
+    card = card_of(folder)
+    reference = card.get("workload") or ""
+    if workload is None and not reference:
+        raise InputError(f"{folder / CARD} names no workload; give it from Python, as workload=Mine()")
+    try:
+        found = workload or load(reference)
+        config = Config(card["config"])
+        network = found.build(config)
+        network.load_state_dict(torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True))
+    except OnefoldError:
+        raise
+    except Exception as error:  # weights of another network, a card that somebody edited
+        told = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"the model in {folder} cannot be opened: {told}") from error
+    return network.eval(), found, config
 
 
 def card_of(folder: Path) -> dict[str, Any]:

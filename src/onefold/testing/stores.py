@@ -10,6 +10,7 @@ import pytest
 
 from onefold.errors import StoreError, StudyNotFound
 from onefold.knobs import Phase, Profile, Remembered, Steered, StepWindow
+from onefold.plans import MemoryLesson, Plan
 from onefold.records import (
     Config,
     Energy,
@@ -69,6 +70,11 @@ def a_memory(machine: str = "a machine") -> Remembered:
     """What was found out about the knobs of some job."""
     profile = Profile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
     return Remembered(machine, "time", False, profile, Config(threads=1), 0.01, 0.005)
+
+
+def a_lesson(batch_size: int = 8, machine: str = "a machine", model: str = "abc") -> MemoryLesson:
+    """What a plan taught about its memory."""
+    return MemoryLesson(machine, model, Plan(batch_size, 4, freeze_rate=0.5, segments=2), 10**8, 11 * 10**7)
 
 
 class StoreContract:
@@ -371,6 +377,40 @@ class StoreContract:
         for one in (a_memory("b"), a_memory(), better):
             store.remember(one)
         assert store.remembered() == [better, a_memory("b")]
+
+    def test_what_plans_taught_comes_back_by_machine_and_oldest_first(self, store: Store) -> None:
+        assert store.lessons("a machine") == []
+        told = [a_lesson(8), a_lesson(2), a_lesson(4), a_lesson(8, model="another")]
+        for lesson in (told[0], a_lesson(machine="b"), *told[1:]):
+            store.save_lesson(lesson)
+        assert store.lessons("a machine") == told
+        assert store.lessons("b") == [a_lesson(machine="b")]
+        assert store.lessons("c") == []
+
+    def test_a_plan_that_teaches_again_is_kept_once_and_as_the_newest(self, store: Store) -> None:
+        for batch_size in (2, 4, 8):
+            store.save_lesson(a_lesson(batch_size))
+        again = replace(a_lesson(2), measured_bytes=12)
+        store.save_lesson(again)
+        assert store.lessons("a machine") == [a_lesson(4), a_lesson(8), again]
+        whole = replace(a_lesson(4), plan=replace(a_lesson(4).plan, freeze_rate=0.0))
+        for rate in (0.0, 0):
+            store.save_lesson(replace(whole, plan=replace(whole.plan, freeze_rate=rate)))
+        assert store.lessons("a machine") == [a_lesson(4), a_lesson(8), again, whole]
+
+    def test_what_plans_taught_is_undone_with_its_block_and_outlives_studies(self, store: Store) -> None:
+        def broken_block() -> None:
+            with store.together():
+                store.save_lesson(replace(a_lesson(), measured_bytes=12))
+                raise ZeroDivisionError
+
+        store.create(a_study())
+        for batch_size in (8, 2):
+            store.save_lesson(a_lesson(batch_size))
+        with pytest.raises(ZeroDivisionError):
+            broken_block()
+        store.delete("digits")
+        assert store.lessons("a machine") == [a_lesson(8), a_lesson(2)]
 
     def test_the_queue_is_kept_first_come_first(self, store: Store) -> None:
         for name in ("digits", "other"):

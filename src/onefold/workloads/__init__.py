@@ -10,6 +10,8 @@ READY: dict[str, str] = {
     "mnist": "onefold.workloads.lenet:MnistLenet",
     "fashion": "onefold.workloads.lenet:FashionLenet",
     "cifar10": "onefold.workloads.resnet:Cifar10Resnet",
+    "cifar10-mobilenet": "onefold.workloads.mobilenet:Cifar10Mobilenet",
+    "cifar10-vit": "onefold.workloads.vit:Cifar10Vit",
     "newsgroups-cnn": "onefold.workloads.text_cnn:NewsgroupsCnn",
     "newsgroups-lstm": "onefold.workloads.lstm:NewsgroupsLstm",
     "imdb-cnn": "onefold.workloads.text_cnn:ImdbCnn",

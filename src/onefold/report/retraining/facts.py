@@ -1,0 +1,168 @@
+"""What a retraining came to, in a few words: its result, its memory and its time, beside what it had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from onefold.plans import Plan, Retrained
+from onefold.report import words
+from onefold.report.page import Tile
+from onefold.report.retraining.agreement import agreement
+
+STAYS = "the given model stays"
+
+
+def numbered(retrained: Retrained) -> dict[Plan, int]:
+    """Plans by number: those that were predicted, then those that rules made on the way."""
+    made = [window.plan for window in retrained.windows]
+    chosen = [] if retrained.chosen is None else [retrained.chosen]
+    plans = dict.fromkeys([*(one.plan for one in retrained.plans), *made, *chosen])
+    return {plan: place + 1 for place, plan in enumerate(plans)}
+
+
+def aim(retrained: Retrained) -> str:
+    """What was retrained for, where and by which strategy."""
+    better = "higher" if retrained.higher_is_better else "lower"
+    return f"{retrained.metric}, {better} is better, on {retrained.device}, strategy {retrained.strategy}"
+
+
+def reached(retrained: Retrained) -> str:
+    """The metric before and after; once where the given model stays."""
+    places = words.decimals([retrained.before, retrained.after])
+    before, after = (words.metric(retrained.metric, value, places) for value in (retrained.before, retrained.after))
+    return f"{before} →\N{NO-BREAK SPACE}{after}" if retrained.kept_new else before
+
+
+def gained(retrained: Retrained) -> str:
+    """By how much the model that is handed back is better."""
+    if not retrained.kept_new:
+        return STAYS
+    if retrained.gain == 0 or not math.isfinite(retrained.gain):
+        return "no better"
+    places = words.decimals([retrained.before, retrained.after])
+    told = words.metric(retrained.metric, abs(retrained.gain), places)
+    return f"{'better' if retrained.gain > 0 else 'worse'} by {told}"
+
+
+def why(retrained: Retrained) -> str:
+    """The reason for this plan, or for the given model, as a sentence."""
+    said = retrained.why.strip()
+    return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?' else '.'}"
+
+
+def part(share: float) -> str:
+    """A share of the whole, also where it is more than the whole."""
+    return words.share(share) if share < 0.995 else f"{share * 100:,.0f} %"
+
+
+def tiles(retrained: Retrained) -> Iterator[Tile]:
+    """The retraining in four numbers."""
+    note = gained(retrained) if retrained.kept_new else why(retrained)
+    better = retrained.kept_new and retrained.gain > 0
+    badge = "" if retrained.kept_new else STAYS
+    yield Tile(f"Kept-back {retrained.metric}", reached(retrained), note, badge, accent=better)
+    peak = peak_bytes(retrained)
+    value = words.NOTHING if peak is None else words.size(peak)
+    yield Tile("Peak memory, measured", value, memory_note(retrained), "over the limit" if is_over(retrained) else "")
+    late = retrained.elapsed_s > retrained.limits.window_s
+    yield Tile("Time", words.duration(retrained.elapsed_s), time_note(retrained), "over the window" if late else "")
+    yield Tile("Planning", words.duration(retrained.planning_s), planning_note(retrained))
+
+
+def peak_bytes(retrained: Retrained) -> int | None:
+    """The highest memory that was measured; None where the system tells none."""
+    known = [window.measured_bytes for window in retrained.windows if window.measured_bytes is not None]
+    return max(known, default=None) if retrained.peak_bytes is None else retrained.peak_bytes
+
+
+def memory_note(retrained: Retrained) -> str:
+    """The peak beside the limit, which may have changed on the way."""
+    limits = _limits(retrained)
+    first, last, lowest = (words.size(limit) for limit in (limits[0], limits[-1], min(limits)))
+    changed = "" if first == lowest else f", {'later' if last == lowest else 'at the least'} {lowest}"
+    peak, fullest = peak_bytes(retrained), _fullest(retrained)
+    if peak is None:
+        predicted = max((window.predicted_bytes for window in retrained.windows), default=None)
+        expected = "" if predicted is None else f"; predicted {words.size(predicted)} at most"
+        return f"not measured{expected}; the limit is {first}{changed}"
+    if changed and fullest is not None:
+        return f"at most {part(fullest)} of the limit at the time ({first}{changed})"
+    return f"{part(peak / limits[0])} of the limit of {first}"
+
+
+def is_over(retrained: Retrained) -> bool:
+    """Whether more memory was measured than was allowed."""
+    peak, fullest = peak_bytes(retrained), _fullest(retrained)
+    return (peak is not None and peak > max(_limits(retrained))) or (fullest is not None and fullest > 1)
+
+
+def time_note(retrained: Retrained) -> str:
+    """The time beside the window, and what was done in it."""
+    updates = sum(window.updates for window in retrained.windows)
+    done = f"{words.count(len(retrained.windows), 'micro-window')}, {words.count(updates, 'update')}"
+    window_s = retrained.limits.window_s
+    return f"{part(retrained.elapsed_s / window_s)} of the window of {words.duration(window_s)}; {done}"
+
+
+def planning_note(retrained: Retrained) -> str:
+    """What planning took of the window and of the memory."""
+    share = f"{part(retrained.planning_s / retrained.limits.window_s)} of the window"
+    return f"{share}, {words.size(retrained.planning_bytes)} added to the process"
+
+
+def predictions(retrained: Retrained) -> str:
+    """How far predicted memory was from measured memory."""
+    found = agreement(retrained.windows)
+    if found is None:
+        return "no micro-window has measured memory to compare the predicted one with"
+    low = f"too low in {found.too_low}" if found.too_low else "never too low"
+    worst = found.worst_window
+    return (
+        f"predicted memory against measured, over {words.count(found.windows, 'micro-window')}: off by "
+        f"{part(found.median)} in the median, by {part(found.worst)} at worst (number {worst.number}: predicted "
+        f"{words.size(worst.predicted_bytes)}, measured {words.size(worst.measured_bytes or 0)}), {low}"
+    )
+
+
+def of_plan(retrained: Retrained, plan: Plan) -> Iterator[tuple[str, str]]:
+    """A plan and what it came to, name by name."""
+    tried = [window for window in retrained.windows if window.plan == plan]
+    yield "batch", f"{plan.batch_size} × {plan.accumulation}, {words.count(plan.effective_batch, 'sample')} an update"
+    yield "frozen layers, from the input", part(plan.freeze_rate)
+    yield "checkpoint segments", str(plan.segments)
+    yield "epochs, at most", str(plan.epochs)
+    yield "learning rate", words.number(plan.lr)
+    yield "optimizer", plan.optimizer
+    yield "predicted memory", _size(predicted_bytes(retrained, plan))
+    known = [window.measured_bytes for window in tried if window.measured_bytes is not None]
+    yield "measured memory", _size(max(known, default=None))
+    expected = next((one for one in retrained.plans if one.plan == plan), None)
+    yield "predicted time of an update", words.NOTHING if expected is None else words.duration(expected.update_s)
+    yield "micro-windows", str(len(tried))
+
+
+def predicted_bytes(retrained: Retrained, plan: Plan) -> int | None:
+    """What a plan was predicted to need: at first, or else when it was last used."""
+    first = next((one.memory_bytes for one in retrained.plans if one.plan == plan), None)
+    last = next((w.predicted_bytes for w in reversed(retrained.windows) if w.plan == plan), None)
+    return last if first is None else first
+
+
+def _size(value: int | None) -> str:
+    return words.NOTHING if value is None else words.size(value)
+
+
+def _limits(retrained: Retrained) -> list[int]:
+    """The limits one after the other: as given, and as each micro-window left it."""
+    return [retrained.limits.memory_bytes, *(window.limit_bytes for window in retrained.windows)]
+
+
+def _fullest(retrained: Retrained) -> float | None:
+    """The largest share of its limit that a micro-window used."""
+    # A limit that falls ends a micro-window: what that one needed before was allowed by the limit before.
+    limits = _limits(retrained)
+    allowed = [max(both) for both in pairwise(limits)]
+    known = [(one.measured_bytes, limit) for one, limit in zip(retrained.windows, allowed)]
+    return max((size / limit for size, limit in known if size is not None and limit > 0), default=None)

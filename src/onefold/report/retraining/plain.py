@@ -1,0 +1,53 @@
+"""A retraining as plain JSON values, for other programs. No number is rounded.
+
+    format        1; grows when a key changes its meaning
+    model, device, strategy, metric, higher_is_better, limits (memory_bytes, window_s)
+    before, after, gain, kept_new, why, chosen (a plan, or null)
+    plans         plan (batch_size, accumulation, freeze_rate, segments, epochs, lr, optimizer), memory_bytes, update_s
+                  and samples_per_s (all three predicted), gain_per_s (as last measured, or null)
+    windows       number, plan, began_s, ended_s, updates, samples, loss, score, gain_per_s, merit, predicted_bytes,
+                  measured_bytes, limit_bytes (at its end)
+    predictions   of memory against what was measured: windows (that have both), median_error and worst_error (as shares
+                  of what was measured), too_low (micro-windows that needed more than predicted); null without any
+    reactions     at_s, rule, said
+    layers        name, weight_bytes, saved_bytes, forward_s, backward_s (the last three of one sample)
+    alpha, planning_s, planning_bytes, peak_bytes, elapsed_s, notes
+
+Times are seconds, `began_s`, `ended_s` and `at_s` since the retraining began. A number that is not finite is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onefold.plans import Expected, Limits, Retrained
+from onefold.records import to_json
+from onefold.report.plain import finite
+from onefold.report.retraining.agreement import Agreement, agreement
+
+FORMAT = 1
+
+
+def as_json(retrained: Retrained) -> dict[str, Any]:
+    """The retraining as values that `json.dumps(..., allow_nan=False)` takes."""
+    found = agreement(retrained.windows)
+    predictions = None if found is None else _predictions(found)
+    more = {"gain": retrained.gain, "plans": _plans(retrained.plans), "predictions": predictions}
+    content: dict[str, Any] = finite({"format": FORMAT, **to_json(retrained), **more})
+    return content
+
+
+def as_plans_json(plans: Sequence[Expected], limits: Limits) -> dict[str, Any]:
+    """Plans that fit, before anything is trained: format, limits and plans, as in a retraining."""
+    content: dict[str, Any] = finite({"format": FORMAT, "limits": to_json(limits), "plans": _plans(plans)})
+    return content
+
+
+def _plans(plans: Sequence[Expected]) -> list[dict[str, Any]]:
+    return [{**to_json(one), "samples_per_s": one.samples_per_s} for one in plans]
+
+
+def _predictions(found: Agreement) -> dict[str, Any]:
+    errors = {"median_error": found.median, "worst_error": found.worst}
+    return {"windows": found.windows, **errors, "too_low": found.too_low}

@@ -1,0 +1,185 @@
+"""The drawings of a retraining, over its time: memory, what the model reached, and the loss.
+
+A plan has the same colour in all of them, and a lane at the bottom tells its number; the chosen one stands out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup
+
+from onefold.plans import MicroWindow, Plan, Retrained
+from onefold.report import words
+from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
+from onefold.report.plots.marks import Plot, said, shade
+from onefold.report.plots.scale import Scale, fitted, unit_of
+from onefold.report.plots.svg import Point, element, picture, polyline, staircase, text
+from onefold.report.retraining.facts import numbered
+
+WIDTH, HEIGHT = 560.0, 320.0
+LANE = 26.0  # the room below the data for the plans' numbers
+THICK = 5.0  # a bar
+MANY = 6  # plans that a legend names one by one
+GIVEN, PREDICTED, LIMIT = "dot plain hollow", "dot plain hollow", "line cross"
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """The axes of one drawing, and what is drawn on them so far."""
+
+    x: Scale
+    y: Scale
+    parts: tuple[Markup, ...]
+
+
+def memory(retrained: Retrained) -> Plot:
+    """A bar for each measured peak, a ring for each predicted one, and the limit."""
+    name, title = "memory", "Memory, predicted and measured"
+    if not retrained.windows:
+        return Plot(name, title, "No micro-window was begun, so there is no memory to show.")
+    windows = retrained.windows
+    values = [0.0, float(retrained.limits.memory_bytes)]
+    values += [float(value) for one in windows for value in (one.predicted_bytes, one.limit_bytes)]
+    values += [float(window.measured_bytes) for window in windows if window.measured_bytes is not None]
+    last = words.size(windows[-1].limit_bytes)
+    paper = _paper(retrained, "memory_bytes", "peak memory", "", values, last)
+    x, y = paper.x, paper.y
+    parts = [*paper.parts, _limit(retrained, x, y)]
+    for window, kind, number in _looks(retrained):
+        if window.measured_bytes is not None:
+            spoken = f"micro-window {window.number}, plan {number}: measured {words.size(window.measured_bytes)}"
+            parts.append(_bar(window, y(window.measured_bytes), x, kind, spoken, number))
+    for window, _, number in _looks(retrained):
+        middle = x(window.began_s / 2 + window.ended_s / 2)
+        spoken = f"micro-window {window.number}, plan {number}: predicted {words.size(window.predicted_bytes)}"
+        place = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
+        parts.append(element("circle", said(spoken), class_=PREDICTED, **place, data_t=number))
+    parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
+    known = any(window.measured_bytes is not None for window in windows)
+    legend = [*(_legend(retrained, "cell") if known else ()), (PREDICTED, "predicted"), (LIMIT, "limit")]
+    measured = "its measured peak (bar)" if known else "no measured peak, since the system tells none,"
+    caption = f"Of each micro-window {measured} and its predicted one (ring), below the limit."
+    return Plot(name, title, caption, _picture(title, parts), tuple(legend))
+
+
+def metric(retrained: Retrained) -> Plot:
+    """A dot for what the model reached at the end of each micro-window, beside the model as it was given."""
+    name, title = "metric", "What the model reached"
+    scored = [(look, look[0].score) for look in _looks(retrained)]
+    known = [(look, score) for look, score in scored if score is not None and math.isfinite(score)]
+    if not known:
+        return Plot(name, title, f"No micro-window ended with a look at {retrained.metric}.")
+    before, after = retrained.before, retrained.after
+    values = [*(score for _, score in known), *(value for value in (before, after) if math.isfinite(value))]
+    places = words.decimals(values)
+    label = words.metric(retrained.metric, after, places)
+    hint = "higher is better" if retrained.higher_is_better else "lower is better"
+    paper = _paper(retrained, retrained.metric, retrained.metric, hint, values, label)
+    x, y, parts = paper.x, paper.y, list(paper.parts)
+    if math.isfinite(after):
+        parts.append(element("path", class_="line best thin", d=f"M{x.start:.1f} {y(after):.1f}H{x.end:.1f}"))
+        parts.append(text(x.end + 8, y(after) + 4.5, label, class_="value best"))
+    given: list[Point] = [(x(0.0), y(before))] if math.isfinite(before) else []
+    way = [(x(look[0].ended_s), y(score)) for look, score in known]
+    parts.append(element("path", class_="line none", d=polyline([*given, *way])))
+    for cx, cy in given:
+        spoken = said(f"the given model: {words.metric(retrained.metric, before, places)}")
+        parts.append(element("circle", spoken, class_=GIVEN, cx=cx, cy=cy, r=4))
+    for ((window, kind, number), score), (cx, cy) in zip(known, way):
+        reached = words.metric(retrained.metric, score, places)
+        spoken = said(f"micro-window {window.number}, plan {number}: {reached}")
+        parts.append(element("circle", spoken, class_=f"dot {kind}", cx=cx, cy=cy, r=4, data_t=number))
+    caption = f"{retrained.metric} on kept-back data at the end of each micro-window."
+    legend = [*_legend(retrained, "dot"), (GIVEN, "given model"), ("line best thin", "model handed back")]
+    return Plot(name, title, caption, _picture(title, parts), tuple(legend))
+
+
+def loss(retrained: Retrained) -> Plot:
+    """A bar for the mean loss of each micro-window."""
+    name, title = "loss", "Loss while retraining"
+    known = [look for look in _looks(retrained) if math.isfinite(look[0].loss)]
+    if not known:
+        return Plot(name, title, "No micro-window has a loss to show.")
+    paper = _paper(retrained, "", "loss", "lower is better", [window.loss for window, _, _ in known], "")
+    parts = list(paper.parts)
+    for window, kind, number in known:
+        spoken = f"micro-window {window.number}, plan {number}: loss {words.number(window.loss)}"
+        parts.append(_bar(window, paper.y(window.loss), paper.x, kind, spoken, number))
+    caption = "The mean over the samples of each micro-window."
+    return Plot(name, title, caption, _picture(title, parts), tuple(_legend(retrained, "cell")))
+
+
+def _colours(retrained: Retrained) -> dict[Plan, str]:
+    """The colour of each plan that was tried."""
+    tried = dict.fromkeys(window.plan for window in retrained.windows)
+    others = [plan for plan in numbered(retrained) if plan in tried and plan != retrained.chosen]
+    shades = {plan: shade((place + 1) / len(others)) for place, plan in enumerate(others)}
+    return {plan: shades.get(plan, "best") for plan in tried}
+
+
+def _looks(retrained: Retrained) -> list[tuple[MicroWindow, str, int]]:
+    """Each micro-window with the colour and the number of its plan."""
+    colours, numbers = _colours(retrained), numbered(retrained)
+    return [(window, colours[window.plan], numbers[window.plan]) for window in retrained.windows]
+
+
+def _legend(retrained: Retrained, mark: str) -> Iterator[tuple[str, str]]:
+    numbers, colours = numbered(retrained), _colours(retrained)
+    plans = sorted(colours, key=lambda plan: numbers[plan])
+    if len(plans) > MANY:
+        yield "ramp", f"{len(plans)} plans by number"
+        plans = [plan for plan in plans if plan == retrained.chosen]
+    for plan in plans:
+        chosen = ", chosen" if plan == retrained.chosen else ""
+        yield f"{mark} {colours[plan]}", f"plan {numbers[plan]}{chosen}"
+
+
+def _paper(retrained: Retrained, name: str, title: str, hint: str, values: Sequence[float], label: str) -> Paper:
+    """Axes that hold these values, with the lane of the plans; `label` is what will stand right of the data."""
+    unit, size = unit_of(name, values)
+    bottom = Frame(WIDTH, HEIGHT).y_end - LANE
+    y = fitted(values, bottom, Frame(WIDTH, HEIGHT).top, size)
+    frame = Frame(WIDTH, HEIGHT, left=left_margin(y), right=8.2 * len(label) + 14 if label else 12.0)
+    end_s = max([retrained.elapsed_s, *(window.ended_s for window in retrained.windows), 1e-9])
+    time_unit, second = unit_of("time_s", [end_s])
+    x = Scale(0.0, end_s, frame.left, frame.x_end, unit=second)
+    hint = f"{hint}, logarithmic" if y.log else hint
+    axes = [upright(frame, y, f"{title} ({unit})" if unit else title, hint), level(frame, x, f"time ({time_unit})")]
+    return Paper(x, y, (*axes, *_lane(retrained, frame, x)))
+
+
+def _lane(retrained: Retrained, frame: Frame, x: Scale) -> Iterator[Markup]:
+    """A bar for each micro-window in the colour of its plan, and its number wherever there is room."""
+    base = frame.y_end - THICK / 2 - 2
+    yield text(frame.left - 8, base + 2, "plan", class_="tick", text_anchor="end")
+    for number, stretch in groupby(_looks(retrained), key=lambda look: look[2]):
+        looks = list(stretch)
+        for window, kind, _ in looks:
+            yield _bar(window, base, x, kind, f"micro-window {window.number}, plan {number}", number)
+        left = x(looks[0][0].began_s)
+        if x(looks[-1][0].ended_s) - left >= len(str(number)) * LETTER:
+            yield text(left, base - 6, str(number), class_="tick")
+
+
+def _limit(retrained: Retrained, x: Scale, y: Scale) -> Markup:
+    """Each micro-window tells the limit that it ended with, and ends when that falls."""
+    points = [(x.start, y(retrained.limits.memory_bytes))]
+    points += [(x(window.ended_s), y(window.limit_bytes)) for window in retrained.windows]
+    points.append((x.end, points[-1][1]))
+    return element("path", said("the limit"), class_=LIMIT, d=staircase(points))
+
+
+def _bar(window: MicroWindow, middle: float, x: Scale, colour: str, spoken: str, number: int) -> Markup:
+    """As long as the micro-window took, less a gap to the next."""
+    left = x(window.began_s)
+    wide = max(x(window.ended_s) - left - 1, 1.0)
+    place = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}
+    return element("rect", said(spoken), class_=f"cell {colour}", **place, data_t=number)
+
+
+def _picture(title: str, parts: Iterable[Markup]) -> Markup:
+    return picture(WIDTH, HEIGHT, title, parts)

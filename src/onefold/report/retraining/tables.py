@@ -1,0 +1,169 @@
+"""The tables of a retraining, cell by cell in words, for the text and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onefold.plans import Expected, LayerCost, MicroWindow, Plan, Retrained
+from onefold.report import words
+from onefold.report.impact.sheet import Cell, Line, Sheet, columns
+from onefold.report.retraining.facts import numbered, part, predicted_bytes
+from onefold.report.table import About, Column, Row, Table
+
+PREDICTED = "predicted"
+SHOWN = 30  # plans
+WINDOWS_SHOWN = 100
+LAYERS_SHOWN = 200
+
+
+def flat(sheet: Sheet) -> Table:
+    """The same table with the titles over its columns written before each of their own titles."""
+    over = [""] + [head for head, span in sheet.heads for _ in range(span)]
+    over += [""] * (len(sheet.columns) - len(over))
+    titles = tuple(
+        Column(f"{head} {column.title}".strip(), column.about, column.numeric)
+        for head, column in zip(over, sheet.columns)
+    )
+    rows = (Row((line.name, *(cell.words for cell in line.cells)), line.trial) for line in sheet.lines)
+    return Table(titles, tuple(rows))
+
+
+def plans_sheet(retrained: Retrained, shown: int = SHOWN) -> Sheet:
+    """Every plan with what it is predicted to need and what it came to; those that were tried first where many are."""
+    numbers = numbered(retrained)
+    tried = {plan: [window for window in retrained.windows if window.plan == plan] for plan in numbers}
+    first = sorted(numbers, key=lambda plan: (not tried[plan] and plan != retrained.chosen, numbers[plan]))[:shown]
+    known = {one.plan: one for one in retrained.plans}
+    lines = []
+    for plan in sorted(first, key=lambda plan: numbers[plan]):
+        cells = [*_settings(plan, list(numbers)), *_expected(known.get(plan), predicted_bytes(retrained, plan))]
+        gain = next((window.gain_per_s for window in reversed(tried[plan])), None)
+        before = known[plan].gain_per_s if plan in known else None
+        cells += [_rate(before if gain is None else gain), str(len(tried[plan]))]
+        cells.append("yes" if plan == retrained.chosen else "")
+        lines.append(Line(str(numbers[plan]), tuple(map(Cell, cells)), trial=numbers[plan]))
+    varied = _varied(list(numbers))
+    head = (*_columns(varied), *(Column(title, About.TRIAL) for title in ("gain/s", "micro-windows")))
+    head += (Column("chosen", About.TRIAL, numeric=False),)
+    notes = [*_common(list(numbers)), "Gain: of a micro-window, as last measured."]
+    if len(numbers) > shown:
+        notes.append(f"{shown} of {len(numbers)} plans. The JSON form of this report has them all.")
+    heads = (*_heads(varied), ("measured", 1), ("", 1), ("", 1))
+    return Sheet("plans", "Plans", head, tuple(lines), (" ".join(notes),), heads)
+
+
+def feasible_sheet(plans: Sequence[Expected]) -> Sheet:
+    """Plans that were predicted and not tried."""
+    every = [one.plan for one in plans]
+    lines = []
+    for place, one in enumerate(plans):
+        cells = [*_settings(one.plan, every), *_expected(one, one.memory_bytes), _rate(one.gain_per_s)]
+        lines.append(Line(str(place + 1), tuple(map(Cell, cells))))
+    varied = _varied(every)
+    head = (*_columns(varied), Column("gain/s", About.TRIAL))
+    return Sheet("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
+
+
+def windows_sheet(retrained: Retrained) -> Sheet:
+    """The micro-windows one after the other."""
+    numbers, shown = numbered(retrained), retrained.windows[:WINDOWS_SHOWN]
+    scores = words.decimals([window.score for window in shown if window.score is not None])
+    losses = words.decimals([window.loss for window in shown])
+    lines = []
+    for window in shown:
+        number = numbers[window.plan]
+        cells = (str(number), *_course(retrained.metric, window, scores, losses), *_memory(window))
+        lines.append(Line(str(window.number), tuple(map(Cell, cells)), trial=number))
+    titles = ("plan", "began", "time", "updates", "loss", retrained.metric, "gain/s", "merit", "memory", "memory")
+    head = columns("micro-window", (*titles, "measured/predicted", "limit at its end"))
+    notes = [f"Merit: alpha × gain + beta / time, both as shares of the best plan's, with alpha {retrained.alpha:g}."]
+    if len(retrained.windows) > len(shown):
+        notes.append(f"The first {len(shown)} of {len(retrained.windows)}. The JSON form of this report has them all.")
+    heads = (("", 8), (PREDICTED, 1), ("measured", 1), ("", 2))
+    return Sheet("micro-windows", "Micro-windows", head, tuple(lines), (" ".join(notes),), heads)
+
+
+def layers_sheet(layers: Sequence[LayerCost]) -> Sheet:
+    """What each layer costs, as profiled, and all of them together."""
+    lines = [Line(layer.name, _costs([layer])) for layer in layers[:LAYERS_SHOWN]]
+    lines.append(Line("all", _costs(layers), "baseline"))
+    titles = ("weights", "saved activations", "forward", "backward")
+    notes = ["Activations that are kept for the gradients, and times, are of one sample."]
+    if len(layers) > LAYERS_SHOWN:
+        notes.append(f"The first {LAYERS_SHOWN} of {len(layers)}. The JSON form of this report has them all.")
+    return Sheet("layers", "Per-layer costs", columns("layer", titles), tuple(lines), (" ".join(notes),))
+
+
+def _columns(varied: Sequence[str]) -> tuple[Column, ...]:
+    titles = ("batch", "frozen", "segments", *varied, "memory", "time/update", "samples/s")
+    words_of = ("plan", "optimizer")
+    return tuple(Column(title, About.TRIAL, numeric=title not in words_of) for title in ("plan", *titles))
+
+
+def _heads(varied: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    return ("", 3 + len(varied)), (PREDICTED, 3)
+
+
+def _varied(plans: Sequence[Plan]) -> list[str]:
+    """The lesser settings that differ between plans."""
+    return [name for name in ("epochs", "lr", "optimizer") if len({getattr(plan, name) for plan in plans}) > 1]
+
+
+def _common(plans: Sequence[Plan]) -> Iterator[str]:
+    """The lesser settings that plans have in common, as a sentence."""
+    varied = _varied(plans)
+    said = {name: _setting(plan, name) for plan in plans[:1] for name in ("epochs", "lr", "optimizer")}
+    told = [f"{name} {value}" for name, value in said.items() if name not in varied]
+    if told:
+        yield f"The same for all: {', '.join(told)}."
+
+
+def _settings(plan: Plan, plans: Sequence[Plan]) -> Iterator[str]:
+    yield f"{plan.batch_size} × {plan.accumulation}"
+    yield part(plan.freeze_rate)
+    yield str(plan.segments)
+    yield from (_setting(plan, name) for name in _varied(plans))
+
+
+def _setting(plan: Plan, name: str) -> str:
+    return words.setting(getattr(plan, name))
+
+
+def _expected(one: Expected | None, memory_bytes: int | None) -> Iterator[str]:
+    yield words.NOTHING if memory_bytes is None else words.size(memory_bytes)
+    yield words.NOTHING if one is None else words.duration(one.update_s)
+    yield words.NOTHING if one is None else words.number(one.samples_per_s)
+
+
+def _course(metric: str, window: MicroWindow, scores: int | None, losses: int | None) -> Iterator[str]:
+    yield words.duration(window.began_s)
+    yield words.duration(window.ended_s - window.began_s)
+    yield f"{window.updates:,}"
+    yield words.metric("", window.loss, losses)
+    yield words.NOTHING if window.score is None else words.metric(metric, window.score, scores)
+    yield _rate(window.gain_per_s)
+    yield words.metric("", window.merit, 2)
+
+
+def _memory(window: MicroWindow) -> Iterator[str]:
+    yield words.size(window.predicted_bytes)
+    measured, predicted = window.measured_bytes, window.predicted_bytes
+    yield words.NOTHING if measured is None else words.size(measured)
+    yield words.NOTHING if measured is None or predicted <= 0 else f"{measured / predicted:.2f}"
+    yield words.size(window.limit_bytes)
+
+
+def _rate(gain_per_s: float | None) -> str:
+    if gain_per_s is None:
+        return words.NOTHING
+    told = words.number(float(f"{gain_per_s:.3g}"))
+    return f"−{told[1:]}" if told.startswith("-") else told
+
+
+def _costs(layers: Sequence[LayerCost]) -> tuple[Cell, ...]:
+    return (
+        Cell(words.size(sum(layer.weight_bytes for layer in layers))),
+        Cell(words.size(sum(layer.saved_bytes for layer in layers))),
+        Cell(words.duration(sum(layer.forward_s for layer in layers))),
+        Cell(words.duration(sum(layer.backward_s for layer in layers))),
+    )

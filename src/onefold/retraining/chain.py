@@ -1,0 +1,244 @@
+"""An ordinary network as a chain of stretches, each of which takes one tensor and hands one on.
+
+Nobody marks anything. The network's forward is followed once (`torch.fx`); it is cut wherever a single tensor is all
+that later layers need: between the blocks of a residual network, between the halves of a transformer's block. What
+cannot be followed, a module with conditions on its data, stays whole. A network that cannot be followed at all is one
+stretch: it can be retrained in small batches, but neither frozen from the front nor computed again in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
+
+Inputs = Sequence[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """A stretch of the network. It shares its modules and weights with the network that it is a part of."""
+
+    name: str
+    run: nn.Module
+    layers: int  # modules with weights of their own, and weights used directly
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """Its weights, each once."""
+        return list(self.run.parameters())
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The whole network, in order."""
+
+    network: nn.Module
+    links: tuple[Link, ...]
+
+    @property
+    def layers(self) -> int:
+        """Of all stretches."""
+        return sum(link.layers for link in self.links)
+
+    def frozen_links(self, freeze_rate: float) -> int:
+        """How many stretches stay as they are: as many from the front as have no more than this share of layers.
+
+        At a rate of 1 all but the last one with weights do: something must learn.
+        """
+        with_weights = [at for at, link in enumerate(self.links) if link.layers]
+        most = with_weights[-1] if with_weights else 0
+        seen = 0
+        for at, link in enumerate(self.links[:most]):
+            seen += link.layers
+            if seen > freeze_rate * self.layers + 1e-9:
+                return at
+        return most
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """What the network answers."""
+        values: Any = inputs
+        for at, link in enumerate(self.links):
+            values = link.run(*values) if at == 0 else link.run(values)
+        return values
+
+
+def chain_of(network: nn.Module, inputs: Inputs) -> Chain:
+    """The chain of a network; `inputs` are a few samples to follow it with. The network is left as it was."""
+    graph = _followed(network)
+    if graph is not None:
+        links = _links(network, graph, _kinds(network, graph, inputs))
+        chain = Chain(network, links)
+        if links and _is_the_same(network, chain, inputs):
+            return chain
+    return Chain(network, (Link("network", network, _layers(network)),))
+
+
+class _Follower(Tracer):
+    """Follows a forward into every module but those that were found to be impossible to follow."""
+
+    def __init__(self, whole: set[str]) -> None:
+        super().__init__()
+        self.whole = whole
+        self.inside: list[str] = []
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return (
+            module_qualified_name in self.whole
+            or not list(m.children())
+            or super().is_leaf_module(m, module_qualified_name)
+        )
+
+    def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.inside.append(self.path_of_module(m))
+        found = super().call_module(m, forward, args, kwargs)
+        self.inside.pop()
+        return found
+
+
+def _followed(network: nn.Module) -> Graph | None:
+    """The graph of a network's forward, with modules that cannot be followed left whole; None where it is all one."""
+    whole: set[str] = set()
+    was_training = network.training
+    network.train()  # a switch that a forward reads, as dropout's, is followed as it stands when training
+    try:
+        while True:
+            follower = _Follower(whole)
+            try:
+                graph = follower.trace(network)
+            except Exception:  # noqa: BLE001 - a forward may raise anything when it meets a stand-in
+                if not follower.inside or follower.inside[-1] in whole:
+                    return None
+                whole.add(follower.inside[-1])
+                continue
+            followed = GraphModule(network, graph)
+            followed.graph.eliminate_dead_code()  # half of a pair that nobody looks at would count as needed
+            return followed.graph
+    finally:
+        network.train(was_training)
+
+
+class _Noting(Interpreter):
+    """Runs a graph and notes which of its values are tensors."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.tensors: set[str] = set()
+
+    def run_node(self, n: Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, Tensor):
+            self.tensors.add(n.name)
+        return value
+
+
+def _kinds(network: nn.Module, graph: Graph, inputs: Inputs) -> set[str]:
+    """The nodes whose values are tensors."""
+    noting = _Noting(GraphModule(network, graph))
+    with torch.no_grad(), untouched(network):
+        network.eval()
+        noting.run(*inputs)
+    return noting.tensors
+
+
+def _links(network: nn.Module, graph: Graph, tensors: set[str]) -> tuple[Link, ...]:
+    """The stretches between two places where one tensor is all that is needed further on."""
+    nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
+    entries = [node for node in graph.nodes if node.op == "placeholder" and node.users]
+    end = next(node for node in graph.nodes if node.op == "output")
+    if not isinstance(end.args[0], Node) or not nodes:
+        return ()
+    place = {node: at for at, node in enumerate(nodes)}
+    last_use = {node: max((place.get(user, len(nodes)) for user in node.users), default=-1) for node in graph.nodes}
+    stretches: list[tuple[list[Node], list[Node], Node]] = []  # what comes in, what is done, what goes out
+    coming, first = entries, 0
+    for at, node in enumerate(nodes):
+        alive = [one for one in [*entries, *nodes[: at + 1]] if last_use[one] > at]
+        ends_here = at == len(nodes) - 1
+        if ends_here or (alive == [node] and node.name in tensors):
+            stretches.append((coming, nodes[first : at + 1], end.args[0] if ends_here else node))
+            coming, first = [node], at + 1
+    return tuple(_joined(network, stretches))
+
+
+def _joined(network: nn.Module, stretches: list[tuple[list[Node], list[Node], Node]]) -> list[Link]:
+    """Links; a stretch without weights goes with the one before it, since there is nothing in it to freeze."""
+    groups: list[tuple[list[Node], list[Node], Node]] = []
+    for coming, nodes, going in stretches:
+        if groups and not _modules(network, nodes):
+            groups[-1] = (groups[-1][0], groups[-1][1] + nodes, going)
+        else:
+            groups.append((coming, nodes, going))
+    return [_link(network, *group) for group in groups]
+
+
+def _modules(network: nn.Module, nodes: Sequence[Node]) -> list[str]:
+    """The targets in these nodes that have weights."""
+    found = []
+    for node in nodes:
+        if (
+            node.op == "call_module" and any(True for _ in network.get_submodule(str(node.target)).parameters())
+        ) or node.op == "get_attr":
+            found.append(str(node.target))
+    return list(dict.fromkeys(found))
+
+
+def _link(network: nn.Module, coming: list[Node], nodes: list[Node], going: Node) -> Link:
+    part = Graph()
+    copies: dict[Node, Node] = {node: part.placeholder(node.name) for node in coming}
+    for node in nodes:
+        copies[node] = part.node_copy(node, lambda one: copies[one])
+    part.output(copies[going])
+    named = _modules(network, nodes)
+    layers = sum(_layers(network.get_submodule(name)) if _is_module(network, name) else 1 for name in named)
+    return Link(named[0] if named else "start", GraphModule(network, part), layers)
+
+
+def _is_module(network: nn.Module, name: str) -> bool:
+    try:
+        network.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _layers(module: nn.Module) -> int:
+    """How many modules inside have weights of their own."""
+    return sum(1 for one in module.modules() if any(True for _ in one.parameters(recurse=False)))
+
+
+def _is_the_same(network: nn.Module, chain: Chain, inputs: Inputs) -> bool:
+    """Whether the chain answers as the network does, while training and while serving."""
+    with torch.no_grad(), untouched(network):
+        for training in (False, True):
+            network.train(training)
+            torch.manual_seed(0)
+            expected = network(*inputs)
+            torch.manual_seed(0)
+            if not isinstance(expected, Tensor) or not torch.allclose(expected, chain(*inputs), equal_nan=True):
+                return False
+    return True
+
+
+class untouched:  # noqa: N801 - used as `with untouched(network):`
+    """Puts back what a trial run changes: the buffers, the modes, and the random numbers."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+
+    def __enter__(self) -> None:
+        self.buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        self.modes = {module: module.training for module in self.network.modules()}
+        self.random = torch.get_rng_state()
+
+    def __exit__(self, *_: object) -> None:
+        with torch.no_grad():
+            for name, buffer in self.network.named_buffers():
+                buffer.copy_(self.buffers[name])
+        for module, mode in self.modes.items():
+            module.training = mode
+        torch.set_rng_state(self.random)

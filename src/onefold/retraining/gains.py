@@ -1,0 +1,84 @@
+"""The gain search: which plan goes on.
+
+Each plan is tried for a micro-window, whose work is kept. P = alpha * gain + beta / time judges it, both as shares of
+the best plan's; beta is 1 - alpha. Gains fall as a model gets better, whoever trains it: a gain counts relative to
+what was usual when it was made. The best plan goes on, is judged again, and gives way when another is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from onefold.plans import Expected, Plan
+
+USUAL = 0.5  # how much the latest gain counts in what is usual
+LATEST = 0.5  # how much the latest judgement of a plan counts in what is thought of it
+
+
+@dataclass
+class _Known:
+    expected: Expected
+    relative: float | None = None  # its gain, where 1 is usual
+    gain_per_s: float | None = None
+    seconds: float = 0.0  # for a sample
+
+
+@dataclass
+class GainSearch:
+    """What is known of each plan, and so which one is next."""
+
+    alpha: float = 0.5
+    _known: dict[Plan, _Known] = field(default_factory=dict)
+    _usual: float | None = None
+
+    def offer(self, plans: Sequence[Expected]) -> None:
+        """These are the plans from now on; what is known of those that stay is kept."""
+        before = self._known
+        self._known = {}
+        for one in plans:
+            seconds = 1.0 / one.samples_per_s if one.samples_per_s > 0 else 1.0
+            known = before.get(one.plan, _Known(one))
+            self._known[one.plan] = replace(known, expected=one, seconds=known.seconds or seconds)
+
+    def tell(self, plan: Plan, gain_per_s: float, seconds_per_sample: float) -> float:
+        """Learns what a micro-window showed; returns the plan's merit."""
+        known = self._known[plan]
+        gain = max(0.0, gain_per_s)
+        usual = self._usual if self._usual is not None else gain
+        relative = gain / usual if usual > 0 else 1.0
+        relative = min(relative, 4.0)  # one lucky window must not decide the rest
+        known.relative = relative if known.relative is None else (1 - LATEST) * known.relative + LATEST * relative
+        known.gain_per_s, known.seconds = gain_per_s, seconds_per_sample
+        self._usual = gain if self._usual is None else (1 - USUAL) * self._usual + USUAL * gain
+        return self.merit(plan)
+
+    def merit(self, plan: Plan) -> float:
+        """P of a plan; one that was not tried yet is thought to gain what is usual."""
+        known = self._known[plan]
+        best = max((1.0 if one.relative is None else one.relative for one in self._known.values()), default=1.0)
+        fastest = min(one.seconds for one in self._known.values())
+        gain = (1.0 if known.relative is None else known.relative) / best if best > 0 else 1.0
+        return self.alpha * gain + (1 - self.alpha) * fastest / known.seconds
+
+    def best_other(self, plan: Plan | None) -> tuple[Plan, float] | None:
+        """The best of the other plans that were tried, with its merit."""
+        others = [one for one, known in self._known.items() if one != plan and known.relative is not None]
+        if not others:
+            return None
+        best = max(others, key=self.merit)
+        return best, self.merit(best)
+
+    def untried(self) -> list[Plan]:
+        """In the order in which they were offered."""
+        return [plan for plan, known in self._known.items() if known.relative is None]
+
+    def best(self) -> Plan:
+        """The one to go on with."""
+        tried = [plan for plan, known in self._known.items() if known.relative is not None]
+        return max(tried or list(self._known), key=self.merit)
+
+    @property
+    def plans(self) -> tuple[Expected, ...]:
+        """All of them, with their gains."""
+        return tuple(replace(known.expected, gain_per_s=known.gain_per_s) for known in self._known.values())

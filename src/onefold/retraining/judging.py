@@ -1,0 +1,87 @@
+"""How good the model is on data that was kept back: a glance often, the whole of it at the beginning and the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from onefold.errors import InputError, suggestion
+from onefold.retraining.profile import Profile
+from onefold.retraining.samples import Samples
+
+if TYPE_CHECKING:
+    from onefold.retraining.controller import Job
+
+LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
+LARGEST_BATCH = 64
+JUDGED = 0.05  # of the window, at most, for judging once by all that was kept back
+FEWEST = 64  # samples to judge by, where there are as many
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The metric and the loss."""
+
+    score: float
+    loss: float
+    higher_is_better: bool
+
+    def is_better_than(self, other: Judgement) -> bool:
+        """By the metric; by the loss where that is the same."""
+        if self.score == other.score:
+            return self.loss < other.loss
+        return (self.score > other.score) == self.higher_is_better
+
+
+class Judge:
+    """Scores the network on kept-back data, in batches that fit."""
+
+    def __init__(self, job: Job, profile: Profile, room: int) -> None:
+        self.job = job
+        self.sample_s = max(1e-9, sum(one.forward.per_sample for one in profile.times))
+        self.batch_size = LARGEST_BATCH
+        while self.batch_size > 1 and profile.scoring_bytes(self.batch_size) > room:
+            self.batch_size //= 2
+        whole = self.samples_within(JUDGED * job.limits.window_s)
+        self._whole = job.data.validation.share(max(FEWEST, whole))
+        self._glance = self._whole
+        self.metric = job.metric or ""
+        self.higher_is_better = True
+
+    def samples_within(self, seconds: float) -> int:
+        """How many samples can be answered in so many seconds, about."""
+        return int(seconds / self.sample_s)
+
+    def within(self, seconds: float) -> None:
+        """A glance may take so long."""
+        self._glance = self._whole.share(max(FEWEST, self.samples_within(seconds)))
+
+    def whole(self) -> Judgement:
+        """By all that is judged by."""
+        return self._judged(self._whole)
+
+    def glimpse(self) -> Judgement:
+        """By a part of it, always the same."""
+        return self._judged(self._glance)
+
+    def oriented(self, score: float) -> float:
+        """So that higher is better."""
+        return score if self.higher_is_better else -score
+
+    def _judged(self, samples: Samples) -> Judgement:
+        network, job = self.job.network, self.job
+        network.eval()
+        with torch.no_grad():
+            found = dict(job.workload.evaluate(network, samples.batches(self.batch_size), job.config))
+        if not self.metric:
+            self.metric = next((name for name in ("accuracy", *found) if name in found), "loss")
+        if self.metric not in found:
+            raise InputError(f"the model is not scored by {self.metric!r}{suggestion(self.metric, found)}")
+        self.higher_is_better = self.metric not in LOWER_IS_BETTER
+        score, loss = float(found[self.metric]), float(found.get("loss", math.nan))
+        if math.isnan(loss):
+            loss = -score if self.higher_is_better else score
+        return Judgement(score, loss, self.higher_is_better)

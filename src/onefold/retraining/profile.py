@@ -1,0 +1,104 @@
+"""What is known of a network before any plan is tried: memory and time of every plan, and how much to trust it.
+
+Tensors tell nearly all of a plan's memory, not all: libraries take some for themselves. What plans of this network
+really took, in this retraining or in earlier ones on this machine, corrects the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from onefold.plans import Expected, LayerCost, MemoryLesson, Plan
+from onefold.retraining.chain import Chain
+from onefold.retraining.footprint import footprint, stretches
+from onefold.retraining.timing import LinkTime, time_step
+from onefold.retraining.tracing import Loss, Trace, trace_step
+
+OVERHEAD = 6_000_000  # bytes that a first step takes besides its tensors, before anything was measured
+MOST_CORRECTION = 2.0
+
+
+@dataclass
+class Profile:
+    """Predicts; learns from what it is told was measured."""
+
+    chain: Chain
+    trace: Trace
+    times: tuple[LinkTime, ...]
+    lessons: list[MemoryLesson] = field(default_factory=list)
+
+    def tensors(self, plan: Plan) -> int:
+        """What a plan's tensors take, above the process as it is."""
+        return footprint(self.trace, self.chain, plan).bytes
+
+    def extra(self, plan: Plan) -> int:
+        """What a plan takes above the process as it is, corrected."""
+        return round(self.tensors(plan) * self.correction(plan)) + OVERHEAD
+
+    def correction(self, plan: Plan) -> float:
+        """Measured over predicted of the plans that are most like this one; 1 where nothing was measured."""
+        if not self.lessons:
+            return 1.0
+        weights, ratios = [], []
+        for lesson in self.lessons:
+            ratio = (lesson.measured_bytes - OVERHEAD) / max(1, lesson.predicted_bytes)
+            weights.append(1.0 / (0.1 + _distance(plan, lesson.plan)) ** 2)
+            ratios.append(min(max(ratio, 1 / MOST_CORRECTION), MOST_CORRECTION))
+        return float(np.average(ratios, weights=weights))
+
+    def batch_s(self, plan: Plan) -> float:
+        """One batch forward and backward."""
+        frozen = self.chain.frozen_links(plan.freeze_rate)
+        size = plan.batch_size
+        took = sum(one.forward.of(size) for one in self.times)
+        took += sum(one.backward.of(size) for one in self.times[frozen:])
+        again = stretches(self.trace, frozen, plan.segments)[:-1]
+        return took + sum(self.times[at].forward.of(size) for group in again for at in group)
+
+    def expected(self, plan: Plan, held: int) -> Expected:
+        """A plan with what it needs, in a process that holds so much before."""
+        return Expected(plan, held + self.extra(plan), self.batch_s(plan) * plan.accumulation)
+
+    def scoring_bytes(self, batch_size: int) -> int:
+        """What answering a batch takes, above the process as it is."""
+        given, peak = self.trace.batch.of(batch_size), 0.0
+        for link in self.trace.links:
+            peak = max(peak, given + link.forward.peak(batch_size))
+            given = link.output.of(batch_size)
+        return round(peak + self.trace.batch.of(batch_size)) + OVERHEAD
+
+    def layers(self) -> tuple[LayerCost, ...]:
+        """Each stretch with its costs."""
+        return tuple(
+            LayerCost(
+                link.name,
+                sum(one.nelement() * one.element_size() for one in link.weights),
+                trace.saved.per_sample,
+                times.forward.per_sample,
+                times.backward.per_sample,
+            )
+            for link, trace, times in zip(self.chain.links, self.trace.links, self.times)
+        )
+
+
+def profile_of(chain: Chain, batch: tuple[Tensor, ...], loss: Loss, lessons: Iterable[MemoryLesson] = ()) -> Profile:
+    """Profiles a network with a few samples of the new data, the targets last."""
+    return Profile(chain, trace_step(chain, batch, loss), time_step(chain, batch, loss), list(lessons))
+
+
+def _distance(one: Plan, other: Plan) -> float:
+    """How unlike two plans are in what decides their memory."""
+    return float(
+        abs(np.log2(one.batch_size / other.batch_size))
+        + 2 * abs(one.freeze_rate - other.freeze_rate)
+        + abs(np.log2(one.segments / other.segments))
+    )
+
+
+def least(profile: Profile, plans: Sequence[Plan], held: int) -> Expected:
+    """The plan that needs the least memory."""
+    return min((profile.expected(plan, held) for plan in plans), key=lambda one: one.memory_bytes)

@@ -1,0 +1,174 @@
+"""The memory range searcher: from all plans there could be down to ten or fewer that fit and are worth trying.
+
+For each freeze rate and each number of segments the largest batch that fits is found by halving the range. Of the
+plans with one freeze rate, which learn the same from a sample, the fastest stays, in the smallest batches that are
+nearly as fast. Learning rates are spread around the one that belongs to the batch. What remains is put to the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from onefold.plans import EFFECTIVE, Expected, Plan
+from onefold.retraining.profile import Profile
+from onefold.retraining.rules import Rules
+
+MOST = 10  # plans that are left
+LARGEST_BATCH = 256
+FREEZE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
+RATES = (1.0, 3.0, 1 / 3)  # learning rates around the usual one, the most promising first
+LOWEST_LR, HIGHEST_LR = 1e-5, 1e-2
+USUAL_LR = {"adam": 1e-3, "sgd": 1e-2}  # for an update from 256 samples
+ENOUGH_UPDATES = 150  # in a window, to get anywhere
+SMALLEST_UPDATE = 16  # samples
+NEARLY_AS_FAST = 0.95
+MARGIN = 0.03  # of the limit, left free
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a search for plans rests on."""
+
+    profile: Profile
+    held: int  # bytes of the process before any plan
+    limit: int  # bytes
+    left_s: float
+    samples: int
+    has_batch_norm: bool
+    optimizer: str = "adam"
+
+    @property
+    def room(self) -> float:
+        """What a plan may be predicted to need."""
+        return self.limit * (1 - MARGIN)
+
+    def expected(self, plan: Plan) -> Expected:
+        """A plan with what it needs."""
+        return self.profile.expected(plan, self.held)
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether it stays below the limit."""
+        return self.expected(plan).memory_bytes <= self.room
+
+    @property
+    def most_segments(self) -> int:
+        """A third of the layers, and no more than there are stretches."""
+        chain = self.profile.chain
+        return max(1, min(chain.layers // 3, len(chain.links)))
+
+
+def feasible(situation: Situation, rules: Rules) -> tuple[Expected, ...]:
+    """At most ten plans that fit, the fastest first within each freeze rate; none where nothing fits."""
+    shapes = [shape for rate in FREEZE_RATES if (shape := _best_shape(situation, rate)) is not None]
+    shapes = list({(one.batch_size, _frozen(situation, one), one.segments): one for one in reversed(shapes)}.values())
+    shapes.reverse()
+    if not shapes:
+        return ()
+    samples_in_update = update_samples(situation, max(situation.expected(one).samples_per_s for one in shapes))
+    sized = [
+        replace(one, batch_size=size, accumulation=samples_in_update // size)
+        for one in shapes
+        for size in [min(one.batch_size, samples_in_update)]
+    ]
+    # Few frozen layers and the usual learning rate promise most; both are varied from there.
+    places = sorted((at + 2 * by, at, by) for at in range(len(sized)) for by in range(len(RATES)))
+    spread = [_learning(sized[at], RATES[by], situation.optimizer) for _, at, by in places]
+    return _narrowed(situation, [situation.expected(plan) for plan in spread], rules)
+
+
+def update_samples(situation: Situation, samples_per_s: float) -> int:
+    """How many samples an update learns from: 256, or fewer where the window would hold too few updates."""
+    size = EFFECTIVE
+    while size > SMALLEST_UPDATE and (
+        samples_per_s * situation.left_s / size < ENOUGH_UPDATES or size * 8 > situation.samples
+    ):
+        size //= 2
+    return size
+
+
+def largest_batch(fits: Callable[[int], bool], most: int = LARGEST_BATCH) -> int:
+    """The largest batch that fits, by halving the range; 0 where not even one sample does."""
+    if not fits(1):
+        return 0
+    low, high = 1, most + 1  # low fits, high does not
+    if fits(most):
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def segment_counts(most: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, … up to the most there can be."""
+    counts = [1, 2, 3]
+    while counts[-1] < most:
+        counts.append(counts[-2] * 2)
+    return sorted({min(count, most) for count in counts})
+
+
+def _best_shape(situation: Situation, rate: float) -> Plan | None:
+    """The fastest way to learn from the layers that this rate leaves."""
+    found: list[Expected] = []
+    for segments in segment_counts(situation.most_segments):
+        plan = Plan(1, freeze_rate=rate, segments=segments, optimizer=situation.optimizer)
+        most = largest_batch(lambda size, plan=plan: situation.fits(replace(plan, batch_size=size)))  # type: ignore[misc]
+        sizes = {2**power for power in range(9) if 2**power <= most}
+        found += [situation.expected(replace(plan, batch_size=size)) for size in sorted(sizes)]
+    if not found:
+        return None
+    fastest = max(one.samples_per_s for one in found)
+    quick = [one for one in found if one.samples_per_s >= NEARLY_AS_FAST * fastest]
+    steady = [one for one in quick if one.plan.batch_size >= 16] if situation.has_batch_norm else quick
+    return min(steady or quick, key=lambda one: one.memory_bytes).plan
+
+
+def _frozen(situation: Situation, plan: Plan) -> int:
+    return situation.profile.chain.frozen_links(plan.freeze_rate)
+
+
+def _learning(plan: Plan, factor: float, optimizer: str) -> Plan:
+    """With its learning rate: smaller updates take smaller steps."""
+    share = plan.effective_batch / EFFECTIVE
+    scaled = USUAL_LR[optimizer] * (share**0.5 if optimizer == "adam" else share)
+    return replace(plan, lr=float(f"{min(max(factor * scaled, LOWEST_LR), HIGHEST_LR):.3g}"))
+
+
+def _narrowed(situation: Situation, plans: Sequence[Expected], rules: Rules) -> tuple[Expected, ...]:
+    """What the rules leave; all of them where they leave nothing."""
+    fastest = max(one.samples_per_s for one in plans)
+    order = {"prefer": 0, "keep": 1, "defer": 2}
+    kept = []
+    for place, one in enumerate(plans):
+        then = rules.verdict(facts_of(situation, one, fastest)).then
+        if then != "refuse":
+            kept.append((order[then], place, one))
+    chosen = [one for *_, one in sorted(kept, key=lambda each: each[:2])] if kept else list(plans)
+    return tuple(chosen[:MOST])
+
+
+def facts_of(situation: Situation, expected: Expected, fastest: float) -> dict[str, float | str | bool]:
+    """What a rule may ask about a plan."""
+    plan = expected.plan
+    seen = expected.samples_per_s * situation.left_s
+    return {
+        "batch_size": float(plan.batch_size),
+        "accumulation": float(plan.accumulation),
+        "effective_batch": float(plan.effective_batch),
+        "freeze_rate": plan.freeze_rate,
+        "segments": float(plan.segments),
+        "epochs": float(plan.epochs),
+        "lr": plan.lr,
+        "optimizer": plan.optimizer,
+        "layers": float(situation.profile.chain.layers),
+        "samples": float(situation.samples),
+        "updates": seen / plan.effective_batch,
+        "passes": seen / max(1, situation.samples),
+        "memory_bytes": float(expected.memory_bytes),
+        "limit_bytes": float(situation.limit),
+        "update_s": expected.update_s,
+        "window_s": situation.left_s,
+        "fastest_update_share": expected.samples_per_s / fastest if fastest > 0 else 1.0,
+        "has_batch_norm": situation.has_batch_norm,
+    }

@@ -1,0 +1,42 @@
+"""What batch norms know of the data, measured on the new data.
+
+A batch norm scales by the mean and the variance of its inputs. On data from elsewhere those are wrong, and small
+batches tell them badly. Passing some of the new data forward, which keeps nothing and so needs little memory, tells
+them well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from onefold.retraining.stepping import Norm
+
+
+def norms_of(network: nn.Module) -> list[nn.Module]:
+    """The batch norms that keep statistics."""
+    return [one for one in network.modules() if isinstance(one, Norm) and one.track_running_stats]
+
+
+@torch.no_grad()
+def measure_statistics(network: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> int:
+    """Replaces the statistics of all batch norms by those of these batches, the targets last; counts the samples."""
+    norms = norms_of(network)
+    before = [(norm.momentum, norm.training) for norm in norms]
+    network.eval()
+    for norm in norms:
+        norm.reset_running_stats()  # type: ignore[operator]
+        norm.momentum = None  # type: ignore[assignment] # the plain mean over all batches
+        norm.train()
+    seen = 0
+    try:
+        for *inputs, targets in batches:
+            network(*inputs)
+            seen += len(targets)
+    finally:
+        for norm, (momentum, training) in zip(norms, before):
+            norm.momentum = momentum
+            norm.training = training
+    return seen

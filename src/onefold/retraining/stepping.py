@@ -1,0 +1,163 @@
+"""A network that is trained as a plan says: in small batches that add up, from some stretch on, in segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onefold.plans import Plan
+from onefold.retraining.backward import go_back
+from onefold.retraining.chain import Chain
+from onefold.retraining.footprint import stretches
+from onefold.retraining.tracing import Loss, Trace
+from onefold.retraining.updates import Updates
+
+SMALL_BATCH = 16  # with fewer samples than this the statistics of a batch say little of the data
+Norm = nn.modules.batchnorm._BatchNorm
+
+
+class Stepper:
+    """Does what a plan says; the plan may change between two updates."""
+
+    def __init__(self, chain: Chain, trace: Trace, loss: Loss, *, steady_norms: bool = True) -> None:
+        self.chain, self.trace, self.loss = chain, trace, loss
+        self.steady_norms = steady_norms  # whether batch norms use the data's statistics where batches are small
+        self.updates: Updates | None = None
+        self.weights: list[nn.Parameter] = []
+        self.plan: Plan | None = None
+        self._frozen = 0
+        self._groups: list[range] = []
+
+    def follow(self, plan: Plan) -> None:
+        """From the next batch on."""
+        if self.updates is None or self.updates.kind != plan.optimizer:
+            self.updates = Updates(plan.optimizer)
+        self.plan = plan
+        self._frozen = self.chain.frozen_links(plan.freeze_rate)
+        self._groups = stretches(self.trace, self._frozen, plan.segments)
+        learning = {weight for link in self.chain.links[self._frozen :] for weight in link.weights}
+        self.weights = [weight for weight in self.chain.network.parameters() if weight in learning]
+        for weight in self.chain.network.parameters():
+            weight.requires_grad_(weight in learning)
+            if weight not in learning:
+                weight.grad = None
+        self.updates.keep_only(self.weights)
+        self.chain.network.train()
+        for at, link in enumerate(self.chain.links):
+            for module in link.run.modules():
+                if at < self._frozen or (
+                    isinstance(module, Norm) and self.steady_norms and plan.batch_size < SMALL_BATCH
+                ):
+                    module.training = False
+
+    def update(
+        self, batches: Sequence[tuple[Tensor, ...]] | Iterator[tuple[Tensor, ...]], total: int, lr: float
+    ) -> float:
+        """One update from some batches with `total` samples together; the mean loss of a sample.
+
+        Every sample counts the same, however the batches are cut.
+        """
+        if self.updates is None:
+            raise RuntimeError("follow() a plan first")
+        whole = 0.0
+        for *inputs, targets in batches:
+            share = len(targets) / total
+            whole += self._backward(inputs, targets, share) * share
+        self.updates.apply(self.weights, lr)
+        return whole
+
+    def drop_gradients(self) -> None:
+        """As after an update that could not be finished."""
+        for weight in self.chain.network.parameters():
+            weight.grad = None
+
+    def _backward(self, inputs: list[Tensor], targets: Tensor, share: float) -> float:
+        links = self.chain.links
+        values: list[Tensor] = inputs
+        with torch.no_grad():
+            for link in links[: self._frozen]:
+                values = [link.run(*values)]
+        for group in self._groups[:-1]:
+            again = _Segment.apply(_Run(links, group), _needs_gradient(values[0]), *values)  # type: ignore[no-untyped-call]
+            values = [again]
+        outputs = _Run(links, self._groups[-1])(*values)
+        values = []
+        loss = self.loss(outputs, targets)
+        del outputs
+        found = float(loss.detach())
+        (loss * share).backward()  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Run:
+    """A few links after another."""
+
+    def __init__(self, links: Sequence[Any], group: range) -> None:
+        self.links = [links[at].run for at in group if at < len(links)]  # the last one of all is the loss
+
+    def __call__(self, *values: Tensor) -> Any:
+        given: list[Any] = list(values)
+        del values
+        for run in self.links:
+            given = [run(*given)]
+        return given[0]
+
+
+def _needs_gradient(value: Tensor) -> Tensor:
+    """Something that needs a gradient, so that a segment whose input needs none is gone back through all the same."""
+    return torch.empty(0, device=value.device, requires_grad=True)
+
+
+class _Segment(torch.autograd.Function):
+    """Runs without keeping anything but what came in, and runs again when its gradients are wanted.
+
+    As torch.utils.checkpoint does; that one imports the compiler, and counts batches twice in batch norms.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Tensor], _: Tensor, *given: Tensor) -> Tensor:
+        ctx.run = run
+        ctx.random = torch.get_rng_state()
+        ctx.save_for_backward(*given)
+        with torch.no_grad():
+            return run(*given)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        given = [one.detach().requires_grad_(one.is_floating_point()) for one in ctx.saved_tensors]
+        run, ctx.run = ctx.run, None
+        with torch.enable_grad(), _as_before(ctx.random), _statistics_stand(run.links):
+            output = run(*given)
+        go_back(output, gradient)
+        return None, None, *(one.grad for one in given)
+
+
+@contextmanager
+def _as_before(random: Tensor) -> Iterator[None]:
+    """Draws the random numbers of the first time, for dropout."""
+    now = torch.get_rng_state()
+    torch.set_rng_state(random)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(now)
+
+
+@contextmanager
+def _statistics_stand(runs: Sequence[nn.Module]) -> Iterator[None]:
+    """A batch that is computed again must not count twice in the running statistics."""
+    norms = [one for run in runs for one in run.modules() if isinstance(one, Norm) and one.training]
+    before = [norm.track_running_stats for norm in norms]
+    kept = [(norm.running_mean, norm.running_var) for norm in norms]
+    for norm in norms:
+        norm.running_mean = norm.running_var = None
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm, tracks, (mean, variance) in zip(norms, before, kept):
+            norm.track_running_stats, norm.running_mean, norm.running_var = tracks, mean, variance

@@ -1,0 +1,76 @@
+"""`onefold shift` as a person uses it. Every command is a real process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shell import WORKLOAD, onefold
+
+from onefold import datasets
+from onefold.datasets.corruptions import CORRUPTIONS
+
+SHIFT = ("shift", "digits", "--corruption", "fog", "--severity", "3")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with a workload that has no pictures."""
+    (tmp_path / "mine.py").write_text(WORKLOAD)
+    return tmp_path
+
+
+def test_a_folder_of_new_data_is_made_and_made_again(here: Path) -> None:
+    done = onefold(here, *SHIFT, "--save", "new")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "fog, severity 3, on pictures of 8x8 pixels: 1,079 for train, 359 for validation, 359 for test" in done.stdout
+    )
+    assert "was taken as 0 to 255" in done.stdout
+    assert "saved in new" in done.stdout
+    data, wanted = datasets.read_data(here / "new"), datasets.corrupted_digits("fog", 3)
+    for part in ("train", "validation", "test"):
+        for array, expected in zip(getattr(data, part), getattr(wanted, part)):
+            np.testing.assert_array_equal(array[:], expected)
+
+    again = onefold(here, *SHIFT, "--save", "new", "--seed", "1", "--json")
+    assert again.returncode == 0, again.stderr
+    said = json.loads(again.stdout)
+    assert 0 < said.pop("change") < 1
+    assert said == {
+        "folder": "new", "corruption": "fog", "severity": 3, "seed": 1, "shape": [1, 8, 8],
+        "samples": {"train": 1079, "validation": 359, "test": 359},
+    }  # fmt: skip
+    assert (datasets.read_data(here / "new").train[0][:] != wanted.train[0]).any()
+
+
+def test_the_corruptions_are_listed(here: Path) -> None:
+    listed = onefold(here, "shift", "--list")
+    assert listed.returncode == 0, listed.stderr
+    assert all(kind in listed.stdout for kind in CORRUPTIONS)
+    rows = json.loads(onefold(here, "shift", "--list", "--json").stdout)
+    assert [row["corruption"] for row in rows] == list(CORRUPTIONS)
+    assert {row["family"] for row in rows} == {"none", "noise", "blur", "weather", "digital"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("shift", "mine.py", "--corruption", "fog", "--save", "new"), "only pictures can be corrupted"),
+        (("shift", "digits", "--corruption", "frog", "--save", "new"), "did you mean 'fog'?"),
+        (("shift", "digits", "--corruption", "fog", "--severity", "6", "--save", "new"), "goes from 1 to 5, but got 6"),
+        (("shift", "digit", "--corruption", "fog", "--save", "new"), "did you mean 'digits'?"),
+        (("shift", "digits", "--corruption", "fog"), "where to put them: onefold shift digits"),
+        (("shift",), "onefold shift --list shows the corruptions"),
+        ((*SHIFT, "--save", "."), "has something else in it, such as"),
+        ((*SHIFT, "--save", "mine.py"), "mine.py is a file; give another place"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(here: Path, words: tuple[str, ...], why: str) -> None:
+    done = onefold(here, *words)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (here / "new").exists()
