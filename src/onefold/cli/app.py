@@ -37,6 +37,7 @@ from onefold.cli.words import duration, served, settings
 from onefold.errors import InputError, OnefoldError
 from onefold.knobs import KnobWish
 from onefold.objective import Budget, Objective
+from onefold.quantities import bytes_of
 from onefold.ranking import ranked
 from onefold.records import to_json
 from onefold.requirement import requirement
