@@ -134,6 +134,7 @@ class Retrained:
     alpha: float = 0.5
     planning_s: float = 0.0
     planning_bytes: int = 0  # that planning added to the process
+    held_bytes: int = 0  # that the process had before any plan
     peak_bytes: int | None = None  # of the process over the whole retraining
     elapsed_s: float = 0.0
     higher_is_better: bool = True

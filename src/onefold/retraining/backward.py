@@ -6,18 +6,15 @@ import takes 25 MB.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-
-try:
-    from torch.autograd.graph import _engine_run_backward as _run
-except ImportError:  # another torch
-    _run = None  # type: ignore[assignment]
+from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradient_edge
 
 
-def go_back(output: Tensor, gradient: Tensor) -> None:
-    """Adds to the gradients of all that `output` was made from."""
-    if _run is None:
-        torch.autograd.backward(output, gradient)
-    else:
-        _run((output,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+def go_back(edge: GradientEdge, gradient: Tensor) -> None:
+    """Adds to the gradients of all that led to this place in the graph."""
+    _engine_run_backward((edge,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+def place_of(output: Tensor) -> GradientEdge:
+    """The place in the graph where a tensor was made: with it one can go back when the tensor itself is gone."""
+    return get_gradient_edge(output)

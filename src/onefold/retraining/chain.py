@@ -8,8 +8,11 @@ stretch: it can be retrained in small batches, but neither frozen from the front
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -27,7 +30,7 @@ class Link:
     run: nn.Module
     layers: int  # modules with weights of their own, and weights used directly
 
-    @property
+    @cached_property
     def weights(self) -> list[nn.Parameter]:
         """Its weights, each once."""
         return list(self.run.parameters())
@@ -40,7 +43,7 @@ class Chain:
     network: nn.Module
     links: tuple[Link, ...]
 
-    @property
+    @cached_property
     def layers(self) -> int:
         """Of all stretches."""
         return sum(link.layers for link in self.links)
@@ -50,14 +53,17 @@ class Chain:
 
         At a rate of 1 all but the last one with weights do: something must learn.
         """
-        with_weights = [at for at, link in enumerate(self.links) if link.layers]
-        most = with_weights[-1] if with_weights else 0
-        seen = 0
-        for at, link in enumerate(self.links[:most]):
-            seen += link.layers
-            if seen > freeze_rate * self.layers + 1e-9:
-                return at
-        return most
+        return min(bisect_right(self._layers_up_to, freeze_rate * self.layers + 1e-9), self._last)
+
+    @cached_property
+    def _layers_up_to(self) -> list[int]:
+        """How many layers there are up to the end of each stretch."""
+        return list(accumulate(link.layers for link in self.links))
+
+    @cached_property
+    def _last(self) -> int:
+        """The last stretch with weights."""
+        return max((at for at, link in enumerate(self.links) if link.layers), default=0)
 
     def __call__(self, *inputs: Tensor) -> Any:
         """What the network answers."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from onefold.plans import Limits, Plan
 from onefold.retraining.profile import least
-from onefold.retraining.ranges import FREEZE_RATES, MARGIN, Situation, segment_counts
+from onefold.retraining.ranges import FREEZE_RATES, segment_counts
+from onefold.retraining.situation import MARGIN, Situation
 
 
 def complaint_about_memory(situation: Situation, limits: Limits, afterwards: int = 0) -> str:

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from onefold.errors import InputError
 from onefold.plans import Expected, Limits, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
 from onefold.records import Config
-from onefold.retraining.allocator import follow_tensors, give_back
+from onefold.retraining.allocator import follow_tensors
 from onefold.retraining.chain import chain_of
 from onefold.retraining.checking import check_fits
 from onefold.retraining.complaints import complaint_about_memory, complaint_about_time
-from onefold.retraining.judging import Judge
+from onefold.retraining.facts import Way, facts_of
+from onefold.retraining.judging import Judge, Judgement
 from onefold.retraining.limits import Memory, memory_of
+from onefold.retraining.practice import OutOfMemory, Practice, collect
 from onefold.retraining.profile import Profile, profile_of
-from onefold.retraining.ranges import Situation, facts_of
 from onefold.retraining.rules import Rules
-from onefold.retraining.samples import NewData
+from onefold.retraining.samples import NewData, Order
+from onefold.retraining.situation import Situation
+from onefold.retraining.snapshots import Snapshot
 from onefold.retraining.statistics import measure_statistics, norms_of
 from onefold.retraining.stepping import Stepper
 from onefold.retraining.strategies import OomRetry, Strategy
+from onefold.retraining.window import Window
 from onefold.workload import Workload
 
 MICRO_WINDOWS = 40  # in a window
+GLANCE = 0.06  # of a micro-window, about, to look how good the model is by then
 MEASURED = 0.02  # of the window, at most, for the statistics of batch norms
-FALLS_FROM = 0.5  # of the window on, the learning rate falls to nothing
+FEWEST_MEASURED = 32  # samples, below which statistics say nothing
 Told = MicroWindow | Reaction | tuple[Expected, ...] | str
 
 
@@ -57,12 +59,9 @@ class Job:
     alpha: float = 0.5
     seed: int = 0
     afterwards_bytes: int = 0  # that will be needed once it is done, to write the model
+    afterwards_s: float = 0.0
     began: float | None = None  # on the monotonic clock; now without it
     tell: Callable[[Told], None] = lambda _: None
-
-
-class OutOfMemory(Exception):
-    """A step did not fit after all."""
 
 
 class Retraining:
@@ -70,88 +69,95 @@ class Retraining:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.began = time.monotonic() if job.began is None else job.began
-        self.accelerator = job.data.train.device
-        self.memory: Memory = memory_of(self.accelerator, job.limits.memory_bytes)
-        self.learned: list[MemoryLesson] = []  # for later retrainings
+        self.window = Window(job.limits.window_s, job.began)
+        self.memory: Memory = memory_of(job.data.train.device, job.limits.memory_bytes)
         self.windows: list[MicroWindow] = []
         self.reactions: list[Reaction] = []
-        self.rate = 1.0  # by which learning rates were lowered
-        self.lowered = 0
-        self._tried_out: set[tuple[int, float, int]] = set()  # shapes of plans whose memory is known
-        self._random = np.random.default_rng(job.seed)
-        self._order: Iterator[np.ndarray] | None = None
+        self.lowered = 0  # how often learning rates were halved
 
     @property
-    def elapsed_s(self) -> float:
-        """Since the window opened."""
-        return time.monotonic() - self.began
+    def learned(self) -> list[MemoryLesson]:
+        """What plans really took, for later retrainings."""
+        return self.practice.learned
 
     def plan_only(self) -> tuple[Expected, ...]:
         """The feasible plans, without retraining anything."""
         self._prepare()
-        return self._plans()
+        plans = self._plans()
+        self._leave()
+        return plans
 
     def run(self) -> Retrained:
         """Retrains. Raises InputError where no plan can keep the limits; the network is then as it was."""
         try:
             self._prepare()
             plans = self._plans()
-            self.planning_s = self.elapsed_s - self._scored_before_s
-            self.planning_bytes = max(0, (self.memory.peak() or self.held) - self._at_first)
+            self.planning_s = self.window.elapsed_s - self.scored_s
             self.job.tell(plans)
             self._measure_statistics()
             self._train()
             return self._finish()
         except BaseException:
             if hasattr(self, "given"):
-                self._put_back(self.given)
+                self.given.put_back()
+                self._leave()
             raise
 
-    # What comes first
-
     def _prepare(self) -> None:
+        """Looks at the data, the network and the model as it is."""
         job = self.job
         torch.manual_seed(job.seed)
-        if self.accelerator.type == "cpu":
+        if job.data.train.device.type == "cpu":
             follow_tensors()
         job.network.eval()
         check_fits(job.network, job.data, job.workload, job.config)
+        if job.strategy.is_careful and any(isinstance(one, nn.Conv2d) for one in job.network.modules()):
+            job.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            job.data = job.data.with_channels_last()
         job.tell("profiling the network")
-        self.given = _copied(job.network)
-        self.best = _copied(job.network)
-        _collect()
-        self._at_first = self.memory.used()
+        self.given, self.best = Snapshot(job.network), Snapshot(job.network)
+        collect()
+        at_first = self.memory.used()
         self.memory.begin()
         batch = job.data.train.batch(slice(0, 4))
         chain = chain_of(job.network, batch[:-1])
         self.profile: Profile = profile_of(chain, batch, self._loss, job.lessons)
-        self.stepper = Stepper(chain, self.profile.trace, self._loss, steady_norms=job.strategy.is_careful)
+        self.planning_bytes = max(0, (self.memory.peak() or 0) - at_first)
+        collect()
         self.has_norms = bool(norms_of(job.network))
-        _collect()
-        self.held = self.memory.used()
-        self.judge = Judge(job, self.profile, self._room_for_scoring())
+        self.practice = Practice(
+            Stepper(chain, self.profile.trace, self._loss, steady_norms=job.strategy.is_careful),
+            self.profile,
+            self.memory,
+            self.window,
+            Order(job.data.train, job.seed),
+            self.memory.used(),
+            job.machine,
+            job.signature,
+            job.strategy.is_careful,
+        )
+        self._score_as_given()
+
+    def _score_as_given(self) -> None:
+        job = self.job
         job.tell("scoring the model as it is")
-        started = self.elapsed_s
+        self.judge = Judge(job, self.profile, self.memory.limit() - self.practice.held)
+        started = self.window.elapsed_s
         self.before = self.judge.whole()
-        self._scored_before_s = self.elapsed_s - started
-        self.reserve_s = 2.5 * self._scored_before_s + 0.02 * job.limits.window_s
+        self.scored_s = self.window.elapsed_s - started
+        self.window.reserve_s = 2.2 * self.scored_s + 0.015 * self.window.length_s + 0.1 + job.afterwards_s
         self.first_glimpse = self.best_glimpse = self.judge.glimpse() if job.strategy.is_careful else self.before
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found: Tensor = self.job.workload.loss(outputs, targets, self.job.config)
         return found
 
-    def _room_for_scoring(self) -> int:
-        return self.memory.limit() - self.held
-
     def _situation(self) -> Situation:
-        left = self.job.limits.window_s - self.elapsed_s - getattr(self, "reserve_s", 0.0)
         return Situation(
             self.profile,
-            self.held,
+            self.practice.held,
             self.memory.limit(),
-            max(left, 0.0),
+            max(self.window.left_s, 0.0),
             len(self.job.data.train),
             self.has_norms,
             self.job.optimizer,
@@ -161,277 +167,158 @@ class Retraining:
         """The plans that fit now; says what is the least that is possible where there are none."""
         situation = self._situation()
         plans = self.job.strategy.plans(situation)
-        if not plans or self.held + self.job.afterwards_bytes > situation.limit:
+        if not plans or self.practice.held + self.job.afterwards_bytes > situation.limit:
             raise InputError(complaint_about_memory(situation, self.job.limits, self.job.afterwards_bytes))
         quickest = min(one.update_s / one.plan.accumulation for one in plans)
         if quickest > situation.left_s:
-            raise InputError(complaint_about_time(quickest, self.elapsed_s + self.reserve_s, self.job.limits))
+            besides_s = self.window.elapsed_s + self.window.reserve_s
+            raise InputError(complaint_about_time(quickest, besides_s, self.job.limits))
         slowest = max(one.update_s for one in plans)
-        self.micro_s = min(max(self.job.limits.window_s / MICRO_WINDOWS, 2 * slowest), self.job.limits.window_s / 5)
-        self.judge.within(0.1 * self.micro_s)
+        self.micro_s = min(max(self.window.length_s / MICRO_WINDOWS, 4 * slowest), self.window.length_s / 5)
+        self.judge.within(GLANCE * self.micro_s)
         return plans
+
+    def _replanned(self) -> bool:
+        """Whether there are plans for what is there now."""
+        self.practice.let_go()
+        try:
+            self._plans()
+        except InputError as error:
+            self._react("nothing fits any more", str(error))
+            return False
+        return True
 
     def _measure_statistics(self) -> None:
         """Of the new data, for batch norms; kept where the model is no worse with them."""
         job = self.job
-        if not (job.strategy.is_careful and self.has_norms):
+        count = min(len(job.data.train), self.judge.samples_within(MEASURED * self.window.length_s))
+        if not (job.strategy.is_careful and self.has_norms and count >= FEWEST_MEASURED):
             return
-        before = _copied(job.network)
-        count = min(len(job.data.train), self.judge.samples_within(MEASURED * job.limits.window_s))
-        if count < 32:
-            return
+        before = Snapshot(job.network)
         measure_statistics(job.network, job.data.train.share(count).batches(self.judge.batch_size))
         after = self.judge.glimpse()
         if after.loss < self.best_glimpse.loss:
             self.best_glimpse = after
-            self._keep()
+            self.best.take()
             self._react("batch norms", f"their statistics were measured on {count} samples of the new data")
         else:
-            self._put_back(before)
-
-    # The window
+            before.put_back()
 
     def _train(self) -> None:
+        """Micro-window after micro-window, until the window is over or a rule says so."""
         plan: Plan | None = None
-        stalled = 0
-        last = self.best_glimpse
-        self.lowest_loss = last.loss
-        while self._left_s() > 0:
-            share = self.elapsed_s / self.job.limits.window_s
-            plan = self.job.strategy.following(plan, share)
+        stalled, last, lowest = 0, self.best_glimpse, self.best_glimpse.loss
+        while self.window.left_s > 0:
+            plan = self.job.strategy.following(plan, self.window.share)
             try:
-                window = self._micro_window(plan)
+                window = self.practice.run(len(self.windows) + 1, plan, self.micro_s)
             except OutOfMemory:
-                self._ran_out(plan)
+                if not self._ran_out(plan):
+                    break
                 continue
             if window is None:
                 break
             seen = self.judge.glimpse() if self.job.strategy.is_careful else None
-            loss_before = last.loss if seen is not None else (self.windows[-1].loss if self.windows else window.loss)
-            loss_after = seen.loss if seen is not None else window.loss
-            took = max(1e-9, window.ended_s - window.began_s)
-            gain = _relative(loss_before, loss_after) / took
-            merit = self.job.strategy.tell(plan, gain, took / max(1, window.samples))
-            window = replace(window, gain_per_s=gain, merit=merit, score=None if seen is None else seen.score)
-            self.windows.append(window)
-            self.job.tell(window)
+            self._judge(window, last if seen is not None else None, seen)
             if seen is not None:
-                last = seen
-                stalled = 0 if seen.is_better_than(self.best_glimpse) or seen.loss < self.lowest_loss else stalled + 1
-                self.lowest_loss = min(self.lowest_loss, seen.loss)
-                if seen.is_better_than(self.best_glimpse):
+                is_better = seen.is_better_than(self.best_glimpse)
+                stalled = 0 if is_better or seen.loss < lowest else stalled + 1
+                last, lowest = seen, min(lowest, seen.loss)
+                if is_better:
                     self.best_glimpse = seen
-                    self._keep()
-            if self._reacted(plan, window, stalled) == "finish":
+                    self.best.take()
+            if not self._goes_on(plan, self.windows[-1], stalled):
                 break
 
-    def _micro_window(self, plan: Plan) -> MicroWindow | None:
-        """Trains with a plan for a short time; None when there is no time left for a single update."""
-        expected = self.profile.expected(plan, self.held)
-        self.stepper.follow(plan)
-        _collect()
-        self.memory.begin()
-        if not self._is_known(plan):
-            self._try_out(plan)
-            expected = self.profile.expected(plan, self.held)
-            if expected.memory_bytes > self.memory.limit() and not isinstance(self.job.strategy, OomRetry):
-                raise OutOfMemory
-        began, samples, updates, loss = self.elapsed_s, 0, 0, 0.0
-        longest = 0.0
-        while True:
-            started = self.elapsed_s
-            over = started - began >= self.micro_s
-            if (updates and over) or self._left_s() < max(longest, 0.0 if updates else expected.update_s):
-                break
-            if updates and self.memory.limit() < expected.memory_bytes:
-                break  # the limit fell: the rules decide
-            places = self._next(plan.effective_batch)
-            loss += self._update(plan, places) * len(places)
-            samples, updates = samples + len(places), updates + 1
-            longest = max(longest, self.elapsed_s - started)
-        if not updates:
-            return None
-        measured = self.memory.peak()
-        self._learn(plan, measured)
-        return MicroWindow(
-            len(self.windows) + 1, plan, began, self.elapsed_s, updates, samples, loss / samples, None, 0.0, 0.0,
-            expected.memory_bytes, measured, self.memory.limit(),
-        )  # fmt: skip
+    def _judge(self, window: MicroWindow, before: Judgement | None, seen: Judgement | None) -> None:
+        """What a micro-window gained: on kept-back data where that was looked at, else on what it learned from."""
+        took = max(1e-9, window.ended_s - window.began_s)
+        if before is not None and seen is not None:
+            gain = _fell(before.loss, seen.loss) / took
+        else:
+            gain = _fell(self.windows[-1].loss if self.windows else window.loss, window.loss) / took
+        merit = self.job.strategy.tell(window.plan, gain, took / max(1, window.samples))
+        score = None if seen is None else seen.score
+        self.windows.append(replace(window, gain_per_s=gain, merit=merit, score=score))
+        self.job.tell(self.windows[-1])
 
-    def _update(self, plan: Plan, places: np.ndarray) -> float:
-        train = self.job.data.train
-        parts = (
-            train.batch(places[start : start + plan.batch_size]) for start in range(0, len(places), plan.batch_size)
-        )
-        try:
-            return self.stepper.update(parts, len(places), plan.lr * self.rate * self._falling())
-        except (RuntimeError, MemoryError) as error:
-            if not _is_about_memory(error):
-                raise
-            raise OutOfMemory from None
-
-    def _falling(self) -> float:
-        """What the learning rate is multiplied with: less and less as the window ends."""
-        if not self.job.strategy.is_careful:
-            return 1.0
-        left = self._left_s() / self.job.limits.window_s
-        return min(1.0, max(0.02, left / FALLS_FROM))
-
-    def _left_s(self) -> float:
-        return self.job.limits.window_s - self.elapsed_s - self.reserve_s
-
-    def _next(self, count: int) -> np.ndarray:
-        """The places of the samples of the next update: every sample once, then in another order again."""
-        while True:
-            if self._order is None:
-                order = self.job.data.train.shuffled(self._random)
-                self._order = iter([order[at : at + count] for at in range(0, len(order), count)])
-                self._count = count
-            if self._count != count:
-                rest = [place for part in self._order for place in part]
-                self._order = iter([np.array(rest[at : at + count]) for at in range(0, len(rest), count)])
-                self._count = count
-            found = next(self._order, None)
-            if found is not None and len(found) > 1:
-                return found
-            self._order = None
-
-    # Memory
-
-    def _is_known(self, plan: Plan) -> bool:
-        return (plan.batch_size, plan.freeze_rate, plan.segments) in self._tried_out
-
-    def _try_out(self, plan: Plan) -> None:
-        """A first update in batches of a quarter of the size tells whether the prediction can be trusted."""
-        self._tried_out.add((plan.batch_size, plan.freeze_rate, plan.segments))
-        smaller = replace(plan, batch_size=max(1, plan.batch_size // 4))
-        if smaller == plan or isinstance(self.job.strategy, OomRetry):
-            return
-        self._update(smaller, self._next(min(plan.effective_batch, 2 * smaller.batch_size)))
-        self._learn(smaller, self.memory.peak())
-        self.stepper.follow(plan)
-        self.memory.begin()
-
-    def _learn(self, plan: Plan, measured: int | None) -> None:
-        if measured is None:
-            return
-        lesson = MemoryLesson(
-            self.job.machine, self.job.signature, plan, self.profile.tensors(plan), measured - self.held
-        )
-        shape = (plan.batch_size, plan.freeze_rate, plan.segments)
-        for lessons in (self.learned, self.profile.lessons):
-            lessons[:] = [
-                one for one in lessons if (one.plan.batch_size, one.plan.freeze_rate, one.plan.segments) != shape
-            ]
-            lessons.append(lesson)
-
-    def _ran_out(self, plan: Plan) -> None:
-        self.stepper.drop_gradients()
-        _collect()
+    def _ran_out(self, plan: Plan) -> bool:
+        """Memory did; whether there is another plan."""
         if isinstance(self.job.strategy, OomRetry):
             self.job.strategy.ran_out()
         else:
-            predicted = self.profile.tensors(plan)
-            self.profile.lessons.append(
-                MemoryLesson(self.job.machine, self.job.signature, plan, predicted, round(predicted * 1.5))
-            )
+            self.practice.does_not_fit(plan)
         self._react("memory ran out", f"{plan} does not fit; planning anew")
-        self._replan()
+        return self._replanned()
 
-    def _replan(self) -> None:
-        self.stepper.drop_gradients()
-        _collect()
-        self._plans()
-
-    # Reactions
-
-    def _reacted(self, plan: Plan, window: MicroWindow, stalled: int) -> str:
-        expected = self.profile.expected(plan, self.held)
-        situation = self._situation()
+    def _goes_on(self, plan: Plan, window: MicroWindow, stalled: int) -> bool:
+        """Does what the rules say; whether there is anything more to do."""
+        expected = self.profile.expected(plan, self.practice.held)
         if not self.job.strategy.is_careful:
             if expected.memory_bytes > self.memory.limit():
                 self._react("memory shrinks", "planning anew")
-                self._replan()
-            return "finish" if not math.isfinite(window.loss) else ""
-        limit = self.memory.limit()
-        facts = facts_of(situation, expected, max(one.samples_per_s for one in self.job.strategy.tried()))
-        score = window.score if window.score is not None else -window.loss
-        facts |= {
-            "elapsed_s": self.elapsed_s,
-            "left_s": self._left_s(),
-            "micro_window_s": self.micro_s,
-            "loss": window.loss if math.isfinite(window.loss) else 1e30,
-            "best_loss": min(one.loss for one in self.windows) if math.isfinite(window.loss) else window.loss,
-            "first_loss": self.windows[0].loss,
-            "score": self.judge.oriented(score),
-            "best_score": self.judge.oriented(self.best_glimpse.score),
-            "first_score": self.judge.oriented(self.first_glimpse.score),
-            "gain_per_s": window.gain_per_s,
-            "stalled": float(stalled),
-            "merit": window.merit,
-            "best_other_merit": self.job.strategy.best_other_merit(plan),
-            "predicted_bytes": float(expected.memory_bytes),
-            "measured_bytes": float(window.measured_bytes or 0),
-            "limit_bytes": float(limit),
-            "free_bytes": float(max(0, limit - self.memory.used())),
-            "plans": float(len(self.job.strategy.tried())),
-            "lowered": float(self.lowered),
-            "is_finite": math.isfinite(window.loss),
-        }
+                return self._replanned()
+            return math.isfinite(window.loss)
+        fastest = max(one.samples_per_s for one in self.job.strategy.tried())
+        way = Way(
+            elapsed_s=self.window.elapsed_s,
+            left_s=self.window.left_s,
+            micro_window_s=self.micro_s,
+            windows=self.windows,
+            best_score=self.judge.oriented(self.best_glimpse.score),
+            first_score=self.judge.oriented(self.first_glimpse.score),
+            score=self.judge.oriented(window.score if window.score is not None else math.nan),
+            stalled=stalled,
+            best_other_merit=self.job.strategy.best_other_merit(plan),
+            predicted_bytes=expected.memory_bytes,
+            limit_bytes=self.memory.limit(),
+            used_bytes=self.memory.used(),
+            plans=len(self.job.strategy.tried()),
+            lowered=self.lowered,
+        )
+        facts = {**facts_of(self._situation(), expected, fastest), **way.facts()}
         verdict = self.job.rules.reaction(facts)
         if verdict is None:
-            return ""
+            return True
+        if verdict.then == "give way":
+            self.job.strategy.give_way()
+            return True
+        if verdict.then != "finish" or self.window.left_s > self.micro_s:
+            self._react(verdict.rule, verdict.said)
         if verdict.then == "replan":
-            self._react(verdict.rule, verdict.said)
-            self._replan()
-        elif verdict.then in ("slow down", "go back"):
-            self._react(verdict.rule, verdict.said)
-            self.rate, self.lowered = self.rate / 2, self.lowered + 1
-            if verdict.then == "go back":
-                self._put_back(self.best)
-                if self.stepper.updates is not None:
-                    self.stepper.updates.forget()
-        elif verdict.then == "finish" and self._left_s() > self.micro_s:
-            self._react(verdict.rule, verdict.said)
-        return verdict.then
+            return self._replanned()
+        if verdict.then in ("slow down", "go back"):
+            self.practice.rate, self.lowered = self.practice.rate / 2, self.lowered + 1
+        if verdict.then == "go back":
+            self.best.put_back()
+            self.practice.stepper.forget()
+        return verdict.then != "finish"
 
     def _react(self, rule: str, said: str) -> None:
-        reaction = Reaction(self.elapsed_s, rule, said)
+        reaction = Reaction(self.window.elapsed_s, rule, said)
         self.reactions.append(reaction)
         self.job.tell(reaction)
-
-    # The end
-
-    def _keep(self) -> None:
-        """What the network knows now is the best so far."""
-        for name, value in self.job.network.state_dict().items():
-            self.best[name].copy_(value)
-
-    def _put_back(self, weights: dict[str, Tensor]) -> None:
-        self.job.network.load_state_dict(weights)
 
     def _finish(self) -> Retrained:
         """Hands over the best on the kept-back data: what came last, the best on the way, or what was given."""
         network = self.job.network
-        self.stepper.drop_gradients()
+        self.practice.let_go()
         after = self.judge.whole()
-        if self.job.strategy.is_careful and any(
-            not torch.equal(self.best[k], v) for k, v in network.state_dict().items()
-        ):
-            latest = _copied(network)
-            self._put_back(self.best)
+        soon = self.window.elapsed_s + 1.2 * self.scored_s + self.job.afterwards_s
+        in_time = soon < self.window.length_s
+        if self.job.strategy.is_careful and in_time and not self.best.is_what_is_there():
+            latest = Snapshot(network)
+            self.best.put_back()
             other = self.judge.whole()
             if other.is_better_than(after):
                 after = other
             else:
-                self._put_back(latest)
+                latest.put_back()
         kept_new = after.score != self.before.score and after.is_better_than(self.before)
         if not kept_new:
-            self._put_back(self.given)
+            self.given.put_back()
             after = self.before
-        for weight in network.parameters():
-            weight.requires_grad_(True)
-        network.eval()
+        self._leave()
         chosen = self._most_used()
         return Retrained(
             model=self.job.name,
@@ -451,10 +338,19 @@ class Retraining:
             alpha=self.job.alpha,
             planning_s=self.planning_s,
             planning_bytes=self.planning_bytes,
+            held_bytes=self.practice.held,
             peak_bytes=max((one.measured_bytes for one in self.windows if one.measured_bytes), default=None),
-            elapsed_s=self.elapsed_s,
+            elapsed_s=self.window.elapsed_s,
             higher_is_better=self.judge.higher_is_better,
         )
+
+    def _leave(self) -> None:
+        """The network as anybody would expect it."""
+        for weight in self.job.network.parameters():
+            weight.requires_grad_(True)
+            weight.grad = None
+        self.job.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.job.network.eval()
 
     def _most_used(self) -> Plan | None:
         """The plan that had the most time."""
@@ -475,23 +371,8 @@ class Retraining:
         )
 
 
-def _relative(before: float, after: float) -> float:
+def _fell(before: float, after: float) -> float:
     """By what share a loss fell."""
     if not (math.isfinite(before) and math.isfinite(after)) or before <= 0:
         return 0.0
     return (before - after) / before
-
-
-def _copied(network: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}
-
-
-def _collect() -> None:
-    gc.collect()
-    give_back()
-
-
-def _is_about_memory(error: BaseException) -> bool:
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from onefold.plans import Plan
 from onefold.retraining.chain import Chain
-from onefold.retraining.tracing import LinkTrace, Trace
+from onefold.retraining.tracing import Amount, Curve, LinkTrace, Trace
 
 STATES = {"adam": 2, "sgd": 1}  # what an optimizer remembers of each weight; sgd: its momentum
 
@@ -28,18 +30,36 @@ class Footprint:
         return round(self.gradients + self.optimizer + self.batch + max(self.activations, self.scratch))
 
 
+@dataclass(frozen=True)
+class StepMemory:
+    """What a step needs from some stretch on, in some segments, for any batch size and optimizer."""
+
+    moments: Curve
+    batch: Amount
+    learned: float  # bytes of the weights that learn
+    largest: float  # of them
+
+    def of(self, plan: Plan) -> Footprint:
+        """For a plan of that kind."""
+        return Footprint(
+            gradients=self.learned,
+            optimizer=self.learned * STATES[plan.optimizer],
+            batch=self.batch.of(plan.batch_size),
+            activations=self.moments.peak(plan.batch_size),
+            scratch=2.0 * self.largest,
+        )
+
+
+def step_memory(trace: Trace, chain: Chain, frozen: int, segments: int) -> StepMemory:
+    """Of a step that learns from all but the first `frozen` stretches."""
+    weights = {id(one): one.nelement() * one.element_size() for link in chain.links[frozen:] for one in link.weights}
+    moments = envelope(trace.links, frozen, stretches(trace, frozen, segments))
+    return StepMemory(moments, trace.batch, float(sum(weights.values())), float(max(weights.values(), default=0)))
+
+
 def footprint(trace: Trace, chain: Chain, plan: Plan) -> Footprint:
     """What a plan needs above the process as it is, as far as tensors tell."""
-    frozen = chain.frozen_links(plan.freeze_rate)
-    weights = {id(one): one.nelement() * one.element_size() for link in chain.links[frozen:] for one in link.weights}
-    learned = float(sum(weights.values()))
-    return Footprint(
-        gradients=learned,
-        optimizer=learned * STATES[plan.optimizer],
-        batch=trace.batch.of(plan.batch_size),
-        activations=_peak(trace.links, frozen, stretches(trace, frozen, plan.segments), plan.batch_size),
-        scratch=2.0 * max(weights.values(), default=0),
-    )
+    return step_memory(trace, chain, chain.frozen_links(plan.freeze_rate), plan.segments).of(plan)
 
 
 def stretches(trace: Trace, frozen: int, segments: int) -> list[range]:
@@ -70,52 +90,48 @@ def _parted(kept: Sequence[float], most: float) -> list[range]:
     return [*groups, range(start, len(kept))]
 
 
-def _peak(links: Sequence[LinkTrace], frozen: int, groups: list[range], size: int) -> float:
-    """The most that is alive at once, on the way there and on the way back."""
-    peak = 0.0
-    for at in range(frozen):
-        given = links[at - 1].output.of(size) if at else 0.0
-        peak = max(peak, given + links[at].forward.peak(size))
-    entering = links[frozen - 1].output.of(size) if frozen else 0.0
-    held = entering  # for the first group, which begins with it
-    doors: list[float] = []
-    for group in groups[:-1]:  # forward, keeping nothing but where each group begins
-        doors.append(held)
-        given = 0.0
+def envelope(links: Sequence[LinkTrace], frozen: int, groups: Sequence[range]) -> Curve:
+    """All moments of a step, on the way there and on the way back: what is alive in each, for any batch size."""
+    moments: list[Curve] = []
+    given = Amount()
+    for link in links[:frozen]:
+        moments.append(link.forward.above(given))
+        given = link.output
+    doors = [given]  # where each group begins: kept until its gradients are done
+    for group in groups[:-1]:  # forward, keeping nothing else
+        held, inner = _total(doors), Amount()
         for at in group:
-            peak = max(peak, held + given + links[at].forward.peak(size))
-            given = links[at].output.of(size)
-        held += given
-    for place in range(len(groups) - 1, -1, -1):  # forward again, and back
-        before = sum(doors[place + 1 :]) * 0.0 + (held if place == len(groups) - 1 else doors[place])
-        arriving = 0.0 if place == len(groups) - 1 else links[groups[place][-1]].output.of(size)
-        peak = max(peak, before + arriving + _group_peak(links, groups[place], size))
-    return peak
+            moments.append(links[at].forward.above(held + inner))
+            inner = links[at].output
+        doors.append(inner)
+    for place in reversed(range(len(groups))):  # forward again, and back
+        held = _total(doors[: place + 1])
+        if place < len(groups) - 1:
+            held += links[groups[place][-1]].output  # the gradient that arrived
+        moments += [one.above(held) for one in _there_and_back(links, groups[place])]
+    return Curve(np.concatenate([one.fixed for one in moments]), np.concatenate([one.per_sample for one in moments]))
 
 
-def _group_peak(links: Sequence[LinkTrace], group: range, size: int) -> float:
+def _there_and_back(links: Sequence[LinkTrace], group: range) -> list[Curve]:
     """Forward with all that is kept, then backward."""
-    peak, kept = 0.0, 0.0
-    before: list[float] = []
-    given = 0.0  # the output of the link before, where nobody keeps it it goes once it was used
+    moments, before = [], []
+    kept, given = Amount(), Amount()
     for at in group:
         link = links[at]
         before.append(kept)
-        extra = given if at > group[0] and not _is_kept(links, at - 1, group) else 0.0
-        peak = max(peak, kept + extra + link.learning.peak(size))
-        kept += link.saved.of(size)
+        is_there = at == group[0] or _is_kept(links, at - 1, group)
+        moments.append(link.learning.above(kept if is_there else kept + given))
+        kept += link.saved
         if not link.keeps_output and _is_kept(links, at, group):
-            kept += link.output.of(size)
-        given = link.output.of(size)
-    for at in reversed(group):
-        link = links[at]
-        own_input = 0.0
-        if link.keeps_input and at > group[0] and not links[at - 1].keeps_output:
-            own_input = 0.0  # counted among what was kept before
-        peak = max(peak, before[at - group[0]] + own_input + link.backward.peak(size))
-    return peak
+            kept += link.output
+        given = link.output
+    return [*moments, *(links[at].backward.above(before[at - group[0]]) for at in group)]
 
 
 def _is_kept(links: Sequence[LinkTrace], at: int, group: range) -> bool:
     """Whether what a link hands on stays for the gradients, of its own or of the next one's."""
     return links[at].keeps_output or (at + 1 in group and links[at + 1].keeps_input)
+
+
+def _total(amounts: Sequence[Amount]) -> Amount:
+    return sum(amounts, Amount())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
-JUDGED = 0.05  # of the window, at most, for judging once by all that was kept back
+JUDGED = 0.03  # of the window, at most, for judging once by all that was kept back
 FEWEST = 64  # samples to judge by, where there are as many
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from onefold.plans import Expected, LayerCost, MemoryLesson, Plan
 from onefold.retraining.chain import Chain
-from onefold.retraining.footprint import footprint, stretches
-from onefold.retraining.timing import LinkTime, time_step
+from onefold.retraining.footprint import StepMemory, step_memory, stretches
+from onefold.retraining.timing import LinkTime, Took, time_step
 from onefold.retraining.tracing import Loss, Trace, trace_step
 
-OVERHEAD = 6_000_000  # bytes that a first step takes besides its tensors, before anything was measured
+OVERHEAD = 8_000_000  # bytes that a first step takes besides its tensors, before anything was measured
 MOST_CORRECTION = 2.0
 
 
@@ -30,10 +30,11 @@ class Profile:
     trace: Trace
     times: tuple[LinkTime, ...]
     lessons: list[MemoryLesson] = field(default_factory=list)
+    _steps: dict[tuple[int, int], tuple[StepMemory, Took]] = field(default_factory=dict)  # by frozen links and segments
 
     def tensors(self, plan: Plan) -> int:
         """What a plan's tensors take, above the process as it is."""
-        return footprint(self.trace, self.chain, plan).bytes
+        return self._step(plan)[0].of(plan).bytes
 
     def extra(self, plan: Plan) -> int:
         """What a plan takes above the process as it is, corrected."""
@@ -52,12 +53,20 @@ class Profile:
 
     def batch_s(self, plan: Plan) -> float:
         """One batch forward and backward."""
+        return self._step(plan)[1].of(plan.batch_size)
+
+    def _step(self, plan: Plan) -> tuple[StepMemory, Took]:
+        """Memory and time of a step for any batch size."""
         frozen = self.chain.frozen_links(plan.freeze_rate)
-        size = plan.batch_size
-        took = sum(one.forward.of(size) for one in self.times)
-        took += sum(one.backward.of(size) for one in self.times[frozen:])
-        again = stretches(self.trace, frozen, plan.segments)[:-1]
-        return took + sum(self.times[at].forward.of(size) for group in again for at in group)
+        key = (frozen, plan.segments)
+        if key not in self._steps:
+            groups = stretches(self.trace, frozen, plan.segments)
+            again = [at for group in groups[:-1] for at in group]
+            parts = [one.forward for one in self.times] + [one.backward for one in self.times[frozen:]]
+            parts += [self.times[at].forward for at in again]
+            took = Took(sum(one.fixed for one in parts), sum(one.per_sample for one in parts))
+            self._steps[key] = (step_memory(self.trace, self.chain, frozen, plan.segments), took)
+        return self._steps[key]
 
     def expected(self, plan: Plan, held: int) -> Expected:
         """A plan with what it needs, in a process that holds so much before."""

@@ -8,11 +8,12 @@ nearly as fast. Learning rates are spread around the one that belongs to the bat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from onefold.plans import EFFECTIVE, Expected, Plan
-from onefold.retraining.profile import Profile
+from onefold.retraining.facts import facts_of
 from onefold.retraining.rules import Rules
+from onefold.retraining.situation import Situation
 
 MOST = 10  # plans that are left
 LARGEST_BATCH = 256
@@ -20,42 +21,9 @@ FREEZE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 RATES = (1.0, 3.0, 1 / 3)  # learning rates around the usual one, the most promising first
 LOWEST_LR, HIGHEST_LR = 1e-5, 1e-2
 USUAL_LR = {"adam": 1e-3, "sgd": 1e-2}  # for an update from 256 samples
-ENOUGH_UPDATES = 150  # in a window, to get anywhere
+ENOUGH_UPDATES = 400  # in a window, to get anywhere
 SMALLEST_UPDATE = 16  # samples
 NEARLY_AS_FAST = 0.95
-MARGIN = 0.03  # of the limit, left free
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What a search for plans rests on."""
-
-    profile: Profile
-    held: int  # bytes of the process before any plan
-    limit: int  # bytes
-    left_s: float
-    samples: int
-    has_batch_norm: bool
-    optimizer: str = "adam"
-
-    @property
-    def room(self) -> float:
-        """What a plan may be predicted to need."""
-        return self.limit * (1 - MARGIN)
-
-    def expected(self, plan: Plan) -> Expected:
-        """A plan with what it needs."""
-        return self.profile.expected(plan, self.held)
-
-    def fits(self, plan: Plan) -> bool:
-        """Whether it stays below the limit."""
-        return self.expected(plan).memory_bytes <= self.room
-
-    @property
-    def most_segments(self) -> int:
-        """A third of the layers, and no more than there are stretches."""
-        chain = self.profile.chain
-        return max(1, min(chain.layers // 3, len(chain.links)))
 
 
 def feasible(situation: Situation, rules: Rules) -> tuple[Expected, ...]:
@@ -146,29 +114,3 @@ def _narrowed(situation: Situation, plans: Sequence[Expected], rules: Rules) -> 
             kept.append((order[then], place, one))
     chosen = [one for *_, one in sorted(kept, key=lambda each: each[:2])] if kept else list(plans)
     return tuple(chosen[:MOST])
-
-
-def facts_of(situation: Situation, expected: Expected, fastest: float) -> dict[str, float | str | bool]:
-    """What a rule may ask about a plan."""
-    plan = expected.plan
-    seen = expected.samples_per_s * situation.left_s
-    return {
-        "batch_size": float(plan.batch_size),
-        "accumulation": float(plan.accumulation),
-        "effective_batch": float(plan.effective_batch),
-        "freeze_rate": plan.freeze_rate,
-        "segments": float(plan.segments),
-        "epochs": float(plan.epochs),
-        "lr": plan.lr,
-        "optimizer": plan.optimizer,
-        "layers": float(situation.profile.chain.layers),
-        "samples": float(situation.samples),
-        "updates": seen / plan.effective_batch,
-        "passes": seen / max(1, situation.samples),
-        "memory_bytes": float(expected.memory_bytes),
-        "limit_bytes": float(situation.limit),
-        "update_s": expected.update_s,
-        "window_s": situation.left_s,
-        "fastest_update_share": expected.samples_per_s / fastest if fastest > 0 else 1.0,
-        "has_batch_norm": situation.has_batch_norm,
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ FEWEST = 5  # samples that can be parted at all
 
 Indices = NDArray[np.intp]
 Batch = tuple[Tensor, ...]
+_LAST = torch.channels_last
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class Samples:
     arrays: tuple[Any, ...]
     rows: Indices
     device: torch.device
+    channels_last: bool = False  # how pictures lie in memory: convolutions on a processor are faster so
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -35,7 +37,10 @@ class Samples:
     def batch(self, places: Indices | slice) -> Batch:
         """Some of them, by place, on the accelerator."""
         rows = self.rows[places]
-        return tuple(_tensor(array, rows).to(self.device) for array in self.arrays)
+        found = (_tensor(array, rows).to(self.device) for array in self.arrays)
+        return tuple(
+            one.contiguous(memory_format=_LAST) if self.channels_last and one.dim() == 4 else one for one in found
+        )
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All of them, as they stand."""
@@ -44,11 +49,23 @@ class Samples:
 
     def share(self, count: int) -> Samples:
         """The first so many; they stand in an order whose every beginning has the classes' proportions."""
-        return Samples(self.arrays, self.rows[:count], self.device)
+        return replace(self, rows=self.rows[:count])
 
-    def shuffled(self, generator: np.random.Generator) -> Indices:
-        """Their places in another order."""
-        return generator.permutation(len(self)).astype(np.intp)
+
+class Order:
+    """Every sample once, in some order, and then in another."""
+
+    def __init__(self, samples: Samples, seed: int) -> None:
+        self.samples = samples
+        self._random = np.random.default_rng(seed)
+        self._left: Indices = np.empty(0, np.intp)
+
+    def following(self, count: int) -> Indices:
+        """The places of the next `count` samples; fewer at the end of a pass, but never a single one."""
+        if len(self._left) < 2:
+            self._left = self._random.permutation(len(self.samples)).astype(np.intp)
+        found, self._left = self._left[:count], self._left[count:]
+        return found
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,10 @@ class NewData:
 
     train: Samples
     validation: Samples
+
+    def with_channels_last(self) -> NewData:
+        """The same with pictures laid out channel by channel within each pixel."""
+        return NewData(replace(self.train, channels_last=True), replace(self.validation, channels_last=True))
 
 
 def new_data(data: Data, device: torch.device) -> NewData:

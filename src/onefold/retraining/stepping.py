@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from onefold.plans import Plan
-from onefold.retraining.backward import go_back
+from onefold.retraining.backward import go_back, place_of
 from onefold.retraining.chain import Chain
 from onefold.retraining.footprint import stretches
 from onefold.retraining.tracing import Loss, Trace
@@ -69,6 +69,11 @@ class Stepper:
             whole += self._backward(inputs, targets, share) * share
         self.updates.apply(self.weights, lr)
         return whole
+
+    def forget(self) -> None:
+        """What was remembered of earlier gradients, as after weights were put back."""
+        if self.updates is not None:
+            self.updates.forget()
 
     def drop_gradients(self) -> None:
         """As after an update that could not be finished."""
@@ -131,8 +136,8 @@ class _Segment(torch.autograd.Function):
         given = [one.detach().requires_grad_(one.is_floating_point()) for one in ctx.saved_tensors]
         run, ctx.run = ctx.run, None
         with torch.enable_grad(), _as_before(ctx.random), _statistics_stand(run.links):
-            output = run(*given)
-        go_back(output, gradient)
+            place = place_of(run(*given))  # the output itself need not stay
+        go_back(place, gradient)
         return None, None, *(one.grad for one in given)
 
 

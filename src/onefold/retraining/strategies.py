@@ -19,11 +19,12 @@ from typing import Any, Protocol
 from onefold.errors import InputError, suggestion
 from onefold.plans import EFFECTIVE, Expected, Plan
 from onefold.retraining.gains import GainSearch
-from onefold.retraining.ranges import LARGEST_BATCH, Situation, feasible, largest_batch
+from onefold.retraining.ranges import LARGEST_BATCH, feasible, largest_batch
 from onefold.retraining.rules import Rules
+from onefold.retraining.situation import Situation
 from onefold.retraining.weighing import Weighing
 
-EXPLORED = 0.35  # of the window, at most, is spent on trying plans for the first time
+EXPLORED = 0.25  # of the window, at most, is spent on trying plans for the first time
 STATIC = Plan(8, EFFECTIVE // 8, freeze_rate=0.4, lr=1e-3)
 
 
@@ -42,6 +43,9 @@ class Strategy(Protocol):
     def tell(self, plan: Plan, gain_per_s: float, seconds_per_sample: float) -> float:
         """Learns what a micro-window showed; returns the plan's merit."""
 
+    def give_way(self) -> None:
+        """The next micro-window is to have another plan, the best of the others."""
+
     def best_other_merit(self, plan: Plan) -> float:
         """Of another plan that was tried; 0 where there is none."""
 
@@ -58,27 +62,31 @@ class Onefold:
         self.rules = rules
         self.weighing = Weighing(seed) if alpha is None else None
         self.search = GainSearch(0.5 if alpha is None else alpha)
+        self._settled: Plan | None = None  # once plans have been tried: the one that goes on until it gives way
 
     def plans(self, situation: Situation) -> tuple[Expected, ...]:
         found = feasible(situation, self.rules)
         self.search.offer(found)
         return found
 
-    def following(self, plan: Plan | None, elapsed: float) -> Plan:
+    def following(self, plan: Plan | None, elapsed: float) -> Plan:  # noqa: ARG002
         untried = self.search.untried()
         if untried and elapsed < EXPLORED:
             return untried[0]
-        best = self.search.best()
-        known = {one.plan for one in self.search.plans}
-        if plan in known and plan not in untried and self.search.merit(best) < 1.1 * self.search.merit(plan):
-            return plan  # changing costs something: not for a trifle
-        return best
+        if self._settled is None or self._settled not in {one.plan for one in self.search.plans}:
+            self._settled = self.search.best()
+        return self._settled
 
     def tell(self, plan: Plan, gain_per_s: float, seconds_per_sample: float) -> float:
         merit = self.search.tell(plan, gain_per_s, seconds_per_sample)
         if self.weighing is not None:
             self.search.alpha = self.weighing.tell(gain_per_s)
         return merit
+
+    def give_way(self) -> None:
+        other = self.search.best_other(self._settled)
+        if self._settled is not None and other is not None:
+            self._settled = other[0]
 
     def best_other_merit(self, plan: Plan) -> float:
         other = self.search.best_other(plan)
@@ -111,6 +119,9 @@ class OnePlan:
     def tell(self, plan: Plan, gain_per_s: float, seconds_per_sample: float) -> float:  # noqa: ARG002
         self._expected = tuple(replace(one, gain_per_s=gain_per_s) for one in self._expected)
         return 1.0
+
+    def give_way(self) -> None:
+        """There is no other."""
 
     def best_other_merit(self, plan: Plan) -> float:  # noqa: ARG002
         return 0.0
@@ -243,6 +254,9 @@ class Bayesian:
         if self._situation is not None:
             self._seen.append(replace(self._situation.expected(plan), gain_per_s=gain_per_s))
         return 1.0
+
+    def give_way(self) -> None:
+        """Each micro-window has another plan anyway."""
 
     def best_other_merit(self, plan: Plan) -> float:  # noqa: ARG002
         return 0.0

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onefold.retraining.backward import go_back
+from onefold.retraining.backward import go_back, place_of
 from onefold.retraining.chain import Chain, untouched
 from onefold.retraining.tracing import Loss
 
@@ -81,7 +81,7 @@ def _part(run: Callable[..., Any], given: list[Tensor], weights: list[nn.Paramet
         output = run(*entering)
         between = _now(given[0])
         if isinstance(output, Tensor) and output.requires_grad:
-            go_back(output, torch.ones_like(output))
+            go_back(place_of(output), torch.ones_like(output))
         return between - began, _now(given[0]) - between, output.detach() if isinstance(output, Tensor) else output
     finally:
         for weight, gradient, wanted in kept:

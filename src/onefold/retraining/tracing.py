@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from onefold.retraining.backward import go_back
+from onefold.retraining.backward import go_back, place_of
 from onefold.retraining.chain import Chain, untouched
 
 FEW, MORE = 2, 3  # samples
@@ -50,6 +50,12 @@ class Curve:
     def peak(self, batch_size: int) -> float:
         """The most that is alive at once."""
         return float((self.fixed + self.per_sample * batch_size).max()) if len(self.fixed) else 0.0
+
+    def above(self, amount: Amount) -> Curve:
+        """The same on top of something that is there all the time."""
+        if not len(self.fixed):
+            return Curve(np.array([amount.fixed]), np.array([amount.per_sample]))
+        return Curve(self.fixed + amount.fixed, self.per_sample + amount.per_sample)
 
 
 @dataclass(frozen=True)
@@ -197,7 +203,7 @@ def _part(
             if isinstance(output, Tensor) and output.requires_grad:
                 gradient = torch.ones_like(output)
                 recorder.notes.gradient = _number(recorder, gradient)
-                go_back(output, gradient)
+                go_back(place_of(output), gradient)
     finally:
         for weight, before, want in zip(weights, kept_gradients, wanted):
             weight.grad = before

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 PREVIOUS = "previous"
 REPORT = "retraining.html"
-FOR_EXPORT = 60_000_000  # bytes, to write the model anew as it is served
+EXPORT_BYTES, EXPORT_S = 60_000_000, 2.0  # to write the model anew as it is served
+SAVE_S = 0.5  # to write weights and the report
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def retrain(
     config: Config | None = None,
     strategy: str = "onefold",
     rules: str | Path | None = None,
-    alpha: float | str = 0.5,
+    alpha: float | str = 0.8,
     optimizer: str = "adam",
     metric: str | None = None,
     save: str | Path | None = None,
@@ -109,7 +110,7 @@ def plans_for(model: Any, data: Any, **options: Any) -> tuple[tuple[Expected, ..
 
 _DEFAULTS: dict[str, Any] = {
     "memory": None, "window": "10m", "device": HOST, "workload": None, "config": None, "strategy": "onefold",
-    "rules": None, "alpha": 0.5, "optimizer": "adam", "metric": None, "save": None, "home": None, "seed": 0,
+    "rules": None, "alpha": 0.8, "optimizer": "adam", "metric": None, "save": None, "home": None, "seed": 0,
     "began": None, "tell": lambda _: None,
 }  # fmt: skip
 
@@ -178,9 +179,8 @@ class _Asked:
                 alpha=0.5 if alpha is None else alpha,
                 seed=self.seed,
                 began=began,
-                afterwards_bytes=FOR_EXPORT
-                if self.source is not None and (self.source / deploy.MODEL).is_file()
-                else 0,
+                afterwards_bytes=EXPORT_BYTES if self._is_served() else 0,
+                afterwards_s=EXPORT_S if self._is_served() else SAVE_S if self.source or self.save else 0.0,
                 tell=self.tell,
             )
         )
@@ -231,6 +231,10 @@ class _Asked:
         asked = bytes_of(self.memory) if self.memory is not None else None
         limits = [one for one in (asked, most) if one is not None]
         return min(limits) if limits else memory_of(accelerator, None).limit()
+
+    def _is_served(self) -> bool:
+        """Whether its folder has the form in which it is served."""
+        return self.source is not None and (self.source / deploy.MODEL).is_file()
 
     def _alpha(self) -> float | None:
         if self.alpha == "auto":

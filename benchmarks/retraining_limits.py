@@ -1,0 +1,660 @@
+"""Does a retraining keep its limits? Predicted against real memory, limits and windows kept, the cost of planning.
+
+Everything is measured from outside, by a program that imports neither torch nor numpy: the system remembers in a
+process the memory of the one that started it. Each retraining is a process of its own, the real command.
+
+Predictions: networks of four kinds with fresh weights and plans at random, 1 to 256 samples at a time. Profiled as a
+retraining does, predicted before any step of any plan, without lessons or corrections. Three updates follow, of two
+batches each. Their peak is what the system says of the process when it is gone; the mark is put back just before the
+first of them, so that what came earlier, the import of torch and the profiling, cannot hide the plan. What the plan
+adds is also shown without what Python and torch hold, which makes any prediction look good.
+
+Limits: models trained on clean data meet three kinds of new data, one of them without anything new, where it is easy
+to get worse. First the command is asked what it needs at least; the limit is drawn above that, often by a few megabytes
+only. Half of the cases know what earlier ones learned. A retraining puts the system's mark back for itself, so what is
+said at the end is not its peak: the mark is read from outside every few milliseconds as well, and the highest of all
+counts, along with what the command itself tells. The window is compared with the whole life of the process, the start
+of Python included. A refusal must be true: the memory that was given is less than it needs, or the window too short.
+Where a control group is handed over in $ONEFOLD_CGROUP the limit is also the kernel's, which kills.
+
+Halved: the same retraining twice, in turns, once undisturbed; in the other the kernel's limit on the process's data is
+lowered from outside at half of the window, so that half of what there was above the process itself is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from claims import Claim, conclude, median, table
+
+MEDIAN, WORST = 0.05, 0.10
+INSIDE = 0.99
+PLANNING = 0.05
+KEPT = 0.90
+MOST = 3_000_000_000  # bytes that a drawn plan may be predicted to take
+LOOKED_EVERY_S = 0.003
+MINUTE_S, HALVED_S = 60.0, 30.0
+RESCORED = 10
+ROOM = (50_000_000, 100_000_000)  # bytes above the least
+GROUP = "ONEFOLD_CGROUP"
+PICTURES = ("cifar10", "cifar10-mobilenet", "cifar10-vit")
+WORDS = "newsgroups-lstm"
+FAMILIES = (*PICTURES, WORDS)
+SHIFTS = dict.fromkeys(PICTURES, ("natural", "gaussian_noise", "fog")) | {WORDS: ("natural", "renamed")}
+SMALL: dict[str, tuple[dict[str, Any], ...]] = {
+    "cifar10": ({"depth": 8, "width": 8}, {"depth": 14, "width": 16}),
+    "cifar10-mobilenet": ({"width": 0.5}, {"width": 0.75}),
+    "cifar10-vit": ({"width": 64, "depth": 2, "heads": 2}, {"width": 96, "depth": 3}),
+    WORDS: ({"embedding": 32, "units": 32}, {"stride": 2, "units": 64, "bidirectional": True}),
+}
+LARGE: dict[str, dict[str, Any]] = {
+    "cifar10": {"depth": 20, "width": 24},
+    "cifar10-mobilenet": {"width": 1.0},
+    "cifar10-vit": {"width": 128, "depth": 6},
+}
+NEGATIVES, NOISE = "negatives", 4.0
+LENGTH, VOCABULARY, CLASSES = 200, 20_000, dict.fromkeys(PICTURES, 10) | {WORDS: 20}
+OLD, NEW, MUCH_NEW = (
+    2000,
+    640,
+    2400,
+)  # samples to train on before, and new ones; a retraining keeps back a fifth of them
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
+    parser.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(CHILDREN[options.child](**json.load(sys.stdin))))
+        return
+    quick: bool = options.quick
+    pairs = predictions(random.Random(1), 10 if quick else 60)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder), quick)
+        print(f"data: {place.source}; the kernel's limit: {kernel_limit()}", flush=True)
+        begins_s = median(watched(["-c", "import onefold.cli.app, onefold.cli.retrain"]).wall_s for _ in range(5))
+        cases = retrainings(place, random.Random(2), 8 if quick else 100)
+        long = retrainings(place, random.Random(3), 1 if quick else 6, 20.0 if quick else MINUTE_S)
+        halves = halvings(place, 1 if quick else 6, 16.0 if quick else HALVED_S)
+    figures = {
+        "predictions": pairs, "cases": cases, "long": long, "halved": halves, "data": place.source,
+        "kernel limit": kernel_limit(), "begins_s": begins_s,
+        "watcher_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }  # fmt: skip
+    claims = [*predicted(pairs), *kept(cases, begins_s), *planned(long), *survived(halves)]
+    conclude("retraining_limits", claims, figures, quick=quick)
+
+
+# Watching a process from outside ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What became of a process."""
+
+    status: int  # below zero: the signal that ended it
+    wall_s: float
+    peak_bytes: int  # of its resident memory, the highest that was seen from outside
+    marked_bytes: int  # the same since it put the system's mark back for the last time
+    output: str
+    complaint: str
+
+    @property
+    def found(self) -> Row:
+        """What it printed."""
+        return dict(json.loads(self.output.splitlines()[-1])) if self.status == 0 else {}
+
+
+def watched(
+    words: Sequence[str],
+    order: Any = None,
+    *,
+    at_s: float = float("inf"),
+    do: Callable[[int], object] = lambda _: None,
+    limit: int | None = None,
+) -> Ran:
+    """Runs a program of this Python's to its end, looking at its memory; at some time something is done to it."""
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        json.dump(order, given)
+        given.seek(0)
+        group = _group(limit)
+        join = None if group is None else lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+        began, peak = time.monotonic(), 0
+        process = subprocess.Popen(
+            [sys.executable, *words], stdin=given, stdout=output, stderr=errors, preexec_fn=join,
+            env={"OMP_NUM_THREADS": "1", **os.environ},
+        )  # fmt: skip
+        try:
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid:
+                    break
+                peak = max(peak, _field(process.pid, "VmHWM"))
+                if time.monotonic() - began >= at_s:
+                    do(process.pid)
+                    at_s = float("inf")
+                time.sleep(LOOKED_EVERY_S)
+        except BaseException:  # nobody is left behind
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            if group is not None:
+                group.rmdir()
+        wall_s = time.monotonic() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        told = errors.read().strip()
+        marked = usage.ru_maxrss * 1024
+        return Ran(process.returncode, wall_s, max(peak, marked), marked, output.read(), told)
+
+
+def child(called: str, **order: Any) -> Ran:
+    """One of this program's own children, which may import torch."""
+    ran = watched([__file__, "--child", called], order)
+    if ran.status != 0:
+        sys.exit(f"{called} {order} ended with {ran.status}: {ran.complaint}")
+    return ran
+
+
+def _field(pid: int, name: str) -> int:
+    """A line of the system's status of a process, in bytes; 0 when it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def kernel_limit() -> str:
+    return "a control group" if os.environ.get(GROUP) else f"none: no control group is handed over in ${GROUP}"
+
+
+def _group(limit: int | None) -> Path | None:
+    """A control group with this limit, inside the one that was handed over."""
+    given = os.environ.get(GROUP)
+    if limit is None or not given:
+        return None
+    group = Path(given) / f"retraining-limits-{os.getpid()}"
+    group.mkdir(exist_ok=True)
+    second = (Path(given) / "cgroup.subtree_control").exists()
+    (group / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(limit))
+    if second:
+        with suppress(OSError):  # where the kernel has no swap
+            (group / "memory.swap.max").write_text("0")
+    return group
+
+
+# Predicted memory ---------------------------------------------------------------------------------------------------
+
+
+def predictions(rng: random.Random, count: int) -> list[Row]:
+    rows = []
+    for number in range(count):
+        ran = child("predict", name=FAMILIES[number % len(FAMILIES)], seed=rng.randrange(2**31))
+        found = ran.found
+        added, held = found["predicted_bytes"] - found["held_bytes"], found["held_bytes"]
+        rows.append({
+            "model": found["model"], "batch": found["batch_size"], "frozen": found["freeze_rate"],
+            "segments": found["segments"], "optimizer": found["optimizer"], "held MB": held / 1e6,
+            "before MB": found["before_bytes"] / 1e6, "predicted MB": found["predicted_bytes"] / 1e6,
+            "measured MB": ran.marked_bytes / 1e6, "error": found["predicted_bytes"] / ran.marked_bytes - 1,
+            "error of added": added / max(1, ran.marked_bytes - held) - 1,
+        })  # fmt: skip
+        _tell("prediction", number, count, rows[-1])
+    table(rows)
+    return rows
+
+
+def predict(name: str, seed: int) -> Row:
+    """In a process of its own: a network and a plan at random, what the plan is predicted to take, three updates."""
+    from onefold.retraining import allocator
+
+    allocator.ask_for_large_pages()
+    import gc
+
+    import numpy as np
+    import torch
+
+    from onefold.meter.memory import high_water_bytes, put_mark_back
+    from onefold.plans import Plan
+    from onefold.records import Config
+    from onefold.retraining.chain import chain_of
+    from onefold.retraining.limits import ProcessMemory
+    from onefold.retraining.profile import profile_of
+    from onefold.retraining.samples import Samples
+    from onefold.retraining.stepping import Stepper
+    from onefold.workload import load
+
+    allocator.follow_tensors()
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    workload = load(name)
+    drawn = _drawn(name, rng)
+    config = Config({**workload.space.default(), **drawn})
+    network = workload.build(config)
+
+    has_pictures = any(isinstance(one, torch.nn.Conv2d) for one in network.modules())
+    if has_pictures:
+        network.to(memory_format=torch.channels_last)  # as a retraining has it
+    arrays = Noise(*((LENGTH,), VOCABULARY) if name == WORDS else ((3, 32, 32), 0)), Noise((), CLASSES[name])
+    samples = Samples(arrays, np.arange(256), torch.device("cpu"), channels_last=has_pictures)
+
+    def loss(outputs: Any, targets: Any) -> torch.Tensor:
+        return workload.loss(outputs, targets, config)
+
+    few = samples.batch(slice(0, 4))
+    chain = chain_of(network, few[:-1])
+    profile = profile_of(chain, few, loss)
+    stepper = Stepper(chain, profile.trace, loss)
+    gc.collect()
+    allocator.give_back()
+    held = ProcessMemory().used()
+    while True:
+        plan = Plan(
+            batch_size=round(2 ** rng.uniform(0, 8)),
+            accumulation=2,
+            freeze_rate=rng.random(),
+            segments=rng.randint(1, max(1, chain.layers // 3)),
+            optimizer=rng.choice(("adam", "sgd")),
+        )
+        expected = held + profile.extra(plan)
+        if expected <= MOST:
+            break
+    before = high_water_bytes()
+    put_mark_back()
+    stepper.follow(plan)
+    for _ in range(3):
+        batches = (samples.batch(slice(0, plan.batch_size)) for _ in range(plan.accumulation))
+        stepper.update(batches, plan.effective_batch, plan.lr)
+    told = ", ".join(f"{key} {value}" for key, value in drawn.items())
+    return {
+        "model": f"{name} ({told})", "batch_size": plan.batch_size, "freeze_rate": round(plan.freeze_rate, 3),
+        "segments": plan.segments, "optimizer": plan.optimizer, "held_bytes": held, "before_bytes": before,
+        "predicted_bytes": expected,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Samples that nobody keeps: made anew whenever some of them are asked for."""
+
+    sample: tuple[int, ...]
+    numbers: int  # whole ones below this; 0: any, around zero
+
+    def __getitem__(self, rows: Any) -> Any:
+        import numpy as np
+
+        rng, shape = np.random.default_rng(len(rows)), (len(rows), *self.sample)
+        return rng.integers(self.numbers, size=shape) if self.numbers else rng.standard_normal(shape, np.float32)
+
+
+def _drawn(name: str, rng: random.Random) -> Row:
+    match name:
+        case "cifar10":
+            return {"depth": rng.choice((14, 20)), "width": rng.choice((16, 24))}
+        case "cifar10-mobilenet":
+            return {"width": rng.choice((0.5, 0.75, 1.0))}
+        case "cifar10-vit":
+            return {"width": rng.choice((64, 96, 128)), "depth": rng.randint(2, 8), "heads": rng.choice((2, 4))}
+    return {
+        "stride": round(2 ** rng.uniform(0, 5)), "embedding": rng.choice((16, 32, 64, 128)),
+        "units": rng.choice((16, 32, 64, 128)), "bidirectional": rng.random() < 0.5,
+    }  # fmt: skip
+
+
+def predicted(rows: list[Row]) -> list[Claim]:
+    errors = [abs(row["error"]) for row in rows]
+    added = [abs(row["error of added"]) for row in rows]
+    middle, worst = median(errors), max(errors)
+    bad = max(rows, key=lambda row: abs(row["error"]))
+    return [
+        Claim(f"peak memory predicted before any step, {len(rows)} plans: median error", f"<= {MEDIAN:.0%}",
+              f"{middle:.1%} ({median(added):.1%} of what the plan adds)", middle <= MEDIAN),
+        Claim("… worst error", f"<= {WORST:.0%}", f"{worst:.1%} ({bad['model']}, batch {bad['batch']})",
+              worst <= WORST),
+    ]  # fmt: skip
+
+
+# Models and data to retrain -----------------------------------------------------------------------------------------
+
+
+class Place:
+    """Folders of models and of new data, made once."""
+
+    def __init__(self, folder: Path, quick: bool) -> None:
+        self.folder, self.quick = folder, quick
+        small = {name: list(SMALL[name][: 1 if quick else None]) for name in FAMILIES}
+        large = {name: LARGE[name] for name in (PICTURES[:1] if quick else PICTURES)}
+        self.source: str = child("prepare", folder=str(folder), small=small, large=large).found["source"]
+        self.models = {name: [folder / "models" / f"{name}-{at}" for at in range(len(small[name]))] for name in small}
+        self.large = {name: folder / "models" / f"{name}-large" for name in large}
+
+    def data(self, name: str, shift: str) -> Path:
+        return self.folder / "data" / _kind(name) / shift
+
+    def fresh(self) -> Path:
+        """A folder that nobody has used."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
+
+
+def _kind(name: str) -> str:
+    return "words" if name == WORDS else "pictures"
+
+
+def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> Row:
+    """In a process of its own: models trained on clean data for a moment, and new data that are shifted from it."""
+    import torch
+    from torch.nn import functional
+
+    from onefold import Data
+    from onefold.datasets import corrupted_data, write_data
+    from onefold.study.training import whole_config
+    from onefold.workload import load
+
+    place = Path(folder)
+    old_pictures, new_pictures, source = _pictures()
+    old_words, new_words, renamed = _words()
+    for shift in SHIFTS[PICTURES[0]]:
+        write_data(place / "data" / "pictures" / shift, corrupted_data(Data(new_pictures), shift, 4))
+    patterns, (images, labels) = _patterns(OLD, MUCH_NEW)
+    write_data(place / "data" / "pictures" / NEGATIVES, Data((-images, labels)))
+    for shift, part in (("natural", new_words), ("renamed", renamed)):
+        write_data(place / "data" / "words" / shift, Data(part))
+    old = {name: old_words if name == WORDS else old_pictures for name in FAMILIES}
+    wanted = [(name, f"{name}-{at}", given, old[name]) for name in small for at, given in enumerate(small[name])]
+    wanted += [(name, f"{name}-large", given, patterns) for name, given in large.items()]
+    for name, called, given, known in wanted:
+        workload = load(name)
+        config = whole_config(workload.space, given)
+        torch.manual_seed(0)
+        network = workload.build(config)
+        inputs, targets = (torch.as_tensor(part) for part in known)
+        optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+        for _ in range(3):
+            for chosen in torch.randperm(len(targets)).split(64):
+                optimizer.zero_grad()
+                functional.cross_entropy(network(inputs[chosen]), targets[chosen]).backward()
+                optimizer.step()
+        model = place / "models" / called
+        model.mkdir(parents=True)
+        torch.save(network.state_dict(), model / "weights.pt")
+        (model / "model.json").write_text(json.dumps({"workload": name, "config": dict(config)}))
+    return {"source": source}
+
+
+def _pictures() -> tuple[Any, Any, str]:
+    """Clean pictures to train on and others to shift: photographs where there are any, else patterns."""
+    from onefold.datasets import cifar10
+    from onefold.errors import DatasetError
+
+    try:
+        data = cifar10()
+    except DatasetError:
+        return *_patterns(OLD, NEW), "made-up pictures, corrupted, and made-up texts"
+    old, new = tuple(part[:OLD] for part in data.train), tuple(part[:NEW] for part in data.validation)
+    return old, new, "CIFAR-10, corrupted, and made-up texts"
+
+
+def _patterns(*counts: int) -> list[Any]:
+    """Ten patterns under much noise, in parts of so many pictures."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    patterns = rng.normal(size=(10, 3, 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
+    parts = []
+    for count in counts:
+        targets = rng.integers(10, size=count)
+        noise = rng.normal(size=(count, 3, 32, 32))
+        parts.append(((patterns[targets] + NOISE * noise).astype(np.float32), targets))
+    return parts
+
+
+def _words() -> tuple[Any, Any, Any]:
+    """Texts in which each class has some words of its own; new ones; and new ones where words changed their class."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    classes, own = CLASSES[WORDS], 20
+    targets = rng.integers(classes, size=OLD + NEW)
+    texts = rng.integers(2, VOCABULARY, size=(len(targets), LENGTH))
+    told = rng.random(texts.shape) < 0.3
+    which = rng.integers(own, size=texts.shape)
+
+    def written(owners: Any) -> Any:
+        return np.where(told, 2 + owners[:, None] * own + which, texts)
+
+    renamed = np.where(which < own // 2, written((targets + 1) % classes), written(targets))
+    same = written(targets)
+    return (same[:OLD], targets[:OLD]), (same[OLD:], targets[OLD:]), (renamed[OLD:], targets[OLD:])
+
+
+# Limits and windows -------------------------------------------------------------------------------------------------
+
+
+def retrainings(place: Place, rng: random.Random, count: int, window_s: float | None = None) -> list[Row]:
+    """The command, with limits that are drawn above the least and windows as given or drawn."""
+    shared = place.fresh()
+    rows: list[Row] = []
+    for number in range(count):
+        name = FAMILIES[number % len(FAMILIES)]
+        model = rng.choice(place.models[name])
+        data = place.data(name, rng.choice(SHIFTS[name]))
+        home = shared if number // len(FAMILIES) % 2 else place.fresh()
+        above = 10 ** rng.uniform(6.6, 8.8)  # 4 to 630 MB
+        seconds = rng.uniform(3.0, 10.0 if place.quick else 20.0) if window_s is None else window_s
+        optimizer = rng.choice(("adam", "adam", "sgd"))
+        least = _least(model, data, home, optimizer)
+        row = {
+            "model": model.name, "data": data.name, "home": "used" if home == shared else "fresh",
+            "optimizer": optimizer, "least MB": least / 1e6, "limit MB": (least + above) / 1e6,
+        }  # fmt: skip
+        rows.append({**row, **_retrained(model, data, home, optimizer, round(least + above), seconds, place.fresh())})
+        _tell("retraining", number, count, rows[-1])
+    _rescore(rows)
+    table([{key: value for key, value in row.items() if key not in ("said", "folders")} for row in rows])
+    return rows
+
+
+def _command(model: Path, data: Path, home: Path, *words: str) -> list[str]:
+    return ["-m", "onefold.cli", "retrain", str(model), "--data", str(data), "--home", str(home), "--json", *words]
+
+
+def _least(model: Path, data: Path, home: Path, optimizer: str) -> int:
+    """The least memory that the command says it needs."""
+    words = ["--plan-only", "--memory", "1MB", "--optimizer", optimizer]
+    ran = watched(_command(model, data, home, *words))
+    told = re.search(r"Give --memory (\d+)MB", ran.complaint.replace("\n", " "))
+    if ran.status != 2 or told is None:
+        sys.exit(f"the least memory of {model.name} is not told: {ran.status}, {ran.complaint}")
+    return int(told[1]) * 10**6
+
+
+def _retrained(
+    model: Path, data: Path, home: Path, optimizer: str, limit: int, window_s: float, save: Path, **midway: Any
+) -> Row:
+    words = ["--memory", str(limit), "--window", f"{window_s:.2f}s", "--optimizer", optimizer, "--save", str(save)]
+    ran = watched(_command(model, data, home, *words), limit=limit, **midway)
+    found = ran.found
+    peak = max(ran.peak_bytes, found.get("peak_bytes") or 0)
+    return {
+        "window s": window_s, "status": ran.status, "peak MB": peak / 1e6, "share": peak / limit,
+        "wall s": ran.wall_s, "elapsed s": found.get("elapsed_s"), "before": found.get("before"),
+        "after": found.get("after"), "windows": len(found.get("windows", ())),
+        "held MB": found.get("held_bytes", 0) / 1e6 or None, "planning s": found.get("planning_s"),
+        "planning MB": found["planning_bytes"] / 1e6 if found else None, "plan": _plan(found.get("chosen")),
+        "reactions": ", ".join(one["rule"] for one in found.get("reactions", ())),
+        "by half": _by_half(found, window_s), "said": " ".join(ran.complaint.split()), "folders": [str(model), str(save), str(data)],
+    }  # fmt: skip
+
+
+def _by_half(found: Row, window_s: float) -> float | None:
+    """The best gain that was seen in the first half of the window, by what was looked at on the way."""
+    scores = [one["score"] for one in found.get("windows", ()) if one["ended_s"] <= window_s / 2 and one["score"]]
+    return max(scores) - found["before"] if scores else None
+
+
+def _plan(found: Row | None) -> str | None:
+    if found is None:
+        return None
+    return f"{found['batch_size']}x{found['accumulation']}/{found['freeze_rate']:.2f}/{found['segments']}"
+
+
+def _rescore(rows: list[Row]) -> None:
+    """Scores given and saved weights anew, of some runs that changed their model."""
+    changed = [row for row in rows if row["status"] == 0 and row["after"] != row["before"]][:RESCORED]
+    for row in changed:
+        given, saved, data = row["folders"]
+        found = child("score", given=given, saved=saved, data=data).found
+        row |= {"scored before": found["given"], "scored after": found["saved"]}
+
+
+def score(given: str, saved: str, data: str) -> Row:
+    """In a process of its own: accuracy of two models on all that the retraining kept back."""
+    import torch
+
+    from onefold.datasets import read_data
+    from onefold.retraining.samples import new_data
+    from onefold.study.trained import network_of
+
+    back = new_data(read_data(data), torch.device("cpu")).validation
+    found = {}
+    for key, folder in (("given", given), ("saved", saved)):
+        network, workload, config = network_of(Path(folder))
+        with torch.no_grad():
+            found[key] = float(workload.evaluate(network, back.batches(64), config)["accuracy"])
+    return found
+
+
+def kept(rows: list[Row], begins_s: float) -> list[Claim]:
+    refused = [row for row in rows if row["status"] == 2]
+    ran = [row for row in rows if row["status"] != 2]
+    over = [row for row in ran if row["share"] > 1]
+    killed = [row for row in ran if row["status"] != 0]
+    done = [row for row in ran if row["status"] == 0]
+    inside = [row for row in done if row["wall s"] <= row["window s"]]
+    begun = [row for row in done if row["wall s"] - begins_s <= row["window s"]]
+    own = [row for row in done if row["elapsed s"] <= row["window s"]]
+    scored = [row for row in done if "scored after" in row]
+    worse = [row for row in done if row["after"] < row["before"]]
+    worse += [row for row in scored if row["scored after"] < row["scored before"]]
+    untrue = [row for row in refused if not _is_true(row)]
+    most = max((row["share"] for row in ran), default=0.0)
+    late = max((row["wall s"] - row["window s"] for row in done), default=0.0)
+    share = len(inside) / max(1, len(done))
+    return [
+        Claim(f"over the memory limit, {len(ran)} retrainings", "0", f"{len(over)} (at most {most:.1%} of it)",
+              not over),
+        Claim("… killed or broken off", "0", str(len(killed)), not killed),
+        Claim("… inside the window, whole process", f">= {INSIDE:.0%}", f"{share:.1%} (latest {late:+.2f} s; "
+              f"from the command's beginning {len(begun)} of {len(done)}, by its own clock {len(own)})",
+              share >= INSIDE),
+        Claim("… worse than given", "0", f"{len(worse)} ({len(scored)} scored anew)", not worse),
+        Claim("refused without need", "0", f"{len(untrue)} of {len(refused)} refusals", not untrue),
+    ]  # fmt: skip
+
+
+def _is_true(row: Row) -> bool:
+    """Whether a refusal says that more is needed than was given, as far as it was asked for before."""
+    if "--window" in row["said"]:
+        told = re.search(r"give --window (\d+)s", row["said"])
+        return told is not None and int(told[1]) > row["window s"]
+    return bool(row["limit MB"] < row["least MB"])
+
+
+def planned(rows: list[Row]) -> list[Claim]:
+    done = [row for row in rows if row["status"] == 0]
+    times = [row["planning s"] / row["window s"] for row in done]
+    sizes = [row["planning MB"] / row["limit MB"] for row in done]
+    window = rows[0]["window s"]
+    return [
+        Claim(f"planning, of a window of {window:g} s, {len(done)} retrainings", f"<= {PLANNING:.0%}",
+              f"median {median(times):.1%}, worst {max(times):.1%}", max(times) <= PLANNING),
+        Claim("planning, of the memory", f"<= {PLANNING:.0%}", f"median {median(sizes):.1%}, worst {max(sizes):.1%}",
+              max(sizes) <= PLANNING),
+    ] if done else [Claim("planning", f"<= {PLANNING:.0%}", "no retraining came to its end", False)]  # fmt: skip
+
+
+# A limit that is halved on the way ----------------------------------------------------------------------------------
+
+
+def halvings(place: Place, count: int, window_s: float) -> list[Row]:
+    rows = []
+    for number in range(count):
+        name = list(place.large)[number % len(place.large)]
+        model, data = place.large[name], place.data(name, NEGATIVES)
+        limit = _least(model, data, place.fresh(), "adam") + ROOM[number // len(place.large) % len(ROOM)]
+        quiet = _retrained(model, data, place.fresh(), "adam", limit, window_s, place.fresh())
+        held = round((quiet["held MB"] or 0) * 1e6)
+        lowered: Row = {}
+
+        def halve(pid: int, held: int = held, limit: int = limit, lowered: Row = lowered) -> None:
+            used, data = _field(pid, "VmRSS"), _field(pid, "VmData")
+            lowered["left"] = held + (limit - held) // 2
+            lowered["most"] = most = data - used + lowered["left"]
+            _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+            resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
+
+        disturbed = _retrained(
+            model, data, place.fresh(), "adam", limit, window_s, place.fresh(), at_s=window_s / 2, do=halve
+        )
+        gains = [(one["after"] or 0.0) - (one["before"] or 0.0) for one in (quiet, disturbed)]
+        rows.append({
+            "model": model.name, "window s": window_s, "limit MB": limit / 1e6, "held MB": held / 1e6,
+            "left MB": lowered["left"] / 1e6, "status": disturbed["status"], "wall s": disturbed["wall s"],
+            "peak MB": disturbed["peak MB"], "windows": disturbed["windows"], "quiet plan": quiet["plan"],
+            "plan": disturbed["plan"], "reactions": disturbed["reactions"], "before": quiet["before"],
+            "gain by half": disturbed["by half"], "quiet gain": gains[0], "gain": gains[1], "said": disturbed["said"],
+        })  # fmt: skip
+        _tell("halved", number, count, rows[-1])
+    table([{key: value for key, value in row.items() if key != "said"} for row in rows])
+    return rows
+
+
+def survived(rows: list[Row]) -> list[Claim]:
+    killed = [row for row in rows if row["status"] < 0]
+    broken = [row for row in rows if row["status"] > 0]
+    lost = [row for row in rows if not (row["gain"] > 0 and row["gain"] >= KEPT * row["quiet gain"])]
+    changed = [row for row in rows if "memory" in row["reactions"]]
+    shares = [row["gain"] / row["quiet gain"] for row in rows if row["quiet gain"] > 0]
+    return [
+        Claim(f"the limit halved in the middle, {len(rows)} retrainings: killed", "0",
+              f"{len(killed)} ({len(changed)} had to plan anew)", not killed),
+        Claim("… ended without a model, to be started again", "0", str(len(broken)), not broken),
+        Claim("… gain kept", f">= {KEPT:.0%} of the undisturbed one in all",
+              f"{len(rows) - len(lost)} of {len(rows)} (least {min(shares, default=0.0):.0%})", not lost),
+    ]  # fmt: skip
+
+
+def _tell(what: str, number: int, count: int, row: Row) -> None:
+    shown = {key: value for key, value in row.items() if key != "folders" and value not in (None, "")}
+    told = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()]
+    print(f"{what} {number + 1} of {count}: {', '.join(told)}", flush=True)
+
+
+CHILDREN: dict[str, Callable[..., Row]] = {"predict": predict, "prepare": prepare, "score": score}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Small networks of every kind that is retrained, with a batch for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+CLASSES, WORDS = 5, 20
+Batch = tuple[Tensor, ...]
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean over the samples, as workloads have it."""
+    return functional.cross_entropy(outputs, targets)
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch norms around which the input goes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(found)) + x)
+
+
+class ResidualNet(nn.Module):
+    """A residual network."""
+
+    def __init__(self, width: int = 8, depth: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.blocks = nn.Sequential(*(Residual(width) for _ in range(depth)))
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+class Inverted(nn.Module):
+    """Wide inside, narrow outside, as on phones; activations in place."""
+
+    def __init__(self, narrow: int, stride: int) -> None:
+        super().__init__()
+        wide = 3 * narrow
+        self.inside = nn.Sequential(
+            nn.Conv2d(narrow, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True),
+            nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True),
+            nn.Conv2d(wide, narrow, 1, bias=False), nn.BatchNorm2d(narrow),
+        )  # fmt: skip
+        self.goes_around = stride == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inside(x) if self.goes_around else self.inside(x)
+
+
+class InvertedNet(nn.Module):
+    """An inverted-residual network."""
+
+    def __init__(self, narrow: int = 6) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, narrow, 3, 2, 1, bias=False), nn.BatchNorm2d(narrow), nn.ReLU6(inplace=True),
+            Inverted(narrow, 1), Inverted(narrow, 2), Inverted(narrow, 1),
+        )  # fmt: skip
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(narrow, CLASSES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(torch.flatten(functional.adaptive_avg_pool2d(self.features(x), 1), 1))
+
+
+class Attending(nn.Module):
+    """A block of a transformer, written with functions."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.triple, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wider, self.narrower = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = self.triple(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = split[0], split[1], split[2]
+        mixed = functional.scaled_dot_product_attention(query, key, value)
+        x = x + self._dropped(self.out(mixed.transpose(1, 2).flatten(2)))
+        return x + self._dropped(self.narrower(functional.gelu(self.wider(self.norm2(x)))))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+class Transformer(nn.Module):
+    """A small transformer over words, with a place for each that is a bare weight."""
+
+    def __init__(self, width: int = 16, depth: int = 2, length: int = 6, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, width)
+        self.positions = nn.Parameter(0.1 * torch.randn(1, length, width))
+        self.blocks = nn.ModuleList(Attending(width, 2, dropout) for _ in range(depth))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embedding(words) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))
+
+
+class Recurrent(nn.Module):
+    """Words through an LSTM."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(WORDS, width), nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(words))
+        return self.head(states[:, -1])
+
+
+class Deciding(nn.Module):
+    """Does one thing or the other, as the data are: it cannot be followed."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x).tanh() if x.sum() > 0 else self.other(x).tanh()
+
+
+class DecidingNet(nn.Module):
+    """Cannot be followed at all."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(width, width), nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.body(x)
+        if found.abs().sum() > 1e6:
+            found = found / 2
+        return self.head(found.relu())
+
+
+class PartlyDecidingNet(nn.Module):
+    """Can be followed around a child that cannot."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.first, self.deciding = nn.Linear(width, width), Deciding(width)
+        self.second, self.head = nn.Linear(width, width), nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.second(self.deciding(self.first(x).relu())).relu())
+
+
+def perceptron(width: int = 8, depth: int = 6) -> nn.Module:
+    """Linear layers with nothing but activations between them: what a batch teaches is the sum of its samples'."""
+    layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.Tanh())]
+    return nn.Sequential(*layers, nn.Linear(width, CLASSES))
+
+
+def normed(width: int = 8, depth: int = 3) -> nn.Module:
+    """Linear layers with batch norms, which refuse a single sample while they train."""
+    layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(width, CLASSES))
+
+
+def dropping(width: int = 16, depth: int = 4) -> nn.Module:
+    """Linear layers with dropout as modules."""
+    layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.Tanh(), nn.Dropout(0.3))]
+    return nn.Sequential(*layers, nn.Linear(width, CLASSES))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of network, and what its samples look like."""
+
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    takes_words: bool = False
+
+    def network(self, seed: int = 0) -> nn.Module:
+        """One of them, with the weights of a seed."""
+        torch.manual_seed(seed)
+        return self.build()
+
+    def batch(self, size: int, seed: int = 1) -> Batch:
+        """Some samples, the targets last."""
+        chance = torch.Generator().manual_seed(seed)
+        targets = torch.randint(CLASSES, (size,), generator=chance)
+        if self.takes_words:
+            return torch.randint(WORDS, (size, *self.shape), generator=chance), targets
+        return torch.randn(size, *self.shape, generator=chance), targets
+
+
+KINDS = {
+    "residual": Kind(ResidualNet, (3, 8, 8)),
+    "inverted": Kind(InvertedNet, (3, 16, 16)),
+    "transformer": Kind(lambda: Transformer(dropout=0.0), (6,), takes_words=True),
+    "dropping transformer": Kind(Transformer, (6,), takes_words=True),
+    "recurrent": Kind(Recurrent, (32,), takes_words=True),
+    "deciding": Kind(DecidingNet, (8,)),
+    "partly deciding": Kind(PartlyDecidingNet, (8,)),
+    "perceptron": Kind(perceptron, (8,)),
+    "normed": Kind(normed, (8,)),
+    "dropping": Kind(dropping, (16,)),
+}
+
+
+def cut(batch: Batch, size: int) -> Iterator[Batch]:
+    """A batch in batches of a size."""
+    return zip(*(part.split(size) for part in batch))

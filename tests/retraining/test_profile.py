@@ -1,0 +1,130 @@
+"""What is known before any plan is tried, and what measurements correct."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_networks import KINDS, Kind, ResidualNet, cross_entropy
+from test_footprint import Alive
+
+from onefold.plans import MemoryLesson, Plan
+from onefold.retraining.chain import chain_of
+from onefold.retraining.footprint import footprint
+from onefold.retraining.profile import OVERHEAD, Profile, least, profile_of
+
+DEEP = Kind(lambda: ResidualNet(8, 6), (3, 16, 16))
+HELD = 200_000_000
+
+
+def profiled(kind: Kind = DEEP) -> Profile:
+    network, few = kind.network(), kind.batch(4)
+    return profile_of(chain_of(network, few[:-1]), few, cross_entropy)
+
+
+PROFILE = profiled()
+plans = st.builds(
+    Plan,
+    st.sampled_from([2**power for power in range(9)]),
+    st.integers(1, 256),
+    freeze_rate=st.floats(0, 1),
+    segments=st.integers(1, 8),
+)
+
+
+def with_lessons(*lessons: tuple[Plan, int]) -> Profile:
+    """A profile that was told what some plans took."""
+    told = [MemoryLesson("here", "this", plan, PROFILE.tensors(plan), took) for plan, took in lessons]
+    return Profile(PROFILE.chain, PROFILE.trace, PROFILE.times, told)
+
+
+@given(plan=plans)
+def test_without_a_measurement_tensors_and_a_little_more_are_predicted(plan: Plan) -> None:
+    assert PROFILE.tensors(plan) == footprint(PROFILE.trace, PROFILE.chain, plan).bytes
+    assert PROFILE.extra(plan) == PROFILE.tensors(plan) + OVERHEAD
+    assert PROFILE.expected(plan, HELD).memory_bytes == HELD + PROFILE.extra(plan)
+    assert PROFILE.expected(plan, HELD).gain_per_s is None
+
+
+@given(plan=plans, ratio=st.floats(0.6, 1.9), accumulation=st.integers(1, 9), lr=st.floats(1e-5, 1e-2))
+def test_a_plan_that_was_measured_is_predicted_as_it_was(
+    plan: Plan, ratio: float, accumulation: int, lr: float
+) -> None:
+    measured = round(PROFILE.tensors(plan) * ratio) + OVERHEAD
+    profile = with_lessons((plan, measured))
+    same = replace(plan, accumulation=accumulation, lr=lr)  # which do not change its memory
+    assert profile.extra(same) == pytest.approx(measured, abs=2)
+
+
+@given(plan=plans, lessons=st.lists(st.tuples(plans, st.integers(0, 10**9)), min_size=1, max_size=5))
+def test_no_measurement_corrects_by_more_than_a_factor_of_two(plan: Plan, lessons: list[tuple[Plan, int]]) -> None:
+    assert 0.5 <= with_lessons(*lessons).correction(plan) <= 2.0
+
+
+def test_the_more_a_plan_is_like_another_the_more_it_is_corrected_by_it() -> None:
+    low, high = Plan(4), Plan(64)
+    profile = with_lessons(
+        (low, OVERHEAD + round(0.8 * PROFILE.tensors(low))), (high, OVERHEAD + round(1.6 * PROFILE.tensors(high)))
+    )
+    corrections = [profile.correction(Plan(size)) for size in (4, 8, 16, 32, 64)]
+    assert corrections == sorted(corrections)
+    assert corrections[0] == pytest.approx(0.8, abs=0.02)
+    assert corrections[-1] == pytest.approx(1.6, abs=0.02)
+
+
+@given(plan=plans)
+def test_time_adds_up_from_what_is_done(plan: Plan) -> None:
+    took = PROFILE.batch_s(plan)
+    assert PROFILE.expected(plan, HELD).update_s == pytest.approx(plan.accumulation * took)
+    assert PROFILE.batch_s(replace(plan, segments=1)) <= took + 1e-12  # what is computed again takes longer
+    assert PROFILE.batch_s(replace(plan, freeze_rate=1.0, segments=1)) <= took + 1e-12
+    assert took < PROFILE.batch_s(replace(plan, batch_size=2 * plan.batch_size))
+    forward = sum(one.forward.of(plan.batch_size) for one in PROFILE.times)
+    both = forward + sum(one.backward.of(plan.batch_size) for one in PROFILE.times)
+    assert forward < took <= both + forward + 1e-12
+    assert PROFILE.batch_s(Plan(plan.batch_size)) == pytest.approx(both)
+
+
+def test_every_stretch_is_told_with_its_costs() -> None:
+    layers = PROFILE.layers()
+    assert [one.name for one in layers] == [link.name for link in PROFILE.chain.links]
+    assert sum(one.weight_bytes for one in layers) == 4 * sum(w.nelement() for w in PROFILE.chain.network.parameters())
+    assert [one.saved_bytes for one in layers] == [link.saved.per_sample for link in PROFILE.trace.links[:-1]]
+    assert all(one.forward_s > 0 and one.backward_s > 0 for one in layers)
+
+
+def test_answering_takes_less_than_learning_and_more_in_larger_batches() -> None:
+    sizes = [PROFILE.scoring_bytes(size) for size in (1, 8, 64)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < PROFILE.extra(Plan(64))
+
+
+def test_the_plan_that_needs_least_is_found() -> None:
+    some = [Plan(8), Plan(2), Plan(2, freeze_rate=1.0), Plan(64)]
+    found = least(PROFILE, some, HELD)
+    assert found.plan == some[2]
+    assert found.memory_bytes == min(PROFILE.expected(plan, HELD).memory_bytes for plan in some)
+
+
+def test_lessons_of_earlier_times_are_taken_in() -> None:
+    kind = KINDS["perceptron"]
+    chain = chain_of(kind.network(), kind.batch(4)[:-1])
+    lesson = MemoryLesson("here", "this", Plan(8), 100, OVERHEAD + 150)
+    profile = profile_of(chain, kind.batch(4), cross_entropy, (lesson,))
+    assert profile.lessons == [lesson]
+    assert profile.correction(Plan(8)) == pytest.approx(1.5)
+
+
+# What is wrong
+
+
+@pytest.mark.xfail(strict=True, reason="a network's own forward holds tensors in its variables that its chain does not")
+def test_answering_takes_no_more_than_is_told() -> None:
+    network, batch = PROFILE.chain.network.eval(), DEEP.batch(64)
+    with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
+        network(*batch[:-1])
+    told = PROFILE.scoring_bytes(64) - OVERHEAD - PROFILE.trace.batch.of(64)
+    assert alive.peak <= 1.02 * told
