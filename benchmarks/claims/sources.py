@@ -18,7 +18,7 @@ from onefold.workload import load
 MODELS = {"cifar10": {"depth": 14, "width": 16}, "cifar10-mobilenet": {}, "cifar10-vit": {}}
 EPOCHS, BATCH, RATE = 90, 256, 2e-3
 SEVERITY = 5
-NEW, TEST = 4000, 2000  # samples of new data, of which a fifth is kept back by the retraining, and of test data
+NEW, TEST = 3200, 2000  # samples of new data, of which a fifth is kept back by the retraining, and of test data
 
 
 def source_model(name: str, folder: Path, epochs: int = EPOCHS) -> Path:

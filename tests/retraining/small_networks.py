@@ -1,13 +1,17 @@
-"""Small networks of every kind that is retrained, with a batch for each."""
+"""Small networks of every kind that is retrained, with batches for each, and a count of what they keep in memory."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 CLASSES, WORDS = 5, 20
 Batch = tuple[Tensor, ...]
@@ -221,3 +225,30 @@ KINDS = {
 def cut(batch: Batch, size: int) -> Iterator[Batch]:
     """A batch in batches of a size."""
     return zip(*(part.split(size) for part in batch))
+
+
+class Alive(TorchDispatchMode):
+    """The bytes of all tensors that are alive at once, those that were there before aside."""
+
+    def __init__(self, there: list[Tensor]) -> None:
+        super().__init__()
+        self.bytes = self.peak = 0
+        self._there = there
+        self._known: dict[int, Any] = {one.untyped_storage()._cdata: None for one in there}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and (place := tensor.untyped_storage()._cdata) not in self._known:
+                storage = tensor.untyped_storage()
+                self.bytes += storage.nbytes()
+                self._known[place] = weakref.ref(storage, self._gone(place, storage.nbytes()))
+        self.peak = max(self.peak, self.bytes)
+        return result
+
+    def _gone(self, place: int, size: int) -> Any:
+        def gone(_: object) -> None:
+            self.bytes -= size
+            del self._known[place]
+
+        return gone

@@ -6,19 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import weakref
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_networks import KINDS, Kind, ResidualNet, Transformer, cross_entropy, perceptron
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron
 
 from onefold.meter.memory import put_mark_back
 from onefold.plans import Plan
@@ -50,33 +45,6 @@ plans = st.builds(
     segments=st.integers(1, 9),
     optimizer=st.sampled_from(["adam", "sgd"]),
 )
-
-
-class Alive(TorchDispatchMode):
-    """The bytes of all tensors that are alive at once, those that were there before aside."""
-
-    def __init__(self, there: list[Tensor]) -> None:
-        super().__init__()
-        self.bytes = self.peak = 0
-        self._there = there
-        self._known: dict[int, Any] = {one.untyped_storage()._cdata: None for one in there}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and (place := tensor.untyped_storage()._cdata) not in self._known:
-                storage = tensor.untyped_storage()
-                self.bytes += storage.nbytes()
-                self._known[place] = weakref.ref(storage, self._gone(place, storage.nbytes()))
-        self.peak = max(self.peak, self.bytes)
-        return result
-
-    def _gone(self, place: int, size: int) -> Any:
-        def gone(_: object) -> None:
-            self.bytes -= size
-            del self._known[place]
-
-        return gone
 
 
 def alive_at_most(kind: Kind, plan: Plan) -> tuple[float, float]:

@@ -8,8 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_networks import KINDS, Kind, ResidualNet, cross_entropy
-from test_footprint import Alive
+from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy
 
 from onefold.plans import MemoryLesson, Plan
 from onefold.retraining.chain import chain_of

@@ -174,9 +174,9 @@ REACTING = [
         {"measured_bytes": math.nan},  # where the system does not tell
     ),
     ("window nearly over", "finish", {"left_s": 4.9}, {"left_s": 5.0}),
-    ("gain stalls", "slow down", {"stalled": 3}, {"stalled": 2}),
-    ("gain stalls", "slow down", {"stalled": 9, "lowered": 2}, {"stalled": 3, "lowered": 3}),
-    ("nothing left to gain", "finish", {"stalled": 8, "lowered": 3}, {"stalled": 7, "lowered": 3}),
+    ("gain stalls", "slow down", {"stalled": 6}, {"stalled": 5}),
+    ("gain stalls", "slow down", {"stalled": 9, "lowered": 1}, {"stalled": 6, "lowered": 3}),
+    ("nothing left to gain", "finish", {"stalled": 15, "lowered": 2}, {"stalled": 14, "lowered": 2}),
     ("another plan is better", "give way", {"best_other_merit": 0.89}, {"best_other_merit": 0.88}),
     (
         "another plan is better",
