@@ -32,7 +32,7 @@ def retrain(
         typer.Option(help="onefold; or static, dgc, dga, sage, bayesian, oom-retry, last-layer, to compare"),
     ] = "onefold",
     rules: Annotated[Path | None, typer.Option(help="A file with rules of your own")] = None,
-    alpha: Annotated[str, typer.Option(help="What gain counts against speed: 0 to 1, or auto")] = "0.8",
+    alpha: Annotated[str, typer.Option(help="What gain counts against speed: 0 to 1, or auto")] = "0.9",
     optimizer: Annotated[str, typer.Option(help="adam, sgd")] = "adam",
     metric: Annotated[str | None, typer.Option(help="What the model is judged by (default: accuracy)")] = None,
     save: Annotated[Path | None, typer.Option(help="Leave the model's folder as it is and write here")] = None,

@@ -31,8 +31,8 @@ from onefold.retraining.strategies import OomRetry, Strategy
 from onefold.retraining.window import Window
 from onefold.workload import Workload
 
-MICRO_WINDOWS = 40  # in a window
-GLANCE = 0.06  # of a micro-window, about, to look how good the model is by then
+MICRO_WINDOWS, FEWEST_MICRO_WINDOWS = 40, 8  # in a window
+GLANCE = 0.08  # of a micro-window, about, to look how good the model is by then
 MEASURED = 0.02  # of the window, at most, for the statistics of batch norms
 FEWEST_MEASURED = 32  # samples, below which statistics say nothing
 Told = MicroWindow | Reaction | tuple[Expected, ...] | str
@@ -56,7 +56,7 @@ class Job:
     lessons: tuple[MemoryLesson, ...] = ()
     optimizer: str = "adam"
     metric: str | None = None
-    alpha: float = 0.5
+    alpha: float = 0.9
     seed: int = 0
     afterwards_bytes: int = 0  # that will be needed once it is done, to write the model
     afterwards_s: float = 0.0
@@ -174,7 +174,8 @@ class Retraining:
             besides_s = self.window.elapsed_s + self.window.reserve_s
             raise InputError(complaint_about_time(quickest, besides_s, self.job.limits))
         slowest = max(one.update_s for one in plans)
-        self.micro_s = min(max(self.window.length_s / MICRO_WINDOWS, 4 * slowest), self.window.length_s / 5)
+        longest = max(self.window.length_s / MICRO_WINDOWS, 4 * slowest, self.judge.least_s / GLANCE)
+        self.micro_s = min(longest, self.window.length_s / FEWEST_MICRO_WINDOWS)
         self.judge.within(GLANCE * self.micro_s)
         return plans
 

@@ -28,7 +28,7 @@ class _Known:
 class GainSearch:
     """What is known of each plan, and so which one is next."""
 
-    alpha: float = 0.5
+    alpha: float = 0.9
     _known: dict[Plan, _Known] = field(default_factory=dict)
     _usual: float | None = None
 

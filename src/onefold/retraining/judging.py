@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
 JUDGED = 0.03  # of the window, at most, for judging once by all that was kept back
-FEWEST = 64  # samples to judge by, where there are as many
+FEWEST = 256  # samples to judge by, where there are as many: fewer would tell plans apart by chance
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Judge:
     def samples_within(self, seconds: float) -> int:
         """How many samples can be answered in so many seconds, about."""
         return int(seconds / self.sample_s)
+
+    @property
+    def least_s(self) -> float:
+        """What judging by the fewest samples takes, about."""
+        return FEWEST * self.sample_s
 
     def within(self, seconds: float) -> None:
         """A glance may take so long."""

@@ -48,8 +48,10 @@ class Practice:
 
     def run(self, number: int, plan: Plan, micro_s: float) -> MicroWindow | None:
         """Trains with a plan for a short time; None when there is none left for a single update."""
+        is_new = plan != self.stepper.plan
         self.stepper.follow(plan)
-        collect()
+        if is_new:  # what the former one left; not every time, since looking for it takes a while
+            collect()
         self.memory.begin()
         if self.is_careful and _shape(plan) not in self._tried_out:
             self._try_out(plan)

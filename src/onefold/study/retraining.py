@@ -72,7 +72,7 @@ def retrain(
     config: Config | None = None,
     strategy: str = "onefold",
     rules: str | Path | None = None,
-    alpha: float | str = 0.8,
+    alpha: float | str = 0.9,
     optimizer: str = "adam",
     metric: str | None = None,
     save: str | Path | None = None,
@@ -110,7 +110,7 @@ def plans_for(model: Any, data: Any, **options: Any) -> tuple[tuple[Expected, ..
 
 _DEFAULTS: dict[str, Any] = {
     "memory": None, "window": "10m", "device": HOST, "workload": None, "config": None, "strategy": "onefold",
-    "rules": None, "alpha": 0.8, "optimizer": "adam", "metric": None, "save": None, "home": None, "seed": 0,
+    "rules": None, "alpha": 0.9, "optimizer": "adam", "metric": None, "save": None, "home": None, "seed": 0,
     "began": None, "tell": lambda _: None,
 }  # fmt: skip
 
