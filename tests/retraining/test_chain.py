@@ -211,14 +211,12 @@ class WithChance(Simple):
 X = torch.randn(4, 8)
 
 
-@pytest.mark.xfail(strict=True, reason="a constant `training` is followed into the graph, so that it differs in eval")
 def test_a_network_with_dropout_in_functions_is_a_chain_too() -> None:
     names = [link.name for link in CHAINS["dropping transformer"].links]
     assert {"embedding", "positions", "norm", "head"} < set(names)
     assert {name.split(".")[1] for name in names if name.startswith("blocks")} == {"0", "1"}
 
 
-@pytest.mark.xfail(strict=True, reason="following sets one mode for all modules, and puts back the network's own")
 def test_modules_in_modes_of_their_own_stay_in_them() -> None:
     network = KINDS["residual"].network().train()
     network.stem.eval()
@@ -227,7 +225,6 @@ def test_modules_in_modes_of_their_own_stay_in_them() -> None:
     assert [module.training for module in network.modules()] == before
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="a graph that does not run is not given up, but raises")
 @pytest.mark.parametrize(
     ("build", "inputs"), [(WithMask, (X,)), (WithDefault, (X,)), (WithUnused, (X, X))], ids=lambda one: ""
 )
@@ -239,7 +236,6 @@ def test_arguments_that_are_left_out_or_not_looked_at_do_no_harm(
     assert torch.equal(chain(*inputs), network(*inputs))
 
 
-@pytest.mark.xfail(strict=True, reason="a buffer in a forward counts as a layer, and its stretch as one with weights")
 def test_something_learns_at_a_rate_of_one_where_a_buffer_comes_last() -> None:
     network = WithPrior()
     chain = chain_of(network, [X])
@@ -247,7 +243,6 @@ def test_something_learns_at_a_rate_of_one_where_a_buffer_comes_last() -> None:
     assert any(link.weights for link in chain.links[chain.frozen_links(1.0) :])
 
 
-@pytest.mark.xfail(strict=True, reason="torch.fx puts constants of a forward into the network as attributes")
 def test_constants_of_a_forward_are_not_put_into_the_network() -> None:
     network = WithConstant()
     before = set(vars(network))
@@ -255,7 +250,6 @@ def test_constants_of_a_forward_are_not_put_into_the_network() -> None:
     assert set(vars(network)) == before
 
 
-@pytest.mark.xfail(strict=True, reason="following draws random numbers outside of `untouched`")
 def test_following_a_forward_that_draws_random_numbers_leaves_the_next_ones_as_they_were() -> None:
     network, before = WithChance(), torch.get_rng_state()
     chain_of(network, [X])

@@ -102,7 +102,6 @@ def test_freezing_more_needs_no_more_but_for_what_comes_out_of_the_frozen(
     assert more.optimizer <= less.optimizer
 
 
-@pytest.mark.xfail(strict=True, reason="what comes out of the frozen links is held to stay where nobody keeps it")
 def test_freezing_the_embedding_of_a_transformer_does_not_need_more() -> None:
     chain, trace = TRACED["transformer"]
     all_learn, all_but_one = (footprint(trace, chain, Plan(11, freeze_rate=rate)) for rate in (0.0, 1 / 16))

@@ -120,7 +120,6 @@ def test_lessons_of_earlier_times_are_taken_in() -> None:
 # What is wrong
 
 
-@pytest.mark.xfail(strict=True, reason="a network's own forward holds tensors in its variables that its chain does not")
 def test_answering_takes_no_more_than_is_told() -> None:
     network, batch = PROFILE.chain.network.eval(), DEEP.batch(64)
     with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:

@@ -182,17 +182,11 @@ def test_rules_are_told_every_fact_that_they_may_ask_for() -> None:
 # What is wrong
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a learning rate is cut off at the highest there may be, which another has already"
-)
 def test_no_plan_is_offered_twice() -> None:
     plans = feasible(replace(situation(), optimizer="sgd"), RULES)
     assert len({one.plan for one in plans}) == len(plans)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="all batches smaller than the largest are taken to fit, but may be corrected more"
-)
 def test_plans_fit_by_what_was_learned_of_smaller_batches_too() -> None:
     profile = PROFILES["residual"]
     took = {16: 2.0, 32: 0.5, 64: 0.5}

@@ -189,7 +189,6 @@ def test_a_share_of_a_part_is_of_that_part() -> None:
 # What is wrong
 
 
-@pytest.mark.xfail(strict=True, reason="the number of samples is looked at only where the data are to be parted")
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_few_samples_to_learn_from_are_refused_beside_a_validation_part_too(count: int) -> None:
     part = (np.zeros((9, 2)), np.zeros(9))
@@ -197,13 +196,11 @@ def test_too_few_samples_to_learn_from_are_refused_beside_a_validation_part_too(
         new_data(Data(train=(part[0][:count], part[1][:count]), validation=part), CPU)
 
 
-@pytest.mark.xfail(strict=True, reason="tensors are taken as they are, where arrays are brought to what networks take")
 def test_tensors_of_other_kinds_become_what_networks_take() -> None:
     data = of(torch.rand(10, 2, dtype=torch.float64), torch.arange(10, dtype=torch.int32) % 2)
     assert [part.dtype for part in data.train.batch(slice(0, 2))] == [torch.float32, torch.int64]
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="a single number has a shape but no length")
 def test_a_number_in_the_place_of_targets_is_refused() -> None:
     with pytest.raises(DatasetError):
         of(np.zeros((9, 2)), np.array(3))

@@ -268,7 +268,6 @@ def test_learning_goes_on_after_gradients_were_dropped_halfway() -> None:
 # What is wrong
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="batch norms train on a last batch of one sample")
 def test_a_last_batch_of_one_sample_can_be_learned_from() -> None:
     kind = KINDS["normed"]
     stepper = stepper_of(kind.network(), kind.batch(4))
@@ -276,7 +275,6 @@ def test_a_last_batch_of_one_sample_can_be_learned_from() -> None:
     stepper.update(cut(kind.batch(SMALL_BATCH + 1), SMALL_BATCH), SMALL_BATCH + 1, 1e-3)
 
 
-@pytest.mark.xfail(strict=True, reason="only batch norms are kept from counting a batch twice")
 def test_other_norms_count_a_batch_once_too() -> None:
     network = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.ReLU(),
@@ -288,7 +286,6 @@ def test_other_norms_count_a_batch_once_too() -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain.buffers(), again.buffers()))
 
 
-@pytest.mark.xfail(strict=True, reason="a segment asks for the gradient of whatever came in, of the samples too")
 def test_a_first_segment_does_not_compute_the_gradient_of_the_samples() -> None:
     class First(nn.Module):
         def __init__(self) -> None:

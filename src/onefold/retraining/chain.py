@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import torch
@@ -75,12 +75,17 @@ class Chain:
 
 def chain_of(network: nn.Module, inputs: Inputs) -> Chain:
     """The chain of a network; `inputs` are a few samples to follow it with. The network is left as it was."""
-    graph = _followed(network)
-    if graph is not None:
-        links = _links(network, graph, _kinds(network, graph, inputs))
-        chain = Chain(network, links)
-        if links and _is_the_same(network, chain, inputs):
-            return chain
+    before = set(vars(network))
+    try:
+        with untouched(network):
+            graph = _followed(network)
+            chain = None if graph is None else Chain(network, _links(network, graph, _kinds(network, graph, inputs)))
+            if chain is not None and chain.links and _is_the_same(network, chain, inputs):
+                return chain
+    except Exception:  # noqa: BLE001 - what was followed does not run: an argument that was left out, say
+        pass
+    finally:
+        _drop_constants(network, before)
     return Chain(network, (Link("network", network, _layers(network)),))
 
 
@@ -109,23 +114,44 @@ class _Follower(Tracer):
 def _followed(network: nn.Module) -> Graph | None:
     """The graph of a network's forward, with modules that cannot be followed left whole; None where it is all one."""
     whole: set[str] = set()
-    was_training = network.training
-    network.train()  # a switch that a forward reads, as dropout's, is followed as it stands when training
-    try:
-        while True:
+    before = set(vars(network))
+    while True:
+        graphs = []
+        for training in (False, True):
             follower = _Follower(whole)
+            _drop_constants(network, before)
             try:
-                graph = follower.trace(network)
+                graphs.append(follower.trace(network.train(training)))
             except Exception:  # noqa: BLE001 - a forward may raise anything when it meets a stand-in
-                if not follower.inside or follower.inside[-1] in whole:
-                    return None
-                whole.add(follower.inside[-1])
-                continue
-            followed = GraphModule(network, graph)
-            followed.graph.eliminate_dead_code()  # half of a pair that nobody looks at would count as needed
-            return followed.graph
-    finally:
-        network.train(was_training)
+                guilty = follower.inside[-1] if follower.inside else ""
+                break
+        else:
+            switch = _switch(*graphs)
+            if switch is None:
+                followed = GraphModule(network, graphs[1])
+                followed.graph.eliminate_dead_code()  # half of a pair that nobody looks at would count as needed
+                return followed.graph
+            guilty = switch
+        if not guilty or guilty in whole:
+            return None
+        whole.add(guilty)
+
+
+def _drop_constants(network: nn.Module, before: set[str]) -> None:
+    """torch.fx makes attributes of the network out of the constants in its forward."""
+    for name in set(vars(network)) - before:
+        delattr(network, name)
+
+
+def _switch(serving: Graph, training: Graph) -> str | None:
+    """The module whose forward reads whether it trains, as for dropout by a function: a graph would fix it for good."""
+    for one, other in zip_longest(training.nodes, serving.nodes):
+        if one is None or other is None or (one.op, one.target, str(one.args), str(one.kwargs)) != (
+            other.op, other.target, str(other.args), str(other.kwargs)
+        ):  # fmt: skip
+            stack = [*(one or other).meta.get("nn_module_stack", ())]
+            return stack[-1] if stack else ""
+    return None
 
 
 class _Noting(Interpreter):
@@ -154,7 +180,7 @@ def _kinds(network: nn.Module, graph: Graph, inputs: Inputs) -> set[str]:
 def _links(network: nn.Module, graph: Graph, tensors: set[str]) -> tuple[Link, ...]:
     """The stretches between two places where one tensor is all that is needed further on."""
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    entries = [node for node in graph.nodes if node.op == "placeholder" and node.users]
+    entries = [node for node in graph.nodes if node.op == "placeholder"]
     end = next(node for node in graph.nodes if node.op == "output")
     if not isinstance(end.args[0], Node) or not nodes:
         return ()
@@ -165,10 +191,19 @@ def _links(network: nn.Module, graph: Graph, tensors: set[str]) -> tuple[Link, .
     for at, node in enumerate(nodes):
         alive = [one for one in [*entries, *nodes[: at + 1]] if last_use[one] > at]
         ends_here = at == len(nodes) - 1
-        if ends_here or (alive == [node] and node.name in tensors):
+        is_lost = any(_changes(network, user) for user in node.users)  # a stretch cannot be run twice from it
+        if ends_here or (alive == [node] and node.name in tensors and not is_lost):
             stretches.append((coming, nodes[first : at + 1], end.args[0] if ends_here else node))
             coming, first = [node], at + 1
     return tuple(_joined(network, stretches))
+
+
+def _changes(network: nn.Module, node: Node) -> bool:
+    """Whether an operation changes what it is given."""
+    if node.op == "call_module":
+        return bool(getattr(network.get_submodule(str(node.target)), "inplace", False))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return bool(node.kwargs.get("inplace")) or name in ("iadd", "isub", "imul") or name.endswith("_")
 
 
 def _joined(network: nn.Module, stretches: list[tuple[list[Node], list[Node], Node]]) -> list[Link]:
@@ -186,22 +221,29 @@ def _modules(network: nn.Module, nodes: Sequence[Node]) -> list[str]:
     """The targets in these nodes that have weights."""
     found = []
     for node in nodes:
-        if (
-            node.op == "call_module" and any(True for _ in network.get_submodule(str(node.target)).parameters())
-        ) or node.op == "get_attr":
+        is_module = node.op == "call_module" and any(True for _ in network.get_submodule(str(node.target)).parameters())
+        if is_module or (node.op == "get_attr" and _is_weight(network, str(node.target))):
             found.append(str(node.target))
     return list(dict.fromkeys(found))
 
 
 def _link(network: nn.Module, coming: list[Node], nodes: list[Node], going: Node) -> Link:
     part = Graph()
-    copies: dict[Node, Node] = {node: part.placeholder(node.name) for node in coming}
+    defaults = {node: node.args if node.op == "placeholder" else () for node in coming}
+    copies: dict[Node, Node] = {
+        node: part.create_node("placeholder", node.name, args=defaults[node], name=node.name) for node in coming
+    }
     for node in nodes:
         copies[node] = part.node_copy(node, lambda one: copies[one])
     part.output(copies[going])
     named = _modules(network, nodes)
     layers = sum(_layers(network.get_submodule(name)) if _is_module(network, name) else 1 for name in named)
     return Link(named[0] if named else "start", GraphModule(network, part), layers)
+
+
+def _is_weight(network: nn.Module, name: str) -> bool:
+    path, _, own = name.rpartition(".")
+    return isinstance(getattr(network.get_submodule(path), own), nn.Parameter)
 
 
 def _is_module(network: nn.Module, name: str) -> bool:

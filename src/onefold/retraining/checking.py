@@ -25,7 +25,8 @@ def check_fits(network: nn.Module, data: NewData, workload: Workload, config: Co
             raise DatasetError(
                 f"the model does not take the new data, with samples of shape {shapes} and {inputs[0].dtype}: {told}"
             ) from error
-        if isinstance(outputs, Tensor) and outputs.dim() == 2 and not targets.is_floating_point():
+        has_classes = isinstance(outputs, Tensor) and not targets.is_floating_point() and outputs.dim() > 1
+        if has_classes and outputs.shape[2:] == targets.shape[1:]:
             _check_classes(samples, outputs.shape[1])
         try:
             workload.loss(outputs, targets, config)

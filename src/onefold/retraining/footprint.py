@@ -108,11 +108,15 @@ def envelope(links: Sequence[LinkTrace], frozen: int, groups: Sequence[range]) -
         held = _total(doors[: place + 1])
         if place < len(groups) - 1:
             held += links[groups[place][-1]].output  # the gradient that arrived
-        moments += [one.above(held) for one in _there_and_back(links, groups[place])]
+        there, back = _there_and_back(links, groups[place])
+        moments += [one.above(held) for one in there]
+        if len(groups) == 1 and not links[groups[0][0]].keeps_input:
+            held = Amount()  # what came in is gone by then
+        moments += [one.above(held) for one in back]
     return Curve(np.concatenate([one.fixed for one in moments]), np.concatenate([one.per_sample for one in moments]))
 
 
-def _there_and_back(links: Sequence[LinkTrace], group: range) -> list[Curve]:
+def _there_and_back(links: Sequence[LinkTrace], group: range) -> tuple[list[Curve], list[Curve]]:
     """Forward with all that is kept, then backward."""
     moments, before = [], []
     kept, given = Amount(), Amount()
@@ -125,7 +129,7 @@ def _there_and_back(links: Sequence[LinkTrace], group: range) -> list[Curve]:
         if not link.keeps_output and _is_kept(links, at, group):
             kept += link.output
         given = link.output
-    return [*moments, *(links[at].backward.above(before[at - group[0]]) for at in group)]
+    return moments, [links[at].backward.above(before[at - group[0]]) for at in group]
 
 
 def _is_kept(links: Sequence[LinkTrace], at: int, group: range) -> bool:

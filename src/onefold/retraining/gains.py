@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from onefold.plans import Expected, Plan
 
-USUAL = 0.5  # how much the latest gain counts in what is usual
+FALLS = 0.6  # of what is usual is left after a micro-window, at least: what gains still less is the plan's own fault
 LATEST = 0.5  # how much the latest judgement of a plan counts in what is thought of it
 
 
@@ -45,12 +45,13 @@ class GainSearch:
         """Learns what a micro-window showed; returns the plan's merit."""
         known = self._known[plan]
         gain = max(0.0, gain_per_s)
-        usual = self._usual if self._usual is not None else gain
-        relative = gain / usual if usual > 0 else 1.0
-        relative = min(relative, 4.0)  # one lucky window must not decide the rest
+        if self._usual is None and gain > 0:
+            self._usual = gain  # what gains nothing is no measure of the others
+        elif self._usual is not None and known.relative and gain > 0:  # its share is known, so it tells the whole
+            self._usual = max(gain / known.relative, FALLS * self._usual)
+        relative = min(gain / self._usual, 4.0) if self._usual is not None else 0.0  # one lucky window decides little
         known.relative = relative if known.relative is None else (1 - LATEST) * known.relative + LATEST * relative
         known.gain_per_s, known.seconds = gain_per_s, seconds_per_sample
-        self._usual = gain if self._usual is None else (1 - USUAL) * self._usual + USUAL * gain
         return self.merit(plan)
 
     def merit(self, plan: Plan) -> float:

@@ -74,11 +74,7 @@ class Profile:
 
     def scoring_bytes(self, batch_size: int) -> int:
         """What answering a batch takes, above the process as it is."""
-        given, peak = self.trace.batch.of(batch_size), 0.0
-        for link in self.trace.links:
-            peak = max(peak, given + link.forward.peak(batch_size))
-            given = link.output.of(batch_size)
-        return round(peak + self.trace.batch.of(batch_size)) + OVERHEAD
+        return round(self.trace.answering.peak(batch_size) + self.trace.batch.of(batch_size)) + OVERHEAD
 
     def layers(self) -> tuple[LayerCost, ...]:
         """Each stretch with its costs."""

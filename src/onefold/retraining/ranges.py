@@ -38,10 +38,13 @@ def feasible(situation: Situation, rules: Rules) -> tuple[Expected, ...]:
         replace(one, batch_size=size, accumulation=samples_in_update // size)
         for one in shapes
         for size in [min(one.batch_size, samples_in_update)]
+        if situation.fits(replace(one, batch_size=size))
     ]
+    if not sized:
+        return ()
     # Few frozen layers and the usual learning rate promise most; both are varied from there.
     places = sorted((at + 2 * by, at, by) for at in range(len(sized)) for by in range(len(RATES)))
-    spread = [_learning(sized[at], RATES[by], situation.optimizer) for _, at, by in places]
+    spread = dict.fromkeys(_learning(sized[at], RATES[by], situation.optimizer) for _, at, by in places)
     return _narrowed(situation, [situation.expected(plan) for plan in spread], rules)
 
 
@@ -83,7 +86,8 @@ def _best_shape(situation: Situation, rate: float) -> Plan | None:
         plan = Plan(1, freeze_rate=rate, segments=segments, optimizer=situation.optimizer)
         most = largest_batch(lambda size, plan=plan: situation.fits(replace(plan, batch_size=size)))  # type: ignore[misc]
         sizes = {2**power for power in range(9) if 2**power <= most}
-        found += [situation.expected(replace(plan, batch_size=size)) for size in sorted(sizes)]
+        tried = (situation.expected(replace(plan, batch_size=size)) for size in sorted(sizes))
+        found += [one for one in tried if one.memory_bytes <= situation.room]
     if not found:
         return None
     fastest = max(one.samples_per_s for one in found)

@@ -85,21 +85,26 @@ def new_data(data: Data, device: torch.device) -> NewData:
     train = _arrays(data.train)
     if data.validation is not None:
         validation = _arrays(data.validation)
+        _check_enough(len(train[-1]))
         return NewData(_in_proportion(train, device), _in_proportion(validation, device))
-    if len(train[-1]) < FEWEST:
-        raise DatasetError(
-            f"the new data must have {FEWEST} samples at least, so that some can be kept back to judge by, "
-            f"but has {len(train[-1])}"
-        )
+    _check_enough(len(train[-1]))
     whole = _in_proportion(train, device)
     back = max(1, round(KEPT_BACK * len(whole)))
     return NewData(Samples(train, whole.rows[back:], device), Samples(train, whole.rows[:back], device))
 
 
+def _check_enough(count: int) -> None:
+    if count < FEWEST:
+        raise DatasetError(
+            f"the new data must have {FEWEST} samples at least, so that some can be kept back to judge by, "
+            f"but has {count}"
+        )
+
+
 def _arrays(part: Any) -> tuple[Any, ...]:
     if isinstance(part, Sequence) and not isinstance(part, str):
         arrays = tuple(part)
-        if len(arrays) >= 2 and all(hasattr(array, "shape") for array in arrays):
+        if len(arrays) >= 2 and all(getattr(array, "shape", ()) for array in arrays):
             lengths = {len(array) for array in arrays}
             if len(lengths) == 1 and lengths != {0}:
                 return arrays
@@ -124,7 +129,10 @@ def _in_proportion(arrays: tuple[Any, ...], device: torch.device) -> Samples:
 
 def _tensor(array: Any, rows: Indices) -> Tensor:
     if isinstance(array, Tensor):
-        return array[torch.from_numpy(rows)]
+        chosen = array[torch.from_numpy(rows)]
+        if chosen.dtype == torch.float64:
+            return chosen.float()
+        return chosen.long() if chosen.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32) else chosen
     found = np.ascontiguousarray(array[rows])
     if found.dtype.kind == "u" or found.dtype in (np.int8, np.int16, np.int32):
         found = found.astype(np.int64)

@@ -24,19 +24,24 @@ def norms_of(network: nn.Module) -> list[nn.Module]:
 def measure_statistics(network: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> int:
     """Replaces the statistics of all batch norms by those of these batches, the targets last; counts the samples."""
     norms = norms_of(network)
-    before = [(norm.momentum, norm.training) for norm in norms]
+    modes = [(module, module.training) for module in network.modules()]
+    before = [norm.momentum for norm in norms]
     network.eval()
     for norm in norms:
         norm.reset_running_stats()  # type: ignore[operator]
-        norm.momentum = None  # type: ignore[assignment] # the plain mean over all batches
         norm.train()
     seen = 0
     try:
         for *inputs, targets in batches:
-            network(*inputs)
+            if len(targets) == 1 and seen:
+                continue  # a variance of one is none
             seen += len(targets)
+            for norm in norms:
+                norm.momentum = len(targets) / seen  # type: ignore[assignment] # every sample counts the same
+            network(*inputs)
     finally:
-        for norm, (momentum, training) in zip(norms, before):
+        for norm, momentum in zip(norms, before):
             norm.momentum = momentum
-            norm.training = training
+        for module, training in modes:
+            module.training = training
     return seen

@@ -18,6 +18,7 @@ from onefold.retraining.updates import Updates
 
 SMALL_BATCH = 16  # with fewer samples than this the statistics of a batch say little of the data
 Norm = nn.modules.batchnorm._BatchNorm
+Counting = nn.modules.batchnorm._NormBase  # all that keep running statistics
 
 
 class Stepper:
@@ -49,10 +50,10 @@ class Stepper:
         self.chain.network.train()
         for at, link in enumerate(self.chain.links):
             for module in link.run.modules():
-                if at < self._frozen or (
-                    isinstance(module, Norm) and self.steady_norms and plan.batch_size < SMALL_BATCH
-                ):
+                if at < self._frozen:
                     module.training = False
+        self._norms = [one for one in self.chain.network.modules() if isinstance(one, Norm) and one.training]
+        self._turn_norms(plan.batch_size)
 
     def update(
         self, batches: Sequence[tuple[Tensor, ...]] | Iterator[tuple[Tensor, ...]], total: int, lr: float
@@ -66,9 +67,15 @@ class Stepper:
         whole = 0.0
         for *inputs, targets in batches:
             share = len(targets) / total
+            self._turn_norms(len(targets))
             whole += self._backward(inputs, targets, share) * share
         self.updates.apply(self.weights, lr)
         return whole
+
+    def _turn_norms(self, size: int) -> None:
+        """Batch norms go by the batch where that says enough; a single sample says nothing at all."""
+        for norm in self._norms:
+            norm.training = size >= (SMALL_BATCH if self.steady_norms else 2)
 
     def forget(self) -> None:
         """What was remembered of earlier gradients, as after weights were put back."""
@@ -133,7 +140,8 @@ class _Segment(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        given = [one.detach().requires_grad_(one.is_floating_point()) for one in ctx.saved_tensors]
+        needed = ctx.needs_input_grad[2:]
+        given = [one.detach().requires_grad_(needs) for one, needs in zip(ctx.saved_tensors, needed)]
         run, ctx.run = ctx.run, None
         with torch.enable_grad(), _as_before(ctx.random), _statistics_stand(run.links):
             place = place_of(run(*given))  # the output itself need not stay
@@ -155,7 +163,7 @@ def _as_before(random: Tensor) -> Iterator[None]:
 @contextmanager
 def _statistics_stand(runs: Sequence[nn.Module]) -> Iterator[None]:
     """A batch that is computed again must not count twice in the running statistics."""
-    norms = [one for run in runs for one in run.modules() if isinstance(one, Norm) and one.training]
+    norms = [one for run in runs for one in run.modules() if isinstance(one, Counting) and one.training]
     before = [norm.track_running_stats for norm in norms]
     kept = [(norm.running_mean, norm.running_var) for norm in norms]
     for norm in norms:

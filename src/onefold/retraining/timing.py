@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from onefold.retraining.backward import go_back, place_of
 from onefold.retraining.chain import Chain, untouched
-from onefold.retraining.tracing import Loss
+from onefold.retraining.tracing import Loss, answered
 
 FEW, MORE = 2, 8  # samples
 
@@ -65,6 +66,9 @@ def _once(chain: Chain, batch: list[Tensor], loss: Loss) -> list[tuple[float, fl
     took = []
     for link in chain.links:
         forward, backward, output = _part(link.run, values, link.weights)
+        if not isinstance(output, Tensor):
+            took.append(_part(partial(answered, link.run, loss, targets), values, link.weights)[:2])
+            return took
         took.append((forward, backward))
         values = [output]
     took.append(_part(lambda outputs: loss(outputs, targets), values, [])[:2])
@@ -72,7 +76,7 @@ def _once(chain: Chain, batch: list[Tensor], loss: Loss) -> list[tuple[float, fl
 
 
 def _part(run: Callable[..., Any], given: list[Tensor], weights: list[nn.Parameter]) -> tuple[float, float, Any]:
-    entering = [one.detach().requires_grad_(one.is_floating_point()) for one in given]
+    entering = [one.detach().requires_grad_(one.is_floating_point()).clone() for one in given]
     kept = [(weight, weight.grad, weight.requires_grad) for weight in weights]
     try:
         for weight in weights:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,8 @@ class Trace:
 
     links: tuple[LinkTrace, ...]
     batch: Amount  # inputs and targets
+    # Of the network as it is, without gradients: the variables of its own forward hold on to more than its links do.
+    answering: Curve = field(default_factory=lambda: Curve(np.zeros(0), np.zeros(0)))
 
 
 def trace_step(chain: Chain, batch: tuple[Tensor, ...], loss: Loss) -> Trace:
@@ -84,10 +87,12 @@ def trace_step(chain: Chain, batch: tuple[Tensor, ...], loss: Loss) -> Trace:
     with untouched(chain.network):
         chain.network.train()
         fewer, more = ([*_recorded(chain, [part[:size] for part in batch], loss)] for size in (FEW, MORE))
+        there = [*chain.network.parameters(), *chain.network.buffers()]
+        answers = [_plain(chain.network, [part[:size] for part in batch[:-1]], there) for size in (FEW, MORE)]
     sizes = Amount()
     for part in batch:
         sizes += Amount(0.0, part[0].nelement() * part.element_size())
-    return Trace(tuple(_link(few, many) for few, many in zip(fewer, more)), sizes)
+    return Trace(tuple(_link(few, many) for few, many in zip(fewer, more)), sizes, _alive(*answers))
 
 
 @dataclass
@@ -111,6 +116,7 @@ class _Recording:
     output: int = -1
     gradient: int = -1  # of its output, as it was handed in
     keeps_input: bool = False
+    plain: _Recording | None = None  # the same forward without gradients
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -178,16 +184,25 @@ def _recorded(chain: Chain, batch: list[Tensor], loss: Loss) -> Iterable[_Record
     there = [*chain.network.parameters(), *chain.network.buffers()]
     for link in chain.links:
         notes, output = _part(link.run, values, link.weights, there)
+        if not isinstance(output, Tensor):  # several answers, which only the loss knows how to bring together
+            yield _part(partial(answered, link.run, loss, targets), values, link.weights, [*there, targets])[0]
+            return
         yield notes
         values = [output]
     yield _part(lambda outputs: loss(outputs, targets), values, [], [targets])[0]
+
+
+def answered(run: Callable[..., Any], loss: Loss, targets: Tensor, *given: Tensor) -> Tensor:
+    """A stretch and the loss in one, where the answer is more than a tensor."""
+    return loss(run(*given), targets)
 
 
 def _part(
     run: Callable[..., Any], given: list[Tensor], weights: list[nn.Parameter], there: list[Tensor]
 ) -> tuple[_Recording, Any]:
     """Takes one stretch forward and backward, with gradients of its weights already there to be added to."""
-    entering = [one.detach().requires_grad_(one.is_floating_point()) for one in given]
+    leaves = [one.detach().requires_grad_(one.is_floating_point()) for one in given]
+    entering = [one.clone() for one in leaves]  # a leaf cannot be changed in place
     kept_gradients = [weight.grad for weight in weights]
     wanted = [weight.requires_grad for weight in weights]
     places = [one.untyped_storage()._cdata for one in entering]
@@ -204,11 +219,42 @@ def _part(
                 gradient = torch.ones_like(output)
                 recorder.notes.gradient = _number(recorder, gradient)
                 go_back(place_of(output), gradient)
+        recorder.notes.plain = _plain(run, given, there)
     finally:
         for weight, before, want in zip(weights, kept_gradients, wanted):
             weight.grad = before
             weight.requires_grad_(want)
     return recorder.notes, output.detach() if isinstance(output, Tensor) else output
+
+
+def _plain(run: Callable[..., Any], given: list[Tensor], there: list[Tensor]) -> _Recording:
+    """Takes one stretch forward without gradients."""
+    entering = [one.detach().clone() for one in given]
+    recorder = _Recorder([*entering, *there])
+    with torch.no_grad(), recorder:
+        output = run(*entering)
+    recorder.notes.turned = recorder.notes.moments
+    del output
+    return recorder.notes
+
+
+def _alive(few: _Recording, many: _Recording) -> Curve:
+    """What is alive in a forward without gradients, as long as it really is."""
+    lives = [(number, one.made, np.inf if one.gone is None else one.gone - 1) for number, one in few.storages.items()]
+    return _curve(_sizes(few, many), lives, 0, few.turned)
+
+
+def _sizes(few: _Recording, many: _Recording) -> dict[int, Amount]:
+    """Of each storage, a part that is always there and a part for each sample."""
+    is_matched = few.moments == many.moments and len(few.storages) == len(many.storages)
+    sizes: dict[int, Amount] = {}
+    for number, storage in few.storages.items():
+        if is_matched:
+            slope = (many.storages[number].bytes - storage.bytes) / (MORE - FEW)
+            sizes[number] = Amount(storage.bytes - slope * FEW, slope)
+        else:  # another number of samples took another way: all is taken to grow with the batch
+            sizes[number] = Amount(0.0, storage.bytes / FEW)
+    return sizes
 
 
 def _number(recorder: _Recorder, value: Any) -> int:
@@ -218,14 +264,7 @@ def _number(recorder: _Recorder, value: Any) -> int:
 
 def _link(few: _Recording, many: _Recording) -> LinkTrace:
     """Two recordings of a stretch as one: each storage with a part that is always there and a part for each sample."""
-    is_matched = few.moments == many.moments and len(few.storages) == len(many.storages)
-    sizes: dict[int, Amount] = {}
-    for number, storage in few.storages.items():
-        if is_matched:
-            slope = (many.storages[number].bytes - storage.bytes) / (MORE - FEW)
-            sizes[number] = Amount(storage.bytes - slope * FEW, slope)
-        else:  # another number of samples took another way: all is taken to grow with the batch
-            sizes[number] = Amount(0.0, storage.bytes / FEW)
+    sizes = _sizes(few, many)
     forward = {number: one for number, one in few.storages.items() if not one.is_backward}
     kept = {number for number, one in forward.items() if one.is_saved}
     saved = Amount()
@@ -246,7 +285,7 @@ def _link(few: _Recording, many: _Recording) -> LinkTrace:
     if few.output in kept:
         returning.append((few.output, 0, few.storages[few.output].read))
     return LinkTrace(
-        forward=_curve(sizes, lives(set()), 0, few.turned),
+        forward=_alive(few.plain or few, many.plain or many),
         learning=_curve(sizes, lives(kept), 0, few.turned),
         backward=_curve(sizes, returning, few.turned, few.moments),
         saved=saved,
