@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
 
+from onefold.retraining.chance import Chance
+
 Inputs = Sequence[Tensor]
 
 
@@ -281,7 +283,7 @@ class untouched:  # noqa: N801 - used as `with untouched(network):`
     def __enter__(self) -> None:
         self.buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         self.modes = {module: module.training for module in self.network.modules()}
-        self.random = torch.get_rng_state()
+        self.chance = Chance.now()
 
     def __exit__(self, *_: object) -> None:
         with torch.no_grad():
@@ -289,4 +291,4 @@ class untouched:  # noqa: N801 - used as `with untouched(network):`
                 buffer.copy_(self.buffers[name])
         for module, mode in self.modes.items():
             module.training = mode
-        torch.set_rng_state(self.random)
+        self.chance.put_back()

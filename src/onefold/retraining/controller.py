@@ -340,16 +340,15 @@ class Retraining:
             planning_s=self.planning_s,
             planning_bytes=self.planning_bytes,
             held_bytes=self.practice.held,
-            peak_bytes=max((one.measured_bytes for one in self.windows if one.measured_bytes), default=None),
+            peak_bytes=self.memory.highest(),
             elapsed_s=self.window.elapsed_s,
             higher_is_better=self.judge.higher_is_better,
         )
 
     def _leave(self) -> None:
         """The network as anybody would expect it."""
-        for weight in self.job.network.parameters():
-            weight.requires_grad_(True)
-            weight.grad = None
+        if hasattr(self, "practice"):
+            self.practice.stepper.leave()
         self.job.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.job.network.eval()
 

@@ -35,6 +35,9 @@ class Memory(Protocol):
     def peak(self) -> int | None:
         """The peak since; None where the system does not tell."""
 
+    def highest(self) -> int | None:
+        """The highest of all peaks."""
+
 
 class ProcessMemory:
     """The resident memory of this process, as the system counts it."""
@@ -42,6 +45,7 @@ class ProcessMemory:
     def __init__(self, asked: int | None = None, proc: Path = PROC, groups: Path = GROUPS) -> None:
         self.asked, self.proc, self.groups = asked, proc, groups
         self._peak: Peak | None = None
+        self._highest: int | None = None
 
     def used(self) -> int:
         return self._status().get("VmRSS", 0)
@@ -57,12 +61,16 @@ class ProcessMemory:
         return min(self.asked or UNLIMITED, used + min(room))
 
     def begin(self) -> None:
+        self._highest = self.highest()
         if self._peak is not None:
             PROCESS.close(self._peak)
         self._peak = PROCESS.open()
 
     def peak(self) -> int | None:
         return PROCESS.read(self._peak) if self._peak is not None else None
+
+    def highest(self) -> int | None:
+        return max((one for one in (self._highest, self.peak()) if one is not None), default=None)
 
     def _status(self) -> dict[str, int]:
         try:
@@ -116,6 +124,7 @@ class AcceleratorMemory:
 
     def __init__(self, device: torch.device, asked: int | None = None) -> None:
         self.device, self.asked = device, asked
+        self._highest = 0
 
     def used(self) -> int:
         return torch.cuda.memory_reserved(self.device)
@@ -125,11 +134,15 @@ class AcceleratorMemory:
         return min(self.asked or UNLIMITED, self.used() + free)
 
     def begin(self) -> None:
+        self._highest = self.highest()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> int | None:
         return torch.cuda.max_memory_reserved(self.device)
+
+    def highest(self) -> int:
+        return max(self._highest, torch.cuda.max_memory_reserved(self.device))
 
 
 def memory_of(device: torch.device, asked: int | None) -> Memory:

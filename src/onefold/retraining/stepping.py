@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from onefold.plans import Plan
 from onefold.retraining.backward import go_back, place_of
 from onefold.retraining.chain import Chain
+from onefold.retraining.chance import Chance
 from onefold.retraining.footprint import stretches
 from onefold.retraining.tracing import Loss, Trace
 from onefold.retraining.updates import Updates
@@ -32,6 +33,8 @@ class Stepper:
         self.plan: Plan | None = None
         self._frozen = 0
         self._groups: list[range] = []
+        weights = list(chain.network.parameters())
+        self._may_learn = {weight for weight in weights if weight.requires_grad} or set(weights)
 
     def follow(self, plan: Plan) -> None:
         """From the next batch on."""
@@ -40,7 +43,7 @@ class Stepper:
         self.plan = plan
         self._frozen = self.chain.frozen_links(plan.freeze_rate)
         self._groups = stretches(self.trace, self._frozen, plan.segments)
-        learning = {weight for link in self.chain.links[self._frozen :] for weight in link.weights}
+        learning = {weight for link in self.chain.links[self._frozen :] for weight in link.weights} & self._may_learn
         self.weights = [weight for weight in self.chain.network.parameters() if weight in learning]
         for weight in self.chain.network.parameters():
             weight.requires_grad_(weight in learning)
@@ -76,6 +79,12 @@ class Stepper:
         """Batch norms go by the batch where that says enough; a single sample says nothing at all."""
         for norm in self._norms:
             norm.training = size >= (SMALL_BATCH if self.steady_norms else 2)
+
+    def leave(self) -> None:
+        """Every weight as it was found: without a gradient, and learning if it did."""
+        for weight in self.chain.network.parameters():
+            weight.requires_grad_(weight in self._may_learn)
+            weight.grad = None
 
     def forget(self) -> None:
         """What was remembered of earlier gradients, as after weights were put back."""
@@ -133,7 +142,7 @@ class _Segment(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Callable[..., Tensor], _: Tensor, *given: Tensor) -> Tensor:
         ctx.run = run
-        ctx.random = torch.get_rng_state()
+        ctx.chance = Chance.now()
         ctx.save_for_backward(*given)
         with torch.no_grad():
             return run(*given)
@@ -143,21 +152,21 @@ class _Segment(torch.autograd.Function):
         needed = ctx.needs_input_grad[2:]
         given = [one.detach().requires_grad_(needs) for one, needs in zip(ctx.saved_tensors, needed)]
         run, ctx.run = ctx.run, None
-        with torch.enable_grad(), _as_before(ctx.random), _statistics_stand(run.links):
+        with torch.enable_grad(), _as_before(ctx.chance), _statistics_stand(run.links):
             place = place_of(run(*given))  # the output itself need not stay
         go_back(place, gradient)
         return None, None, *(one.grad for one in given)
 
 
 @contextmanager
-def _as_before(random: Tensor) -> Iterator[None]:
+def _as_before(chance: Chance) -> Iterator[None]:
     """Draws the random numbers of the first time, for dropout."""
-    now = torch.get_rng_state()
-    torch.set_rng_state(random)
+    now = Chance.now()
+    chance.put_back()
     try:
         yield
     finally:
-        torch.set_rng_state(now)
+        now.put_back()
 
 
 @contextmanager

@@ -106,6 +106,7 @@ class OnePlan:
 
     def plans(self, situation: Situation) -> tuple[Expected, ...]:
         plan = self.choose(situation)
+        plan = None if plan is None else replace(plan, optimizer=situation.optimizer)
         self._expected = () if plan is None else (situation.expected(plan),)
         return self._expected
 
