@@ -89,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
         print(f"data: {place.source}; the kernel's limit: {kernel_limit()}", flush=True)
-        begins_s = median(watched(["-c", "import onefold.cli.app, onefold.cli.retrain"]).wall_s for _ in range(5))
+        begins_s = median(_begins_s() for _ in range(5))
         cases = retrainings(place, random.Random(2), 8 if quick else 100)
         long = retrainings(place, random.Random(3), 1 if quick else 6, 20.0 if quick else MINUTE_S)
         halves = halvings(place, 1 if quick else 6, 16.0 if quick else HALVED_S)
@@ -270,7 +270,7 @@ def predict(name: str, seed: int) -> Row:
     profile = profile_of(chain, few, loss)
     stepper = Stepper(chain, profile.trace, loss)
     gc.collect()
-    allocator.give_back()
+    allocator.collect()
     held = ProcessMemory().used()
     while True:
         plan = Plan(
@@ -489,6 +489,13 @@ def _command(model: Path, data: Path, home: Path, *words: str) -> list[str]:
     return ["-m", "onefold.cli", "retrain", str(model), "--data", str(data), "--home", str(home), "--json", *words]
 
 
+def _begins_s() -> float:
+    """How long it takes from the start of Python until a command begins, whose window counts from there."""
+    began = time.monotonic()  # the same clock in all processes
+    words = "import time, onefold.cli.app, onefold.cli.retrain; print(time.monotonic())"
+    return float(watched(["-c", words]).output) - began
+
+
 def _least(model: Path, data: Path, home: Path, optimizer: str) -> int:
     """The least memory that the command says it needs."""
     words = ["--plan-only", "--memory", "1MB", "--optimizer", optimizer]
@@ -513,7 +520,7 @@ def _retrained(
         "held MB": found.get("held_bytes", 0) / 1e6 or None, "planning s": found.get("planning_s"),
         "planning MB": found["planning_bytes"] / 1e6 if found else None, "plan": _plan(found.get("chosen")),
         "reactions": ", ".join(one["rule"] for one in found.get("reactions", ())),
-        "by half": _by_half(found, window_s), "said": _said(ran.complaint),
+        "fullest": _fullest(found), "by half": _by_half(found, window_s), "said": _said(ran.complaint),
         "folders": [str(model), str(save), str(data)],
     }  # fmt: skip
 
@@ -525,6 +532,16 @@ def _said(complaint: str) -> str:
         return " ".join(lines)
     places = [re.sub(r'File ".*/onefold/', 'File "onefold/', line) for line in lines if "/src/onefold/" in line]
     return "; ".join([*places[-5:], lines[-1]])
+
+
+def _fullest(found: Row) -> str | None:
+    """The micro-window with the highest peak, with what was predicted for it."""
+    known = [one for one in found.get("windows", ()) if one["measured_bytes"]]
+    if not known:
+        return None
+    most = max(known, key=lambda one: one["measured_bytes"])
+    predicted, measured = (round(most[key] / 1e6) for key in ("predicted_bytes", "measured_bytes"))
+    return f"{_plan(most['plan'])} predicted {predicted} took {measured}"
 
 
 def _by_half(found: Row, window_s: float) -> float | None:

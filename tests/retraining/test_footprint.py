@@ -160,7 +160,7 @@ def test_the_largest_stretch_is_as_small_as_may_be(kept: list[float], segments: 
 STEPS = """
 import gc, json, sys
 import torch
-from onefold.retraining.allocator import follow_tensors, give_back
+from onefold.retraining.allocator import collect, follow_tensors
 from onefold.retraining.chain import chain_of
 from onefold.retraining.limits import ProcessMemory
 from onefold.retraining.profile import profile_of
@@ -179,7 +179,7 @@ for plan in (Plan(24), Plan(24, freeze_rate=0.5)):
     stepper.updates = None
     stepper.drop_gradients()
     gc.collect()
-    give_back()
+    collect()
     held = memory.used()
     memory.begin()
     stepper.follow(plan)

@@ -8,6 +8,7 @@ once. Mapping costs time for every page, so larger pages are asked for, which ma
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from functools import cache
@@ -37,8 +38,9 @@ def follow_tensors() -> bool:
     return all(done)
 
 
-def give_back() -> None:
-    """Hands free memory back to the system."""
+def collect() -> None:
+    """Lets go of what nobody needs, and hands free memory back to the system."""
+    gc.collect()
     library = _library()
     if library is not None:
         library.malloc_trim(0)

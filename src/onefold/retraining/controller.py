@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from onefold.errors import InputError
 from onefold.plans import Expected, Limits, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
 from onefold.records import Config
-from onefold.retraining.allocator import follow_tensors
+from onefold.retraining.allocator import collect, follow_tensors
 from onefold.retraining.chain import chain_of
 from onefold.retraining.checking import check_fits
 from onefold.retraining.complaints import complaint_about_memory, complaint_about_time
 from onefold.retraining.facts import Way, facts_of
 from onefold.retraining.judging import Judge, Judgement
 from onefold.retraining.limits import Memory, memory_of
-from onefold.retraining.practice import OutOfMemory, Practice, collect
+from onefold.retraining.practice import OutOfMemory, Practice
 from onefold.retraining.profile import Profile, profile_of
 from onefold.retraining.rules import Rules
 from onefold.retraining.samples import NewData, Order
@@ -182,6 +182,7 @@ class Retraining:
     def _replanned(self) -> bool:
         """Whether there are plans for what is there now."""
         self.practice.let_go()
+        self.judge.fit(self.memory.limit() - self.practice.held)
         try:
             self._plans()
         except InputError as error:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from onefold.errors import InputError, suggestion
+from onefold.retraining.allocator import collect
+from onefold.retraining.limits import is_about_memory
 from onefold.retraining.profile import Profile
 from onefold.retraining.samples import Samples
 
@@ -41,15 +43,20 @@ class Judge:
 
     def __init__(self, job: Job, profile: Profile, room: int) -> None:
         self.job = job
+        self.profile = profile
         self.sample_s = max(1e-9, sum(one.forward.per_sample for one in profile.times))
-        self.batch_size = LARGEST_BATCH
-        while self.batch_size > 1 and profile.scoring_bytes(self.batch_size) > room:
-            self.batch_size //= 2
+        self.fit(room)
         whole = self.samples_within(JUDGED * job.limits.window_s)
         self._whole = job.data.validation.share(max(FEWEST, whole))
         self._glance = self._whole
         self.metric = job.metric or ""
         self.higher_is_better = True
+
+    def fit(self, room: int) -> None:
+        """From now on in batches that take no more than this."""
+        self.batch_size = LARGEST_BATCH
+        while self.batch_size > 1 and self.profile.scoring_bytes(self.batch_size) > room:
+            self.batch_size //= 2
 
     def samples_within(self, seconds: float) -> int:
         """How many samples can be answered in so many seconds, about."""
@@ -77,10 +84,7 @@ class Judge:
         return score if self.higher_is_better else -score
 
     def _judged(self, samples: Samples) -> Judgement:
-        network, job = self.job.network, self.job
-        network.eval()
-        with torch.no_grad():
-            found = dict(job.workload.evaluate(network, samples.batches(self.batch_size), job.config))
+        found = self._metrics(samples)
         if not self.metric:
             self.metric = next((name for name in ("accuracy", *found) if name in found), "loss")
         if self.metric not in found:
@@ -90,3 +94,17 @@ class Judge:
         if math.isnan(loss):
             loss = -score if self.higher_is_better else score
         return Judgement(score, loss, self.higher_is_better)
+
+    def _metrics(self, samples: Samples) -> dict[str, float]:
+        """In smaller and smaller batches where memory has become scarce."""
+        job = self.job
+        job.network.eval()
+        while True:
+            try:
+                with torch.no_grad():
+                    return dict(job.workload.evaluate(job.network, samples.batches(self.batch_size), job.config))
+            except (RuntimeError, MemoryError) as error:
+                if not is_about_memory(error) or self.batch_size == 1:
+                    raise
+            self.batch_size //= 2
+            collect()

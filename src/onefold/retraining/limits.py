@@ -150,6 +150,13 @@ def memory_of(device: torch.device, asked: int | None) -> Memory:
     return AcceleratorMemory(device, asked) if device.type == "cuda" else ProcessMemory(asked)
 
 
+def is_about_memory(error: BaseException) -> bool:
+    """Whether there was not enough of it; torch says so on a processor in a plain RuntimeError."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory"))
+
+
 def _number(path: Path) -> int | None:
     try:
         text = path.read_text().strip()

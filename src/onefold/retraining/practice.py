@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from onefold.plans import MemoryLesson, MicroWindow, Plan
-from onefold.retraining.allocator import give_back
-from onefold.retraining.limits import Memory
+from onefold.retraining.allocator import collect
+from onefold.retraining.limits import Memory, is_about_memory
 from onefold.retraining.profile import Profile
 from onefold.retraining.samples import Indices, Order
 from onefold.retraining.stepping import Stepper
@@ -111,7 +109,7 @@ class Practice:
         try:
             return self.stepper.update(self._batches(plan, places), len(places), plan.lr * self.rate * self._falling())
         except (RuntimeError, MemoryError) as error:
-            if not _is_about_memory(error):
+            if not is_about_memory(error):
                 raise
             raise OutOfMemory from None
 
@@ -134,12 +132,6 @@ class Practice:
         self.profile.lessons = [*_others(self.profile.lessons, plan), lesson]
 
 
-def collect() -> None:
-    """Hands back what nobody needs."""
-    gc.collect()
-    give_back()
-
-
 def _shape(plan: Plan) -> Shape:
     """What decides its memory."""
     return plan.batch_size, plan.freeze_rate, plan.segments
@@ -147,9 +139,3 @@ def _shape(plan: Plan) -> Shape:
 
 def _others(lessons: list[MemoryLesson], plan: Plan) -> list[MemoryLesson]:
     return [one for one in lessons if _shape(one.plan) != _shape(plan)]
-
-
-def _is_about_memory(error: BaseException) -> bool:
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory"))

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 PREVIOUS = "previous"
 REPORT = "retraining.html"
-EXPORT_BYTES, EXPORT_S = 60_000_000, 2.0  # to write the model anew as it is served
-SAVE_S = 0.5  # to write weights and the report
+EXPORT_BYTES, EXPORT_S = 60_000_000, 2.5  # to write the model anew as it is served
+SAVE_S = 1.0  # to write weights and the report
 
 
 @dataclass(frozen=True)
