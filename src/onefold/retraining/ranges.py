@@ -93,7 +93,7 @@ def _best_shape(situation: Situation, rate: float) -> Plan | None:
     fastest = max(one.samples_per_s for one in found)
     quick = [one for one in found if one.samples_per_s >= NEARLY_AS_FAST * fastest]
     steady = [one for one in quick if one.plan.batch_size >= 16] if situation.has_batch_norm else quick
-    return min(steady or quick, key=lambda one: one.memory_bytes).plan
+    return min(steady or quick, key=lambda one: (round(one.memory_bytes / 1e6), one.plan.segments)).plan
 
 
 def _frozen(situation: Situation, plan: Plan) -> int:
