@@ -10,10 +10,10 @@ SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 TIMES = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def bytes_of(text: str | int) -> int:
+def bytes_of(text: str | float) -> int:
     """Bytes out of "500MB", "2 GiB" or 1000000."""
-    if isinstance(text, int):
-        return text
+    if not isinstance(text, str):
+        return int(text)
     match = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", text)
     if match and match[2].upper() in SIZES:
         try:

@@ -29,6 +29,6 @@ def complaint_about_memory(situation: Situation, limits: Limits, afterwards: int
 def complaint_about_time(step_s: float, besides_s: float, limits: Limits) -> str:
     """Says how long the window must be at least."""
     return (
-        f"one step takes about {step_s:.2g} s, and scoring the model about {besides_s:.2g} s, but the window is "
-        f"{limits.window_s:g} s; give --window {max(1, -(-(besides_s + 20 * step_s) // 1)):.0f}s or more"
+        f"one step takes about {step_s:.2g} s, and opening, scoring and saving the model {besides_s:.2g} s, but the "
+        f"window is {limits.window_s:g} s; give --window {max(1, -(-(besides_s + 20 * step_s) // 1)):.0f}s or more"
     )

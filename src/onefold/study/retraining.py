@@ -65,7 +65,7 @@ def retrain(
     model: Any,
     data: Any,
     *,
-    memory: str | int | None = None,
+    memory: str | float | None = None,
     window: str | float = "10m",
     device: str = HOST,
     workload: Workload | None = None,
@@ -93,8 +93,9 @@ def retrain(
                    save, home, seed, began, tell)  # fmt: skip
     work = asked.open()
     summary = work.run()
+    better = asked.hand_over(summary, work.job.network)
     asked.remember(work.learned)
-    return asked.hand_over(summary, work.job.network)
+    return better
 
 
 def plans_for(model: Any, data: Any, **options: Any) -> tuple[tuple[Expected, ...], Limits]:
@@ -121,7 +122,7 @@ class _Asked:
 
     model: Any
     data: Any
-    memory: str | int | None
+    memory: str | float | None
     window: str | float
     device: str
     workload: Workload | None
@@ -148,6 +149,8 @@ class _Asked:
         from onefold.retraining.strategies import strategy
 
         self.source = Path(self.model) if isinstance(self.model, (str, Path)) else None
+        if self.save is not None and Path(self.save).is_file():
+            raise InputError(f"{self.save} is a file; give a folder to save the model in")
         accelerator, most = self._place()
         limits = Limits(self._memory(accelerator, most), seconds_of(self.window))
         limits.check()
@@ -198,14 +201,15 @@ class _Asked:
         target = Path(self.save) if self.save is not None else self.source
         if target is None:
             return Better(network, summary)
+        is_source = self.source is not None and target.resolve() == self.source.resolve()
         try:
             target.mkdir(parents=True, exist_ok=True)
-            if self.source is not None and target != self.source:
+            if self.source is not None and not is_source:
                 for file in self.source.iterdir():
                     if file.is_file():
                         shutil.copy2(file, target)
             if summary.kept_new:
-                _renew(target, network, summary, keep=target == self.source)
+                _renew(target, network, summary, keep=is_source)
             report = _write_report(target, summary)
         except OSError as error:
             raise InputError(f"the model cannot be saved in {target}: {error.strerror or error}") from error
@@ -301,19 +305,28 @@ def _renew(folder: Path, network: Any, summary: Retrained, *, keep: bool) -> Non
             if (folder / name).is_file():
                 shutil.copy2(folder / name, folder / PREVIOUS)
     fresh = folder / f"{WEIGHTS}.new"
-    torch.save({name: value.cpu() for name, value in network.state_dict().items()}, fresh)
-    if (folder / deploy.MODEL).is_file():
-        _export(folder, network)
-    told = {"metric": summary.metric, "before": summary.before, "after": summary.after, "plan": to_json(summary.chosen)}
-    for name in (CARD, deploy.DEPLOYMENT):
-        if (folder / name).is_file():
-            content = json.loads((folder / name).read_text(encoding="utf-8"))
-            place = content.setdefault("model", {}) if name == deploy.DEPLOYMENT else content
-            place["retrained"] = told
-            whole = folder / f"{name}.new"
-            whole.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            whole.replace(folder / name)
-    fresh.replace(folder / WEIGHTS)
+    try:
+        torch.save({name: value.cpu() for name, value in network.state_dict().items()}, fresh)
+        if (folder / deploy.MODEL).is_file():
+            _export(folder, network)
+        for name in (CARD, deploy.DEPLOYMENT):
+            if (folder / name).is_file():
+                _note(folder / name, summary)
+        fresh.replace(folder / WEIGHTS)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _note(file: Path, summary: Retrained) -> None:
+    """Says in a model's card, or in its deployment, what retraining it came to."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    place = content.setdefault("model", {}) if file.name == deploy.DEPLOYMENT else content
+    place["retrained"] = {
+        "metric": summary.metric, "before": summary.before, "after": summary.after, "plan": to_json(summary.chosen)
+    }  # fmt: skip
+    whole = file.with_name(f"{file.name}.new")
+    whole.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    whole.replace(file)
 
 
 def _export(folder: Path, network: Any) -> None:

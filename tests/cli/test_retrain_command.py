@@ -1,0 +1,116 @@
+"""`onefold retrain` as a person uses it. Every command is a real process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from shell import onefold
+from torch.nn import functional
+
+from onefold import Config, datasets
+from onefold.workloads.digits import Digits
+
+CONFIG = Config(
+    depth=1, filters=4, kernel=3, hidden=16, activation="relu", dropout=0.0,
+    batch_size=32, optimizer="adam", lr=3e-3, weight_decay=1e-5,
+)  # fmt: skip
+# A window so long that a busy machine does not matter, and an end as soon as the test has seen enough.
+QUICK = ("--window", "20s", "--rules", "enough.toml")
+ENOUGH = """
+[[react]]
+name = "seen enough"
+when = "best_score > first_score + 0.03 or stalled >= 2"
+then = "finish"
+say = "the test has seen enough"
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of clean digits in it, and digits in fog as `onefold shift` makes them."""
+    here = tmp_path_factory.mktemp("made")
+    torch.manual_seed(0)
+    network = Digits().build(CONFIG)
+    images, labels = (torch.from_numpy(part) for part in datasets.digits().train)
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+    for _ in range(8):
+        for places in torch.randperm(len(labels)).split(32):
+            optimizer.zero_grad()
+            functional.cross_entropy(network(images[places]), labels[places]).backward()
+            optimizer.step()
+    (here / "deploy").mkdir()
+    torch.save(network.state_dict(), here / "deploy" / "weights.pt")
+    (here / "deploy" / "model.json").write_text(json.dumps({"workload": "digits", "config": dict(CONFIG)}))
+    (here / "enough.toml").write_text(ENOUGH)
+    done = onefold(here, "shift", "digits", "--corruption", "fog", "--severity", "4", "--save", "new")
+    assert done.returncode == 0, done.stderr
+    assert "onefold retrain FOLDER --data new" in done.stdout
+    return here
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "here")
+
+
+def content_of(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_deployed_model_is_retrained_on_what_shift_made(here: Path) -> None:
+    done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", *QUICK)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((here / "deploy" / "model.json").read_text())["retrained"]
+    assert told["after"] > told["before"]
+    assert f"accuracy {told['before']:.4f} → {told['after']:.4f}" in done.stdout
+    assert "model   deploy" in done.stdout
+    assert "report  deploy/retraining.html" in done.stdout
+    assert (here / "deploy" / "previous" / "weights.pt").is_file()
+
+
+def test_json_is_all_that_is_said_when_it_is_asked_for(here: Path) -> None:
+    before = content_of(here / "deploy")
+    done = onefold(here, "retrain", "deploy", "--data", "new", *QUICK, "--save", "better", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((here / "better" / "retraining.json").read_text())
+    assert content_of(here / "deploy") == before
+
+
+def test_plans_are_shown_without_retraining(here: Path) -> None:
+    before = content_of(here)
+    done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--window", "1m", "--plan-only")
+    assert done.returncode == 0, done.stderr
+    for word in ("batch", "frozen", "segments", "memory"):
+        assert word in done.stdout
+    plain = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--plan-only", "--json")
+    assert json.loads(plain.stdout)
+    assert content_of(here) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("nowhere", "--data", "new"), "nowhere is no folder of a trained model"),
+        (("deploy", "--data", "nothing"), "nothing"),
+        (("deploy", "--data", "new", "--memory", "10MB"), "retraining this model takes at least"),
+        (("deploy", "--data", "new", "--window", "0.01s"), "but the window is 0.01 s; give --window"),
+        (("deploy", "--data", "new", "--strategy", "best"), "the strategy 'best' is not known"),
+        (("deploy", "--data", "new", "--rules", "rules.toml"), "rules.toml, line 2: "),
+        (("deploy", "--data", "new", "--memory", "plenty"), "a size reads like 500MB or 2GB, but got 'plenty'"),
+    ],
+)
+def test_mistakes_end_in_a_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
+    (here / "rules.toml").write_text('[[react]]\nname = 5\nwhen = "loss > 1"\nthen = "finish"\nsay = "so"\n')
+    before = content_of(here)
+    done = onefold(here, "retrain", *words)
+    assert done.returncode == 2, done.stderr
+    assert why in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not done.stdout.strip()
+    assert content_of(here) == before

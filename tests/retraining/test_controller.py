@@ -1,0 +1,358 @@
+"""Whole retrainings of small networks: better or as given, within the limits, whatever happens on the way."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onefold import datasets
+from onefold.errors import DatasetError, InputError
+from onefold.plans import Limits, MicroWindow, Reaction, Retrained
+from onefold.records import Config
+from onefold.retraining.controller import Job, Retraining
+from onefold.retraining.limits import ProcessMemory
+from onefold.retraining.rules import read_rules
+from onefold.retraining.samples import new_data
+from onefold.retraining.strategies import STRATEGIES, strategy
+from onefold.workload import Data, Workload
+
+PLENTY = 2**40  # bytes; what the machine has then is the limit
+CPU = torch.device("cpu")
+LONG = 20.0  # seconds, that a busy machine does not matter; with an end as soon as the test has seen enough:
+ENOUGH = """
+[[react]]
+name = "seen enough"
+when = "best_score > first_score + 0.1 or stalled >= 2"
+then = "finish"
+say = "the test has seen enough"
+"""
+
+
+def convolutional(enlarged: int = 1) -> nn.Module:
+    """For digits, which are made larger first where activations are to weigh something."""
+    side = 8 * enlarged // 2
+    return nn.Sequential(
+        nn.Upsample(scale_factor=enlarged),
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(),
+        nn.Linear(8 * side**2, 32), nn.ReLU(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_to_collect() -> Iterator[None]:
+    """What other tests left would be looked through at every change of plans."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def clean() -> nn.Module:
+    """A network that knows clean digits."""
+    torch.manual_seed(0)
+    network = convolutional()
+    images, labels = (torch.from_numpy(part) for part in datasets.digits().train)
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+    for _ in range(6):
+        for places in torch.randperm(len(labels)).split(64):
+            optimizer.zero_grad()
+            functional.cross_entropy(network(images[places]), labels[places]).backward()
+            optimizer.step()
+    return network.eval()
+
+
+@pytest.fixture
+def network(clean: nn.Module) -> nn.Module:
+    return copy.deepcopy(clean)
+
+
+@pytest.fixture(scope="session")
+def fog() -> Data:
+    return datasets.corrupted_digits("fog", 4)
+
+
+def retraining(
+    network: nn.Module,
+    data: Data,
+    window_s: float = LONG,
+    memory: int = PLENTY,
+    how: str = "onefold",
+    more_rules: Path | None = None,
+    **more: Any,
+) -> Retraining:
+    rules = read_rules(more_rules)
+    limits = Limits(memory, window_s)
+    return Retraining(Job(network, new_data(data, CPU), limits, strategy(how, rules, 0.9), rules, **more))
+
+
+@pytest.fixture
+def enough(tmp_path: Path) -> Path:
+    (tmp_path / "enough.toml").write_text(ENOUGH)
+    return tmp_path / "enough.toml"
+
+
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def is_as_it_was(network: nn.Module, weights: dict[str, Tensor]) -> bool:
+    now = network.state_dict()
+    return now.keys() == weights.keys() and all(torch.equal(now[name], value) for name, value in weights.items())
+
+
+def accuracy(network: nn.Module, part: Any) -> float:
+    with torch.no_grad():
+        found = network(torch.from_numpy(np.asarray(part[0]))).argmax(1)
+    return float((found == torch.from_numpy(np.asarray(part[1]))).float().mean())
+
+
+def test_a_model_of_clean_digits_becomes_better_in_fog(network: nn.Module, fog: Data) -> None:
+    before, before_on_test = accuracy(network, fog.validation), accuracy(network, fog.test)
+    told: list[Any] = []
+    found = retraining(network, fog, 2.0, tell=told.append).run()
+
+    assert found.kept_new
+    assert found.before == pytest.approx(before)
+    assert found.after == pytest.approx(accuracy(network, fog.validation))
+    assert found.gain == pytest.approx(found.after - found.before)
+    assert accuracy(network, fog.test) > before_on_test + 0.1
+    assert found.chosen in {one.plan for one in found.plans}
+    assert [one.number for one in found.windows] == list(range(1, len(found.windows) + 1))
+    assert all(one.began_s <= one.ended_s and one.updates and one.samples for one in found.windows)
+    assert all(one.ended_s <= other.began_s for one, other in zip(found.windows, found.windows[1:]))
+    assert found.windows[-1].ended_s <= found.elapsed_s <= 2.0
+    assert [one for one in told if isinstance(one, MicroWindow)] == list(found.windows)
+    assert [one for one in told if isinstance(one, Reaction)] == list(found.reactions)
+    assert not network.training
+
+
+@pytest.mark.parametrize("how", STRATEGIES)
+def test_no_strategy_hands_back_a_worse_model(network: nn.Module, fog: Data, how: str) -> None:
+    given = weights_of(network)
+    found = retraining(network, fog, 1.5, how=how).run()
+    assert found.strategy == how
+    assert found.windows
+    assert found.after >= found.before
+    assert found.after == pytest.approx(accuracy(network, fog.validation))
+    assert found.chosen in {one.plan for one in found.plans}
+    assert found.kept_new == (not is_as_it_was(network, given))
+
+
+def test_what_teaches_nothing_leaves_the_model_bit_for_bit(network: nn.Module, fog: Data, enough: Path) -> None:
+    random = np.random.default_rng(0)
+    nonsense = (fog.train[0], random.integers(0, 10, len(fog.train[1])))
+    given = weights_of(network)
+    with torch.no_grad():  # by its own answers it is perfect: nothing can be better
+        answers = network(torch.from_numpy(fog.validation[0])).argmax(1).numpy()
+    found = retraining(network, Data(nonsense, (fog.validation[0], answers)), more_rules=enough).run()
+    assert not found.kept_new
+    assert found.after == found.before
+    assert found.windows
+    assert "stays as it was given" in found.why
+    assert is_as_it_was(network, given)
+
+
+class Breaking(Workload):
+    """Its loss fails in the third micro-window, with whatever is given."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.windows = error, 0
+
+    def tell(self, what: Any) -> None:
+        self.windows += isinstance(what, MicroWindow)
+
+    def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
+        if self.windows > 1:
+            raise self.error
+        return super().loss(outputs, targets, config)
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_after_an_error_on_the_way_the_model_is_as_given(network: nn.Module, fog: Data, error: BaseException) -> None:
+    given = weights_of(network)
+    workload = Breaking(error)
+    with pytest.raises(type(error)):
+        retraining(network, fog, workload=workload, tell=workload.tell).run()
+    assert workload.windows == 2
+    assert is_as_it_was(network, given)
+    assert all(weight.requires_grad for weight in network.parameters())
+    assert all(weight.is_contiguous() for weight in network.parameters())
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_inputs_that_make_the_loss_diverge_are_survived(network: nn.Module, fog: Data, value: float) -> None:
+    images = fog.train[0].copy()
+    images[::50] = value
+    found = retraining(network, replace(fog, train=(images, fog.train[1])), 5.0).run()
+    assert found.after >= found.before
+    assert found.after == pytest.approx(accuracy(network, fog.validation))
+    assert all(bool(weight.isfinite().all()) for weight in network.state_dict().values())
+    assert "loss diverges" in {one.rule for one in found.reactions}
+
+
+class Falling(ProcessMemory):
+    """Counts from what the process had at first, and allows less than was needed once two micro-windows are over."""
+
+    def __init__(self, work: Retraining) -> None:
+        super().__init__()
+        self.work, self.at_first = work, super().used()
+
+    def used(self) -> int:
+        return super().used() - self.at_first
+
+    def peak(self) -> int | None:
+        found = super().peak()
+        return None if found is None else found - self.at_first
+
+    def limit(self) -> int:
+        return self.work.windows[1].predicted_bytes * 3 // 4 if len(self.work.windows) > 1 else PLENTY
+
+
+@pytest.mark.parametrize("how", ["onefold", "dga"])
+def test_when_the_limit_falls_other_plans_go_on_where_those_stopped(fog: Data, how: str) -> None:
+    torch.manual_seed(0)
+    work = retraining(convolutional(8), fog, 3.0, how=how)
+    work.memory = Falling(work)
+    found = work.run()
+    fell = found.windows[1]
+    later = found.windows[2:]
+    assert later
+    assert all(one.limit_bytes < fell.predicted_bytes for one in later)
+    assert all(one.predicted_bytes <= one.limit_bytes for one in later)
+    assert fell.plan not in {one.plan for one in later}
+    shrinks = next(one for one in found.reactions if one.rule == "memory shrinks")
+    assert fell.ended_s <= shrinks.at_s <= later[0].began_s
+    assert later[0].loss < found.windows[0].loss  # not from the beginning again
+    assert found.after >= found.before
+
+
+@pytest.mark.parametrize("how", [name for name in STRATEGIES if name != "oom-retry"])  # which plans nothing
+def test_too_little_memory_is_told_with_the_least_that_is_needed(network: nn.Module, fog: Data, how: str) -> None:
+    given = weights_of(network)
+    with pytest.raises(InputError, match=r"takes at least \d+ MB.*but the limit is 50 MB.*Give --memory \d+MB or more"):
+        retraining(network, fog, memory=50_000_000, how=how).run()
+    assert is_as_it_was(network, given)
+
+
+def test_the_least_that_is_told_is_enough(network: nn.Module, fog: Data, enough: Path) -> None:
+    with pytest.raises(InputError) as told:
+        retraining(network, fog, memory=50_000_000).run()
+    least = int(str(told.value).split("--memory ")[1].split("MB")[0])
+    found = retraining(
+        network, fog, memory=(least + 10) * 10**6, more_rules=enough
+    ).run()  # the process may have grown since
+    assert found.windows
+
+
+def test_a_window_too_short_for_a_step_is_told(network: nn.Module, fog: Data) -> None:
+    given = weights_of(network)
+    with pytest.raises(InputError, match=r"one step takes about .* the window is 0.05 s; give --window \d+s or more"):
+        retraining(network, fog, 0.05).run()
+    assert is_as_it_was(network, given)
+
+
+def test_data_that_the_model_does_not_take_are_told(network: nn.Module, fog: Data) -> None:
+    given = weights_of(network)
+    images, labels = fog.train
+    for data, why in (
+        (Data((images[:, :, :6, :6], labels)), r"does not take the new data, with samples of shape \(1, 6, 6\)"),
+        (Data((images, labels + 5)), "the class 14, but the model tells 10 classes apart"),
+        (Data((images, labels.astype(np.float32))), "the loss cannot be told from targets"),
+    ):
+        with pytest.raises(DatasetError, match=why):
+            retraining(network, data).run()
+        assert is_as_it_was(network, given)
+
+
+def test_what_may_not_learn_does_not_and_stays_so(network: nn.Module, fog: Data, enough: Path) -> None:
+    network[1].weight.requires_grad_(False)
+    given = weights_of(network)
+    learns = [weight.requires_grad for weight in network.parameters()]
+    found = retraining(network, fog, more_rules=enough).run()
+    assert found.kept_new
+    assert [weight.requires_grad for weight in network.parameters()] == learns
+    assert torch.equal(network[1].weight, given["1.weight"])
+    assert all(weight.is_contiguous() for weight in network.parameters())
+
+
+def test_a_network_laid_out_with_channels_last_is_handed_back_so(network: nn.Module, fog: Data, enough: Path) -> None:
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    strides = [weight.stride() for weight in network.parameters()]
+    retraining(network, fog, more_rules=enough).run()
+    assert [weight.stride() for weight in network.parameters()] == strides
+
+
+def test_asking_for_plans_changes_nothing(network: nn.Module, fog: Data) -> None:
+    given, strides = weights_of(network), [weight.stride() for weight in network.parameters()]
+    plans = retraining(network, fog, 5.0).plan_only()
+    assert 1 < len(plans) <= 10
+    assert all(one.gain_per_s is None and one.memory_bytes > 0 and one.update_s > 0 for one in plans)
+    assert is_as_it_was(network, given)
+    assert [weight.stride() for weight in network.parameters()] == strides
+
+
+def test_asking_for_plans_in_vain_changes_nothing(network: nn.Module, fog: Data) -> None:
+    strides = [weight.stride() for weight in network.parameters()]
+    with pytest.raises(InputError):
+        retraining(network, fog, 5.0, memory=50_000_000).plan_only()
+    assert [weight.stride() for weight in network.parameters()] == strides
+
+
+def test_the_window_is_kept_in_a_process_with_much_to_look_through(network: nn.Module, fog: Data) -> None:
+    much = [[] for _ in range(8_000_000)]  # type: ignore[var-annotated]
+    found = retraining(network, fog, 2.5, how="sage").run()
+    assert found.elapsed_s <= 2.5
+    assert much
+
+
+REAL = """
+    import resource
+    import torch
+    from test_controller import convolutional, retraining
+    from onefold import datasets
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    work = retraining(convolutional(8), datasets.corrupted_digits("fog", 4), 3.0, how="oom-retry")
+    status = dict(line.split(":") for line in open("/proc/self/status"))
+    has = int(status["VmData"].split()[0]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (has + 120_000_000,) * 2)
+    found = work.run()
+    rules = {one.rule for one in found.reactions}
+    print(found.after >= found.before, len(found.windows), found.windows[-1].plan.batch_size, *rules, sep="; ")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's limit is one of Linux")
+def test_memory_that_really_runs_out_is_survived() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(REAL)],
+        capture_output=True, text=True, timeout=60, cwd=__file__.rpartition("/")[0],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    no_worse, windows, batch_size, *rules = done.stdout.strip().split("; ")
+    assert no_worse == "True"
+    assert int(windows) >= 1
+    assert int(batch_size) < 256
+    assert "memory ran out" in rules
+
+
+def test_the_summary_survives_json(network: nn.Module, fog: Data, enough: Path) -> None:
+    from onefold.records import from_json, to_json
+
+    found = retraining(network, fog, more_rules=enough).run()
+    assert from_json(Retrained, to_json(found)) == found
