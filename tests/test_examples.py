@@ -16,6 +16,7 @@ SAYS = {
     "digits": "test accuracy",
     "plain_function": "best: {'kernel'",
     "regression": "test rmse",
+    "retrain": "accuracy in fog",
     "two_goals": "stopped early",
 }
 
