@@ -220,13 +220,13 @@ class Falling(ProcessMemory):
         return None if found is None else found - self.at_first
 
     def limit(self) -> int:
-        return self.work.windows[1].predicted_bytes * 3 // 4 if len(self.work.windows) > 1 else PLENTY
+        return self.work.windows[1].predicted_bytes * 9 // 10 if len(self.work.windows) > 1 else PLENTY
 
 
 @pytest.mark.parametrize("how", ["onefold", "dga"])
 def test_when_the_limit_falls_other_plans_go_on_where_those_stopped(fog: Data, how: str) -> None:
     torch.manual_seed(0)
-    work = retraining(convolutional(8), fog, 3.0, how=how)
+    work = retraining(convolutional(8), fog, 4.0, how=how)
     work.memory = Falling(work)
     found = work.run()
     fell = found.windows[1]
@@ -327,7 +327,7 @@ REAL = """
     from onefold import datasets
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    work = retraining(convolutional(8), datasets.corrupted_digits("fog", 4), 3.0, how="oom-retry")
+    work = retraining(convolutional(8), datasets.corrupted_digits("fog", 4), 6.0, how="oom-retry")
     status = dict(line.split(":") for line in open("/proc/self/status"))
     has = int(status["VmData"].split()[0]) * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (has + 120_000_000,) * 2)

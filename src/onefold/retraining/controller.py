@@ -255,8 +255,8 @@ class Retraining:
         """Memory did; whether there is another plan."""
         if isinstance(self.job.strategy, OomRetry):
             self.job.strategy.ran_out()
-        else:
-            self.practice.does_not_fit(plan)
+        elif self.profile.expected(plan, self.practice.held).memory_bytes <= self.memory.limit():
+            self.practice.does_not_fit(plan)  # and not because the limit fell
         self._react("memory ran out", f"{plan} does not fit; planning anew")
         return self._replanned()
 

@@ -38,17 +38,20 @@ class Profile:
 
     def extra(self, plan: Plan) -> int:
         """What a plan takes above the process as it is, corrected."""
-        return round(self.tensors(plan) * self.correction(plan)) + OVERHEAD
+        return round((self.tensors(plan) + OVERHEAD) * self.correction(plan))
 
     def correction(self, plan: Plan) -> float:
-        """Measured over predicted of the plans that are most like this one; 1 where nothing was measured."""
+        """Measured over predicted of the plans that are most like this one; 1 where nothing was measured.
+
+        That another plan took less than was predicted is no reason to think so of this one.
+        """
         if not self.lessons:
             return 1.0
         weights, ratios = [], []
         for lesson in self.lessons:
-            ratio = (lesson.measured_bytes - OVERHEAD) / max(1, lesson.predicted_bytes)
-            weights.append(1.0 / (0.1 + _distance(plan, lesson.plan)) ** 2)
-            ratios.append(min(max(ratio, 1 / MOST_CORRECTION), MOST_CORRECTION))
+            ratio, distance = lesson.measured_bytes / (lesson.predicted_bytes + OVERHEAD), _distance(plan, lesson.plan)
+            weights.append(1.0 / (0.1 + distance) ** 2)
+            ratios.append(min(max(ratio, 1.0 if distance else 1 / MOST_CORRECTION), MOST_CORRECTION))
         return float(np.average(ratios, weights=weights))
 
     def batch_s(self, plan: Plan) -> float:

@@ -101,7 +101,7 @@ class Stepper:
         values: list[Tensor] = inputs
         with torch.no_grad():
             for link in links[: self._frozen]:
-                values = [link.run(*values)]
+                values = [link(*values)]
         for group in self._groups[:-1]:
             again = _Segment.apply(_Run(links, group), _needs_gradient(values[0]), *values)  # type: ignore[no-untyped-call]
             values = [again]
@@ -118,13 +118,13 @@ class _Run:
     """A few links after another."""
 
     def __init__(self, links: Sequence[Any], group: range) -> None:
-        self.links = [links[at].run for at in group if at < len(links)]  # the last one of all is the loss
+        self.links = [links[at] for at in group if at < len(links)]  # the last one of all is the loss
 
     def __call__(self, *values: Tensor) -> Any:
         given: list[Any] = list(values)
         del values
-        for run in self.links:
-            given = [run(*given)]
+        for link in self.links:
+            given = [link(*given)]
         return given[0]
 
 
@@ -152,7 +152,7 @@ class _Segment(torch.autograd.Function):
         needed = ctx.needs_input_grad[2:]
         given = [one.detach().requires_grad_(needs) for one, needs in zip(ctx.saved_tensors, needed)]
         run, ctx.run = ctx.run, None
-        with torch.enable_grad(), _as_before(ctx.chance), _statistics_stand(run.links):
+        with torch.enable_grad(), _as_before(ctx.chance), _statistics_stand([link.run for link in run.links]):
             place = place_of(run(*given))  # the output itself need not stay
         go_back(place, gradient)
         return None, None, *(one.grad for one in given)

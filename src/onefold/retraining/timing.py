@@ -65,7 +65,7 @@ def _once(chain: Chain, batch: list[Tensor], loss: Loss) -> list[tuple[float, fl
     *values, targets = batch
     took = []
     for link in chain.links:
-        forward, backward, output = _part(link.run, values, link.weights)
+        forward, backward, output = _part(link, values, link.weights)
         if not isinstance(output, Tensor):
             took.append(_part(partial(answered, link.run, loss, targets), values, link.weights)[:2])
             return took

@@ -183,7 +183,7 @@ def _recorded(chain: Chain, batch: list[Tensor], loss: Loss) -> Iterable[_Record
     values: list[Tensor] = inputs
     there = [*chain.network.parameters(), *chain.network.buffers()]
     for link in chain.links:
-        notes, output = _part(link.run, values, link.weights, there)
+        notes, output = _part(link, values, link.weights, there)
         if not isinstance(output, Tensor):  # several answers, which only the loss knows how to bring together
             yield _part(partial(answered, link.run, loss, targets), values, link.weights, [*there, targets])[0]
             return
