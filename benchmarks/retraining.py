@@ -45,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many of the three")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "onefold" / "benchmarks")
     options = parser.parse_args()
@@ -53,7 +54,7 @@ def main() -> None:
         return
     from claims.sources import EPOCHS, shifted, source_model
 
-    models, kinds, seeds = (MODELS[:1], KINDS[:2], (0,)) if options.quick else (MODELS, KINDS, SEEDS)
+    models, kinds, seeds = (MODELS[:1], KINDS[:2], (0,)) if options.quick else (MODELS, KINDS, SEEDS[: options.seeds])
     folder = options.folder / ("quick" if options.quick else "full")
     sources = [source_model(name, folder, 3 if options.quick else EPOCHS) for name in models]
     shifts = [shifted(kind, folder) for kind in kinds]
