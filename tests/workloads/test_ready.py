@@ -19,6 +19,7 @@ def small_batch(name: str, workload: Workload) -> tuple[torch.Tensor, torch.Tens
     """Four samples of the right shape."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion": (1, 28, 28), "cifar10": (3, 32, 32)}
+    shapes |= {"cifar10-mobilenet": (3, 32, 32), "cifar10-vit": (3, 32, 32)}
     shapes |= {"speech": (1, 8000), "blood-cells": (3, 120, 160)}
     shapes |= {"paper-image-cnn": (1, 28, 28), "paper-resnet": (3, 32, 32)}
     if name in shapes:
