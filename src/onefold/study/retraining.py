@@ -89,8 +89,11 @@ def retrain(
     memory are then the limits. `alpha` weighs gain against speed; "auto" finds it by Bayesian optimisation.
     Raises InputError, and leaves the model as it was, when the limits cannot be kept.
     """
-    asked = _Asked(model, data, memory, window, device, workload, config, strategy, rules, alpha, optimizer, metric,
-                   save, home, seed, began, tell)  # fmt: skip
+    asked = _Asked(
+        model, data, memory=memory, window=window, device=device, workload=workload, config=config, strategy=strategy,
+        rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, save=save, home=home, seed=seed, began=began,
+        tell=tell,
+    )  # fmt: skip
     work = asked.open()
     summary = work.run()
     better = asked.hand_over(summary, work.job.network)
@@ -100,20 +103,8 @@ def retrain(
 
 def plans_for(model: Any, data: Any, **options: Any) -> tuple[tuple[Expected, ...], Limits]:
     """The feasible plans, without retraining anything; takes what `retrain` takes."""
-    names = list(_Asked.__dataclass_fields__)
-    defaults = {**_DEFAULTS, **options}
-    unknown = [name for name in options if name not in names]
-    if unknown:
-        raise InputError(f"retrain takes no {unknown[0]!r}")
-    work = _Asked(model, data, **defaults).open()
+    work = _Asked(model, data, **options).open()
     return work.plan_only(), work.job.limits
-
-
-_DEFAULTS: dict[str, Any] = {
-    "memory": None, "window": "10m", "device": HOST, "workload": None, "config": None, "strategy": "onefold",
-    "rules": None, "alpha": 0.9, "optimizer": "adam", "metric": None, "save": None, "home": None, "seed": 0,
-    "began": None, "tell": lambda _: None,
-}  # fmt: skip
 
 
 @dataclass
@@ -122,21 +113,21 @@ class _Asked:
 
     model: Any
     data: Any
-    memory: str | float | None
-    window: str | float
-    device: str
-    workload: Workload | None
-    config: Config | None
-    strategy: str
-    rules: str | Path | None
-    alpha: float | str
-    optimizer: str
-    metric: str | None
-    save: str | Path | None
-    home: str | Path | None
-    seed: int
-    began: float | None
-    tell: Callable[[Told], None]
+    memory: str | float | None = None
+    window: str | float = "10m"
+    device: str = HOST
+    workload: Workload | None = None
+    config: Config | None = None
+    strategy: str = "onefold"
+    rules: str | Path | None = None
+    alpha: float | str = 0.9
+    optimizer: str = "adam"
+    metric: str | None = None
+    save: str | Path | None = None
+    home: str | Path | None = None
+    seed: int = 0
+    began: float | None = None
+    tell: Callable[[Told], None] = lambda _: None
 
     def open(self) -> Retraining:
         """All that is needed, or the first mistake."""
