@@ -21,7 +21,7 @@ from onefold.errors import InputError
 from onefold.inference.export import export
 from onefold.plans import Retrained
 from onefold.study.home import Home
-from onefold.study.retraining import _DEFAULTS, PREVIOUS, _Asked, plans_for, retrain
+from onefold.study.retraining import PREVIOUS, _Asked, plans_for, retrain
 from onefold.workloads.digits import Digits
 
 CONFIG = Config(
@@ -175,7 +175,7 @@ def test_what_memory_plans_took_is_kept_for_the_next_time(
 ) -> None:
     options = {"save": folder.parent / "better", **quick}
     first = retrain(folder, fog, **options)
-    asked = _Asked(folder, fog, **{**_DEFAULTS, **options})
+    asked = _Asked(folder, fog, **options)
     work = asked.open()
     lessons = work.job.lessons
     with closing(Home(empty).store()) as store:
@@ -183,7 +183,7 @@ def test_what_memory_plans_took_is_kept_for_the_next_time(
     assert first.summary.chosen in {one.plan for one in lessons}
     work.plan_only()
     assert work.profile.correction(first.summary.chosen) != 1.0
-    another = _Asked(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fog, **{**_DEFAULTS, "home": empty}).open()
+    another = _Asked(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fog, home=empty).open()
     assert another.job.lessons == ()
 
 
@@ -194,8 +194,6 @@ def test_asking_for_plans_changes_nothing(folder: Path, new: Path, empty: Path) 
     assert limits.memory_bytes == 100 * 10**9
     assert content_of(folder) == before
     assert not empty.exists()
-    with pytest.raises(InputError, match="retrain takes no 'windows'"):
-        plans_for(folder, new, windows="5s")
 
 
 def test_a_network_learns_from_plain_arrays(folder: Path, fog: Data, quick: dict[str, Any], tmp_path: Path) -> None:
