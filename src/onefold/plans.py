@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from onefold.errors import InputError
 
-EFFECTIVE = 256  # batch_size x accumulation of a plan, unless a rule says otherwise
+EFFECTIVE = 256  # batch_size x accumulation of a plan, or fewer where the window is short
+ALPHA = 0.9  # what gain counts against speed; a gain in a second knows of time already
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Expected:
     plan: Plan
     memory_bytes: int  # at its peak, of the whole process
     update_s: float  # one update: `accumulation` batches forward and backward
-    gain_per_s: float | None = None  # of the metric, as last measured; None before it was tried
+    gain_per_s: float | None = None  # by what share the loss fell in a second, as last measured; None before
 
     @property
     def samples_per_s(self) -> float:
@@ -90,7 +91,7 @@ class MicroWindow:
     merit: float  # P = alpha * gain + beta / time, both as shares of the best plan's
     predicted_bytes: int
     measured_bytes: int | None  # peak of the process inside it; None where the system does not tell
-    limit_bytes: int
+    limit_bytes: int  # at its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Retrained:
     windows: tuple[MicroWindow, ...]
     reactions: tuple[Reaction, ...] = ()
     layers: tuple[LayerCost, ...] = ()
-    alpha: float = 0.5
+    alpha: float = ALPHA
     planning_s: float = 0.0
     planning_bytes: int = 0  # that planning added to the process
     held_bytes: int = 0  # that the process had before any plan

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from onefold.errors import InputError
-from onefold.plans import Expected, Limits, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
+from onefold.plans import ALPHA, Expected, Limits, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
 from onefold.records import Config
 from onefold.retraining.allocator import collect, follow_tensors
 from onefold.retraining.chain import chain_of
@@ -56,7 +56,7 @@ class Job:
     lessons: tuple[MemoryLesson, ...] = ()
     optimizer: str = "adam"
     metric: str | None = None
-    alpha: float = 0.9
+    alpha: float = ALPHA
     seed: int = 0
     afterwards_bytes: int = 0  # that will be needed once it is done, to write the model
     afterwards_s: float = 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onefold.plans import Expected, Plan
+from onefold.plans import ALPHA, Expected, Plan
 
 FALLS = 0.6  # of what is usual is left after a micro-window, at least: what gains still less is the plan's own fault
 LATEST = 0.5  # how much the latest judgement of a plan counts in what is thought of it
@@ -28,7 +28,7 @@ class _Known:
 class GainSearch:
     """What is known of each plan, and so which one is next."""
 
-    alpha: float = 0.9
+    alpha: float = ALPHA
     _known: dict[Plan, _Known] = field(default_factory=dict)
     _usual: float | None = None
 

@@ -88,8 +88,8 @@ class Practice:
 
     def does_not_fit(self, plan: Plan) -> None:
         """Such plans take more than was thought."""
-        predicted = self.profile.tensors(plan)
-        lesson = MemoryLesson(self.machine, self.signature, plan, predicted, round(predicted * 1.5))
+        more = round(1.5 * self.profile.extra(plan))
+        lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensors(plan), more)
         self.profile.lessons = [*_others(self.profile.lessons, plan), lesson]
 
     def _try_out(self, plan: Plan) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from onefold.errors import InputError, suggestion
-from onefold.plans import EFFECTIVE, Expected, Plan
+from onefold.plans import ALPHA, EFFECTIVE, Expected, Plan
 from onefold.retraining.gains import GainSearch
 from onefold.retraining.ranges import LARGEST_BATCH, feasible, largest_batch
 from onefold.retraining.rules import Rules
@@ -58,7 +58,7 @@ class Onefold:
 
     name, is_careful = "onefold", True
 
-    def __init__(self, rules: Rules, alpha: float | None = 0.5, seed: int = 0) -> None:
+    def __init__(self, rules: Rules, alpha: float | None = ALPHA, seed: int = 0) -> None:
         self.rules = rules
         self.weighing = Weighing(seed) if alpha is None else None
         self.search = GainSearch(0.5 if alpha is None else alpha)
@@ -269,7 +269,7 @@ class Bayesian:
 STRATEGIES = ("onefold", "static", "dgc", "dga", "sage", "bayesian", "oom-retry", "last-layer")
 
 
-def strategy(name: str, rules: Rules, alpha: float | None = 0.5, seed: int = 0) -> Strategy:
+def strategy(name: str, rules: Rules, alpha: float | None = ALPHA, seed: int = 0) -> Strategy:
     """The strategy of that name."""
     single = {
         "static": Static,

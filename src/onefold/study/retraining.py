@@ -24,7 +24,7 @@ from onefold import deploy
 from onefold.device.catalogue import HOST
 from onefold.device.catalogue import device as known_device
 from onefold.errors import InputError, OnefoldError, StoreError
-from onefold.plans import Expected, Limits, MemoryLesson, Retrained
+from onefold.plans import ALPHA, Expected, Limits, MemoryLesson, Retrained
 from onefold.quantities import bytes_of, seconds_of
 from onefold.records import Config, to_json
 from onefold.retraining.allocator import ask_for_large_pages
@@ -72,7 +72,7 @@ def retrain(
     config: Config | None = None,
     strategy: str = "onefold",
     rules: str | Path | None = None,
-    alpha: float | str = 0.9,
+    alpha: float | str = ALPHA,
     optimizer: str = "adam",
     metric: str | None = None,
     save: str | Path | None = None,
@@ -120,7 +120,7 @@ class _Asked:
     config: Config | None = None
     strategy: str = "onefold"
     rules: str | Path | None = None
-    alpha: float | str = 0.9
+    alpha: float | str = ALPHA
     optimizer: str = "adam"
     metric: str | None = None
     save: str | Path | None = None
