@@ -9,7 +9,10 @@ limit is 300 MB above what a process holds that has opened the model.
 All ways share the mechanisms: accumulation, freezing, segments, the allocator, and the rule that the given model stays
 where nothing is better. The others learn from updates of 256 samples at the learning rate that belongs to it, as
 published; oom-retry meets a real limit of the process. Accuracy is that of the handed-back model on 2,000 test pictures
-that no run sees. Peak memory is the highest that the system says of the process, looked at from outside.
+that no run sees. Peak memory is the highest that the system says of the process while it retrains; retraining_limits.py
+looks at it from outside.
+
+Each run is written down when it ends: started again, the benchmark goes on from there.
 
 At equal accuracy: the time until a run of onefold's was first as good, on the data kept back, as a comparator at the
 end of its window; and the peak of onefold where its limit is drawn in to 40 MB above what the process holds.
@@ -18,6 +21,7 @@ end of its window; and the peak of onefold where its limit is drawn in to 40 MB 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -39,6 +43,7 @@ KINDS = ("gaussian_noise", "shot_noise", "fog", "saturate", "frost", "gaussian_b
 SEEDS = (0, 1, 2)
 ROOM_MB, TIGHT_MB, PASSES = 300, 40, 3  # above what the process holds; passes of `static` that a window has
 ABOVE_MEAN, LESS = 5.0, 2.0
+SCORED = 8  # test pictures at a time: scoring must not take more than a retraining
 
 
 def main() -> None:
@@ -58,73 +63,86 @@ def main() -> None:
     folder = options.folder / ("quick" if options.quick else "full")
     sources = [source_model(name, folder, 3 if options.quick else EPOCHS) for name in models]
     shifts = [shifted(kind, folder) for kind in kinds]
-    first = run_all([_case(place, shifts[0], 0, "static", 4000, 12.0) for place in sources], options.cores)
+    journal = Journal(folder / "runs.jsonl", folder)
+    copies = range(-(-options.cores // len(sources)))  # as many side by side as later
+    trials = [_case(place, shifts[0], at, "static", 4000, 12.0) for at in copies for place in sources]
+    first = run_all(trials, options.cores, journal)
     cases = []
-    for place, row in zip(sources, first):
-        window_s = PASSES * row["new"] * row["busy_s"] / row["samples"]
-        print(f"{place.name}: a window of {window_s:.1f} s; the process holds {row['held_mb']:.0f} MB", flush=True)
+    for place in sources:
+        mine = [row for row in first if row["model"] == place.name]
+        window_s = PASSES * statistics.median(row["new"] * row["busy_s"] / row["samples"] for row in mine)
+        held_mb = statistics.median(row["held_mb"] for row in mine)
+        print(f"{place.name}: a window of {window_s:.1f} s; the process holds {held_mb:.0f} MB", flush=True)
         for new in shifts:
             for seed in seeds:
-                cases += [_case(place, new, seed, how, row["held_mb"] + ROOM_MB, window_s) for how in STRATEGIES]
-            cases.append(_case(place, new, 0, "onefold", row["held_mb"] + TIGHT_MB, window_s))
-    compare(run_all(cases, options.cores), quick=options.quick)
+                cases += [_case(place, new, seed, how, held_mb + ROOM_MB, window_s) for how in STRATEGIES]
+            cases.append(_case(place, new, 0, "onefold", held_mb + TIGHT_MB, window_s))
+    compare(run_all(cases, options.cores, journal), quick=options.quick)
+    journal.path.unlink()
 
 
 def _case(model: Path, data: Path, seed: int, strategy: str, memory_mb: float, window_s: float) -> dict[str, Any]:
     return {
-        "model": str(model), "data": str(data), "seed": seed, "strategy": strategy, "memory_mb": round(memory_mb),
+        "model": model.name, "data": data.name, "seed": seed, "strategy": strategy, "memory_mb": round(memory_mb),
         "window_s": round(window_s, 1),
     }  # fmt: skip
 
 
-def run_all(cases: list[dict[str, Any]], cores: int) -> list[dict[str, Any]]:
+class Journal:
+    """The runs that have ended, in a file beside the models."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.rows = {_key(row): row for row in map(json.loads, lines)}
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows[_key(row)] = row
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _key(case: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(case[name] for name in ("model", "data", "seed", "strategy", "memory_mb", "window_s"))
+
+
+def run_all(cases: list[dict[str, Any]], cores: int, journal: Journal) -> list[dict[str, Any]]:
     """Each case in a process of its own on a core of its own, in an order that mixes the strategies."""
     free: Queue[int] = Queue()
     for core in sorted(os.sched_getaffinity(0))[:cores]:
         free.put(core)
-    done: list[dict[str, Any]] = []
-    began = time.monotonic()
+    left = [case for case in cases if _key(case) not in journal.rows]
+    began, done = time.monotonic(), itertools.count(1)
 
-    def run(case: dict[str, Any]) -> dict[str, Any]:
+    def run(case: dict[str, Any]) -> None:
         core = free.get()
         try:
-            return {**case, **_measured(case, core)}
+            journal.add({**case, **_measured(case, journal.folder, core)})
         finally:
             free.put(core)
-            done.append(case)
-            if len(done) % 20 == 0:
-                print(f"{len(done)} of {len(cases)} runs, {time.monotonic() - began:.0f} s", flush=True)
+        if (number := next(done)) % 20 == 0:
+            print(f"{number} of {len(left)} runs, {time.monotonic() - began:.0f} s", flush=True)
 
     with ThreadPoolExecutor(cores) as pool:
-        return list(pool.map(run, cases))
+        list(pool.map(run, left))
+    return [journal.rows[_key(case)] for case in cases]
 
 
-def _measured(case: dict[str, Any], core: int) -> dict[str, Any]:
+def _measured(case: dict[str, Any], folder: Path, core: int) -> dict[str, Any]:
+    order = {**case, "model": str(folder / case["model"]), "data": str(folder / case["data"])}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "THP_MEM_ALLOC_ENABLE": "1"}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            ["taskset", "-c", str(core), sys.executable, "-W", "ignore", __file__, "--one", json.dumps(case)],
+            ["taskset", "-c", str(core), sys.executable, "-W", "ignore", __file__, "--one", json.dumps(order)],
             env=environment, stdout=output, stderr=errors, text=True,
         )  # fmt: skip
-        peak = 0
-        while process.poll() is None:  # a retraining puts the mark back between micro-windows: look often
-            peak = max(peak, _high_water(process.pid))
-            time.sleep(0.01)
+        process.wait()
         output.seek(0)
         errors.seek(0)
         said, complaints = output.read(), errors.read()
-    found: dict[str, Any] = {"peak_mb": peak / 1e6, "status": process.returncode}
     if process.returncode == 0:
-        return {**found, **json.loads(said.splitlines()[-1])}
-    return {**found, "failure": complaints.strip().splitlines()[-1:] or ["killed"]}
-
-
-def _high_water(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
-    except (OSError, ValueError):  # it has ended
-        return 0
+        return {"status": 0, **json.loads(said.splitlines()[-1])}
+    return {"status": process.returncode, "failure": complaints.strip().splitlines()[-1:] or ["killed"]}
 
 
 def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_s: float) -> dict[str, Any]:
@@ -144,8 +162,8 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
         inputs, targets = parts.test
         right = 0
         with torch.no_grad():
-            for start in range(0, len(targets), 100):
-                rows = slice(start, start + 100)
+            for start in range(0, len(targets), SCORED):
+                rows = slice(start, start + SCORED)
                 right += int((network(torch.as_tensor(inputs[rows])).argmax(1) == torch.as_tensor(targets[rows])).sum())
         return 100 * right / len(targets)
 
@@ -170,7 +188,7 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
         "busy_s": sum(w.ended_s - w.began_s for w in summary.windows), "new": round(0.8 * len(parts.train[-1])),
         "updates": sum(w.updates for w in summary.windows), "samples": sum(w.samples for w in summary.windows),
         "plan": str(summary.chosen), "held_mb": summary.held_bytes / 1e6,
-        "window_peak_mb": (summary.peak_bytes or 0) / 1e6,
+        "peak_mb": (summary.peak_bytes or 0) / 1e6,
     }  # fmt: skip
 
 
@@ -216,10 +234,10 @@ def compare(rows: list[dict[str, Any]], *, quick: bool) -> None:
 
 def _line(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
-        row["above_mb"] = max(0.0, row.get("window_peak_mb", 0.0) - row.get("held_mb", 0.0))
+        row["above_mb"] = max(0.0, row.get("peak_mb", 0.0) - row.get("held_mb", 0.0))
     return {
         "strategy": name, "runs": len(rows), "failed": sum(row["status"] != 0 for row in rows),
-        "over limit": sum(row["peak_mb"] > row["memory_mb"] for row in rows),
+        "over limit": sum(row.get("peak_mb", 0.0) > row["memory_mb"] for row in rows),
         "mean gain": _mean(rows, "gain"), "after": _mean(rows, "after"), "peak MB": _mean(rows, "peak_mb"),
         "above MB": _mean(rows, "above_mb"), "updates": _mean(rows, "updates"), "samples": _mean(rows, "samples"),
         "elapsed s": _mean(rows, "elapsed_s"), "planning s": _mean(rows, "planning_s"),
@@ -227,7 +245,9 @@ def _line(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(rows: list[dict[str, Any]], key: str) -> float:
-    return statistics.mean(row.get(key, 0.0) for row in rows) if rows else 0.0
+    """A run that failed has gained nothing; the rest of it is not known."""
+    known = [row.get("gain", 0.0) if key == "gain" else row[key] for row in rows if key == "gain" or key in row]
+    return statistics.mean(known) if known else 0.0
 
 
 def _all(by: dict[str, list[dict[str, Any]]], names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 UNLIMITED = 2**60
 
+TOLD = ("not enough memory", "can't allocate memory", "out of memory", "could not create a primitive")
+
 
 class Memory(Protocol):
     """The memory that a retraining lives in."""
@@ -151,10 +153,8 @@ def memory_of(device: torch.device, asked: int | None) -> Memory:
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Whether there was not enough of it; torch says so on a processor in a plain RuntimeError."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory"))
+    """Whether there was not enough of it; torch and oneDNN say so on a processor in a plain RuntimeError."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in TOLD)
 
 
 def _number(path: Path) -> int | None:
