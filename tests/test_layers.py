@@ -22,8 +22,9 @@ VOCABULARY = {
     "variants",
     "plans",
     "quantities",
+    "candidates",
 }
-STAGES = {"training", "inference", "compression", "impact", "retraining", "recommend", "report"}
+STAGES = {"training", "inference", "compression", "impact", "retraining", "kernels", "recommend", "report"}
 ALLOWED = {
     "errors": set(),
     "records": set(),
@@ -36,6 +37,7 @@ ALLOWED = {
     "variants": {"errors", "records", "serving"},
     "plans": {"errors"},
     "quantities": {"errors"},
+    "candidates": {"errors", "records"},
     "ranking": {"objective", "records"},
     "workload": {"errors", "objective", "records", "space"},
     "datasets": {"errors", "workload"},
@@ -50,9 +52,10 @@ ALLOWED = {
     "compression": VOCABULARY,
     "impact": VOCABULARY,
     "recommend": VOCABULARY,
+    "kernels": VOCABULARY | {"device", "meter"},
     "retraining": VOCABULARY | {"meter", "search"},
     "report": VOCABULARY | {"impact", "recommend", "store"},
-    "deploy": VOCABULARY | {"device", "inference", "recommend"},
+    "deploy": VOCABULARY | {"device", "inference", "kernels", "recommend"},
     "study": VOCABULARY | STAGES | {"datasets", "deploy", "device", "search", "meter", "engine", "store"},
     "cli": VOCABULARY | STAGES | {"datasets", "deploy", "device", "study", "store", "workloads", ""},
     "testing": None,
@@ -67,10 +70,13 @@ HOMES = {
     "rich": {"cli"},
     "cloudpickle": {"engine"},
     "sklearn": {"datasets", "impact", "training"},
-    "onnx": {"compression", "device", "inference"},
+    "onnx": {"compression", "device", "inference", "kernels"},
     "onnxruntime": {"compression", "deploy", "device", "inference"},
-    "torch": {"training", "inference", "compression", "workloads", "workload", "study", "retraining", "testing"},
+    "torch": {"training", "inference", "compression", "kernels", "workloads", "workload", "study", "retraining"}
+    | {"testing"},
     "rule_engine": {"retraining"},
+    "tvm": {"kernels"},
+    "xgboost": {"kernels"},
     "torch_pruning": {"compression"},
     "zstandard": {"compression"},
 }

@@ -8,6 +8,7 @@ A study reads from left to right, and so does this package:
     training                        a workload and a configuration -> a trained model, epoch by epoch
     device, inference               a model and where it will live -> how to serve it, and what that costs
     compression                     a trained network -> smaller and faster variants of it
+    kernels                         a model and a device -> kernels compiled for it
     retraining                      a deployed model and new data -> a better one, within memory and time
     impact                          many models' properties -> what tuning and compression really change
     recommend, deploy               everything measured -> one model with its reasons, in a folder ready to serve
@@ -38,6 +39,7 @@ _LAZY = {
     "Search": "onefold.search",
     "ServingSpace": "onefold.inference.points",
     "Study": "onefold.study",
+    "compile": "onefold.study.compiling",
     "compress": "onefold.study.compressing",
     "impact_of": "onefold.study.impact",
     "measure": "onefold.study.measuring",
@@ -65,6 +67,7 @@ __all__ = [
     "Workload",
     "at_least",
     "at_most",
+    "compile",
     "compress",
     "datasets",
     "deploy",

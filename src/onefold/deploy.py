@@ -3,6 +3,7 @@
 deploy/model.onnx          the network
 deploy/deployment.json     per device: what each serving point costs, and the choice for each scenario
 deploy/README.md           the model card
+deploy/kernels.so, .json   its kernels, compiled, where onefold compile made them
 
 served = onefold.deploy.load("deploy/")
 outputs = served(inputs)
@@ -26,6 +27,7 @@ from onefold.inference.queueing import Response
 from onefold.inference.scaling import between
 from onefold.inference.scenarios import Choice, choose, is_load
 from onefold.inference.scenarios import scenario as scenario_of
+from onefold.kernels.library import INT8, TVM, CompiledModel, Library, read_library
 from onefold.objective import Objective
 from onefold.records import from_json, to_json
 from onefold.serving import SERVING_METRICS, Served, ServingPoint, Surface
@@ -158,17 +160,36 @@ def read(folder: str | Path) -> Deployment:
     return found
 
 
-def load(folder: str | Path, device: str | None = None, scenario: str | None = None) -> ServedModel:
+def load(
+    folder: str | Path, device: str | None = None, scenario: str | None = None, runtime: str | None = None
+) -> ServedModel | CompiledModel:
     """The model of a deployment folder, ready to serve with the settings for a device and a scenario.
 
-    Without them: the first device and its first scenario.
+    Without them: the first device and its first scenario. `runtime` is one of those that `onefold compile` compared
+    (tvm, onnxruntime, onnxruntime int8); without it the recommended one where the scenario serves batches of the size
+    that was compiled, otherwise onnxruntime.
     """
     settings = read(folder).on(device)
     choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
     path = Path(folder) / MODEL
     if not path.is_file():
         raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
-    return ServedModel(path, choice.point, choice)
+    library = read_library(Path(folder))
+    if runtime is None and library is not None and _is_for(library, settings, choice):
+        runtime = library.recommended
+    if runtime in (None, "onnxruntime"):
+        return ServedModel(path, choice.point, choice)
+    known = [one.name for one in library.runtimes] if library is not None else []
+    if library is None or runtime not in known:
+        raise ModelError(f"{folder} has no runtime {runtime!r}{suggestion(str(runtime), ['onnxruntime', *known])}")
+    if runtime == TVM:
+        return CompiledModel(Path(folder), library)
+    return ServedModel(Path(folder) / INT8, replace(choice.point, threads=library.threads), choice)
+
+
+def _is_for(library: Library, settings: Settings, choice: Choice) -> bool:
+    """Whether what was compiled is what this scenario serves."""
+    return library.device == settings.device.name and library.batch_size == choice.point.batch_size
 
 
 @dataclass(frozen=True, slots=True)

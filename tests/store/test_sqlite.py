@@ -20,6 +20,7 @@ from onefold.errors import StoreError
 from onefold.records import TrialState
 from onefold.store import SqliteStore
 from onefold.store.schema import VERSION
+from onefold.testing.kernel_stores import a_candidate, a_compilation
 from onefold.testing.stores import a_rung, a_study, a_trial, an_epoch
 
 
@@ -126,6 +127,15 @@ class TestOpening:
             database.execute("UPDATE trials SET state = 'levitating' WHERE number = 1")
         with closing(SqliteStore(path)) as store, pytest.raises(StoreError, match="trial 1 of study 'digits'"):
             store.trials("digits")
+
+    def test_a_candidate_that_cannot_be_read(self, path: Path) -> None:
+        with closing(SqliteStore(path)) as store:
+            store.save_candidates([a_candidate("a"), a_candidate("b")])
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE candidates SET content = '{}' WHERE id = 2")
+        sentence = f"the candidate {a_candidate('b').key} of operator conv is written in a way"
+        with closing(SqliteStore(path)) as store, pytest.raises(StoreError, match=sentence):
+            store.candidates()
 
     def test_a_folder_in_its_place(self, path: Path) -> None:
         path.mkdir()
@@ -261,12 +271,47 @@ class TestSeveralProcesses:
             store.save_trial("digits", a_trial(1_000_001))
             assert store._connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
 
+    @pytest.mark.parametrize("lines", [1, 30])
+    def test_kill_9_leaves_whole_batches_of_candidates(self, path: Path, lines: int) -> None:
+        program = """
+            for batch in range(1_000_000):
+                store.save_candidates([a_candidate(f"{batch} {number}") for number in range(64)])
+                say(batch)
+        """
+        with started(program, path) as writer:
+            said = [heard(writer) for _ in range(lines)]
+            time.sleep(random.uniform(0, 0.01))  # so that it is hit in any of its steps
+            writer.kill()
+            said += writer.communicate()[0].splitlines()
+        with closing(SqliteStore(path)) as store:
+            found = store.candidates()
+        batches = len(found) // 64
+        assert len(said) - 1 <= batches <= len(said) + 1  # one torn while being said, one saved and not yet said
+        assert found == [a_candidate(f"{batch} {number}") for batch in range(batches) for number in range(64)]
+
+    def test_others_read_a_compilation_after_each_round(self, path: Path) -> None:
+        program = """
+            for rounds in (1, 2):
+                with store.together():
+                    store.save_candidates([a_candidate(f"{rounds}")])
+                    store.save_compilation(a_compilation(rounds=rounds))
+                say(rounds)
+                input()
+        """
+        with started(program, path) as writer, closing(SqliteStore(path)) as store:
+            for rounds in (1, 2):
+                assert heard(writer) == str(rounds)
+                assert store.compilations() == [a_compilation(rounds=rounds)]
+                assert len(store.candidates()) == rounds
+                tell(writer)
+
 
 PRELUDE = """
 import sys
 from pathlib import Path
 from onefold.errors import StoreError
 from onefold.store import SqliteStore
+from onefold.testing.kernel_stores import a_candidate, a_compilation
 from onefold.testing.stores import a_rung, a_trial, an_epoch
 
 def say(*words):

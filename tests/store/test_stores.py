@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onefold.candidates import Candidate, Operator, OperatorState, Round, Spent
+from onefold.candidates import Failure as CandidateFailure
 from onefold.records import (
     Config,
     Energy,
@@ -26,6 +28,7 @@ from onefold.records import (
     to_json,
 )
 from onefold.store import MemoryStore, SqliteStore, Store, StudyRecord
+from onefold.store.store import CompilationRecord
 from onefold.testing.stores import StoreContract
 
 KINDS = ("sqlite", "memory")
@@ -97,6 +100,38 @@ epochs = st.builds(Epoch, st.just(0), counts, counts, metrics, measurements)
 studies = st.builds(
     StudyRecord, names, documents, st.just("2026-01-01"), st.sampled_from(StudyState), any_text, seconds, documents
 )
+whole = st.integers()
+operators = st.builds(Operator, names, any_text, counts, any_text, st.lists(any_text, max_size=3).map(tuple), seconds)
+candidates = st.builds(
+    Candidate,
+    operator=names,
+    target=names,
+    machine=any_text,
+    threads=counts,
+    implementation=any_text,
+    sketch=whole,
+    decisions=st.lists(whole, max_size=5).map(tuple),
+    trace=names,
+    latency_s=st.none() | st.floats(),
+    failure=st.none() | st.sampled_from(CandidateFailure),
+    build_s=seconds,
+    run_s=seconds,
+    joules=st.none() | seconds,
+)
+spent = st.builds(Spent, st.dictionaries(any_text, seconds), st.dictionaries(any_text, seconds), any_text)
+states = st.builds(OperatorState, operators, st.none() | seconds, counts, counts, counts, st.booleans())
+rounds = st.builds(Round, counts, any_text, seconds, seconds, st.lists(states, max_size=3).map(tuple), spent)
+compilations = st.builds(
+    CompilationRecord,
+    names,
+    st.just("2026-01-01"),
+    st.sampled_from(StudyState),
+    documents,
+    st.lists(rounds, max_size=2).map(tuple),
+    seconds,
+    spent,
+    any_text,
+)
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +158,17 @@ def test_any_record_comes_back_as_it_was(
         store.delete(study.name)
         # Compared as text: a value that is not a number does not equal itself, and 1 equals True and 1.0.
         assert repr(to_json(found)) == repr(to_json((study, [trial], [epoch])))
+
+
+@settings(max_examples=40, deadline=None)
+@given(operator=operators, found=st.lists(candidates, max_size=4, unique_by=lambda one: one.key), record=compilations)
+def test_any_record_about_compiling_comes_back_as_it_was(
+    both_stores: list[Store], operator: Operator, found: list[Candidate], record: CompilationRecord
+) -> None:
+    for store in both_stores:
+        store.save_operator(operator)
+        store.save_candidates(found)
+        store.save_compilation(record)
+        known = {one.key: one for one in store.candidates()}
+        back = store.operators()[operator.key], [known[one.key] for one in found], store.compilation(record.key)
+        assert repr(back) == repr((operator, found, record))  # as text, as above

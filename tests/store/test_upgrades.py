@@ -11,14 +11,16 @@ import pytest
 from sqlalchemy import create_engine
 
 from onefold.store import SqliteStore
-from onefold.store.rows import study_row, trial_row
+from onefold.store.rows import lesson_row, study_row, trial_row
 from onefold.store.schema import VERSION, metadata
+from onefold.testing.kernel_stores import a_candidate, a_compilation, an_operator
 from onefold.testing.stores import a_lesson, a_rung, a_study, a_surface, a_trial, an_epoch
 
 ADDED = {  # by the version that did
     2: {"surfaces", "servings"},
     3: {"steered", "remembered", "submissions"},
     4: {"lessons"},
+    5: {"operators", "candidates", "compilations"},
 }
 NEW: set[str] = set().union(*ADDED.values())  # since version 1
 
@@ -66,7 +68,7 @@ def test_a_store_of_version_1_is_made_new_and_keeps_its_studies(old: Path) -> No
 @pytest.mark.parametrize("since", range(1, VERSION))
 def test_a_store_of_any_older_version_keeps_lessons(tmp_path: Path, since: int) -> None:
     path = written(tmp_path / "store.db", since)
-    assert (version(path), "lessons" in tables(path)) == (str(since), False)
+    assert (version(path), "lessons" in tables(path)) == (str(since), since >= 4)
     with closing(SqliteStore(path)) as store:
         assert store.lessons("a machine") == []
         store.save_lesson(a_lesson())
@@ -74,6 +76,45 @@ def test_a_store_of_any_older_version_keeps_lessons(tmp_path: Path, since: int) 
         assert store.lessons("a machine") == [a_lesson()]
         assert store.studies() == [a_study()]
     assert version(path) == str(VERSION)
+
+
+@pytest.mark.parametrize("since", range(1, VERSION))
+def test_a_store_of_any_older_version_keeps_candidates(tmp_path: Path, since: int) -> None:
+    path = written(tmp_path / "store.db", since)
+    assert version(path) == str(since)
+    assert not tables(path) & ADDED[5]
+    with closing(SqliteStore(path)) as store:
+        assert (store.operators(), store.candidates(), store.compilations()) == ({}, [], [])
+        store.save_operator(an_operator())
+        store.save_candidates([a_candidate()])
+        store.save_compilation(a_compilation())
+    with closing(SqliteStore(path)) as store:
+        assert store.operators() == {"conv": an_operator()}
+        assert store.candidates() == [a_candidate()]
+        assert store.compilations() == [a_compilation()]
+        assert store.studies() == [a_study()]
+    assert version(path) == str(VERSION)
+
+
+def test_what_version_4_knew_is_still_there(tmp_path: Path) -> None:
+    path = written(tmp_path / "store.db", 4)
+    with closing(sqlite3.connect(path)) as database, database:
+        lesson = lesson_row(a_lesson())
+        database.execute("INSERT INTO lessons (machine, key, content) VALUES (:machine, :key, :content)", lesson)
+    with closing(SqliteStore(path)) as store:
+        assert store.lessons("a machine") == [a_lesson()]
+        assert store.trials("digits") == [a_trial()]
+    assert tables(path) >= ADDED[5]
+
+
+def test_a_new_and_an_upgraded_store_have_the_same_tables_and_indexes(tmp_path: Path) -> None:
+    def layout(path: Path) -> list[tuple[str, ...]]:
+        with closing(SqliteStore(path)), closing(sqlite3.connect(path)) as database:
+            return database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
+
+    new = layout(tmp_path / "new.db")
+    assert ("index", "candidates_by_operator") in [row[:2] for row in new]
+    assert layout(written(tmp_path / "old.db", 4)) == new
 
 
 def test_it_then_remembers_what_serving_costs(old: Path) -> None:

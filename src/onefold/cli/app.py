@@ -19,6 +19,7 @@ import typer
 from rich.text import Text
 
 from onefold import __version__
+from onefold.cli import compile as compile_command
 from onefold.cli import compress, devices, impact, knobs, queue, retrain, serving, shift, tables
 from onefold.cli.console import err, out
 from onefold.cli.display import Display, display_for, results
@@ -57,6 +58,7 @@ app = typer.Typer(
 app.add_typer(devices.app, name="devices")
 app.add_typer(knobs.app, name="knobs")
 app.add_typer(queue.app, name="queue")
+app.command("compile")(compile_command.compile_models)
 app.command("compress")(compress.compress)
 app.command("impact")(impact.impact)
 app.command("retrain")(retrain.retrain)

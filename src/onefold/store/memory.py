@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 
+from onefold.candidates import Candidate, Operator
 from onefold.knobs import Remembered, Steered
 from onefold.plans import MemoryLesson
 from onefold.records import Epoch, Rung, Trial, TrialState, to_json
@@ -14,7 +15,7 @@ from onefold.store import rows
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
-from onefold.store.store import StudyRecord, Submission
+from onefold.store.store import CompilationRecord, StudyRecord, Submission
 
 
 @dataclass
@@ -30,6 +31,9 @@ class Tables:
     steered: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)  # by study, trial, rung and epoch
     remembered: dict[tuple[str, str], Row] = field(default_factory=dict)  # by machine and key
     lessons: dict[str, Row] = field(default_factory=dict)  # by key
+    operators: dict[str, Row] = field(default_factory=dict)  # by key, like the two below
+    candidates: dict[str, Row] = field(default_factory=dict)
+    compilations: dict[str, Row] = field(default_factory=dict)
     submissions: dict[tuple[str], Row] = field(default_factory=dict)  # by study
 
     def copy(self) -> Tables:
@@ -68,10 +72,7 @@ class MemoryStore:
 
     def studies(self) -> list[StudyRecord]:
         """All studies, newest first."""
-        # The place in the table decides between two that began in the same instant.
-        places = enumerate(self._tables.studies.values())
-        newest_first = sorted(places, key=lambda place: (place[1]["created"], place[0]), reverse=True)
-        return [rows.study_of(row) for _, row in newest_first]
+        return [rows.study_of(row) for row in _newest_first(self._tables.studies.values())]
 
     def save_trial(self, study: str, trial: Trial) -> None:
         """Adds or replaces a trial."""
@@ -173,6 +174,43 @@ class MemoryStore:
         """What plans taught on a machine, oldest first."""
         return [rows.lesson_of(row) for row in self._tables.lessons.values() if row["machine"] == machine]
 
+    def save_operator(self, operator: Operator) -> None:
+        """Adds or replaces an operator."""
+        with self._blocks.block():
+            self._tables.operators[operator.key] = rows.operator_row(operator)
+
+    def operators(self) -> dict[str, Operator]:
+        """All operators, by key."""
+        return {key: rows.operator_of(row) for key, row in sorted(self._tables.operators.items())}
+
+    def save_candidates(self, candidates: Sequence[Candidate]) -> None:
+        """Adds or replaces candidates."""
+        with self._blocks.block():
+            self._tables.candidates.update((one.key, rows.candidate_row(one)) for one in candidates)
+
+    def candidates(self, operator: str | None = None, target: str | None = None) -> list[Candidate]:
+        """The candidates of an operator, for a target, or all."""
+        found = self._tables.candidates.values()
+        return [
+            rows.candidate_of(row)
+            for row in found
+            if operator in (None, row["operator"]) and target in (None, row["target"])
+        ]
+
+    def save_compilation(self, compilation: CompilationRecord) -> None:
+        """Adds or replaces a compilation."""
+        with self._blocks.block():
+            self._tables.compilations[compilation.key] = rows.compilation_row(compilation)
+
+    def compilation(self, key: str) -> CompilationRecord | None:
+        """The compilation of that key."""
+        row = self._tables.compilations.get(key)
+        return None if row is None else rows.compilation_of(row)
+
+    def compilations(self) -> list[CompilationRecord]:
+        """All compilations, newest first."""
+        return [rows.compilation_of(row) for row in _newest_first(self._tables.compilations.values())]
+
     def save_submission(self, submission: Submission) -> None:
         """Adds or replaces a study's place in the queue."""
         with self._blocks.block():
@@ -213,3 +251,9 @@ class MemoryStore:
         missing = [number for number in numbers if (study, number) not in self._tables.trials]
         if missing:
             raise unknown_trials(study, missing)
+
+
+def _newest_first(found: Iterable[Row]) -> list[Row]:
+    # The place in the table decides between two that began in the same instant.
+    places = sorted(enumerate(found), key=lambda place: (place[1]["created"], place[0]), reverse=True)
+    return [row for _, row in places]

@@ -13,6 +13,8 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from onefold.candidates import Candidate, Operator, Round, Spent
+from onefold.candidates import Failure as CandidateFailure
 from onefold.errors import StoreError
 from onefold.knobs import Remembered, Steered
 from onefold.plans import MemoryLesson, Plan
@@ -32,7 +34,7 @@ from onefold.records import (
     to_json,
 )
 from onefold.serving import Surface
-from onefold.store.store import StudyRecord
+from onefold.store.store import CompilationRecord, StudyRecord
 
 Row = Mapping[str, Any]
 
@@ -210,6 +212,76 @@ def lesson_of(row: Row) -> MemoryLesson:
     """What a plan taught, of a row."""
     with _reading(f"what plans taught on {row['machine']}"):
         return from_json(MemoryLesson, json.loads(row["content"]))
+
+
+def operator_row(operator: Operator) -> Row:
+    """An operator as a row."""
+    return {"key": operator.key, "content": _document(operator)}
+
+
+def operator_of(row: Row) -> Operator:
+    """The operator of a row."""
+    with _reading(f"the operator {row['key']}"):
+        return from_json(Operator, json.loads(row["content"]))
+
+
+def candidate_row(candidate: Candidate) -> Row:
+    """A candidate as a row."""
+    content = to_json(candidate)
+    columns = {name: content.pop(name) for name in ("operator", "target", "trace")}
+    return {"key": candidate.key, **columns, "content": _encode(content)}
+
+
+def candidate_of(row: Row) -> Candidate:
+    """The candidate of a row."""
+    with _reading(f"the candidate {row['key']} of operator {row['operator']}"):
+        content = json.loads(row["content"])
+        failure = content["failure"]
+        # Field by field: there may be tens of thousands, and `from_json` would look at every decision.
+        return Candidate(
+            operator=row["operator"],
+            target=row["target"],
+            machine=content["machine"],
+            threads=content["threads"],
+            implementation=content["implementation"],
+            sketch=content["sketch"],
+            decisions=tuple(content["decisions"]),
+            trace=row["trace"],
+            latency_s=content["latency_s"],
+            failure=None if failure is None else CandidateFailure(failure),
+            build_s=content["build_s"],
+            run_s=content["run_s"],
+            joules=content["joules"],
+        )
+
+
+def compilation_row(compilation: CompilationRecord) -> Row:
+    """A compilation as a row."""
+    return {
+        "key": compilation.key,
+        "created": compilation.created,
+        "state": compilation.state.value,
+        "reason": _encode(compilation.reason),
+        "elapsed_s": compilation.elapsed_s,
+        "spec": _document(compilation.spec),
+        "rounds": _document(compilation.rounds),
+        "spent": _document(compilation.spent),
+    }
+
+
+def compilation_of(row: Row) -> CompilationRecord:
+    """The compilation of a row."""
+    with _reading(f"compilation {row['key']}"):
+        return CompilationRecord(
+            key=row["key"],
+            created=row["created"],
+            state=StudyState(row["state"]),
+            spec=json.loads(row["spec"]),
+            rounds=tuple(from_json(Round, one) for one in json.loads(row["rounds"])),
+            elapsed_s=row["elapsed_s"],
+            spent=from_json(Spent, json.loads(row["spent"])),
+            reason=json.loads(row["reason"]),
+        )
 
 
 def _document(record: Any) -> str:

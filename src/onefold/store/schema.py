@@ -2,14 +2,14 @@
 
 Keys and states are columns, so that a database can check and order them; documents are JSON text (`rows.py`). A change
 here is a new VERSION. Version 2 added surfaces and servings, version 3 steered, remembered and submissions, version 4
-lessons.
+lessons, version 5 operators, candidates and compilations.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Table, Text
+from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Index, Integer, MetaData, Table, Text
 
-VERSION = 4
+VERSION = 5
 
 metadata = MetaData()
 
@@ -120,6 +120,39 @@ lessons = Table(
     Column("machine", Text, nullable=False),
     Column("key", Text, nullable=False, unique=True),
     Column("content", Text, nullable=False),
+)
+
+operators = Table(
+    "operators",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("content", Text, nullable=False),
+)
+
+candidates = Table(
+    "candidates",
+    metadata,
+    Column("id", Integer, primary_key=True),  # the order they were first saved in
+    Column("key", Text, nullable=False, unique=True),
+    Column("operator", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("trace", Text, nullable=False),  # JSON already: inside the document every quote would be written twice
+    Column("content", Text, nullable=False),
+    Index("candidates_by_operator", "operator", "target"),
+)
+
+compilations = Table(
+    "compilations",
+    metadata,
+    Column("id", Integer, primary_key=True),  # the order they were first saved in
+    Column("key", Text, nullable=False, unique=True),
+    Column("created", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("elapsed_s", Float, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("rounds", Text, nullable=False),
+    Column("spent", Text, nullable=False),
 )
 
 submissions = Table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Executable, NullPool, create_engine
 from sqlalchemy.exc import IntegrityError
 
+from onefold.candidates import Candidate, Operator
 from onefold.errors import StoreError
 from onefold.knobs import Remembered, Steered
 from onefold.plans import MemoryLesson
@@ -19,7 +20,7 @@ from onefold.store import rows, schema, statements
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
-from onefold.store.store import StudyRecord, Submission
+from onefold.store.store import CompilationRecord, StudyRecord, Submission
 from onefold.store.trouble import trouble
 
 
@@ -159,6 +160,37 @@ class SqliteStore:
     def lessons(self, machine: str) -> list[MemoryLesson]:
         """What plans taught on a machine, oldest first."""
         return [rows.lesson_of(row) for row in self._read(statements.LESSONS, machine=machine)]
+
+    def save_operator(self, operator: Operator) -> None:
+        """Adds or replaces an operator."""
+        self._write(statements.SAVE_OPERATOR, rows.operator_row(operator), "")
+
+    def operators(self) -> dict[str, Operator]:
+        """All operators, by key."""
+        return {row["key"]: rows.operator_of(row) for row in self._read(statements.OPERATORS)}
+
+    def save_candidates(self, candidates: Sequence[Candidate]) -> None:
+        """Adds or replaces candidates."""
+        if candidates:
+            self._write(statements.SAVE_CANDIDATES, [rows.candidate_row(one) for one in candidates], "")
+
+    def candidates(self, operator: str | None = None, target: str | None = None) -> list[Candidate]:
+        """The candidates of an operator, for a target, or all."""
+        wanted = {"operator": operator, "target": target}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        return [rows.candidate_of(row) for row in self._read(statements.CANDIDATES.filter_by(**given))]
+
+    def save_compilation(self, compilation: CompilationRecord) -> None:
+        """Adds or replaces a compilation."""
+        self._write(statements.SAVE_COMPILATION, rows.compilation_row(compilation), "")
+
+    def compilation(self, key: str) -> CompilationRecord | None:
+        """The compilation of that key."""
+        return next((rows.compilation_of(row) for row in self._read(statements.COMPILATION, key=key)), None)
+
+    def compilations(self) -> list[CompilationRecord]:
+        """All compilations, newest first."""
+        return [rows.compilation_of(row) for row in self._read(statements.COMPILATIONS)]
 
     def save_submission(self, submission: Submission) -> None:
         """Adds or replaces a study's place in the queue."""

@@ -6,9 +6,12 @@ from sqlalchemy import Executable, Table, bindparam, delete, insert, select, upd
 from sqlalchemy.dialects.sqlite import insert as insert_or
 
 from onefold.store.schema import (
+    candidates,
+    compilations,
     epochs,
     lessons,
     meta,
+    operators,
     remembered,
     rungs,
     servings,
@@ -20,10 +23,16 @@ from onefold.store.schema import (
 )
 
 
-def _upsert(table: Table) -> Executable:
+def _upsert(table: Table, *known_by: str) -> Executable:
+    # Where a key beside the primary one is named, a row that is replaced keeps its place in the table.
     statement = insert_or(table)
-    rest = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=rest)
+    keys = [table.c[name] for name in known_by] or list(table.primary_key)
+    rest = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if not column.primary_key and column not in keys
+    }
+    return statement.on_conflict_do_update(index_elements=keys, set_=rest)
 
 
 TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -73,6 +82,16 @@ REMEMBER = _upsert(remembered)
 LESSONS = select(lessons).where(lessons.c.machine == bindparam("machine")).order_by(lessons.c.id)
 # The row that is replaced goes away, so that the new one is the newest.
 SAVE_LESSON = insert(lessons).prefix_with("OR REPLACE")
+
+OPERATORS = select(operators).order_by(operators.c.key)
+SAVE_OPERATOR = _upsert(operators)
+
+CANDIDATES = select(candidates).order_by(candidates.c.id)
+SAVE_CANDIDATES = _upsert(candidates, "key")
+
+COMPILATION = select(compilations).where(compilations.c.key == bindparam("key"))
+COMPILATIONS = select(compilations).order_by(compilations.c.created.desc(), compilations.c.id.desc())
+SAVE_COMPILATION = _upsert(compilations, "key")
 
 SUBMISSIONS = select(submissions).order_by(submissions.c.submitted, submissions.c.study)
 SAVE_SUBMISSION = _upsert(submissions)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from onefold.candidates import Candidate, Operator, Round, Spent
 from onefold.knobs import Remembered, Steered
 from onefold.plans import MemoryLesson
 from onefold.records import Epoch, Rung, StudyState, Trial, TrialState
@@ -40,6 +41,20 @@ class Submission:
     def response_s(self) -> float | None:
         """From its submission to its end."""
         return None if self.ended is None else self.ended - self.submitted
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationRecord:
+    """A compilation as the store knows it, written anew after each round."""
+
+    key: str
+    created: str  # UTC, ISO 8601
+    state: StudyState
+    spec: Mapping[str, Any]  # the models, the device and the options, as JSON values
+    rounds: tuple[Round, ...] = ()
+    elapsed_s: float = 0.0  # time spent compiling, over all sittings
+    spent: Spent = field(default_factory=Spent)
+    reason: str = ""  # why it ended
 
 
 class Store(Protocol):
@@ -114,6 +129,27 @@ class Store(Protocol):
 
     def lessons(self, machine: str) -> list[MemoryLesson]:
         """What plans taught on a machine, oldest first; what was replaced counts as new."""
+
+    def save_operator(self, operator: Operator) -> None:
+        """Adds or replaces an operator, known by its key; compilations share it."""
+
+    def operators(self) -> dict[str, Operator]:
+        """All operators, by key."""
+
+    def save_candidates(self, candidates: Sequence[Candidate]) -> None:
+        """Adds or replaces candidates, known by their keys, all of them or none; compilations share them."""
+
+    def candidates(self, operator: str | None = None, target: str | None = None) -> list[Candidate]:
+        """The candidates of an operator, for a target, or all; first saved first, a replaced one in its place."""
+
+    def save_compilation(self, compilation: CompilationRecord) -> None:
+        """Adds or replaces a compilation, known by its key."""
+
+    def compilation(self, key: str) -> CompilationRecord | None:
+        """The compilation of that key; None when there is none."""
+
+    def compilations(self) -> list[CompilationRecord]:
+        """All compilations, newest first."""
 
     def save_submission(self, submission: Submission) -> None:
         """Adds or replaces a study's place in the queue."""

@@ -28,6 +28,7 @@ from onefold.records import (
 )
 from onefold.serving import Served, ServingPoint, Source, Surface
 from onefold.store import Store, StudyRecord, Submission
+from onefold.testing.kernel_stores import KernelStoreContract
 
 COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
 
@@ -77,8 +78,8 @@ def a_lesson(batch_size: int = 8, machine: str = "a machine", model: str = "abc"
     return MemoryLesson(machine, model, Plan(batch_size, 4, freeze_rate=0.5, segments=2), 10**8, 11 * 10**7)
 
 
-class StoreContract:
-    """The promises of `Store`, one test each."""
+class StoreContract(KernelStoreContract):
+    """The promises of `Store`, one test each; those about compiling kernels are in `kernel_stores`."""
 
     @pytest.fixture
     def store(self) -> Store:

@@ -1,0 +1,226 @@
+"""Warm processes that compile and time candidates. One that crashes or hangs is a failed candidate and nothing else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from onefold.candidates import Failure
+from onefold.errors import EngineError, InputError, ModelError
+from onefold.kernels.targets import Target
+from onefold.kernels.toolchain import schedules
+from onefold.kernels.worker import Arguments, receive, send
+
+START_S = 120.0
+BUILD_S, RUN_S = 20.0, 10.0  # after which a candidate has failed
+REPEATS, LEAST_MS = 3, 8  # of timing a candidate
+SAME = 1e-3  # answers differ by no more than this share of their length
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a candidate."""
+
+    latency_s: float | None
+    failure: Failure | None = None
+    said: str = ""
+    build_s: float = 0.0
+    run_s: float = 0.0
+    build_j: float | None = None  # of the process that built it, where nobody else reads the machine's counters
+    run_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a worker said."""
+
+    answer: Any = None
+    complaint: str = ""
+    seconds: float = 0.0
+    joules: float | None = None
+    ended: Failure | None = None  # where the worker did not survive it
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A library, or why there is none."""
+
+    file: Path
+    reply: Reply
+
+
+class Worker:
+    """A process that is started when it is first needed, and again after it has died."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    def ask(self, name: str, *arguments: Any, within_s: float, late: Failure) -> Reply:
+        """Does something over there; `late` is what it is called when that takes too long."""
+        channel = self._ready()
+        try:
+            channel.settimeout(within_s)
+            send(channel, (name, arguments))
+            return Reply(*receive(channel))
+        except TimeoutError:
+            self.close()
+            return Reply(complaint=f"{name} took more than {within_s:g} s", seconds=within_s, ended=late)
+        except (EOFError, OSError):
+            return Reply(complaint=f"the process died ({self._ended()})", ended=Failure.CRASH)
+
+    def close(self) -> None:
+        """Ends the process, if there is one."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._channel = None
+
+    def _ready(self) -> socket.socket:
+        if self._channel is not None:
+            return self._channel
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "onefold.kernels.worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),), env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        ours.settimeout(START_S)
+        try:
+            receive(ours)
+        except (EOFError, OSError) as error:
+            self.close()
+            raise EngineError("a process that compiles kernels cannot be started; is apache-tvm sound?") from error
+        self._channel = ours
+        return ours
+
+    def _ended(self) -> str:
+        process = self._process
+        with suppress(subprocess.TimeoutExpired):
+            status = process.wait(5) if process is not None else 0
+            self.close()
+            return f"signal {-status}" if status < 0 else f"status {status}"
+        self.close()
+        return "no status"
+
+
+class Bench:
+    """Builders side by side, and one runner that has the machine for itself. `with bench:` closes it."""
+
+    def __init__(self, target: Target, *, builders: int = 2, remote: str | None = None) -> None:
+        self.target, self.remote = target, remote
+        if remote is not None and not (remote.rpartition(":")[0] and remote.rpartition(":")[2].isdigit()):
+            raise InputError(f"a TVM server is given as HOST:PORT, but got {remote!r}")
+        self._target = {"kind": "llvm", "mcpu": target.processor, "num-cores": target.cores}
+        if target.triple:
+            self._target["mtriple"] = target.triple
+        self._builders = [Worker({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
+        self._runner = Worker({"TVM_NUM_THREADS": str(target.cores)})
+        self._pool = ThreadPoolExecutor(builders)
+        self._folder = tempfile.TemporaryDirectory(prefix="onefold-kernels-")
+        self._answers: dict[str, list[float]] = {}
+        self._count = 0
+
+    @property
+    def can_run(self) -> bool:
+        """Whether what it builds can be run: here, or over there."""
+        return self.target.is_here or self.remote is not None
+
+    def build(self, modules: Sequence[Any]) -> list[Built]:
+        """Compiles loops, several side by side."""
+
+        def build(file: Path, module: Any) -> Built:
+            worker = self._builders.pop()
+            try:
+                order = (module, self._target, str(file))
+                return Built(file, worker.ask("build", *order, within_s=BUILD_S, late=Failure.SLOW_BUILD))
+            finally:
+                self._builders.append(worker)
+
+        return list(self._pool.map(build, [self._file() for _ in modules], modules))
+
+    def knows(self, operator: str) -> bool:
+        """Whether it has what this operator answers, to compare with."""
+        return operator in self._answers
+
+    def take_as_right(self, operator: str, module: Any, built: Built) -> Outcome:
+        """Remembers what the plain loops of an operator answer."""
+        outcome, self._answers[operator] = self._timed(built, _arguments(module), None)
+        return outcome
+
+    def run(self, operator: str, module: Any, built: Built) -> Outcome:
+        """Times an implementation, and compares what it answers."""
+        return self._timed(built, _arguments(module), self._answers.get(operator))[0]
+
+    def _file(self) -> Path:
+        self._count += 1
+        return Path(self._folder.name) / f"{self._count:06}.{'so' if self.target.is_here else 'tar'}"
+
+    def _timed(self, built: Built, arguments: Arguments, expected: list[float] | None) -> tuple[Outcome, list[float]]:
+        done = built.reply
+        if done.complaint:
+            failure = done.ended or Failure.INVALID
+            return Outcome(None, failure, done.complaint, done.seconds, 0.0, done.joules), []
+        order = (str(built.file), arguments, REPEATS, LEAST_MS, self.remote)
+        ran = self._runner.ask("run", *order, within_s=RUN_S, late=Failure.SLOW_RUN)
+        built.file.unlink(missing_ok=True)
+
+        def outcome(latency_s: float | None, failure: Failure | None = None, said: str = "") -> Outcome:
+            return Outcome(latency_s, failure, said, done.seconds, ran.seconds, done.joules, ran.joules)
+
+        if ran.complaint:
+            return outcome(None, ran.ended or Failure.CRASH, ran.complaint), []
+        answer = ran.answer["answer"]
+        if expected and not _same(answer, expected):
+            return outcome(None, Failure.WRONG, "its answer is not that of the operator"), answer
+        return outcome(median(ran.answer["times"])), answer
+
+    def whole(
+        self, file: Path, inputs: Sequence[np.ndarray[Any, Any]], repeats: int = 10
+    ) -> tuple[list[float], list[Any], Reply]:
+        """Times a model's library; the times, what it answers and the reply itself."""
+        ran = self._runner.ask(
+            "whole", str(file), list(inputs), repeats, self.remote, within_s=60.0, late=Failure.SLOW_RUN
+        )
+        if ran.complaint:
+            raise ModelError(f"the compiled model cannot be run: {ran.complaint.splitlines()[-1]}")
+        return ran.answer["times"], ran.answer["outputs"], ran
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for worker in (*self._builders, self._runner):
+            worker.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._folder.cleanup()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _arguments(module: Any) -> Arguments:
+    found = schedules().arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    return tuple((str(one.dtype), tuple(int(size) for size in one.shape)) for one in found)
+
+
+def _same(answer: Sequence[float], expected: Sequence[float]) -> bool:
+    length = max(expected[0], 1e-6)
+    return all(np.isfinite(one) and abs(one - other) <= SAME * length for one, other in zip(answer, expected))

@@ -1,0 +1,239 @@
+"""Which candidates are not worth measuring: those whose neighbours were all cold.
+
+A small network learns latency from what an operator is, where it runs and what was decided. Its middle layer is a map
+on which candidates that behave alike lie in one direction; a candidate whose nearest neighbours there were all cold is
+dropped, with a probability that falls after each update of the cost model, so that a search is led at first and free
+later. The map is drawn from history, also that of other models and devices; without any, candidates are measured first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onefold.candidates import Candidate, Operator
+from onefold.kernels.loess import line_of
+
+EMBEDDED, MIDDLE = 10, 32
+PLACES, VALUES = 48, 130  # decisions of a candidate at most; how many values of one are told apart
+SHAPES = 12  # sizes of arguments
+NEIGHBOURS = 3
+ENOUGH = 64  # measured candidates, below which nothing is filtered
+FIRST, FALLS, LAST = 0.95, 0.9, 0.3  # the probability to drop: at first, what each update leaves of it, at least
+EPOCHS, BATCH, PATIENCE = 60, 1024, 1
+RATE, LOWEST_RATE = 3e-3, 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A candidate as the network sees it."""
+
+    operator: Operator
+    device: str  # target and threads
+    host: str
+    sketch: int
+    decisions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """How well the filter learned: on candidates that it did not learn from."""
+
+    examples: int
+    error: float  # of the logarithm of latency, as a share of its spread; 1 is no better than the mean
+    precision: float | None  # of the held-out candidates that it would drop, the share that was cold
+    dropped: float  # the share that it would drop
+
+
+class Network(nn.Module):
+    """Embeddings of whole numbers, then 32, 32 and 1."""
+
+    def __init__(self, kinds: int, devices: int, hosts: int) -> None:
+        super().__init__()
+        self.decisions = nn.Embedding(PLACES * VALUES, EMBEDDED)
+        self.words = nn.ModuleList(nn.Embedding(count + 1, EMBEDDED) for count in (kinds, devices, hosts, 8))
+        self.enter = nn.Linear(EMBEDDED * (PLACES + 4) + SHAPES + 1, MIDDLE)
+        self.middle = nn.Linear(MIDDLE, MIDDLE)
+        self.leave = nn.Linear(MIDDLE, 1)
+
+    def forward(self, numbers: Tensor, words: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """The middle layer and the latency."""
+        parts = [self.decisions(numbers).flatten(1), *(each(words[:, at]) for at, each in enumerate(self.words)), sizes]
+        middle = torch.relu(self.middle(torch.relu(self.enter(torch.cat(parts, 1)))))
+        return middle, self.leave(middle).squeeze(1)
+
+
+class ColdFilter:
+    """Learns from history, then says which proposals to drop."""
+
+    def __init__(self, seed: int = 0, neighbours: int = NEIGHBOURS) -> None:
+        self.neighbours = neighbours
+        self.fitted: Fitted | None = None
+        self._rng = np.random.default_rng(seed)
+        self._seed = seed
+        self._words: list[dict[str, int]] = [{}, {}, {}]
+        self._network: Network | None = None
+        self._map: Tensor | None = None
+        self._cold: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.zeros(0, bool)
+        self._kinds: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(0, np.int64)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there was enough to learn from."""
+        return self._network is not None
+
+    def learn(self, histories: Mapping[Operator, Sequence[Candidate]]) -> None:
+        """From all that was measured; `histories` holds the candidates of each operator in their order."""
+        known: list[tuple[Example, float, bool]] = []
+        for operator, candidates in histories.items():
+            line = line_of([one.latency_s for one in candidates])
+            for one, usual in zip(candidates, line):
+                if one.latency_s is None:
+                    known.append((_example(operator, one), math.nan, True))  # what fails is not worth trying again
+                elif usual is not None:
+                    known.append((_example(operator, one), math.log(one.latency_s), one.latency_s > usual))
+        if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
+            return
+        self._fit(known)
+
+    def drops(self, examples: Sequence[Example], updates: int) -> list[bool]:
+        """Of each proposal, whether to drop it, after so many updates of the cost model for this operator."""
+        if self._network is None or not examples:
+            return [False] * len(examples)
+        epsilon = max(LAST, FIRST * FALLS**updates)
+        return [bool(one and self._rng.random() < epsilon) for one in self._all_cold(examples)]
+
+    def _fit(self, known: Sequence[tuple[Example, float, bool]]) -> None:
+        for at, name in enumerate(("kind", "device", "host")):
+            values = sorted({_word(example, name) for example, _, _ in known})
+            self._words[at] = {value: place for place, value in enumerate(values, 1)}  # 0: never seen
+        examples = [example for example, _, _ in known]
+        latency = torch.tensor([value for _, value, _ in known], dtype=torch.float32)
+        cold = np.array([is_cold for _, _, is_cold in known])
+        order = np.random.default_rng(self._seed).permutation(len(known))
+        ends = [round(0.7 * len(known)), round(0.8 * len(known))]
+        train, check, test = (torch.as_tensor(part) for part in np.split(order, ends))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            network = Network(*(len(words) for words in self._words))
+        inputs = self._encoded(examples)
+        _trained(network, inputs, latency, train, check)
+        self._network = network
+        with torch.no_grad():
+            middle, guess = network(*inputs)
+        kinds = np.array([self._words[0][example.operator.kind] for example in examples])
+        self.fitted = self._judged(middle, guess, latency, cold, kinds, train, test)
+        self._map, self._cold, self._kinds = nn.functional.normalize(middle, dim=1), cold, kinds
+
+    def _judged(
+        self,
+        middle: Tensor,
+        guess: Tensor,
+        latency: Tensor,
+        cold: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        kinds: np.ndarray[tuple[int], np.dtype[np.int64]],
+        train: Tensor,
+        test: Tensor,
+    ) -> Fitted:
+        """What it would have done with candidates that it did not learn from."""
+        self._map, self._cold = nn.functional.normalize(middle[train], dim=1), cold[train.numpy()]
+        self._kinds = kinds[train.numpy()]
+        dropped = self._nearest_cold(middle[test], kinds[test.numpy()])
+        right = cold[test.numpy()][dropped]
+        valid = test[~latency[test].isnan()]
+        spread = float(latency[valid].var(correction=0)) if len(valid) else 0.0
+        error = float(((guess[valid] - latency[valid]) ** 2).mean()) if len(valid) else math.nan
+        return Fitted(
+            len(latency), error / spread if spread > 0 else math.nan,
+            float(right.mean()) if len(right) else None, float(dropped.mean()) if len(dropped) else 0.0,
+        )  # fmt: skip
+
+    def _all_cold(self, examples: Sequence[Example]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        if self._network is None:
+            return np.zeros(len(examples), bool)
+        with torch.no_grad():
+            middle, _ = self._network(*self._encoded(examples))
+        kinds = np.array([self._words[0].get(example.operator.kind, 0) for example in examples])
+        return self._nearest_cold(middle, kinds)
+
+    def _nearest_cold(
+        self, middle: Tensor, kinds: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether the nearest neighbours, among candidates for the same kind of operator, are all cold."""
+        found = np.zeros(len(middle), bool)
+        if self._map is None or len(self._map) < self.neighbours:
+            return found
+        likeness = nn.functional.normalize(middle, dim=1) @ self._map.T
+        likeness[torch.as_tensor(kinds[:, None] != self._kinds[None, :])] = -2.0
+        nearest = likeness.topk(self.neighbours, dim=1)
+        for at in range(len(middle)):
+            if float(nearest.values[at, -1]) > -2.0:
+                found[at] = bool(self._cold[nearest.indices[at].numpy()].all())
+        return found
+
+    def _encoded(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor, Tensor]:
+        numbers = torch.zeros(len(examples), PLACES, dtype=torch.long)
+        words = torch.zeros(len(examples), 4, dtype=torch.long)
+        sizes = torch.zeros(len(examples), SHAPES + 1)
+        for at, one in enumerate(examples):
+            for place, value in enumerate(one.decisions[:PLACES]):
+                numbers[at, place] = _bucket(value)
+            for which, name in enumerate(("kind", "device", "host")):
+                words[at, which] = self._words[which].get(_word(one, name), 0)
+            words[at, 3] = min(one.sketch + 1, 8)
+            flat = [int(size) for shape in one.operator.shapes for size in shape.split("x")]
+            for place, size in enumerate(flat[:SHAPES]):
+                sizes[at, place] = math.log2(1 + size) / 10
+            sizes[at, SHAPES] = math.log10(1 + one.operator.flops) / 10
+        return numbers + torch.arange(PLACES) * VALUES, words, sizes
+
+
+def _trained(
+    network: Network, inputs: tuple[Tensor, Tensor, Tensor], latency: Tensor, train: Tensor, check: Tensor
+) -> None:
+    """Until the rate has fallen to nothing, or for so many epochs. Latencies are learned as logarithms: they span two
+    orders of magnitude within an operator and four between them."""
+    train, check = (part[~latency[part].isnan()] for part in (train, check))
+    middle = latency[train].mean()
+    with torch.no_grad():
+        network.leave.bias.fill_(float(middle))
+    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=PATIENCE, min_lr=LOWEST_RATE)
+    batch = min(BATCH, max(32, len(train) // 8))
+    shuffled = torch.Generator().manual_seed(0)
+    for _ in range(EPOCHS):
+        for part in train[torch.randperm(len(train), generator=shuffled)].split(batch):  # type: ignore[no-untyped-call]
+            _, guess = network(*(one[part] for one in inputs))
+            loss = nn.functional.mse_loss(guess, latency[part])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        with torch.no_grad():
+            _, guess = network(*(one[check] for one in inputs))
+            plateau.step(float(nn.functional.mse_loss(guess, latency[check])) if len(check) else 0.0)
+        if optimizer.param_groups[0]["lr"] <= LOWEST_RATE:
+            break
+
+
+def _example(operator: Operator, candidate: Candidate) -> Example:
+    return Example(
+        operator, f"{candidate.target} x{candidate.threads}", candidate.machine, candidate.sketch, candidate.decisions
+    )
+
+
+def _word(example: Example, name: str) -> str:
+    return example.operator.kind if name == "kind" else str(getattr(example, name))
+
+
+def _bucket(value: int) -> int:
+    """Places before the beginning, small numbers one by one, large ones by their logarithm; 0 is nothing at all."""
+    if value < 0:
+        return 1 if value == -1 else 2
+    if value <= 96:
+        return 3 + value
+    return min(VALUES - 1, 100 + round(4 * math.log2(value / 96)))

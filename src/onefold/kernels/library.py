@@ -1,0 +1,105 @@
+"""The library of a compiled model in its deployment folder, and how to serve with it.
+
+deploy/kernels.so      the model, compiled; kernels.tar where another machine links it
+deploy/kernels.json    for which device, how fast it was beside other runtimes, and which of them to take
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onefold.candidates import Runtime
+from onefold.errors import ModelError
+from onefold.kernels.toolchain import tvm
+from onefold.records import from_json, to_json
+
+LIBRARY, ARCHIVE, ABOUT, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
+VERSION = 1
+TVM = "tvm"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What the folder says about its kernels."""
+
+    device: str
+    target: str
+    threads: int
+    batch_size: int
+    inputs: Mapping[str, str]  # by name: the type of their numbers
+    runtimes: tuple[Runtime, ...]  # fastest first
+    recommended: str
+    file: str = LIBRARY
+    notes: tuple[str, ...] = field(default=())
+    version: int = VERSION
+
+
+def write_library(folder: Path, library: Path | None, about: Library, int8: Path | None = None) -> None:
+    """Puts a library into a folder; what was there stays until all of the new is written."""
+    moved = []
+    for source, name in ((library, about.file), (int8, INT8)):
+        if source is not None:
+            shutil.copyfile(source, folder / f"{name}.new")
+            moved.append(name)
+    (folder / f"{ABOUT}.new").write_text(json.dumps(to_json(about), indent=1) + "\n", encoding="utf-8")
+    for name in (*moved, ABOUT):
+        (folder / f"{name}.new").replace(folder / name)
+
+
+def read_library(folder: Path) -> Library | None:
+    """What a folder says about kernels; None where it has none."""
+    path = folder / ABOUT
+    if not path.is_file():
+        return None
+    try:
+        return from_json(Library, json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
+
+
+class CompiledModel:
+    """A compiled model: call it with one array per input, the batch first."""
+
+    def __init__(self, folder: Path, about: Library) -> None:
+        os.environ.setdefault("TVM_NUM_THREADS", str(about.threads))  # before its threads are started
+        self.about = about
+        found = tvm()
+        relax = importlib.import_module("tvm.relax")
+        try:
+            loaded = found.runtime.load_module(str(folder / about.file))
+            self._machine = relax.VirtualMachine(loaded, found.cpu())
+        except Exception as error:  # TVM raises many kinds
+            raise ModelError(f"{folder / about.file} cannot be loaded: {str(error).strip()}") from error
+        self._tensor = found.runtime.tensor
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The outputs for any number of samples, so many at a time as the model was compiled for."""
+        names, size = list(self.about.inputs), self.about.batch_size
+        if len(inputs) != len(names):
+            raise ModelError(f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+        kinds = self.about.inputs.values()
+        try:
+            arrays = [np.asarray(each).astype(kind, "C", "same_kind") for each, kind in zip(inputs, kinds)]
+            count = len(arrays[0])
+            parts = [self._answered(arrays, at, size) for at in range(0, count, size)]
+        except ModelError:
+            raise
+        except Exception as error:  # numpy and TVM raise many kinds
+            raise ModelError(f"the model takes {self.about.inputs}, the batch first: {error}") from error
+        outputs = [np.concatenate(each)[:count] for each in zip(*parts)]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _answered(self, arrays: list[np.ndarray[Any, Any]], at: int, size: int) -> list[np.ndarray[Any, Any]]:
+        """The answers of one batch; the last one is filled up."""
+        batch = [np.ascontiguousarray(np.resize(one[at : at + size], (size, *one.shape[1:]))) for one in arrays]
+        found = self._machine["main"](*(self._tensor(one) for one in batch))
+        return [one.numpy() for one in ([found] if hasattr(found, "numpy") else list(found))]

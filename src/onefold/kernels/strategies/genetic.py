@@ -1,0 +1,38 @@
+"""Candidates bred from the best that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
+
+PARENTS = 16
+FRESH = 0.1  # of the candidates are drawn at random
+CROSSED = 0.4  # of the others have two parents
+
+
+class Genetic:
+    """Mutates and crosses the fastest; draws until there are some."""
+
+    def __init__(self, space: OperatorSpace, seen: set[str]) -> None:
+        self.space, self.seen = space, seen
+        self._best: list[tuple[float, Proposal]] = []
+
+    def propose(self, count: int) -> list[Proposal]:
+        """Children of the best."""
+        return unseen(drawn(self._child, TRIES * count), count, self.seen)
+
+    def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
+        """The fastest become parents."""
+        self._best += [(time, one) for one, time in zip(proposals, latencies) if time is not None]
+        self._best = sorted(self._best, key=lambda pair: pair[0])[:PARENTS]
+
+    def _child(self) -> Proposal | None:
+        rng = self.space.rng
+        if len(self._best) < 2 or rng.random() < FRESH:
+            return self.space.random()
+        # The better of two parents drawn at random: the best have the most children.
+        first, second = (self._best[min(rng.integers(len(self._best), size=2))][1] for _ in range(2))
+        crossed = self.space.crossed(first, second) if rng.random() < CROSSED else None
+        return crossed or self.space.mutated(first)

@@ -1,0 +1,22 @@
+"""Candidates drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
+
+
+class RandomSearch:
+    """Draws from the space."""
+
+    def __init__(self, space: OperatorSpace, seen: set[str]) -> None:
+        self.space, self.seen = space, seen
+
+    def propose(self, count: int) -> list[Proposal]:
+        """Unseen draws."""
+        return unseen(drawn(self.space.random, TRIES * count), count, self.seen)
+
+    def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
+        """Chance does not learn."""

@@ -1,0 +1,52 @@
+"""TVM, imported the quick way.
+
+`import tvm.s_tir.tensor_intrin` parses hundreds of instruction patterns of all processors and takes half a minute where
+torch is loaded. Only those of the processors that code is made for are needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shutil
+import sys
+import types
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from onefold.errors import InputError, MissingExtra
+
+PATTERNS = ("x86", "arm_cpu")
+_INTRINSICS = "tvm.s_tir.tensor_intrin"
+
+
+@cache
+def tvm() -> Any:
+    """The package, ready to tune."""
+    try:
+        import tvm as found
+    except ImportError as error:
+        raise MissingExtra("apache-tvm", "kernels") from error
+    package = types.ModuleType(_INTRINSICS)
+    package.__path__ = [str(Path(found.__path__[0]) / "s_tir" / "tensor_intrin")]
+    sys.modules[_INTRINSICS] = package
+    importlib.import_module("tvm.s_tir").tensor_intrin = package  # type: ignore[attr-defined]
+    for name in PATTERNS:
+        importlib.import_module(f"{_INTRINSICS}.{name}")
+    for chatty in ("tvm", "tvm.s_tir.meta_schedule"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    return found
+
+
+@cache
+def schedules() -> Any:
+    """Its tuner."""
+    tvm()
+    return importlib.import_module("tvm.s_tir.meta_schedule")
+
+
+def check_linker() -> None:
+    """Libraries are linked by the system's C++ compiler."""
+    if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
+        raise InputError("no C++ compiler was found to link kernels with; install g++ (on Debian: apt install g++)")

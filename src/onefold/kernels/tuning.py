@@ -1,0 +1,178 @@
+"""One operator being tuned: what is known of its candidates, and whether more of them promise anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from onefold.candidates import Candidate, Failure, History, Operator, OperatorState
+from onefold.kernels.bench import Bench, Outcome
+from onefold.kernels.cold_filter import ColdFilter, Example
+from onefold.kernels.cost_model import CostModel
+from onefold.kernels.ledger import Ledger
+from onefold.kernels.loess import line_of
+from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.strategies import strategy
+from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
+
+FIRST_GAIN = 0.5  # of an operator's time, which a first batch is expected to save
+LATEST = 0.6  # how much the latest batch counts in what the next one is expected to gain
+HOPE = 0.08  # of a time that a batch may save, however little the last ones did; less with each batch
+
+
+class OperatorTuning:
+    """Proposes, filters, measures, learns: a batch at a time."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        module: Any,
+        bench: Bench,
+        search: str,
+        model: CostModel | None,
+        machine: str,
+        seed: int = 0,
+    ) -> None:
+        self.operator, self.module, self.bench = operator, module, bench
+        self.machine = machine
+        self.space = OperatorSpace(operator, module, bench.target, seed)
+        self.seen: set[str] = set()
+        self.search = strategy(search, self.space, model, self.seen)
+        self.candidates: list[Candidate] = []
+        self.recalled = self.filtered = self.updates = 0
+        self.best: tuple[float, Proposal] | None = None
+        self.gain = FIRST_GAIN  # of its time, which the next batch is expected to save
+        self.joules: float | None = None  # of the last batch
+        self.is_used_up = self.suspended = False
+
+    @property
+    def state(self) -> OperatorState:
+        """Where it stands."""
+        failed = sum(one.failure is not None for one in self.candidates)
+        best = None if self.best is None else self.best[0]
+        return OperatorState(
+            self.operator, best, len(self.candidates), self.filtered, failed, self.suspended or self.is_used_up
+        )
+
+    @property
+    def history(self) -> History:
+        """All of its candidates with the line between hot and cold."""
+        line = line_of([one.latency_s for one in self.candidates])
+        return History(self.operator, tuple(self.candidates), tuple(line), self.recalled)
+
+    def recall(self, candidates: Sequence[Candidate]) -> None:
+        """Takes over what was measured earlier under the same conditions."""
+        known = [(one, made) for one in candidates if (made := self.space.remade(one.trace)) is not None]
+        for candidate, proposal in known:
+            self._keep(candidate, proposal)
+        self.recalled = len(self.candidates)
+        if known:
+            self.search.tell([made for _, made in known], [one.latency_s for one, _ in known])
+            self.updates += 1
+            self.gain = HOPE
+
+    def batch(self, count: int, cold: ColdFilter | None, ledger: Ledger) -> Iterator[Candidate]:
+        """Measures up to so many new candidates; each is handed out as soon as it is known, so that it can be kept."""
+        before = None if self.best is None else self.best[0]
+        began_j = ledger.spent.energy.joules
+        with ledger.phase("search"):
+            proposals = self._worth_measuring(count, cold)
+        self.seen |= {one.key for one in proposals}
+        if not proposals:
+            self.is_used_up = True
+            return
+        with ledger.phase("build"):
+            modules = [one.schedule.mod for one in proposals]
+            if not self.bench.knows(self.operator.key):
+                modules.append(self.module)
+            built = self.bench.build(modules)
+        if len(built) > len(proposals):
+            with ledger.phase("run"):
+                outcome = self.bench.take_as_right(self.operator.key, self.module, built.pop())
+            ledger.add("build", outcome.build_j)
+            ledger.add("run", outcome.run_j)
+        found = []
+        for proposal, one in zip(proposals, built):
+            with ledger.phase("run"):
+                outcome = self.bench.run(self.operator.key, self.module, one)
+            ledger.add("build", outcome.build_j)
+            ledger.add("run", outcome.run_j)
+            candidate = self._candidate(proposal, outcome)
+            self._keep(candidate, proposal)
+            found.append(candidate)
+            yield candidate
+        with ledger.phase("update"):
+            self.search.tell(proposals, [one.latency_s for one in found])
+        self.updates += 1
+        self._expect(before)
+        ended_j = ledger.spent.energy.joules
+        self.joules = None if began_j is None or ended_j is None else ended_j - began_j
+
+    def _worth_measuring(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
+        """What the search proposes, without what the filter drops; unseen ones take the place of those."""
+        is_filtering = cold is not None and cold.is_ready
+        proposed = self.search.propose(2 * count if is_filtering else count)
+        if cold is None or not is_filtering:
+            return proposed[:count]
+        kept = self._kept(proposed, cold)[:count]
+        if len(kept) < count:
+            taken = self.seen | {one.key for one in proposed}
+            others = unseen(drawn(self.space.random, TRIES * count), 2 * count, taken)
+            kept += self._kept(others, cold)[: count - len(kept)]
+        return kept or proposed[:1]  # a filter that drops everything is wrong about something
+
+    def _kept(self, proposals: Sequence[Proposal], cold: ColdFilter) -> list[Proposal]:
+        device = f"{self.bench.target.name} x{self.bench.target.cores}"
+        examples = [Example(self.operator, device, self.machine, one.sketch, one.decisions) for one in proposals]
+        drops = cold.drops(examples, self.updates)
+        dropped = {one.key for one, is_dropped in zip(proposals, drops) if is_dropped}
+        self.filtered += len(dropped)
+        self.seen |= dropped
+        return [one for one in proposals if one.key not in dropped]
+
+    def _candidate(self, proposal: Proposal, outcome: Outcome) -> Candidate:
+        joules = [one for one in (outcome.build_j, outcome.run_j) if one is not None]
+        return Candidate(
+            operator=self.operator.key,
+            target=self.bench.target.name,
+            machine=self.machine,
+            threads=self.bench.target.cores,
+            implementation=proposal.key,
+            sketch=proposal.sketch,
+            decisions=proposal.decisions,
+            trace=proposal.trace,
+            latency_s=outcome.latency_s,
+            failure=outcome.failure,
+            build_s=outcome.build_s,
+            run_s=outcome.run_s,
+            joules=sum(joules) if joules else None,
+        )
+
+    def _keep(self, candidate: Candidate, proposal: Proposal) -> None:
+        self.seen.add(proposal.key)
+        self.candidates.append(candidate)
+        latency = candidate.latency_s
+        if latency is not None and (self.best is None or latency < self.best[0]):
+            self.best = (latency, proposal)
+
+    def _expect(self, before: float | None) -> None:
+        if self.best is None:
+            return
+        saved = FIRST_GAIN if before is None else (before - self.best[0]) / before
+        hope = HOPE / (1 + 0.5 * self.updates)
+        self.gain = max(hope, LATEST * saved + (1 - LATEST) * self.gain * 0.5)
+
+
+def failures(candidates: Sequence[Candidate]) -> dict[Failure, int]:
+    """How many failed in each way."""
+    found: dict[Failure, int] = {}
+    for one in candidates:
+        if one.failure is not None:
+            found[one.failure] = found.get(one.failure, 0) + 1
+    return found
+
+
+def of_weight(state: OperatorState, weight: int) -> OperatorState:
+    """The same operator in another model, which runs it more often."""
+    return replace(state, operator=replace(state.operator, weight=weight))

@@ -1,0 +1,109 @@
+"""A whole model: compiled with the best candidates of its operators, checked, timed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from onefold.candidates import Operator
+from onefold.errors import ModelError
+from onefold.kernels.bench import Bench
+from onefold.kernels.graph import imported, optimised
+from onefold.kernels.ledger import Ledger
+from onefold.kernels.spaces import Proposal, operators_of
+from onefold.kernels.toolchain import schedules, tvm
+from onefold.kernels.worker import export
+
+TOLERATED = 1e-3  # of the largest answer: by how much a compiled model may differ
+Arrays = Sequence[np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A library of the model, and how fast it was."""
+
+    file: Path
+    latency_s: float
+    error: float  # the largest difference from the right answers, as a share of the largest of them
+
+
+class WholeModel:
+    """A model on its way to a library."""
+
+    def __init__(self, name: str, model: Path, inputs: Arrays, answers: Arrays, bench: Bench, level: int) -> None:
+        self.name, self.inputs, self.answers, self.bench = name, inputs, answers, bench
+        self.graph = imported(model, len(inputs[0]) if inputs and inputs[0].ndim else 1)
+        self.loops = optimised(self.graph, bench.target, level)
+        self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
+        self.best: Timed | None = None
+        self._count = 0
+
+    def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
+        """The library with these candidates; operators that have none are compiled as they are."""
+        relax = importlib.import_module("tvm.relax")
+        target, tuner = self.bench.target.opened(), schedules()
+        database = tuner.database.MemoryDatabase()
+        for operator, module in self.operators:
+            if operator.key in best:
+                proposal = best[operator.key]
+                workload = database.commit_workload(module)
+                record = tuner.database.TuningRecord(
+                    proposal.schedule.trace, workload, [1.0], target, proposal.measurable.args_info
+                )
+                database.commit_tuning_record(record)
+        try:
+            with target, database, tvm().transform.PassContext(opt_level=3):
+                apply = relax.transform.MetaScheduleApplyDatabase(enable_warning=False)
+                built = tvm().compile(apply(self.loops if loops is None else loops), target=target)
+            export(built, str(file))
+        except Exception as error:  # TVM raises many kinds
+            told = str(error).strip().splitlines()
+            raise ModelError(f"{self.name} cannot be compiled: {told[-1] if told else error}") from error
+        return file
+
+    def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
+        """Compiles and times it; the fastest library so far is kept."""
+        self._count += 1
+        with ledger.phase("whole"):
+            suffix = "so" if self.bench.target.is_here else "tar"
+            file = self.compiled(best, folder / f"{self.name}-{self._count}.{suffix}")
+            found = self.timed(file, ledger)
+        if self.best is None or found.latency_s < self.best.latency_s:
+            if self.best is not None:
+                self.best.file.unlink(missing_ok=True)
+            self.best = found
+        else:
+            found.file.unlink(missing_ok=True)
+        return found
+
+    def timed(self, file: Path, ledger: Ledger | None = None) -> Timed:
+        """Runs a library, and compares its answers."""
+        times, outputs, reply = self.bench.whole(file, self.inputs)
+        if ledger is not None:
+            ledger.add("whole", reply.joules)
+        error = difference(outputs, self.answers)
+        if not error <= TOLERATED:
+            raise ModelError(
+                f"the compiled {self.name} answers otherwise than the model: by {error:.2%} of the largest answer"
+            )
+        return Timed(file, median(times), error)
+
+
+def difference(outputs: Arrays, answers: Arrays) -> float:
+    """The largest difference, as a share of the largest answer."""
+    if len(outputs) != len(answers):
+        return float("inf")
+    worst = 0.0
+    for output, answer in zip(outputs, answers):
+        if output.shape != answer.shape:
+            return float("inf")
+        if answer.size:
+            largest = max(float(np.abs(answer).max()), 1e-6)
+            worst = max(worst, float(np.abs(output.astype(np.float64) - answer).max()) / largest)
+    return worst

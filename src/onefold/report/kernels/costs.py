@@ -1,0 +1,96 @@
+"""What compiling cost, added up: by what became of candidates, by what was saved, by operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from onefold.candidates import Candidate, Compiled, History, OperatorState
+
+
+class Fate(Enum):
+    """What became of a candidate."""
+
+    HOT = "hot"  # no slower than usual then
+    COLD = "cold"  # slower, and so it taught nothing
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class FateCost:
+    """What candidates of one fate cost, among those that were measured and not recalled."""
+
+    fate: Fate
+    candidates: int
+    time_s: float  # of building and running them
+    joules: float | None  # None where none of them tells
+    time_share: float | None  # of all that were measured; None where that took nothing
+    energy_share: float | None
+
+
+def fates(history: History) -> list[Fate]:
+    """The fate of each candidate."""
+    cold = [*history.is_cold, *[False] * len(history.candidates)]  # without a line nobody is slower than usual
+    return [
+        Fate.FAILED if has_failed(one) else Fate.COLD if is_cold else Fate.HOT
+        for one, is_cold in zip(history.candidates, cold)
+    ]
+
+
+def has_failed(candidate: Candidate) -> bool:
+    """Whether a candidate has no latency that counts."""
+    return candidate.failure is not None or candidate.latency_s is None
+
+
+def fate_costs(histories: Iterable[History]) -> tuple[FateCost, ...]:
+    """One for each fate, over candidates that this compilation measured itself."""
+    measured = [
+        told for history in histories for told in list(zip(fates(history), history.candidates))[history.recalled :]
+    ]
+    every_s = _time_s(one for _, one in measured)
+    every_j = _joules(one for _, one in measured)
+    costs = []
+    for fate in Fate:
+        those = [one for its, one in measured if its is fate]
+        time_s, joules = _time_s(those), _joules(those)
+        if not those and every_j is not None:
+            joules = 0.0
+        time_share = time_s / every_s if every_s > 0 else None
+        energy_share = (joules or 0.0) / every_j if every_j else None
+        costs.append(FateCost(fate, len(those), time_s, joules, time_share, energy_share))
+    return tuple(costs)
+
+
+def saved_s(compiled: Compiled) -> float:
+    """By how much the whole model was faster after the last round than after the first; 0 without rounds."""
+    rounds = compiled.rounds
+    saved = rounds[0].latency_s - rounds[-1].latency_s if rounds else 0.0
+    return saved if math.isfinite(saved) else 0.0
+
+
+def joules_per_ms_saved(compiled: Compiled) -> float | None:
+    """What each millisecond less cost; None where nothing was saved, or nobody can tell the joules."""
+    joules, saved = compiled.spent.energy.joules, saved_s(compiled)
+    return None if joules is None or saved <= 0 else joules / (saved * 1e3)
+
+
+def by_time(compiled: Compiled) -> list[OperatorState]:
+    """The operators as the last round left them, those that take most of the model's time first."""
+    return sorted(compiled.rounds[-1].operators, key=lambda one: -one.time_s) if compiled.rounds else []
+
+
+def share_of_model(compiled: Compiled, time_s: float) -> float | None:
+    """A part of the model's latency in the last round; None where that cannot be told."""
+    latency_s = compiled.rounds[-1].latency_s if compiled.rounds else 0.0
+    return time_s / latency_s if math.isfinite(latency_s) and latency_s > 0 else None
+
+
+def _time_s(candidates: Iterable[Candidate]) -> float:
+    return sum(one.build_s + one.run_s for one in candidates)
+
+
+def _joules(candidates: Iterable[Candidate]) -> float | None:
+    known = [one.joules for one in candidates if one.joules is not None]
+    return sum(known) if known else None

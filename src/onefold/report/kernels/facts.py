@@ -1,0 +1,147 @@
+"""What compiling a model came to, in a few words: the runtime to take, what was saved, and what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from onefold.candidates import Compiled, Runtime
+from onefold.records import Energy
+from onefold.report import words
+from onefold.report.impact.phrases import multiple
+from onefold.report.kernels.costs import Fate, fate_costs, joules_per_ms_saved, saved_s
+from onefold.report.page import Tile
+from onefold.report.retraining.facts import part
+
+COMPILED = "tvm"  # the runtime that the rounds are about
+FASTEST = "it measured fastest"
+SLOWER = "another measured faster"
+
+
+def aim(compiled: Compiled) -> str:
+    """What was compiled for, and how."""
+    threads = words.count(compiled.threads, "thread")
+    how = f"graph optimisation level {compiled.level}, strategy {compiled.strategy}"
+    return f"on {compiled.device}, for {compiled.target}, {threads}, {how}"
+
+
+def recommended(compiled: Compiled) -> Runtime | None:
+    """The runtime to take; None where it was not measured."""
+    return next((one for one in compiled.runtimes if one.name == compiled.recommended), None)
+
+
+def reason(compiled: Compiled) -> str:
+    """Why that runtime."""
+    chosen = recommended(compiled)
+    if chosen is None:
+        return "it was not measured" if compiled.runtimes and compiled.recommended else "no runtime was measured"
+    others = [one for one in compiled.runtimes if one is not chosen and math.isfinite(one.latency_s)]
+    second = min(others, key=lambda one: one.latency_s, default=None)
+    if second is None or not chosen.latency_s > 0:
+        return FASTEST
+    if second.latency_s < chosen.latency_s:
+        return SLOWER
+    return f"{FASTEST}, {multiple(second.latency_s / chosen.latency_s)} as fast as {second.name}"
+
+
+def result(compiled: Compiled) -> str:
+    """The runtime to take and why, on one line."""
+    return f"take {compiled.recommended}; {reason(compiled)}" if compiled.recommended else reason(compiled)
+
+
+def outcome(compiled: Compiled) -> Iterator[tuple[str, str]]:
+    """What came out, name by name."""
+    yield "recommended", compiled.recommended or words.NOTHING
+    yield "why", reason(compiled)
+    yield "error against the model's own answers", error(compiled)
+    yield "library", compiled.folder or "none was kept"
+    yield "why it stopped", compiled.why_stopped or words.NOTHING
+
+
+def error(compiled: Compiled) -> str:
+    """The largest difference from what the model itself answers."""
+    if not math.isfinite(compiled.error):
+        return "not known"
+    if compiled.error == 0:
+        return "none"
+    return f"{words.number(float(f'{compiled.error:.2g}'))} of the largest answer"
+
+
+def tiles(compiled: Compiled) -> Iterator[Tile]:
+    """The compilation in four numbers."""
+    chosen = recommended(compiled)
+    latency = words.NOTHING if chosen is None else words.duration(chosen.latency_s)
+    note = reason(compiled) if chosen is None else f"{chosen.name}: {reason(compiled)}"
+    yield Tile("Latency, recommended runtime", latency, note, accent=chosen is not None)
+    yield Tile("Whole model, first to last round", improvement(compiled), progress(compiled))
+    spent = compiled.spent
+    time = words.duration(spent.time_s) if spent.seconds else words.NOTHING
+    yield Tile("Time", time, time_note(compiled))
+    estimate = spent.energy.joules is not None and spent.source == "modelled"
+    energy_note = f"{words.energy_source(spent.energy)}; {price(compiled)}"
+    yield Tile("Energy", words.energy(spent.energy), energy_note, badge="estimate" if estimate else "")
+
+
+def improvement(compiled: Compiled) -> str:
+    """The whole model's latency before and after; once where there is one round, and their unit once if it is one."""
+    if not compiled.rounds:
+        return words.NOTHING
+    first, last = (words.duration(one.latency_s) for one in (compiled.rounds[0], compiled.rounds[-1]))
+    if first == last:
+        return last
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first} →\N{NO-BREAK SPACE}{last}"
+
+
+def progress(compiled: Compiled) -> str:
+    """What the rounds brought, and of how many candidates."""
+    rounds = compiled.rounds
+    if not rounds:
+        return "no round has ended"
+    first, saved = rounds[0].latency_s, saved_s(compiled)
+    gain = f"{part(saved / first)} less" if saved > 0 and first > 0 else "no faster"
+    return f"{gain}, {words.count(len(rounds), 'round')}, {words.count(rounds[-1].tried, 'candidate')}"
+
+
+def time_note(compiled: Compiled) -> str:
+    """Where most of the time went."""
+    seconds, total = compiled.spent.seconds, compiled.spent.time_s
+    if not total > 0:
+        return "no time was recorded"
+    name = max(seconds, key=lambda phase: seconds[phase])
+    return f"{part(seconds[name] / total)} of it: {name}"
+
+
+def price(compiled: Compiled) -> str:
+    """What each millisecond that was saved cost in energy."""
+    if saved_s(compiled) <= 0:
+        return "nothing saved"
+    cost = joules_per_ms_saved(compiled)
+    told = words.energy(Energy(cost, compiled.spent.source))
+    return f"{words.duration(saved_s(compiled))} saved" if told == words.NOTHING else f"{told} for each ms saved"
+
+
+def brought(compiled: Compiled) -> Iterator[str]:
+    """What was saved, for how much, and what went to waste."""
+    saved, energy = saved_s(compiled), compiled.spent.energy
+    if saved > 0:
+        yield f"the whole model takes {words.duration(saved)} less after the last round than after the first"
+    yield f"{price(compiled)}; energy: {words.energy_source(energy)}"
+    yield waste(compiled)
+
+
+def waste(compiled: Compiled) -> str:
+    """How much went to candidates that taught nothing or failed."""
+    costs = {cost.fate: cost for cost in fate_costs(compiled.histories)}
+    cold, failed = costs[Fate.COLD], costs[Fate.FAILED]
+    if cold.time_share is None or failed.time_share is None:
+        return "no candidate was measured"
+    said = f"{part(cold.time_share)} of the time to cold candidates, {part(failed.time_share)} to failed ones"
+    if cold.energy_share is None or failed.energy_share is None or compiled.spent.source == "unavailable":
+        return said
+    return f"{said}; of the energy {part(cold.energy_share)} and {part(failed.energy_share)}"
+
+
+def recalled(compiled: Compiled) -> int:
+    """Candidates that were known from earlier compilations."""
+    return sum(min(history.recalled, len(history.candidates)) for history in compiled.histories)

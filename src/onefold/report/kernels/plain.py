@@ -1,0 +1,54 @@
+"""A compilation as plain JSON values, for other programs. No number is rounded.
+
+    format        1; grows when a key changes its meaning
+    model, device, target, threads, level, strategy, recommended, why_stopped, folder
+    error         the largest difference from the answers of the model, as a share of the largest answer
+    runtimes      name, latency_s, threads, note; fastest first
+    rounds        number, model, latency_s (of the whole model), ended_s, tried (candidates so far), spent (by all
+                  models so far), operators: operator, best_s (of one run), time_s (of all its runs), tried, filtered,
+                  failed, suspended
+    histories     operator (key, name, weight, kind, shapes, flops), candidates (in the order they were measured: trace,
+                  latency_s, failure, build_s, run_s, joules, …), line (smoothed latency at each), is_cold (of each),
+                  recalled (how many of the first are known from earlier compilations)
+    spent         seconds and joules by phase (search, build, run, update, whole), source of the joules
+    fates         what candidates cost that were measured and not recalled: fate (hot, cold or failed), candidates,
+                  time_s, joules, time_share and energy_share (of all three)
+    saved_s       latency of the whole model after the first round less that after the last
+    joules_per_ms_saved   null where nothing was saved or nobody can tell the joules
+    levels        number, latency_s (before tuning), compile_s, operators, joules (of compiling)
+
+Times are seconds, `ended_s` since the compilation began. A number that is not finite is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onefold.candidates import Compiled, History, Round
+from onefold.records import to_json
+from onefold.report.kernels.costs import fate_costs, joules_per_ms_saved, saved_s
+from onefold.report.plain import finite
+
+FORMAT = 1
+
+
+def as_json(compiled: Compiled) -> dict[str, Any]:
+    """The compilation as values that `json.dumps(..., allow_nan=False)` takes."""
+    more = {
+        "rounds": [_round(one) for one in compiled.rounds],
+        "histories": [_history(one) for one in compiled.histories],
+        "fates": to_json(fate_costs(compiled.histories)),
+        "saved_s": saved_s(compiled),
+        "joules_per_ms_saved": joules_per_ms_saved(compiled),
+    }
+    content: dict[str, Any] = finite({"format": FORMAT, **to_json(compiled), **more})
+    return content
+
+
+def _round(one: Round) -> dict[str, Any]:
+    operators = [{**to_json(state), "time_s": state.time_s} for state in one.operators]
+    return {**to_json(one), "tried": one.tried, "operators": operators}
+
+
+def _history(history: History) -> dict[str, Any]:
+    return {**to_json(history), "is_cold": list(history.is_cold)}

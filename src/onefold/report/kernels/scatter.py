@@ -1,0 +1,133 @@
+"""Candidates over time: a small drawing for each operator that takes much of the model's time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from markupsafe import Markup
+
+from onefold.candidates import Candidate, Compiled, History
+from onefold.report import words
+from onefold.report.impact.phrases import quantity
+from onefold.report.kernels.costs import Fate, by_time, fates, has_failed
+from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
+from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
+from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.scale import Scale
+from onefold.report.plots.svg import cross, element, picture, polyline, shortened, text
+
+NAME, TITLE = "candidates", "Candidates over time"
+SHOWN = 6  # operators
+MARKS = 500  # candidates of an operator; more cannot be told apart
+WIDE, TALL, HEAD = 360.0, 250.0, 22.0  # one drawing, and the room for its name
+KINDS = {Fate.HOT: "dot s5", Fate.COLD: "dot plain hollow", Fate.FAILED: "cross"}
+TELLS = {Fate.HOT: "hot", Fate.COLD: "cold: slower than usual then", Fate.FAILED: "failed"}
+FASTEST = {Fate.HOT: "dot best", Fate.COLD: "dot best hollow"}
+LINE, PALE = "line best thin", " pale"
+
+
+def scatter(compiled: Compiled, numbers: Mapping[str, int], mark: str = "") -> Plot:
+    """A mark for each candidate, with the line that parts hot from cold; `numbers` are what marks call operators by.
+
+    `mark` makes the name of the drawing its own where a page has several.
+    """
+    name, shown = f"{NAME}{mark}", most_time(compiled)
+    if not shown:
+        return Plot(name, TITLE, "No candidate has been measured, so there is none to show.")
+    every = sum(bool(history.candidates) for history in compiled.histories)
+    caption = "Each candidate in the order it was measured."
+    if every > SHOWN:
+        caption = f"The {SHOWN} operators with the most time, of {every}. {caption}"
+    if any(len(history.candidates) > MARKS for history in shown):
+        caption += f" Where there are more than {MARKS:,}, some are left out evenly, but never the fastest."
+    drawing = Markup("").join(_drawing(history, numbers.get(history.operator.key, 0)) for history in shown)
+    return Plot(name, TITLE, caption, drawing, tuple(_legend(shown)), wide=True)
+
+
+def most_time(compiled: Compiled) -> list[History]:
+    """The operators with candidates that take most of the model's time in the last round, else as they are given."""
+    order = {state.operator.key: place for place, state in enumerate(by_time(compiled))}
+    known = [history for history in compiled.histories if history.candidates]
+    return sorted(known, key=lambda history: order.get(history.operator.key, len(order)))[:SHOWN]
+
+
+def _legend(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
+    found = {fate for history in histories for fate in fates(history)}
+    yield from ((KINDS[fate], TELLS[fate]) for fate in Fate if fate in found)
+    if any(history.recalled for history in histories):
+        yield KINDS[Fate.HOT] + PALE, "pale: recalled from an earlier compilation"
+    if found != {Fate.FAILED}:
+        yield FASTEST[Fate.HOT], "fastest"
+    if any(sum(map(drawable, history.line)) > 1 for history in histories):
+        yield LINE, "usual latency then (LOESS)"
+
+
+def _drawing(history: History, number: int) -> Markup:
+    operator = history.operator
+    shapes = ", ".join(operator.shapes)
+    told = f"{operator.name}, {operator.kind}, {words.count(operator.weight, 'run')} in the model"
+    about = f"{told}; {quantity('flops', operator.flops)} flops, {shapes}"
+    name = text(0, 14, shortened(operator.name, 40), class_="axis")
+    inside = element("g", said(about), *_plotted(history), transform=f"translate(0 {HEAD:.0f})", data_t=number)
+    return picture(WIDE, TALL + HEAD, f"{TITLE}: {operator.name}", [name, inside])
+
+
+def _plotted(history: History) -> list[Markup]:
+    known = [one.latency_s for one in history.candidates if not has_failed(one) and one.latency_s is not None]
+    values = [value for value in (*known, *history.line) if value is not None and drawable(value)]
+    best = min(filter(drawable, known), default=None)
+    label = "" if best is None else words.duration(best)
+    right = LETTER * len(label) + 16
+    failed = any(map(has_failed, history.candidates))
+    frame = Frame(WIDE, TALL, right=right)
+    unit, size = latency_unit(values)
+    y = logarithmic(values or [1.0], frame.y_end - 6, frame.top + (18 if failed else 0), size)
+    lane = LETTER * len(Fate.FAILED.value) + 14 if failed else 0.0
+    frame = Frame(WIDE, TALL, left=max(left_margin(y), lane), right=right)
+    count = len(history.candidates)
+    x = Scale(1.0, float(max(count, 2)), frame.left + 6, frame.x_end - 4)
+    parts = [level(frame, x, "candidate", min(5, count))]
+    if values:
+        parts.append(upright(frame, y, f"latency ({unit})", "logarithmic"))
+    else:
+        middle = (frame.left + frame.x_end) / 2
+        parts.append(text(middle, TALL / 2, "no candidate has a latency", class_="hint", text_anchor="middle"))
+    if failed:
+        parts.append(text(frame.left - 8, frame.top + 4, Fate.FAILED.value, class_="tick", text_anchor="end"))
+    parts += _marks(history, best, x, y, frame.top)
+    usual = [(x(place + 1), y(value)) for place, value in enumerate(history.line) if value and drawable(value)]
+    if len(usual) > 1:
+        parts.append(element("path", class_=f"{LINE} halved", d=polyline(usual)))
+    if best is not None:
+        parts.append(text(frame.x_end + 6, y(best) + 4.5, label, class_="value best"))
+    return parts
+
+
+def _marks(history: History, best: float | None, x: Scale, y: Scale, lane: float) -> Iterator[Markup]:
+    """Hollow ones first, so that they cover nothing, and the fastest on top."""
+    marks = list(enumerate(zip(history.candidates, fates(history))))
+    every = math.ceil(len(marks) / MARKS)
+    fastest = next((place for place, (one, fate) in marks if one.latency_s == best and fate is not Fate.FAILED), None)
+    drawn = [mark for mark in marks[::every] if mark[0] != fastest]
+    drawn.sort(key=lambda mark: mark[1][1] is not Fate.COLD)
+    if best is not None and fastest is not None:
+        drawn.append(marks[fastest])
+    for place, (one, fate) in drawn:
+        recalled = place < history.recalled
+        kind = (FASTEST if place == fastest else KINDS)[fate] + (PALE if recalled else "")
+        spoken = said(_spoken(place + 1, one, fate, recalled))
+        if fate is Fate.FAILED:
+            yield element("path", spoken, class_=kind, d=cross(x(place + 1), lane, 2.6), data_cell="candidate")
+        elif one.latency_s is not None and drawable(one.latency_s):
+            centre = {"cx": x(place + 1), "cy": y(one.latency_s), "r": 3.6 if place == fastest else 2.4}
+            yield element("circle", spoken, class_=kind, **centre, data_cell="candidate")
+
+
+def _spoken(number: int, one: Candidate, fate: Fate, recalled: bool) -> str:
+    told = [fate.value]
+    if fate is not Fate.FAILED and one.latency_s is not None:
+        told.insert(0, words.duration(one.latency_s))
+    if one.failure is not None:
+        told.append(one.failure.value)
+    return f"candidate {number}: {', '.join([*told, *(['recalled'] if recalled else [])])}"

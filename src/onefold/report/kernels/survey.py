@@ -1,0 +1,111 @@
+"""How a search went: the whole model's latency after each round, beside the other ways to serve it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from onefold.candidates import Compiled, Round, Runtime
+from onefold.report import words
+from onefold.report.kernels.facts import COMPILED
+from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
+from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
+from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.scale import Scale, fitted, unit_of
+from onefold.report.plots.svg import Point, element, picture, polyline, shortened, text
+
+NAME, TITLE = "survey", "The whole model's latency, round by round"
+WIDTH, HEIGHT = 560.0, 340.0
+MANY_TIMES = 10.0  # latencies that differ by more than this factor are shown on a logarithmic scale
+NAME_SHOWN = 16  # letters of a runtime
+APART = 15.0  # from label to label
+OTHER = "line beside"
+
+
+def survey(compiled: Compiled, mark: str = "") -> Plot:
+    """A dot for each round, with the number of candidates so far; a dashed line for each other runtime.
+
+    `mark` makes the name of the drawing its own where a page has several.
+    """
+    name = f"{NAME}{mark}"
+    rounds = [one for one in compiled.rounds if drawable(one.latency_s) and math.isfinite(one.ended_s)]
+    if not rounds:
+        return Plot(name, TITLE, "No round has ended, so there is no latency to show.")
+    others = [one for one in compiled.runtimes if one.name != COMPILED and drawable(one.latency_s)]
+    caption = "After each round, with the best implementations so far. Small numbers: candidates so far."
+    legend = [("line best", "whole model, compiled")]
+    if others:
+        legend.append((OTHER, "other runtimes"))
+    return Plot(name, TITLE, caption, _drawing(rounds, others), tuple(legend))
+
+
+def apart(places: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
+    """Places moved as little as needed to be at least `gap` apart, in the same order, between `top` and `bottom`.
+
+    Where there is no room for all of them they begin at `top` and go on below `bottom`.
+    """
+    order = sorted(range(len(places)), key=lambda at: places[at])
+    moved = [0.0] * len(places)
+    least = top
+    for at in order:
+        moved[at] = max(places[at], least)
+        least = moved[at] + gap
+    most = max(bottom, top + gap * (len(places) - 1))
+    for at in reversed(order):
+        moved[at] = min(moved[at], most)
+        most = moved[at] - gap
+    return moved
+
+
+def _drawing(rounds: Sequence[Round], others: Sequence[Runtime]) -> Markup:
+    last = words.duration(rounds[-1].latency_s)
+    labels = [f"{shortened(one.name, NAME_SHOWN)} {words.duration(one.latency_s)}" for one in others]
+    values = [*(one.latency_s for one in rounds), *(one.latency_s for one in others)]
+    unit, size = latency_unit(values)
+    y = _upright_scale(values, Frame(WIDTH, HEIGHT), size)
+    right = max(8.2 * len(last), *(LETTER * len(label) for label in labels), 0.0) + 14
+    frame = Frame(WIDTH, HEIGHT, left=left_margin(y), right=right)
+    end_s = max(*(one.ended_s for one in rounds), 1e-9)
+    time_unit, second = unit_of("time_s", [end_s])
+    x = Scale(0.0, end_s, frame.left + 6, frame.x_end - 6, unit=second)
+    hint = "lower is better, logarithmic" if y.log else "lower is better"
+    parts = [upright(frame, y, f"latency ({unit})", hint), level(frame, x, f"time ({time_unit})", 5)]
+    for runtime in others:
+        spoken = said(f"{runtime.name}: {words.duration(runtime.latency_s)}")
+        place = f"M{frame.left:.1f} {y(runtime.latency_s):.1f}H{frame.x_end:.1f}"
+        parts.append(element("path", spoken, class_=OTHER, d=place))
+    points = [(x(one.ended_s), y(one.latency_s)) for one in rounds]
+    parts.append(element("path", class_="line best", d=polyline(points)))
+    for one, (cx, cy) in zip(rounds, points):
+        parts.append(element("circle", said(_spoken(one)), class_="dot best", cx=cx, cy=cy, r=3.6, data_cell="round"))
+    parts += _counts(rounds, points, frame)
+    places = apart([points[-1][1], *(y(one.latency_s) for one in others)], APART, frame.top, frame.y_end)
+    for label, middle, kind in zip([last, *labels], places, ["value best", *["value"] * len(labels)]):
+        parts.append(text(frame.x_end + 8, middle + 4.5, label, class_=kind))
+    return picture(WIDTH, HEIGHT, TITLE, parts)
+
+
+def _upright_scale(values: Sequence[float], frame: Frame, size: float) -> Scale:
+    bottom, top = frame.y_end - 6, frame.top + 12  # room for the number at the first dot
+    many = max(values) / min(values) > MANY_TIMES
+    return logarithmic(values, bottom, top, size) if many else fitted(values, bottom, top, size)
+
+
+def _spoken(one: Round) -> str:
+    when = f"round {one.number}, after {words.duration(one.ended_s)}"
+    return f"{when}: {words.duration(one.latency_s)}\n{words.count(one.tried, 'candidate')} so far"
+
+
+def _counts(rounds: Sequence[Round], points: Sequence[Point], frame: Frame) -> Iterator[Markup]:
+    """The candidates so far, right above the dots, as far as they do not cover each other or the next dots."""
+    labels = [f"{one.tried:,}" for one in rounds]
+    lefts = [min(cx + 3, frame.x_end - LETTER * len(label)) for label, (cx, _) in zip(labels, points)]
+    last, free = len(labels) - 1, -math.inf
+    for place, (label, left, (_, cy)) in enumerate(zip(labels, lefts, points)):
+        end = left + LETTER * len(label) + 4
+        covers = any(x < end and y < cy - 4 for x, y in points[place + 1 :])
+        if place == last or (left >= free and end <= lefts[last] and not covers):
+            free = end
+            yield text(left, cy - 7, label, class_="tick halo")

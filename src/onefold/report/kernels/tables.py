@@ -1,0 +1,191 @@
+"""The tables of a compilation, cell by cell in words, for the text and the page alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from onefold.candidates import PHASES, Compiled, OperatorState
+from onefold.records import Energy
+from onefold.report import words
+from onefold.report.impact.phrases import multiple
+from onefold.report.impact.sheet import Cell, Line, Sheet
+from onefold.report.kernels import facts
+from onefold.report.kernels.costs import by_time, fate_costs, share_of_model
+from onefold.report.plots.svg import shortened
+from onefold.report.retraining.facts import part
+from onefold.report.table import About, Column
+
+SHOWN = 40  # operators
+NAME = 40  # letters of an operator's name
+DOES = {
+    "search": "proposing candidates",
+    "build": "compiling them",
+    "run": "timing them",
+    "update": "learning from them",
+    "whole": "compiling and timing the whole model",
+}
+ALL = "all"
+
+
+def models_sheet(several: Sequence[Compiled]) -> Sheet:
+    """A line for each model."""
+    lines = []
+    for one in several:
+        chosen = facts.recommended(one)
+        cells = (
+            words.NOTHING if chosen is None else chosen.name,
+            words.NOTHING if chosen is None else words.duration(chosen.latency_s),
+            facts.improvement(one),
+            words.duration(one.spent.time_s) if one.spent.seconds else words.NOTHING,
+            words.energy(one.spent.energy),
+            one.device,
+        )
+        lines.append(Line(one.model, tuple(map(Cell, cells))))
+    titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
+    notes = (f"Energy: {'; '.join(dict.fromkeys(words.energy_source(one.spent.energy) for one in several))}.",)
+    return Sheet("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
+
+
+def runtimes_sheet(compiled: Compiled, *, noted: bool = True) -> Sheet:
+    """The ways to serve the model, fastest first; the last column says which one to take, and what is noted."""
+    fastest = min((one.latency_s for one in compiled.runtimes), default=0.0)
+    lines = []
+    for one in compiled.runtimes:
+        ratio = one.latency_s / fastest if fastest > 0 else math.nan
+        why = facts.FASTEST if one.latency_s <= fastest else facts.SLOWER
+        told = [f"recommended: {why}"] if one.name == compiled.recommended else []
+        told += [one.note] if noted and one.note else []
+        cells = (
+            Cell(words.duration(one.latency_s)),
+            Cell(multiple(ratio) if math.isfinite(ratio) else words.NOTHING),
+            Cell(str(one.threads)),
+            Cell("; ".join(told)),
+        )
+        lines.append(Line(one.name, cells))
+    titles = ("latency", "times the fastest", "threads", "note")
+    return Sheet("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(lines))
+
+
+def phases_sheet(compiled: Compiled) -> Sheet:
+    """Seconds and joules by phase."""
+    spent = compiled.spent
+    known = [name for name in PHASES if name in spent.seconds or name in spent.joules]
+    lines = []
+    for name in known:
+        time_s, joules = spent.seconds.get(name), spent.joules.get(name)
+        cells = (
+            words.NOTHING if time_s is None else words.duration(time_s),
+            _share(time_s, spent.time_s),
+            words.energy(Energy(joules, spent.source)),
+            _share(joules, spent.energy.joules) if spent.source != "unavailable" else words.NOTHING,
+            DOES[name],
+        )
+        lines.append(Line(name, tuple(map(Cell, cells))))
+    if lines:
+        total = (words.duration(spent.time_s), "", words.energy(spent.energy), "", "")
+        lines.append(Line(ALL, tuple(map(Cell, total)), "baseline"))
+    titles = ("time", "share of time", "energy", "share of energy", "what it does")
+    notes = (f"Energy: {words.energy_source(spent.energy)}.",)
+    return Sheet("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
+
+
+def fates_sheet(compiled: Compiled) -> Sheet:
+    """What building and timing candidates cost, by what became of them."""
+    source = compiled.spent.source
+    costs = fate_costs(compiled.histories)
+    lines = []
+    for cost in costs:
+        cells = (
+            f"{cost.candidates:,}",
+            words.duration(cost.time_s),
+            words.NOTHING if cost.time_share is None else part(cost.time_share),
+            words.energy(Energy(cost.joules, source)),
+            words.NOTHING if cost.energy_share is None or source == "unavailable" else part(cost.energy_share),
+        )
+        lines.append(Line(cost.fate.value, tuple(map(Cell, cells))))
+    if not any(cost.candidates for cost in costs):
+        lines = []
+    titles = ("candidates", "time", "share of time", "energy", "share of energy")
+    known = facts.recalled(compiled)
+    notes = ["Building and timing them. Cold: slower than usual then, and so it taught nothing."]
+    if known:
+        notes.append(f"Not among them: {words.count(known, 'candidate')} recalled from earlier compilations.")
+    title = "Cost by what became of candidates"
+    return Sheet("fates", title, _columns("what became of them", titles), tuple(lines), (" ".join(notes),))
+
+
+def operators_sheet(compiled: Compiled, numbers: Mapping[str, int] | None = None, shown: int = SHOWN) -> Sheet:
+    """The operators by their share of the model's time in the last round; `numbers` are what marks call them by."""
+    states = by_time(compiled)
+    lines = []
+    for one in states[:shown]:
+        number = None if numbers is None else numbers.get(one.operator.key)
+        lines.append(Line(shortened(one.operator.name, NAME), tuple(map(Cell, _operator(compiled, one))), trial=number))
+    notes = [
+        "Weight: how often the model runs it. Operators are timed by themselves, so that their sum is not quite the "
+        "latency of the whole model."
+    ]
+    if len(states) > shown:
+        notes.append(f"{shown} of {len(states)} operators. The JSON form of this report has them all.")
+    if states:
+        lines += _together(compiled, states)
+    titles = ("kind", "weight", "best run", "time", "share", "tried", "filtered", "failed", "state")
+    head = _columns("operator", titles, "kind", "state")
+    return Sheet("operators", "Operators by their share of the model's time", head, tuple(lines), (" ".join(notes),))
+
+
+def levels_sheet(compiled: Compiled) -> Sheet:
+    """Levels of graph optimisation, where they were compared."""
+    source = compiled.spent.source
+    lines = []
+    for one in compiled.levels:
+        cells = (
+            f"{one.operators:,}",
+            words.duration(one.latency_s),
+            words.duration(one.compile_s),
+            words.energy(Energy(one.joules, source)),
+            "taken" if one.number == compiled.level else "",
+        )
+        lines.append(Line(str(one.number), tuple(map(Cell, cells))))
+    titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
+    known = next((one.joules for one in compiled.levels if one.joules is not None), None)
+    notes = (f"Energy: {words.energy_source(Energy(known, source))}.",)
+    return Sheet("levels", "Levels of graph optimisation", _columns("level", titles, ""), tuple(lines), notes)
+
+
+def _operator(compiled: Compiled, one: OperatorState) -> Iterator[str]:
+    yield one.operator.kind
+    yield str(one.operator.weight)
+    yield words.NOTHING if one.best_s is None else words.duration(one.best_s)
+    yield from _timed(compiled, None if one.best_s is None else one.time_s)
+    yield from (f"{count:,}" for count in (one.tried, one.filtered, one.failed))
+    yield "suspended" if one.suspended else "tuning"
+
+
+def _together(compiled: Compiled, states: Sequence[OperatorState]) -> Iterator[Line]:
+    """The sum of operators, and the whole model beside it."""
+    known = [one.time_s for one in states if one.best_s is not None]
+    weight = sum(one.operator.weight for one in states)
+    counts = [sum(column) for column in zip(*((one.tried, one.filtered, one.failed) for one in states))]
+    every = ("", f"{weight:,}", "", *_timed(compiled, sum(known) if known else None), *(f"{n:,}" for n in counts), "")
+    yield Line("all operators", tuple(map(Cell, every)), "baseline")
+    whole = ("", "", "", *_timed(compiled, compiled.rounds[-1].latency_s), "", "", "", "")
+    yield Line("the whole model", tuple(map(Cell, whole)), "baseline")
+
+
+def _timed(compiled: Compiled, time_s: float | None) -> tuple[str, str]:
+    """A part of the model's time, and its share."""
+    share = None if time_s is None else share_of_model(compiled, time_s)
+    told = words.NOTHING if time_s is None else words.duration(time_s)
+    return told, words.NOTHING if share is None else part(share)
+
+
+def _share(value: float | None, total: float | None) -> str:
+    return words.NOTHING if value is None or not total else part(value / total)
+
+
+def _columns(first: str, titles: Sequence[str], *texts: str) -> tuple[Column, ...]:
+    """The name of the lines, and what their cells hold: numbers, but for `texts`."""
+    others = (Column(title, About.TRIAL, numeric=title not in texts) for title in titles)
+    return (Column(first, About.TRIAL, numeric=False), *others)

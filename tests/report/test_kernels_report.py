@@ -1,0 +1,567 @@
+"""What compiling kernels came to, as text, JSON and page, from a record made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_checks import checked
+
+from onefold.candidates import (
+    PHASES,
+    Candidate,
+    Compiled,
+    Failure,
+    History,
+    Level,
+    Operator,
+    OperatorState,
+    Round,
+    Runtime,
+    Spent,
+)
+from onefold.records import from_json
+from onefold.report import words
+from onefold.report.impact.sheet import Sheet
+from onefold.report.kernels import as_json, facts, page, tables, text
+from onefold.report.kernels.costs import Fate, fate_costs, fates, joules_per_ms_saved
+from onefold.report.kernels.scatter import most_time, scatter
+from onefold.report.kernels.survey import apart, survey
+
+EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
+# Of each operator: name, kind, weight, shapes, flops, microseconds at first and at last, candidates, recalled.
+OPERATORS = (
+    ("fused_conv2d_add_relu", "conv2d", 4, ("1x32x32x32", "3x3x32x32", "1x32x32x32"), 18.9e6, 940.0, 205.0, 128, 0),
+    ("fused_conv2d1_add1_relu1", "conv2d", 4, ("1x16x16x64", "3x3x64x64", "1x16x16x64"), 18.9e6, 720.0, 168.0, 112, 40),
+    ("fused_conv2d2_add2_relu2", "conv2d", 4, ("1x8x8x128", "3x3x128x128", "1x8x8x128"), 18.9e6, 810.0, 181.0, 96, 0),
+    ("fused_conv2d3_add3", "conv2d", 1, ("1x32x32x3", "3x3x3x32", "1x32x32x32"), 1.77e6, 150.0, 62.0, 48, 0),
+    ("fused_matmul_add", "matmul", 1, ("1x128", "128x10", "1x10"), 2.56e3, 9.0, 3.1, 32, 16),
+    ("fused_mean_reshape", "mean", 1, ("1x8x8x128", "1x128"), 8.19e3, 21.0, 6.4, 32, 0),
+    ("softmax", "softmax", 1, ("1x10", "1x10"), 50.0, 4.2, 2.9, 16, 0),
+)
+ROUNDS = 12
+TAKES_S = 41.5  # a round
+SHARES = {"search": 0.14, "build": 0.43, "run": 0.31, "update": 0.05, "whole": 0.07}
+
+
+def operator(place: int) -> Operator:
+    name, kind, weight, shapes, flops, *_ = OPERATORS[place]
+    return Operator(f"{place:02}ab34cd", name, weight, kind, shapes, flops)
+
+
+@cache
+def history(place: int) -> History:
+    """Latencies that fall and scatter, slower the less is known; some candidates fail."""
+    *_, first, last, count, recalled = OPERATORS[place]
+    drawn = random.Random(place)
+    candidates, line = [], []
+    for at in range(count):
+        usual = (last + (first - last) * math.exp(-4 * at / count)) * 1.25e-6
+        failed = drawn.random() < 0.09
+        latency_s = (
+            None if failed else max(usual * drawn.lognormvariate(0.0, 0.35), last * drawn.uniform(1.0, 1.2) * 1e-6)
+        )
+        failure = drawn.choice([Failure.INVALID, Failure.CRASH, Failure.SLOW_RUN]) if failed else None
+        candidates.append(
+            Candidate(
+                operator=operator(place).key,
+                target="llvm -mcpu=icelake-server",
+                machine="a small board",
+                threads=2,
+                implementation=f"{place}-{at}",
+                sketch=at % 3,
+                decisions=(at % 8, 4),
+                trace="[]",
+                latency_s=latency_s,
+                failure=failure,
+                build_s=0.35 + 0.4 * drawn.random(),
+                run_s=0.0 if failure is Failure.INVALID else 0.1 + 0.3 * drawn.random(),
+                joules=9.0 + 3 * drawn.random(),
+            )
+        )
+        line.append(None if failed else usual)
+    return History(operator(place), tuple(candidates), tuple(line), recalled)
+
+
+def states(share: float) -> tuple[OperatorState, ...]:
+    """The operators when this share of their candidates has been measured."""
+    found = []
+    for place in range(len(OPERATORS)):
+        whole = history(place).candidates
+        known = whole[: math.ceil(share * len(whole))]
+        best = min((one.latency_s for one in known if one.latency_s is not None), default=None)
+        failed = sum(one.failure is not None for one in known)
+        suspended = share > 0.6 and place in (3, 6)
+        found.append(OperatorState(operator(place), best, len(known), 3 * len(known), failed, suspended))
+    return tuple(found)
+
+
+def spent(share: float = 1.0, source: str = "rapl") -> Spent:
+    total_s = ROUNDS * TAKES_S * share
+    seconds = {name: total_s * SHARES[name] for name in PHASES}
+    return Spent(seconds, {name: 21.0 * value for name, value in seconds.items()}, source)
+
+
+@cache
+def rounds() -> tuple[Round, ...]:
+    found = []
+    for number in range(1, ROUNDS + 1):
+        share = number / ROUNDS
+        operators = states(share)
+        latency_s = sum(one.time_s for one in operators) * 1.06 + 40e-6
+        found.append(Round(number, "resnet", latency_s, 5.0 + number * TAKES_S, operators, spent(share)))
+    return tuple(found)
+
+
+@cache
+def usual() -> Compiled:
+    """A convolutional network whose seven operators were tuned in twelve rounds."""
+    found = rounds()
+    return Compiled(
+        model="resnet",
+        device="a small board",
+        target="llvm -mcpu=icelake-server",
+        threads=2,
+        level=3,
+        strategy="onefold",
+        rounds=found,
+        histories=tuple(history(place) for place in range(len(OPERATORS))),
+        runtimes=(
+            Runtime("tvm", found[-1].latency_s * 1.01, 2),
+            Runtime("onnxruntime", 3.91e-3, 2, "graph optimisation level all"),
+            Runtime("onnxruntime int8", 4.02e-3, 2, "quantised; its answers differ more than those of the others"),
+            Runtime("torch", 6.45e-3, 2, "eager"),
+            Runtime("tvm untuned", 13.4e-3, 2),
+        ),
+        recommended="tvm",
+        why_stopped="the gain per second fell by 31 %, more than the 25 % that the rate rule allows",
+        error=3.1416e-7,
+        spent=spent(),
+        levels=(
+            Level(0, 31.2e-3, 2.2, 61, 46.0),
+            Level(1, 15.1e-3, 1.6, 22, 33.0),
+            Level(2, 14.9e-3, 1.5, 21, 31.0),
+            Level(3, 13.4e-3, 1.7, 7, 36.0),
+        ),
+        folder="deploy/kernels/llvm-2",
+    )
+
+
+def failed(one: History) -> History:
+    """The same candidates, none of which works."""
+    crashed = tuple(replace(each, latency_s=None, failure=Failure.CRASH) for each in one.candidates)
+    return replace(one, candidates=crashed, line=(None,) * len(crashed))
+
+
+def all_failed() -> Compiled:
+    compiled = usual()
+    first = compiled.rounds[0]
+    lost = tuple(replace(state, best_s=None, failed=state.tried) for state in first.operators)
+    return replace(
+        compiled,
+        rounds=(replace(first, operators=lost),),
+        histories=tuple(map(failed, compiled.histories)),
+        runtimes=compiled.runtimes[1:],
+        recommended="onnxruntime",
+        folder="",
+    )
+
+
+def single() -> Compiled:
+    one = history(0)
+    only = replace(one, candidates=one.candidates[:1], line=one.line[:1])
+    return replace(usual(), rounds=usual().rounds[:1], histories=(only,), runtimes=usual().runtimes[:1], levels=())
+
+
+def unmetered() -> Compiled:
+    """Nobody can tell the joules."""
+    compiled = usual()
+    histories = tuple(
+        replace(one, candidates=tuple(replace(each, joules=None) for each in one.candidates))
+        for one in compiled.histories
+    )
+    levels = tuple(replace(one, joules=None) for one in compiled.levels)
+    return replace(compiled, histories=histories, levels=levels, spent=Spent(compiled.spent.seconds))
+
+
+def nothing() -> Compiled:
+    return Compiled("resnet", "host", "llvm", 1, 3, "onefold", (), (), (), "", "", math.nan)
+
+
+def hostile() -> Compiled:
+    """Every name that somebody else can give is an attack."""
+    evil = Operator("key", EVIL, 1, EVIL, (EVIL,), 1.0)
+    one, last = history(0), usual().rounds[-1]
+    state = replace(last.operators[0], operator=evil)
+    named: dict[str, Any] = dict.fromkeys(("model", "device", "target", "strategy", "why_stopped", "folder"), EVIL)
+    return replace(
+        usual(),
+        rounds=(replace(last, operators=(state,)),),
+        histories=(replace(one, operator=evil),),
+        runtimes=(Runtime(EVIL, 1.0, 1, EVIL), Runtime("torch", 2.0, 1)),
+        recommended=EVIL,
+        spent=replace(spent(), source=EVIL),
+        **named,
+    )
+
+
+def odd() -> Compiled:
+    """Numbers that are not finite, latencies of nothing, a line that is too short, and control characters."""
+    compiled, one = usual(), history(0)
+    strange = tuple(
+        replace(each, latency_s=latency_s)
+        for each, latency_s in zip(one.candidates, (math.nan, math.inf, 0.0, -1.0, 1e-300, 1e3))
+    )
+    first, *rest = compiled.rounds
+    return replace(
+        compiled,
+        rounds=(replace(first, latency_s=math.inf), *rest[:-1], replace(rest[-1], latency_s=0.0, ended_s=math.nan)),
+        histories=(replace(one, candidates=strange, line=(1.0, math.nan), recalled=99), replace(one, candidates=())),
+        runtimes=(Runtime("tvm", 0.0, 1), Runtime("torch", math.inf, 1), Runtime("onnxruntime", math.nan, 1)),
+        why_stopped="a\x1b[2J\nb",
+        levels=(Level(3, math.nan, 0.0, 0),),
+    )
+
+
+def many() -> Compiled:
+    """More of everything than there is room for."""
+    compiled, one = usual(), history(0)
+    crowd = replace(one, candidates=one.candidates * 12, line=one.line * 12)
+    last = compiled.rounds[-1]
+    operators = tuple(
+        replace(
+            state, operator=replace(state.operator, key=f"{copy}-{place}", name=f"an_operator_{'long_' * 12}{copy}")
+        )
+        for copy in range(12)
+        for place, state in enumerate(last.operators)
+    )
+    rounds = tuple(replace(last, number=n, ended_s=3.0 * n, operators=operators) for n in range(1, 201))
+    runtimes = tuple(Runtime(f"a runtime with a long name {n}", 1e-3 + 1e-6 * n, 2, "slow " * 30) for n in range(30))
+    return replace(compiled, rounds=rounds, histories=(crowd, *compiled.histories), runtimes=runtimes)
+
+
+CASES: dict[str, Callable[[], Compiled]] = {
+    "usual": usual,
+    "all failed": all_failed,
+    "single": single,
+    "unmetered": unmetered,
+    "modelled": lambda: replace(usual(), spent=spent(source="modelled")),
+    "no rounds": lambda: replace(usual(), rounds=()),
+    "no levels": lambda: replace(usual(), levels=()),
+    "no line": lambda: replace(usual(), histories=tuple(replace(one, line=()) for one in usual().histories)),
+    "nothing": nothing,
+    "hostile": hostile,
+    "odd": odd,
+    "many": many,
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_compilation_has_a_sound_page_text_and_json(case: str) -> None:
+    compiled = CASES[case]()
+    html, lines = page(compiled), text(compiled)
+    checked(html)
+    assert len(html) < 450_000
+    assert all(line == line.rstrip() for line in lines.splitlines())
+    assert all(character.isprintable() or character == "\n" for character in lines)
+    data = as_json(compiled)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_several_models_stand_on_one_page_one_after_the_other() -> None:
+    several = [replace(make(), model=name) for name, make in CASES.items()]
+    shown = checked(page(several))
+    assert f"Kernels of {', '.join(CASES)}" in shown.text
+    places = [shown.text.index(f"\n{name}\n", shown.text.index("onnxruntime")) for name in CASES if name != "usual"]
+    assert places == sorted(places)
+    assert {"survey", "survey-2", "candidates-12", "model-12", "models"} <= set(shown.ids)
+    assert "models" not in checked(page([usual()])).ids
+    assert "No model was compiled." in checked(page([])).text
+
+
+def test_the_same_operator_has_the_same_number_in_all_models() -> None:
+    html = page([usual(), replace(usual(), model="another")])
+    rows = re.findall(r'<tr data-t="(\d+)"><th scope="row">(\w+)', html)
+    drawings = re.findall(r'<g [^>]*data-t="(\d+)"><title>(\w+)', html)
+    assert len(rows) == 2 * len(OPERATORS)
+    assert len(drawings) == 2 * 6
+    assert len(set(rows)) == len(OPERATORS)
+    assert set(drawings) < set(rows)
+
+
+def test_names_given_by_users_are_shown_and_do_nothing() -> None:
+    html = page(hostile())
+    assert checked(html).text.count("<script>alert('x')</script>") > 10
+    assert "<script>alert" not in html
+
+
+def test_page_and_text_tell_what_came_out_and_what_it_cost() -> None:
+    for form in (checked(page(usual())).text, text(usual())):
+        told = " ".join(form.split())
+        for said in (
+            "Kernels of resnet",
+            "on a small board, for llvm -mcpu=icelake-server, 2 threads, graph optimisation level 3, strategy onefold",
+            "it measured fastest, 1.52× as fast as onnxruntime",
+            "recommended: it measured fastest",
+            "8.35 → 2.56 ms",
+            "69 % less, 12 rounds, 464 candidates",
+            "3.1e-7 of the largest answer",
+            "deploy/kernels/llvm-2",
+            "the gain per second fell by 31 %",
+            "8 min 18 s",
+            "10.5 kJ",
+            "measured by the processor's energy counters (RAPL)",
+            "1.8 kJ for each ms saved",
+            "quantised; its answers differ more than those of the others",
+            "recalled from earlier compilations",
+        ):
+            assert said in told, said
+
+
+def test_every_table_is_as_wide_as_its_title_line() -> None:
+    for case in CASES.values():
+        for sheet in sheets(case()):
+            assert all(len(line.cells) + 1 == len(sheet.columns) for line in sheet.lines)
+        made = tables.models_sheet([case(), usual()])
+        assert all(len(line.cells) + 1 == len(made.columns) for line in made.lines)
+
+
+def sheets(compiled: Compiled) -> list[Sheet]:
+    made = (tables.runtimes_sheet, tables.phases_sheet, tables.fates_sheet, tables.operators_sheet, tables.levels_sheet)
+    return [make(compiled) for make in made]
+
+
+def rows(sheet: Sheet) -> list[tuple[str, ...]]:
+    return [(line.name, *(cell.words for cell in line.cells)) for line in sheet.lines]
+
+
+def test_runtimes_are_told_beside_the_fastest() -> None:
+    assert rows(tables.runtimes_sheet(usual())) == [
+        ("tvm", "2.58 ms", "1.00×", "2", "recommended: it measured fastest"),
+        ("onnxruntime", "3.91 ms", "1.52×", "2", "graph optimisation level all"),
+        ("onnxruntime int8", "4.02 ms", "1.56×", "2", "quantised; its answers differ more than those of the others"),
+        ("torch", "6.45 ms", "2.50×", "2", "eager"),
+        ("tvm untuned", "13.4 ms", "5.19×", "2", ""),
+    ]
+    assert facts.reason(single()) == "it measured fastest"
+    assert facts.reason(nothing()) == "no runtime was measured"
+    assert facts.reason(replace(usual(), recommended="numpy")) == "it was not measured"
+
+
+def test_a_runtime_that_is_not_the_fastest_is_not_called_so() -> None:
+    compiled = replace(usual(), recommended="torch")
+    assert facts.reason(compiled) == "another measured faster"
+    assert "it measured fastest" not in text(compiled)
+
+
+def test_phases_add_up_and_energies_say_their_source() -> None:
+    sheet = tables.phases_sheet(usual())
+    assert rows(sheet)[1] == ("build", "3 min 34 s", "43 %", "4.5 kJ", "43 %", "compiling them")
+    assert rows(sheet)[-1] == ("all", "8 min 18 s", "", "10.5 kJ", "", "")
+    assert sheet.notes == ("Energy: measured by the processor's energy counters (RAPL).",)
+    modelled = tables.phases_sheet(CASES["modelled"]())
+    assert rows(modelled)[1][3] == "≈ 4.5 kJ"
+    assert "an estimate, not a measurement" in modelled.notes[0]
+    assert [tile.badge for tile in facts.tiles(CASES["modelled"]())] == ["", "", "", "estimate"]
+    unknown = tables.phases_sheet(unmetered())
+    assert {row[3:5] for row in rows(unknown)[:-1]} == {("—", "—")}
+    assert unknown.notes == ("Energy: not available on this machine.",)
+    assert not tables.phases_sheet(nothing()).lines
+
+
+def test_joules_are_told_for_each_millisecond_that_was_saved() -> None:
+    first, last = usual().rounds[0].latency_s, usual().rounds[-1].latency_s
+    assert joules_per_ms_saved(usual()) == pytest.approx(sum(spent().joules.values()) / (first - last) / 1e3)
+    backwards = replace(usual(), rounds=usual().rounds[::-1])
+    for compiled in (backwards, single(), nothing()):
+        assert joules_per_ms_saved(compiled) is None
+        assert facts.price(compiled) == "nothing saved"
+    assert facts.price(unmetered()) == "5.8 ms saved"
+    assert facts.price(CASES["modelled"]()).startswith("≈ ")
+
+
+def test_what_went_to_cold_and_failed_candidates_leaves_out_those_recalled() -> None:
+    def candidate(latency_s: float | None, build_s: float, joules: float | None) -> Candidate:
+        failure = Failure.WRONG if latency_s is None else None
+        given = replace(history(0).candidates[0], latency_s=latency_s, failure=failure)
+        return replace(given, build_s=build_s, run_s=1.0, joules=joules)
+
+    given = (
+        candidate(9.0, 50.0, 99.0),  # recalled
+        candidate(1.0, 1.0, 10.0),
+        candidate(3.0, 2.0, None),
+        candidate(4.0, 2.0, 20.0),
+        candidate(None, 0.0, 10.0),
+    )
+    compiled = replace(usual(), histories=(History(operator(0), given, (8.0, 2.0, 2.0, 2.0, None), 1),))
+    hot, cold, lost = fate_costs(compiled.histories)
+    assert (hot.candidates, cold.candidates, lost.candidates) == (1, 2, 1)
+    assert (hot.time_s, cold.time_s, lost.time_s) == (2.0, 6.0, 1.0)
+    assert cold.time_share == pytest.approx(6 / 9)
+    assert lost.energy_share == pytest.approx(10 / 40)
+    assert facts.waste(compiled) == (
+        "67 % of the time to cold candidates, 11 % to failed ones; of the energy 50 % and 25 %"
+    )
+    assert "Not among them: 1 candidate recalled" in tables.fates_sheet(compiled).notes[0]
+    assert facts.waste(nothing()) == "no candidate was measured"
+    assert "energy" not in facts.waste(unmetered())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.none() | st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.none() | st.floats(1e-3, 1e3)), max_size=12
+    ),
+    st.integers(0, 14),
+)
+def test_fates_share_all_that_was_measured(drawn: list[tuple[float | None, float, float | None]], known: int) -> None:
+    first = history(0).candidates[0]
+    candidates = tuple(
+        replace(first, latency_s=one, failure=None, build_s=usual_s, joules=joules) for one, usual_s, joules in drawn
+    )
+    told = History(operator(0), candidates, tuple(usual_s for _, usual_s, _ in drawn), known)
+    costs = fate_costs([told])
+    measured = candidates[known:]
+    assert sum(cost.candidates for cost in costs) == len(measured)
+    assert sum(cost.time_s for cost in costs) == pytest.approx(sum(one.build_s + one.run_s for one in measured))
+    if measured:
+        assert sum(cost.time_share or 0.0 for cost in costs) == pytest.approx(1.0)
+    else:
+        assert {cost.time_share for cost in costs} == {None}
+    if any(one.joules is not None for one in measured):
+        assert sum(cost.energy_share or 0.0 for cost in costs) == pytest.approx(1.0)
+    else:
+        assert {cost.energy_share for cost in costs} == {None}
+
+
+def test_operators_are_told_by_their_share_of_the_models_time() -> None:
+    told = rows(tables.operators_sheet(usual()))
+    assert told[0] == (
+        "fused_conv2d_add_relu", "conv2d", "4", "213 µs", "851 µs", "33 %", "128", "384", "16", "tuning",
+    )  # fmt: skip
+    assert [row[0] for row in told[3:5]] == ["fused_conv2d3_add3", "fused_mean_reshape"]
+    assert told[3][-1] == "suspended"
+    assert told[-2][:6] == ("all operators", "", "16", "", "2.37 ms", "93 %")
+    assert told[-1][:6] == ("the whole model", "", "", "", "2.56 ms", "100 %")
+    lost = rows(tables.operators_sheet(all_failed()))
+    assert {row[3:6] for row in lost[:-2]} == {("—", "—", "—")}
+    assert lost[-2][4:6] == ("—", "—")
+    assert not tables.operators_sheet(CASES["no rounds"]()).lines
+    assert "40 of 84 operators." in tables.operators_sheet(many()).notes[0]
+
+
+def test_levels_are_told_where_they_were_compared() -> None:
+    assert rows(tables.levels_sheet(usual()))[-1] == ("3", "7", "13.4 ms", "1.70 s", "36 J", "taken")
+    assert "levels" in checked(page(usual())).ids
+    assert "levels" not in checked(page(CASES["no levels"]())).ids
+    assert "latency before tuning" not in text(CASES["no levels"]())
+    unknown = tables.levels_sheet(unmetered())
+    assert rows(unknown)[0][4] == "—"
+    assert unknown.notes == ("Energy: not available on this machine.",)
+
+
+def test_the_survey_has_a_dot_for_each_round_and_a_dashed_line_for_each_other_runtime() -> None:
+    plot = survey(usual())
+    drawing = str(plot.picture)
+    assert drawing.count('class="dot best"') == 12
+    assert drawing.count('class="line beside"') == 4
+    third = words.duration(usual().rounds[2].latency_s)
+    assert f"round 3, after 2 min 10 s: {third}\n116 candidates so far" in drawing
+    assert ">464</text>" in drawing
+    for label in ("onnxruntime 3.91 ms", "onnxruntime int8 4.02 ms", "torch 6.45 ms", "tvm untuned 13.4 ms", "2.56 ms"):
+        assert f">{label}</text>" in drawing
+    assert [label for _, label in plot.legend] == ["whole model, compiled", "other runtimes"]
+    assert [label for _, label in survey(single()).legend] == ["whole model, compiled"]
+    assert survey(CASES["no rounds"]()).caption == "No round has ended, so there is no latency to show."
+
+
+def test_runtimes_that_are_far_slower_make_the_survey_logarithmic() -> None:
+    slow = replace(usual(), runtimes=(*usual().runtimes, Runtime("numpy", 2.0, 1)))
+    assert "logarithmic" in str(survey(slow).picture)
+    assert "logarithmic" not in str(survey(usual()).picture)
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=8), st.floats(1.0, 40.0))
+def test_labels_are_kept_apart(places: list[float], gap: float) -> None:
+    moved = apart(places, gap, 0.0, 100.0)
+    ordered = sorted(moved)
+    assert all(after - before >= gap - 1e-6 for before, after in pairwise(ordered))
+    pairs = sorted(zip(places, moved))
+    assert [place for _, place in pairs] == sorted(place for _, place in pairs) or len(set(places)) < len(places)
+    assert all(place >= -1e-6 for place in moved)
+    if gap * (len(places) - 1) <= 100.0:
+        assert all(place <= 100.0 + 1e-6 for place in moved)
+    if all(after - before >= gap for before, after in pairwise(sorted(places))):
+        assert moved == pytest.approx(places)
+
+
+def test_candidates_are_told_apart_by_shape_and_recalled_ones_are_pale() -> None:
+    compiled = replace(usual(), histories=(history(1),))
+    drawing = str(scatter(compiled, {}).picture)
+    found = [fates(history(1)).count(fate) for fate in Fate]
+    marks = [drawing.count(f'class="{kind}') for kind in ("dot s5", "dot plain hollow", "cross")]
+    assert marks == [found[0] - 1, *found[1:]]  # the fastest is marked by itself
+    assert drawing.count('class="dot best"') == 1
+    assert len(re.findall(r'class="[^"]* pale"', drawing)) == drawing.count(", recalled</title>") == 40
+    assert drawing.count('class="line best thin halved"') == 1
+    (kinds, labels) = zip(*scatter(compiled, {}).legend)
+    assert kinds == ("dot s5", "dot plain hollow", "cross", "dot s5 pale", "dot best", "line best thin")
+    assert labels[3] == "pale: recalled from an earlier compilation"
+
+
+def test_the_six_operators_with_the_most_time_are_drawn() -> None:
+    assert [one.operator.name for one in most_time(usual())] == [
+        row[0] for row in rows(tables.operators_sheet(usual()))[:6]
+    ]
+    assert [one.operator for one in most_time(CASES["no rounds"]())] == [operator(place) for place in range(6)]
+    plot = scatter(usual(), {})
+    assert str(plot.picture).count("<svg") == 6
+    assert plot.caption.startswith("The 6 operators with the most time, of 7.")
+
+
+def test_candidates_that_all_failed_are_drawn_and_said() -> None:
+    plot = scatter(all_failed(), {})
+    assert "no candidate has a latency" in str(plot.picture)
+    assert [label for _, label in plot.legend] == ["failed", "pale: recalled from an earlier compilation"]
+    assert "LOESS" not in str(scatter(single(), {}).legend)
+    assert scatter(nothing(), {}).caption == "No candidate has been measured, so there is none to show."
+
+
+def test_of_very_many_candidates_some_are_left_out_but_not_the_fastest() -> None:
+    plot = scatter(many(), {})
+    crowd = next(
+        part for part in str(plot.picture).split("<svg") if "candidate 1533:" in part or "candidate 1:" in part
+    )
+    assert crowd.count("data-cell") <= 501
+    assert "more than 500" in plot.caption
+    assert all('class="dot best' in part for part in str(plot.picture).split("<svg")[1:])
+
+
+def test_the_json_rounds_nothing_and_gives_the_record_back() -> None:
+    data: dict[str, Any] = json.loads(json.dumps(as_json(usual()), allow_nan=False))
+    assert from_json(Compiled, data) == usual()
+    assert data["saved_s"] == usual().rounds[0].latency_s - usual().rounds[-1].latency_s
+    assert data["joules_per_ms_saved"] == joules_per_ms_saved(usual())
+    assert data["rounds"][-1]["tried"] == 464
+    assert data["rounds"][-1]["operators"][0]["time_s"] == 4 * data["rounds"][-1]["operators"][0]["best_s"]
+    assert [one["fate"] for one in data["fates"]] == ["hot", "cold", "failed"]
+    assert data["histories"][0]["is_cold"] == list(history(0).is_cold)
+    assert as_json(nothing())["error"] is None
+    assert as_json(odd())["rounds"][0]["latency_s"] is None
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_the_text_stays_within_its_width(width: int) -> None:
+    for make in (usual, unmetered, many, nothing):
+        lines = text(make(), width)
+        assert max(map(len, lines.splitlines())) <= width
