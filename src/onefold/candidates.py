@@ -204,6 +204,6 @@ class Compiled:
     recommended: str  # the fastest runtime
     why_stopped: str
     error: float  # the largest difference from the answers of the model, as a share of the largest answer
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = field(default_factory=Spent)  # by all models of the compilation
     levels: tuple[Level, ...] = ()  # where they were compared
     folder: str = ""  # where the library was put

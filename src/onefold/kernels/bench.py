@@ -172,14 +172,19 @@ class Bench:
         self._count += 1
         return Path(self._folder.name) / f"{self._count:06}.{'so' if self.target.is_here else 'tar'}"
 
+    def time(self, file: Path, arguments: Arguments) -> Reply:
+        """Runs a library, which is then gone."""
+        order = (str(file), arguments, REPEATS, LEAST_MS, self.remote)
+        ran = self._runner.ask("run", *order, within_s=RUN_S, late=Failure.SLOW_RUN)
+        file.unlink(missing_ok=True)
+        return ran
+
     def _timed(self, built: Built, arguments: Arguments, expected: list[float] | None) -> tuple[Outcome, list[float]]:
         done = built.reply
         if done.complaint:
             failure = done.ended or Failure.INVALID
             return Outcome(None, failure, done.complaint, done.seconds, 0.0, done.joules), []
-        order = (str(built.file), arguments, REPEATS, LEAST_MS, self.remote)
-        ran = self._runner.ask("run", *order, within_s=RUN_S, late=Failure.SLOW_RUN)
-        built.file.unlink(missing_ok=True)
+        ran = self.time(built.file, arguments)
 
         def outcome(latency_s: float | None, failure: Failure | None = None, said: str = "") -> Outcome:
             return Outcome(latency_s, failure, said, done.seconds, ran.seconds, done.joules, ran.joules)

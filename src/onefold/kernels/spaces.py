@@ -169,7 +169,8 @@ def _digest(module: Any) -> str:
 
 
 def _steps(trace: Any) -> list[str]:
-    return [f"{one.kind.name} {one.attrs}" for one in trace.insts]
+    """What a trace does, without what it decides. Outlines may differ in nothing but the loop that a step is for."""
+    return [json.dumps(_plain(one)) for one in trace.as_json()[0]]
 
 
 def _flops(module: Any) -> float:

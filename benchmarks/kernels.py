@@ -1,0 +1,550 @@
+"""Kernels for three networks: how much a survey with a cold filter saves, and how fast the kernels are.
+
+The networks are a small CNN, a MobileNet-like and a ResNet-18-like one, all at 32x32 with batches of one sample. All
+tuning is for this machine, with all of its cores unless a line says otherwise; energy is that of the processor's
+counters, or modelled from processor seconds where there are none.
+
+MetaSchedule tunes with its own scheduler, its own search at its usual size and its own cost model, by our warm builder
+and runner, with as many candidates as Onefold; batches are of eight in both. What it costs as it comes is measured on
+a few candidates of one operator and told per candidate. Onefold's time to a latency is that of the first round after
+which the whole model was as fast; MetaSchedule's latency is that of its final model, since it knows of no other.
+
+With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured.
+Together: the three models in one survey, against each by itself, up to the same latencies. Killed: a real command,
+`kill -9` in its middle, and the same command again. At the end all runtimes are timed beside each other, in turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from claims import Claim, arguments, conclude, median, table
+from torch import nn
+
+import onefold
+from onefold.candidates import Compiled, Spent
+from onefold.inference.export import export
+from onefold.kernels.bench import Bench
+from onefold.kernels.cold_filter import ColdFilter
+from onefold.kernels.ledger import Ledger
+from onefold.kernels.targets import Target, target_of
+from onefold.kernels.toolchain import schedules, tvm
+from onefold.kernels.whole import WholeModel
+from onefold.store import SqliteStore
+from onefold.study.models import opened
+from onefold.workloads.mobilenet import Cifar10Mobilenet
+from onefold.workloads.resnet import Residual
+
+WARM, AS_IT_COMES, NO_WORSE = 0.6, 0.1, 1.02
+LESS_COLD, PRECISE, RECALLED, TOGETHER, FASTER = 0.40, 0.8, 0.4, 0.75, 1.5
+EACH, BATCH = 16, 8  # candidates an operator, on average; in a batch
+Row = dict[str, Any]
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    quick: bool = options.quick
+    each = 8 if quick else EACH
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder), quick)
+        rows, runs = [], {}
+        for name in place.networks:
+            count = each * place.operators(name)
+            theirs = metaschedule(place, name, count)
+            ours = place.compiled(name, "cold start", count)
+            plain = place.compiled(name, "no filter", count, filter=False)
+            runs[name] = (theirs, ours, plain)
+            rows.append(compared(name, count, theirs, ours))
+            print(rows[-1], flush=True)
+        table(rows)
+        recalled = [] if quick else [with_history(place, name, *runs[name][:2]) for name in place.networks]
+        table(recalled)
+        joint = together(place, {name: run[1] for name, run in runs.items()}, each)
+        alone = as_it_comes(place)
+        killed = kill(place)
+        final = [row for name in place.networks for row in raced(place, name, runs[name])]
+        table(final)
+        precision = place.precision()
+    figures = {
+        "metaschedule": rows, "with history": recalled, "together": joint, "as it comes": alone, "killed": killed,
+        "cold": [cold_shares(name, run) for name, run in runs.items()], "filter": precision, "runtimes": final,
+        "energy": rows[0]["energy source"],
+    }  # fmt: skip
+    table(figures["cold"])
+    claims = [
+        *against(rows, alone), *filtered(figures["cold"], precision), *recall(recalled), *at_once(joint),
+        Claim("kill -9 in the middle: measured twice", "0", f"{killed['twice']} of {killed['candidates']}",
+              killed["twice"] == 0 and killed["candidates"] > killed["before"] > 0),
+        *fast(final),
+    ]  # fmt: skip
+    conclude("kernels", claims, figures, quick=quick)
+
+
+# The networks -------------------------------------------------------------------------------------------------------
+
+
+def small() -> nn.Module:
+    def block(before: int, after: int, stride: int) -> list[nn.Module]:
+        return [nn.Conv2d(before, after, 3, stride, padding=1), nn.ReLU()]
+
+    body = [*block(3, 32, 1), *block(32, 32, 1), *block(32, 64, 2), *block(64, 64, 1)]
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def mobilenet() -> nn.Module:
+    workload = Cifar10Mobilenet()
+    return workload.build(workload.space.default())
+
+
+def resnet18() -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
+    channels = 32
+    for filters, stride in ((32, 1), (32, 1), (64, 2), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1)):
+        layers.append(Residual(channels, filters, stride))
+        channels = filters
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+
+
+NETWORKS = {"small": small, "mobilenet": mobilenet, "resnet18": resnet18}
+
+
+class Place:
+    """Networks as files, and homes of their own for every condition."""
+
+    def __init__(self, folder: Path, quick: bool) -> None:
+        self.folder = folder
+        self.networks = ["small"] if quick else list(NETWORKS)
+        torch.manual_seed(0)
+        self.modules = {name: NETWORKS[name]().eval() for name in self.networks}
+        self.sample = torch.randn(8, 3, 32, 32)
+        for name, network in self.modules.items():
+            export(network, [self.sample], self.file(name))
+        self.target: Target = target_of(self.device(), is_host=True)
+
+    def device(self) -> Any:
+        from onefold.device.host import host
+
+        return host(self.folder / "devices")
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{name}.onnx"
+
+    def home(self, name: str) -> Path:
+        """With this machine's calibration, so that nobody has to make it again."""
+        place = self.folder / "homes" / name
+        if not place.exists():
+            place.mkdir(parents=True)
+            (place / "devices").symlink_to(self.folder / "devices")
+        return place
+
+    def operators(self, name: str) -> int:
+        with Bench(self.target) as bench:
+            return len(self.whole(name, bench).operators)
+
+    def whole(self, name: str, bench: Bench) -> WholeModel:
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        one = opened([self.file(name)], None, folder, None)[0]
+        return WholeModel(name, one.file, one.inputs, one.answers, bench, 3)
+
+    def compiled(self, name: str, condition: str, candidates: int, **options: Any) -> Compiled:
+        """Onefold's way, in a home of its own, to the end of its candidates."""
+        print(f"{name}, {condition}: {candidates} candidates", flush=True)
+        home = self.home(f"{condition}-{name}")
+        found: Compiled = onefold.compile(
+            self.file(name), candidates=candidates, falls=None, batch=BATCH, home=home,
+            save=self.folder / "deployed" / condition / name, **options,
+        )  # fmt: skip
+        return found
+
+    def precision(self) -> Row:
+        """Of the filter, on held-out candidates of all that was measured without it."""
+        histories: dict[Any, list[Any]] = {}
+        for name in self.networks:
+            store = SqliteStore(self.home(f"no filter-{name}") / "store.db")
+            operators = store.operators()
+            for one in store.candidates():
+                histories.setdefault(operators[one.operator], []).append(one)
+            store.close()
+        found = []
+        for seed in range(5):
+            cold = ColdFilter(seed)
+            cold.learn(histories)
+            if cold.fitted is not None:
+                found.append(cold.fitted)
+        known = [one.precision for one in found if one.precision is not None]
+        return {
+            "candidates": sum(map(len, histories.values())), "splits": len(found),
+            "precision": median(known) if known else 0.0, "dropped": median([one.dropped for one in found] or [0.0]),
+            "error": median([one.error for one in found] or [1.0]),
+        }  # fmt: skip
+
+
+# MetaSchedule -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Theirs:
+    latency_s: float
+    seconds: float
+    spent: Spent
+    library: Path
+
+
+def metaschedule(place: Place, name: str, candidates: int) -> Theirs:
+    """Its own scheduler, search and cost model at their usual sizes; our warm builder and runner."""
+    print(f"{name}, MetaSchedule: {candidates} candidates", flush=True)
+    tuner = schedules()
+    folder = Path(tempfile.mkdtemp(dir=place.folder))
+    with Bench(place.target) as bench:
+        whole = place.whole(name, bench)
+        operator, module = whole.operators[-1]
+        bench.take_as_right(operator.key, module, bench.build([module, module])[0])  # starts the processes
+        ledger = Ledger()
+        builder, runner = warm(bench, ledger)
+        tasks = tuner.relax_integration.extract_tasks(whole.loops, place.target.opened(), {})
+        contexts, weights = tuner.relax_integration.extracted_tasks_to_tune_contexts(tasks, str(folder), seed=1)
+        with ledger.phase("search"):
+            database = tuner.tune_tasks(
+                tasks=contexts, task_weights=weights, work_dir=str(folder), max_trials_global=candidates,
+                num_trials_per_iter=BATCH, builder=builder, runner=runner, database="memory",
+            )  # fmt: skip
+            library = with_records(whole, database, place.folder / f"{name}-metaschedule.so")
+        timed = median([whole.timed(library).latency_s for _ in range(3)])
+    return Theirs(timed, ledger.spent.time_s, ledger.spent, library)
+
+
+def with_records(whole: WholeModel, database: Any, file: Path) -> Path:
+    from tvm import relax
+
+    target = whole.bench.target.opened()
+    with target, database, tvm().transform.PassContext(opt_level=3):
+        applied = relax.transform.MetaScheduleApplyDatabase(enable_warning=False)(whole.loops)
+        tvm().compile(applied, target=target).export_library(str(file))
+    return file
+
+
+def warm(bench: Bench, ledger: Ledger) -> tuple[Any, Any]:
+    """Our builder and runner, as MetaSchedule takes them."""
+    from tvm.ir.utils import derived_object
+
+    tuner = schedules()
+
+    @derived_object
+    class Builder(tuner.builder.PyBuilder):  # type: ignore[name-defined,misc]
+        def build(self, inputs: Any) -> list[Any]:
+            built = bench.build([one.mod for one in inputs])
+            for one in built:
+                ledger.add("build", one.reply.joules)
+            return [
+                tuner.builder.BuilderResult(None if one.reply.complaint else str(one.file), one.reply.complaint or None)
+                for one in built
+            ]
+
+    @derived_object
+    class Future(tuner.runner.PyRunnerFuture):  # type: ignore[name-defined,misc]
+        def __init__(self, times: Any, complaint: Any) -> None:
+            super().__init__()
+            self.times, self.complaint = times, complaint
+
+        def done(self) -> bool:
+            return True
+
+        def result(self) -> Any:
+            return tuner.runner.RunnerResult(self.times, self.complaint)
+
+    @derived_object
+    class Runner(tuner.runner.PyRunner):  # type: ignore[name-defined,misc]
+        def run(self, inputs: Any) -> list[Any]:
+            found = []
+            for one in inputs:
+                kinds = tuple((str(info.dtype), tuple(int(size) for size in info.shape)) for info in one.args_info)
+                reply = bench.time(Path(str(one.artifact_path)), kinds)
+                ledger.add("run", reply.joules)
+                times = None if reply.complaint else reply.answer["times"]
+                found.append(Future(times, reply.complaint or None))
+            return found
+
+    return Builder(), Runner()
+
+
+def as_it_comes(place: Place) -> Row:
+    """Seconds a candidate with MetaSchedule's own builder and runner, which start anew for each batch."""
+    program = (
+        "import sys, time, logging, tempfile; logging.disable(logging.INFO)\n"
+        "import tvm, onnx\n"
+        "from tvm import relax\n"
+        "from tvm.relax.frontend.onnx import from_onnx\n"
+        "from tvm.s_tir import meta_schedule as ms\n"
+        "mod = from_onnx(onnx.load(sys.argv[1]), shape_dict={'input0': [1, 3, 32, 32]})\n"
+        "cpu = tvm.get_global_func('target.llvm_get_system_cpu')()\n"
+        "target = tvm.target.Target({'kind': 'llvm', 'mcpu': cpu, 'num-cores': 2})\n"
+        "R = relax.transform\n"
+        "with target: mod = tvm.transform.Sequential([R.DecomposeOpsForInference(), R.LegalizeOps(),"
+        " R.AnnotateTIROpPattern(), R.FoldConstant(), R.FuseOps(), R.FuseTIR()])(mod)\n"
+        "task = [t for t in ms.relax_integration.extract_tasks(mod, target, {}) if 'conv' in t.task_name][:1]\n"
+        "contexts, weights = ms.relax_integration.extracted_tasks_to_tune_contexts(task, tempfile.mkdtemp())\n"
+        "began = time.time()\n"
+        "db = ms.tune_tasks(tasks=contexts, task_weights=weights, work_dir=tempfile.mkdtemp(), max_trials_global=16,"
+        " num_trials_per_iter=8, database='memory')\n"
+        "print((time.time() - began) / 16)\n"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", program, str(place.file("small"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return {"seconds_per_candidate": None, "said": done.stderr[-500:]}
+    return {"seconds_per_candidate": float(done.stdout.split()[-1]), "candidates": 16}
+
+
+def compared(name: str, count: int, theirs: Theirs, ours: Compiled) -> Row:
+    first = reached(ours, theirs.latency_s)
+    return {
+        "network": name, "candidates": count, "their ms": theirs.latency_s * 1e3, "their s": theirs.seconds,
+        "their J": theirs.spent.energy.joules, "our ms": best_ms(ours), "our s": ours.rounds[-1].ended_s,
+        "our J": ours.spent.energy.joules, "s until theirs": first and first.ended_s,
+        "J until theirs": first and first.spent.energy.joules, "energy source": ours.spent.source,
+    }  # fmt: skip
+
+
+def reached(compiled: Compiled, latency_s: float) -> Any:
+    """The first round after which the model was as fast."""
+    return next((one for one in compiled.rounds if one.latency_s <= latency_s), None)
+
+
+def best_ms(compiled: Compiled) -> float:
+    return min(one.latency_s for one in compiled.rounds) * 1e3
+
+
+def against(rows: Sequence[Row], alone: Row) -> list[Claim]:
+    seconds = [(row["s until theirs"] or float("inf")) / row["their s"] for row in rows]
+    joules = [(row["J until theirs"] or float("inf")) / row["their J"] for row in rows]
+    last = [row["our ms"] / row["their ms"] for row in rows]
+    per_candidate = alone["seconds_per_candidate"]
+    stock = [
+        (row["s until theirs"] or float("inf")) / (per_candidate * row["candidates"]) for row in rows if per_candidate
+    ]
+    return [
+        Claim("time to MetaSchedule's final latency, with our builder and runner", f"<= {WARM:g}x",
+              f"{_list(seconds)} (worst {max(seconds):.2f}x)", max(seconds) <= WARM),
+        Claim("… energy", f"<= {WARM:g}x", f"{_list(joules)} (worst {max(joules):.2f}x)", max(joules) <= WARM),
+        Claim("… time, against MetaSchedule as it comes (estimated from its seconds a candidate)",
+              f"<= {AS_IT_COMES:g}x", f"{_list(stock)}; it takes {per_candidate or 0:.1f} s a candidate",
+              bool(stock) and max(stock) <= AS_IT_COMES),
+        Claim("latency at equal candidates", f"<= {NO_WORSE:g}x", f"{_list(last)} (worst {max(last):.2f}x)",
+              max(last) <= NO_WORSE),
+    ]  # fmt: skip
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}x" for value in values)
+
+
+# The filter, history, several models --------------------------------------------------------------------------------
+
+
+def cold_shares(name: str, run: tuple[Theirs, Compiled, Compiled]) -> Row:
+    found: Row = {"network": name}
+    for label, compiled in (("filtered", run[1]), ("plain", run[2])):
+        measured = [
+            (one, is_cold)
+            for history in compiled.histories
+            for one, is_cold in zip(history.candidates, history.is_cold)
+        ]
+        found[f"{label} cold s"] = sum(one.build_s + one.run_s for one, is_cold in measured if is_cold)
+        found[f"{label} cold J"] = sum(one.joules or 0.0 for one, is_cold in measured if is_cold)
+        found[f"{label} s"] = sum(one.build_s + one.run_s for one, _ in measured)
+        found[f"{label} ms"] = best_ms(compiled)
+        found[f"{label} dropped"] = sum(one.filtered for one in compiled.rounds[-1].operators)
+    return found
+
+
+def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:
+    seconds = 1 - sum(row["filtered cold s"] for row in rows) / sum(row["plain cold s"] for row in rows)
+    joules = 1 - sum(row["filtered cold J"] for row in rows) / max(1e-9, sum(row["plain cold J"] for row in rows))
+    return [
+        Claim("time spent on cold candidates, with the filter", f"{LESS_COLD:.0%} less", f"{seconds:.0%} less",
+              seconds >= LESS_COLD),
+        Claim("energy spent on cold candidates, with the filter", f"{LESS_COLD:.0%} less", f"{joules:.0%} less",
+              joules >= LESS_COLD),
+        Claim("precision of the filter on held-out candidates", f">= {PRECISE:g}",
+              f"{precision['precision']:.2f} ({precision['dropped']:.0%} of {precision['candidates']} dropped)",
+              precision["precision"] >= PRECISE),
+    ]  # fmt: skip
+
+
+def with_history(place: Place, name: str, theirs: Theirs, cold: Compiled) -> Row:
+    """To the latency of a cold start at its end, with what the two other networks taught."""
+    home = place.home(f"history-{name}")
+    store = SqliteStore(home / "store.db")
+    for other in place.networks:
+        if other != name:
+            earlier = SqliteStore(place.home(f"cold start-{other}") / "store.db")
+            for operator in earlier.operators().values():
+                store.save_operator(operator)
+            store.save_candidates(earlier.candidates())
+            earlier.close()
+    store.close()
+    goal = NO_WORSE * min(one.latency_s for one in cold.rounds)
+    found = place.compiled(name, "history", cold.rounds[-1].tried)
+    ours, before = reached(found, goal), reached(cold, goal)
+    return {
+        "network": name, "goal ms": goal * 1e3, "cold start s": before.ended_s, "with history s": ours and ours.ended_s,
+        "recalled": sum(one.recalled for one in found.histories), "ms": best_ms(found),
+        "their ms": theirs.latency_s * 1e3,
+    }  # fmt: skip
+
+
+def recall(rows: Sequence[Row]) -> list[Claim]:
+    if not rows:
+        return []
+    ratios = [(row["with history s"] or float("inf")) / row["cold start s"] for row in rows]
+    return [
+        Claim("time to the same latency with history of the two others", f"<= {RECALLED:g}x",
+              f"{_list(ratios)} (worst {max(ratios):.2f}x)", max(ratios) <= RECALLED)
+    ]  # fmt: skip
+
+
+def together(place: Place, alone: dict[str, Compiled], each: int) -> Row:
+    """One survey over all models, up to the latencies that each reached by itself."""
+    goals = {name: NO_WORSE * min(one.latency_s for one in found.rounds) for name, found in alone.items()}
+    firsts = {name: reached(found, goals[name]) for name, found in alone.items()}
+    apart_j = sum(one.spent.energy.joules for one in firsts.values())
+    count = sum(found.rounds[-1].tried for found in alone.values())
+    print(f"together: {count} candidates", flush=True)
+    found = onefold.compile(
+        [place.file(name) for name in place.networks], candidates=count, falls=None, batch=BATCH,
+        home=place.home("together"),
+    )  # fmt: skip
+    every = found if isinstance(found, list) else [found]
+    ours = {one.model: reached(one, goals[one.model]) for one in every}
+    joules = max((one.spent.energy.joules if one else float("inf")) for one in ours.values())
+    return {
+        "goals ms": {name: goal * 1e3 for name, goal in goals.items()}, "apart J": apart_j, "together J": joules,
+        "reached": {name: one is not None for name, one in ours.items()},
+        "ms": {one.model: best_ms(one) for one in every}, "models": len(every), "each": each,
+    }  # fmt: skip
+
+
+def at_once(joint: Row) -> list[Claim]:
+    ratio = joint["together J"] / joint["apart J"]
+    missed = [name for name, is_reached in joint["reached"].items() if not is_reached]
+    said = f"{ratio:.2f}x" if not missed else f"not reached: {', '.join(missed)}"
+    return [
+        Claim(f"{joint['models']} models under one budget, energy to the same latencies", f"<= {TOGETHER:g}x", said,
+              ratio <= TOGETHER)
+    ]  # fmt: skip
+
+
+def kill(place: Place) -> Row:
+    """A real command, killed once some candidates are known, and started again."""
+    home = place.home("killed")
+    words = [
+        sys.executable, "-W", "ignore", "-c", "from onefold.cli import main; main()", "compile",
+        str(place.file("small")), "--candidates", "48", "--to-the-end", "--home", str(home), "--json",
+    ]  # fmt: skip
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and _rows(home) < 16:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = _rows(home)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    again = json.loads(done.stdout)
+    after = _rows(home)
+    measured = sum(len(one["candidates"]) - one["recalled"] for one in again["histories"])
+    return {"before": before, "measured again": measured, "candidates": after, "twice": before + measured - after}
+
+
+def _rows(home: Path) -> int:
+    file = home / "store.db"
+    if not file.exists():
+        return 0
+    try:
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+            return int(connection.execute("select count(*) from candidates").fetchone()[0])
+    except sqlite3.OperationalError:  # before its tables are there
+        return 0
+
+
+# How fast the kernels are -------------------------------------------------------------------------------------------
+
+
+def raced(place: Place, name: str, run: tuple[Theirs, Compiled, Compiled]) -> list[Row]:
+    """Torch, onnxruntime, TVM untuned and tuned, with one and with two threads, in turns."""
+    rows = []
+    for threads in sorted({1, place.target.cores}):
+        compiled = run[1]
+        if threads != place.target.cores:
+            compiled = place.compiled(name, "cold start", run[1].rounds[-1].tried, threads=threads)
+        library = Path(compiled.folder) / "kernels.so"
+        times: dict[str, list[float]] = {"torch": [], "onnxruntime": [], "tuned": [], "untuned": []}
+        target = target_of(place.device(), threads, is_host=True)
+        with Bench(target) as bench:
+            whole = place.whole(name, bench)
+            untuned = whole.compiled({}, place.folder / f"{name}-{threads}-untuned.so")
+            for _ in range(5):
+                times["torch"].append(_torch(place.modules[name], place.sample[:1], threads))
+                times["onnxruntime"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads))
+                times["tuned"].append(whole.timed(library).latency_s)
+                times["untuned"].append(whole.timed(untuned).latency_s)
+        middle = {label: min(values) * 1e3 for label, values in times.items()}
+        rows.append({"network": name, "threads": threads, **middle, "recommended": compiled.recommended})
+    return rows
+
+
+def _torch(network: nn.Module, sample: torch.Tensor, threads: int) -> float:
+    torch.set_num_threads(threads)
+    with torch.inference_mode():
+        return _timed(lambda: network(sample))
+
+
+def _onnxruntime(file: Path, sample: Any, threads: int) -> float:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return _timed(lambda: session.run(None, {"input0": np.ascontiguousarray(sample)}))
+
+
+def _timed(run: Any) -> float:
+    times = []
+    for _ in range(120):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return median(times[20:])
+
+
+def fast(rows: Sequence[Row]) -> list[Claim]:
+    over_torch = [row["torch"] / row["tuned"] for row in rows]
+    over_ort = [row["tuned"] / row["onnxruntime"] for row in rows]
+    wrong = [
+        row for row in rows
+        if (row["recommended"] == "tvm") != (row["tuned"] <= row["onnxruntime"])
+        and abs(row["tuned"] / row["onnxruntime"] - 1) > 0.05
+    ]  # fmt: skip
+    return [
+        Claim("tuned kernels against torch inference", f">= {FASTER:g}x faster on all",
+              f"{_list(over_torch)} (worst {min(over_torch):.2f}x)", min(over_torch) >= FASTER),
+        Claim("tuned kernels against onnxruntime", "at or below its latency on one", _list(over_ort),
+              min(over_ort) <= 1.0),
+        Claim("the recommended runtime is the fastest", "always (5 % apart or more)",
+              f"{len(rows) - len(wrong)} of {len(rows)}", not wrong),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
