@@ -1,5 +1,5 @@
-"""`onefold tune | resume | list | show | report | workloads | devices | compress | impact | retrain | shift | measure |
-serve-check`.
+"""`onefold tune | resume | list | show | report | workloads | devices | compile | compress | impact | retrain | shift |
+measure | serve-check`.
 
 Exit codes: 0 all is well, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers,
 130 interrupted (resume it), 1 anything else.

@@ -1,9 +1,10 @@
 """Which candidates are not worth measuring: those whose neighbours were all cold.
 
-A small network learns latency from what an operator is, where it runs and what was decided. Its middle layer is a map
-on which candidates that behave alike lie in one direction; a candidate whose nearest neighbours there were all cold is
-dropped, with a probability that falls after each update of the cost model, so that a search is led at first and free
-later. The map is drawn from history, also that of other models and devices; without any, candidates are measured first.
+A small network learns latency, relative to what is usual for the operator, from what an operator is, where it runs and
+what was decided. Its middle layer is a map on which candidates that behave alike lie in one direction; a candidate
+whose nearest neighbours there were all cold is dropped, with a probability that falls after each update of the cost
+model, so that a search is led at first and free later. The map is drawn from history, also that of other models and
+devices; without any, candidates are measured first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import torch
@@ -25,8 +27,9 @@ SHAPES = 12  # sizes of arguments
 NEIGHBOURS = 3
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 FIRST, FALLS, LAST = 0.95, 0.9, 0.3  # the probability to drop: at first, what each update leaves of it, at least
-EPOCHS, BATCH, PATIENCE = 60, 1024, 1
-RATE, LOWEST_RATE = 3e-3, 1e-6
+EPOCHS, BATCH, PATIENCE = 40, 1024, 1
+UPDATES = 20  # in an epoch, at least
+RATE, LOWEST_RATE, DECAY = 3e-3, 1e-6, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Network(nn.Module):
 
     def __init__(self, kinds: int, devices: int, hosts: int) -> None:
         super().__init__()
-        self.decisions = nn.Embedding(PLACES * VALUES, EMBEDDED)
+        self.decisions = nn.Embedding(PLACES * VALUES, EMBEDDED, _weight=_as_they_are().repeat(PLACES, 1))
         self.words = nn.ModuleList(nn.Embedding(count + 1, EMBEDDED) for count in (kinds, devices, hosts, 8))
         self.enter = nn.Linear(EMBEDDED * (PLACES + 4) + SHAPES + 1, MIDDLE)
         self.middle = nn.Linear(MIDDLE, MIDDLE)
@@ -92,11 +95,12 @@ class ColdFilter:
         known: list[tuple[Example, float, bool]] = []
         for operator, candidates in histories.items():
             line = line_of([one.latency_s for one in candidates])
+            middle = median([one.latency_s for one in candidates if one.latency_s is not None] or [1.0])
             for one, usual in zip(candidates, line):
                 if one.latency_s is None:
                     known.append((_example(operator, one), math.nan, True))  # what fails is not worth trying again
                 elif usual is not None:
-                    known.append((_example(operator, one), math.log(one.latency_s), one.latency_s > usual))
+                    known.append((_example(operator, one), math.log(one.latency_s / middle), one.latency_s > usual))
         if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
             return
         self._fit(known)
@@ -196,18 +200,19 @@ class ColdFilter:
 def _trained(
     network: Network, inputs: tuple[Tensor, Tensor, Tensor], latency: Tensor, train: Tensor, check: Tensor
 ) -> None:
-    """Until the rate has fallen to nothing, or for so many epochs. Latencies are learned as logarithms: they span two
-    orders of magnitude within an operator and four between them."""
+    """Until the rate has fallen to nothing, or for so many epochs. Latencies are logarithms: they span two orders."""
     train, check = (part[~latency[part].isnan()] for part in (train, check))
     middle = latency[train].mean()
     with torch.no_grad():
         network.leave.bias.fill_(float(middle))
-    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=PATIENCE, min_lr=LOWEST_RATE)
-    batch = min(BATCH, max(32, len(train) // 8))
+    optimizer = torch.optim.Adam(network.parameters(), lr=RATE, weight_decay=DECAY)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.3, patience=PATIENCE, min_lr=LOWEST_RATE)
+    batch = min(BATCH, max(16, len(train) // UPDATES))
+    passes = max(1, UPDATES * batch // max(1, len(train)))  # of a few examples, so that an epoch means something
     shuffled = torch.Generator().manual_seed(0)
     for _ in range(EPOCHS):
-        for part in train[torch.randperm(len(train), generator=shuffled)].split(batch):  # type: ignore[no-untyped-call]
+        order = torch.cat([train[torch.randperm(len(train), generator=shuffled)] for _ in range(passes)])
+        for part in order.split(batch):  # type: ignore[no-untyped-call]
             _, guess = network(*(one[part] for one in inputs))
             loss = nn.functional.mse_loss(guess, latency[part])
             optimizer.zero_grad()
@@ -228,6 +233,23 @@ def _example(operator: Operator, candidate: Candidate) -> Example:
 
 def _word(example: Example, name: str) -> str:
     return example.operator.kind if name == "kind" else str(getattr(example, name))
+
+
+def _as_they_are() -> Tensor:
+    """Where the embeddings of decisions begin: size, and what vectors fit; a few hundred examples cannot teach that."""
+    found = torch.zeros(VALUES, EMBEDDED)
+    for value in range(-2, 97):
+        row = found[_bucket(value)]
+        row[0] = math.log2(1 + max(0, value)) / 4
+        row[1] = float(value < 0)
+        row[2] = float(value == 0)
+        row[3] = float(value == 1)
+        for at, width in enumerate((2, 3, 4, 8, 16, 32), 4):
+            row[at] = float(value > 0 and value % width == 0)
+    for place in range(_bucket(97), VALUES):
+        found[place, 0] = math.log2(97 * 2 ** ((place - 100) / 4)) / 4
+        found[place, 4:] = 1.0
+    return found
 
 
 def _bucket(value: int) -> int:

@@ -23,8 +23,9 @@ class CostModel:
         except ImportError as error:
             raise MissingExtra("xgboost", "kernels") from error
         tuner = schedules()
+        # Until it is warm, its scores are drawn from numpy's own chance, which no seed of ours reaches.
         self.model: Any = tuner.cost_model.XGBModel(
-            extractor=tuner.feature_extractor.PerStoreFeature(), num_warmup_samples=16, num_tuning_cores=threads
+            extractor=tuner.feature_extractor.PerStoreFeature(), num_warmup_samples=1, num_tuning_cores=threads
         )
         self._seed = seed
         self.is_ready = False

@@ -44,7 +44,7 @@ class Library:
 
 
 def write_library(folder: Path, library: Path | None, about: Library, int8: Path | None = None) -> None:
-    """Puts a library into a folder; what was there stays until all of the new is written."""
+    """Puts a library into a folder; what was there stays until all of the new is written, and goes then."""
     moved = []
     for source, name in ((library, about.file), (int8, INT8)):
         if source is not None:
@@ -53,6 +53,8 @@ def write_library(folder: Path, library: Path | None, about: Library, int8: Path
     (folder / f"{ABOUT}.new").write_text(json.dumps(to_json(about), indent=1) + "\n", encoding="utf-8")
     for name in (*moved, ABOUT):
         (folder / f"{name}.new").replace(folder / name)
+    for name in {LIBRARY, ARCHIVE, INT8} - set(moved):  # of a compilation before this one
+        (folder / name).unlink(missing_ok=True)
 
 
 def read_library(folder: Path) -> Library | None:
@@ -90,9 +92,9 @@ class CompiledModel:
         try:
             arrays = [np.asarray(each).astype(kind, "C", "same_kind") for each, kind in zip(inputs, kinds)]
             count = len(arrays[0])
-            parts = [self._answered(arrays, at, size) for at in range(0, count, size)]
-        except ModelError:
-            raise
+            if any(len(one) != count for one in arrays):
+                raise ValueError(f"the inputs have different numbers of samples: {[len(one) for one in arrays]}")
+            parts = [self._answered(arrays, at, size) for at in range(0, max(1, count), size)]
         except Exception as error:  # numpy and TVM raise many kinds
             raise ModelError(f"the model takes {self.about.inputs}, the batch first: {error}") from error
         outputs = [np.concatenate(each)[:count] for each in zip(*parts)]

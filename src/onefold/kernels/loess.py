@@ -18,7 +18,7 @@ def loess(values: Sequence[float], span: float = SPAN) -> list[float]:
     """The smoothed value at each place."""
     count = len(values)
     if count < 3:
-        return [float(np.mean(values))] * count
+        return [sum(values) / count] * count if count else []
     places, known = np.arange(count, dtype=float), np.asarray(values, dtype=float)
     near = min(count, max(FEWEST, round(span * count)))
     smoothed = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,5 +106,6 @@ def difference(outputs: Arrays, answers: Arrays) -> float:
             return float("inf")
         if answer.size:
             largest = max(float(np.abs(answer).max()), 1e-6)
-            worst = max(worst, float(np.abs(output.astype(np.float64) - answer).max()) / largest)
+            found = float(np.abs(output.astype(np.float64) - answer).max()) / largest
+            worst = max(worst, found if math.isfinite(found) else math.inf)
     return worst

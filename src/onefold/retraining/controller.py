@@ -146,7 +146,7 @@ class Retraining:
     def _score_as_given(self) -> None:
         job = self.job
         job.tell("scoring the model as it is")
-        self.judge = Judge(job, self.profile, self.memory.limit() - self.practice.held)
+        self.judge = Judge(job, self.profile, self._room())
         started = self.window.elapsed_s
         self.before = self.judge.whole()
         self.scored_s = self.window.elapsed_s - started
@@ -170,6 +170,10 @@ class Retraining:
             self.job.optimizer,
         )
 
+    def _room(self) -> int:
+        """What scoring may take above the process as it is."""
+        return round(self._situation().room) - self.practice.held
+
     def _plans(self) -> tuple[Expected, ...]:
         """The plans that fit now; says what is the least that is possible where there are none."""
         situation = self._situation()
@@ -189,7 +193,7 @@ class Retraining:
     def _replanned(self) -> bool:
         """Whether there are plans for what is there now."""
         self.practice.let_go()
-        self.judge.fit(self.memory.limit() - self.practice.held)
+        self.judge.fit(self._room())
         try:
             self._plans()
         except InputError as error:

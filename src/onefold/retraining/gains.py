@@ -7,6 +7,7 @@ what was usual when it was made. The best plan goes on, is judged again, and giv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -74,8 +75,10 @@ class GainSearch:
         """In the order in which they were offered."""
         return [plan for plan, known in self._known.items() if known.relative is None]
 
-    def best(self) -> Plan:
-        """The one to go on with."""
+    def best(self, like: Plan | None = None) -> Plan:
+        """The one to go on with; where what went on until now fits no longer, the one that is most like it."""
+        if like is not None:
+            return min(self._known, key=lambda plan: (abs(plan.freeze_rate - like.freeze_rate), _apart(plan, like)))
         tried = [plan for plan, known in self._known.items() if known.relative is not None]
         return max(tried or list(self._known), key=self.merit)
 
@@ -83,3 +86,8 @@ class GainSearch:
     def plans(self) -> tuple[Expected, ...]:
         """All of them, with their gains."""
         return tuple(replace(known.expected, gain_per_s=known.gain_per_s) for known in self._known.values())
+
+
+def _apart(one: Plan, other: Plan) -> float:
+    """How far two learning rates are from each other, for what an update of theirs learns from."""
+    return abs(math.log(one.lr / other.lr) - 0.5 * math.log(one.effective_batch / other.effective_batch))

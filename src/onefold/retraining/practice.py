@@ -17,6 +17,7 @@ from onefold.retraining.stepping import Stepper
 from onefold.retraining.window import Window
 
 FALLS_FROM = 0.5  # of the window on, the learning rate falls to nothing
+SMALLER = 0.75  # of the tensors of a plan that did not fit: what is tried next
 LOOKS_EVERY_S = 0.05  # at the limit of the memory
 Shape = tuple[int, float, int]
 
@@ -87,10 +88,8 @@ class Practice:
         collect()
 
     def does_not_fit(self, plan: Plan) -> None:
-        """Such plans take more than was thought."""
-        more = round(1.5 * self.profile.extra(plan))
-        lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensors(plan), more)
-        self.profile.lessons = [*_others(self.profile.lessons, plan), lesson]
+        """Such plans take more than was thought, and so do larger ones; of smaller ones that says nothing."""
+        self.profile.too_much = min(self.profile.too_much, SMALLER * self.profile.tensors(plan))
 
     def _try_out(self, plan: Plan) -> None:
         """A first update in batches of a quarter of the size tells whether the prediction can be trusted."""

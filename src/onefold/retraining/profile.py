@@ -20,6 +20,7 @@ from onefold.retraining.tracing import Loss, Trace, trace_step
 
 OVERHEAD = 8_000_000  # bytes that a first step takes besides its tensors, before anything was measured
 MOST_CORRECTION = 2.0
+MORE_THAN_THERE_IS = 10**15
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Profile:
     trace: Trace
     times: tuple[LinkTime, ...]
     lessons: list[MemoryLesson] = field(default_factory=list)
+    too_much: float = float("inf")  # tensors of a plan, in bytes: more has been seen not to fit
     _steps: dict[tuple[int, int], tuple[StepMemory, Took]] = field(default_factory=dict)  # by frozen links and segments
 
     def tensors(self, plan: Plan) -> int:
@@ -38,7 +40,10 @@ class Profile:
 
     def extra(self, plan: Plan) -> int:
         """What a plan takes above the process as it is, corrected."""
-        return round((self.tensors(plan) + OVERHEAD) * self.correction(plan))
+        tensors = self.tensors(plan)
+        if tensors > self.too_much:
+            return MORE_THAN_THERE_IS
+        return round((tensors + OVERHEAD) * self.correction(plan))
 
     def correction(self, plan: Plan) -> float:
         """Measured over predicted of the plans that are most like this one; 1 where nothing was measured.

@@ -74,7 +74,7 @@ class Onefold:
         if untried and elapsed < EXPLORED:
             return untried[0]
         if self._settled is None or self._settled not in {one.plan for one in self.search.plans}:
-            self._settled = self.search.best()
+            self._settled = self.search.best(like=self._settled)
         return self._settled
 
     def tell(self, plan: Plan, gain_per_s: float, seconds_per_sample: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,10 @@ def _middles(proposals: Sequence[Proposal], count: int) -> list[Proposal]:
     for at, one in enumerate(proposals):
         places[at, : len(one.decisions)] = np.log2(1 + np.abs(np.array(one.decisions, dtype=float)))
         places[at, -1] = 4.0 * one.sketch
-    middles, cluster = kmeans2(places, min(count, len(proposals)), minit="++", seed=0, missing="warn")
+    clusters = min(count, len(np.unique(places, axis=0)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "One of the clusters is empty")  # others are taken in its place below
+        middles, cluster = kmeans2(places, clusters, minit="++", seed=0, missing="warn")
     chosen: dict[int, tuple[float, Proposal]] = {}
     for at, of in enumerate(int(one) for one in cluster):
         distance = float(np.linalg.norm(places[at] - middles[of]))
