@@ -9,7 +9,8 @@ and runner, with as many candidates as Onefold; batches are of eight in both. Wh
 a few candidates of one operator and told per candidate. Onefold's time to a latency is that of the first round after
 which the whole model was as fast; MetaSchedule's latency is that of its final model, since it knows of no other.
 
-With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured.
+With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
+its line of usual latencies is what candidates of both are called cold by.
 Together: the three models in one survey, against each by itself, up to the same latencies. Killed: a real command,
 `kill -9` in its middle, and the same command again. At the end all runtimes are timed beside each other, in turns.
 """
@@ -355,12 +356,15 @@ def _list(values: Sequence[float]) -> str:
 
 
 def cold_shares(name: str, run: tuple[Theirs, Compiled, Compiled]) -> Row:
+    """By one line for both, that of the search without the filter: a search of its own would always find half of its
+    candidates above its own line."""
     found: Row = {"network": name}
+    lines = {one.operator.key: [usual for usual in one.line if usual is not None] for one in run[2].histories}
     for label, compiled in (("filtered", run[1]), ("plain", run[2])):
         measured = [
-            (one, is_cold)
+            (one, is_above(one, lines[history.operator.key], at))
             for history in compiled.histories
-            for one, is_cold in zip(history.candidates, history.is_cold)
+            for at, one in enumerate(history.candidates)
         ]
         found[f"{label} cold s"] = sum(one.build_s + one.run_s for one, is_cold in measured if is_cold)
         found[f"{label} cold J"] = sum(one.joules or 0.0 for one, is_cold in measured if is_cold)
@@ -368,6 +372,10 @@ def cold_shares(name: str, run: tuple[Theirs, Compiled, Compiled]) -> Row:
         found[f"{label} ms"] = best_ms(compiled)
         found[f"{label} dropped"] = sum(one.filtered for one in compiled.rounds[-1].operators)
     return found
+
+
+def is_above(candidate: Any, line: Sequence[float], at: int) -> bool:
+    return bool(line) and candidate.latency_s is not None and candidate.latency_s > line[min(at, len(line) - 1)]
 
 
 def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:

@@ -50,3 +50,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
     return export(network, [torch.randn(12, 4)], tmp_path_factory.mktemp("model") / "small.onnx")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network with a convolution as ONNX, with samples beside it: so small that its kernels compile in a moment."""
+    import torch
+    from torch import nn
+
+    from onefold.inference.export import export
+
+    torch.manual_seed(0)
+    body = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]
+    return export(nn.Sequential(*body), [torch.randn(8, 3, 8, 8)], tmp_path_factory.mktemp("tiny") / "tiny.onnx")
+
+
+@pytest.fixture(scope="session")
+def deployed(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployment folder of that network for this machine; not to be changed: copy it."""
+    from onefold.deploy import Deployment, settings, write
+    from onefold.device import BRIEF, open_session, runtime
+    from onefold.inference.points import ServingSpace
+    from onefold.inference.tuner import Tuner
+
+    with open_session(this_host, this_host) as session:
+        tuner = Tuner(session, ServingSpace((1, 4), (1,), ("all",), ("sequential",)))
+        tuner.prepare(tiny)
+        surface = tuner.measure(tiny, BRIEF)
+    found = settings(this_host, surface, tiny, ("single-stream", "offline:8"), "mean", this_host)
+    about = {"file": tiny.name}
+    return write(
+        tmp_path_factory.mktemp("deployed") / "deploy", tiny, Deployment(this_host, (found,), runtime(), about)
+    )

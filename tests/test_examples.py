@@ -12,6 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
     "ask_tell": "best: loss",
+    "compile": "served 359 images with",
     "deploy": "served 359 images",
     "digits": "test accuracy",
     "plain_function": "best: {'kernel'",

@@ -41,6 +41,7 @@ def compile_models(
     is_filtering: Annotated[bool, typer.Option("--filter/--no-filter", help="Drop what looks cold")] = True,
     is_surveying: Annotated[bool, typer.Option("--survey/--no-survey", help="Go where the gain is")] = True,
     batch: Annotated[int, typer.Option(help="Candidates of an operator in a round")] = 8,
+    batch_size: Annotated[int, typer.Option(help="Samples that the compiled model takes at a time")] = 1,
     threads: Annotated[int | None, typer.Option(help="That serve the model (default: all cores)")] = None,
     processor: Annotated[str | None, typer.Option(help="As LLVM calls it, such as cortex-a72")] = None,
     remote: Annotated[str | None, typer.Option(help="A TVM server on the device: HOST:PORT")] = None,
@@ -61,8 +62,8 @@ def compile_models(
             found: Compiled | list[Compiled] = make(
                 models, device=device, goal=goal, minutes=minutes, energy=energy, price=price, money=money,
                 candidates=candidates, falls=None if to_the_end else falls, level=level, levels=levels,
-                strategy=strategy, filter=is_filtering, survey=is_surveying, batch=batch, threads=threads,
-                processor=processor, remote=remote, samples=samples, save=save, home=home, seed=seed,
+                strategy=strategy, filter=is_filtering, survey=is_surveying, batch=batch, batch_size=batch_size,
+                threads=threads, processor=processor, remote=remote, samples=samples, save=save, home=home, seed=seed,
                 tell=_teller(status, began),
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -105,6 +105,7 @@ class Worker:
         try:
             receive(ours)
         except (EOFError, OSError) as error:
+            ours.close()
             self.close()
             raise EngineError("a process that compiles kernels cannot be started; is apache-tvm sound?") from error
         self._channel = ours
@@ -132,6 +133,7 @@ class Bench:
             self._target["mtriple"] = target.triple
         self._builders = [Worker({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
         self._runner = Worker({"TVM_NUM_THREADS": str(target.cores)})
+        self._workers = (*self._builders, self._runner)  # also those that are at work
         self._pool = ThreadPoolExecutor(builders)
         self._folder = tempfile.TemporaryDirectory(prefix="onefold-kernels-")
         self._answers: dict[str, list[float]] = {}
@@ -209,9 +211,9 @@ class Bench:
 
     def close(self) -> None:
         """Ends all processes."""
-        for worker in (*self._builders, self._runner):
+        self._pool.shutdown(wait=False, cancel_futures=True)  # first: what waits would start new ones
+        for worker in self._workers:
             worker.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
         self._folder.cleanup()
 
     def __enter__(self) -> Bench:

@@ -24,12 +24,16 @@ from onefold.kernels.loess import line_of
 EMBEDDED, MIDDLE = 10, 32
 PLACES, VALUES = 48, 130  # decisions of a candidate at most; how many values of one are told apart
 SHAPES = 12  # sizes of arguments
-NEIGHBOURS = 3
+NEIGHBOURS = (3, 4, 5, 7, 10)  # of which the fewest are taken that are right often enough
+SURE = 0.85
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 FIRST, FALLS, LAST = 0.95, 0.9, 0.3  # the probability to drop: at first, what each update leaves of it, at least
 EPOCHS, BATCH, PATIENCE = 40, 1024, 1
 UPDATES = 20  # in an epoch, at least
 RATE, LOWEST_RATE, DECAY = 3e-3, 1e-6, 1e-3
+
+Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Fitted:
     """How well the filter learned: on candidates that it did not learn from."""
 
     examples: int
+    neighbours: int  # that must all be cold
     error: float  # of the logarithm of latency, as a share of its spread; 1 is no better than the mean
     precision: float | None  # of the held-out candidates that it would drop, the share that was cold
     dropped: float  # the share that it would drop
@@ -74,16 +79,16 @@ class Network(nn.Module):
 class ColdFilter:
     """Learns from history, then says which proposals to drop."""
 
-    def __init__(self, seed: int = 0, neighbours: int = NEIGHBOURS) -> None:
-        self.neighbours = neighbours
+    def __init__(self, seed: int = 0) -> None:
+        self.neighbours = NEIGHBOURS[-1]
         self.fitted: Fitted | None = None
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._words: list[dict[str, int]] = [{}, {}, {}]
         self._network: Network | None = None
         self._map: Tensor | None = None
-        self._cold: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.zeros(0, bool)
-        self._kinds: np.ndarray[tuple[int], np.dtype[np.int64]] = np.zeros(0, np.int64)
+        self._cold: Flags = np.zeros(0, bool)
+        self._kinds: Numbers = np.zeros(0, np.int64)
 
     @property
     def is_ready(self) -> bool:
@@ -131,7 +136,7 @@ class ColdFilter:
         with torch.no_grad():
             middle, guess = network(*inputs)
         kinds = np.array([self._words[0][example.operator.kind] for example in examples])
-        self.fitted = self._judged(middle, guess, latency, cold, kinds, train, test)
+        self.fitted = self._judged(middle, guess, latency, cold, kinds, train, check, test)
         self._map, self._cold, self._kinds = nn.functional.normalize(middle, dim=1), cold, kinds
 
     def _judged(
@@ -139,25 +144,31 @@ class ColdFilter:
         middle: Tensor,
         guess: Tensor,
         latency: Tensor,
-        cold: np.ndarray[tuple[int], np.dtype[np.bool_]],
-        kinds: np.ndarray[tuple[int], np.dtype[np.int64]],
+        cold: Flags,
+        kinds: Numbers,
         train: Tensor,
+        check: Tensor,
         test: Tensor,
     ) -> Fitted:
-        """What it would have done with candidates that it did not learn from."""
+        """Sets how many neighbours must agree, by the candidates that training was checked on; then what it would have
+        done with those that it has never seen."""
         self._map, self._cold = nn.functional.normalize(middle[train], dim=1), cold[train.numpy()]
         self._kinds = kinds[train.numpy()]
+        for self.neighbours in NEIGHBOURS:
+            dropped = self._nearest_cold(middle[check], kinds[check.numpy()])
+            if dropped.any() and cold[check.numpy()][dropped].mean() >= SURE:
+                break
         dropped = self._nearest_cold(middle[test], kinds[test.numpy()])
         right = cold[test.numpy()][dropped]
         valid = test[~latency[test].isnan()]
         spread = float(latency[valid].var(correction=0)) if len(valid) else 0.0
         error = float(((guess[valid] - latency[valid]) ** 2).mean()) if len(valid) else math.nan
         return Fitted(
-            len(latency), error / spread if spread > 0 else math.nan,
+            len(latency), self.neighbours, error / spread if spread > 0 else math.nan,
             float(right.mean()) if len(right) else None, float(dropped.mean()) if len(dropped) else 0.0,
         )  # fmt: skip
 
-    def _all_cold(self, examples: Sequence[Example]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _all_cold(self, examples: Sequence[Example]) -> Flags:
         if self._network is None:
             return np.zeros(len(examples), bool)
         with torch.no_grad():
@@ -165,9 +176,7 @@ class ColdFilter:
         kinds = np.array([self._words[0].get(example.operator.kind, 0) for example in examples])
         return self._nearest_cold(middle, kinds)
 
-    def _nearest_cold(
-        self, middle: Tensor, kinds: np.ndarray[tuple[int], np.dtype[np.int64]]
-    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _nearest_cold(self, middle: Tensor, kinds: Numbers) -> Flags:
         """Whether the nearest neighbours, among candidates for the same kind of operator, are all cold."""
         found = np.zeros(len(middle), bool)
         if self._map is None or len(self._map) < self.neighbours:

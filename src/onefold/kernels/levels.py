@@ -15,14 +15,14 @@ from onefold.kernels.whole import WholeModel
 
 def compare_levels(whole: WholeModel, folder: Path, ledger: Ledger) -> tuple[Level, ...]:
     """Each level, with operators as they come; one that the model does not survive is left out."""
-    found = []
+    found, suffix = [], "so" if whole.bench.target.is_here else "tar"
     for number in LEVELS:
         cost = Ledger()
         started = time.perf_counter()
         try:
             with cost.phase("whole"):
                 loops = optimised(whole.graph, whole.bench.target, number)
-                file = whole.compiled({}, folder / f"{whole.name}-level-{number}.so", loops)
+                file = whole.compiled({}, folder / f"{whole.name}-level-{number}.{suffix}", loops)
             seconds = time.perf_counter() - started
             timed = whole.timed(file, ledger)
         except ModelError:

@@ -6,6 +6,7 @@ deploy/kernels.json    for which device, how fast it was beside other runtimes, 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -23,6 +24,7 @@ from onefold.kernels.toolchain import tvm
 from onefold.records import from_json, to_json
 
 LIBRARY, ARCHIVE, ABOUT, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
+MODEL = "model.onnx"  # beside them
 VERSION = 1
 TVM = "tvm"
 
@@ -40,6 +42,7 @@ class Library:
     recommended: str
     file: str = LIBRARY
     notes: tuple[str, ...] = field(default=())
+    model: str = ""  # that was compiled: its digest
     version: int = VERSION
 
 
@@ -53,19 +56,26 @@ def write_library(folder: Path, library: Path | None, about: Library, int8: Path
     (folder / f"{ABOUT}.new").write_text(json.dumps(to_json(about), indent=1) + "\n", encoding="utf-8")
     for name in (*moved, ABOUT):
         (folder / f"{name}.new").replace(folder / name)
-    for name in {LIBRARY, ARCHIVE, INT8} - set(moved):  # of a compilation before this one
+    for name in {LIBRARY, ARCHIVE, INT8} - {about.file, *moved}:  # of a compilation before this one
         (folder / name).unlink(missing_ok=True)
 
 
+def digest_of(model: Path) -> str:
+    """The same for the same file."""
+    return hashlib.sha256(model.read_bytes()).hexdigest()[:16]
+
+
 def read_library(folder: Path) -> Library | None:
-    """What a folder says about kernels; None where it has none."""
+    """What a folder says about kernels; None where it has none, or those of a model that was there before."""
     path = folder / ABOUT
     if not path.is_file():
         return None
     try:
-        return from_json(Library, json.loads(path.read_text(encoding="utf-8")))
+        found = from_json(Library, json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
+    is_of_another = found.model and (folder / MODEL).is_file() and found.model != digest_of(folder / MODEL)
+    return None if is_of_another else found
 
 
 class CompiledModel:

@@ -177,7 +177,11 @@ class Survey:
         spent = used_up(self.effort, self.ledger.spent, self.now_s, self.measured)
         if spent:
             return spent
-        return self.models[-1].ended if all(model.ended for model in self.models) else ""
+        left = [model for model in self.models if not model.ended]
+        if all(model.suspended for model in left):  # nobody is left to wait for
+            for model in left:
+                model.suspended, model.plateaus = False, 0
+        return "" if left else self.models[-1].ended
 
     def _learn(self) -> None:
         """Draws the filter's map anew from all that is known."""

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from onefold.device import Device
-from onefold.errors import DeviceError
-from onefold.kernels.toolchain import tvm
+from onefold.errors import DeviceError, suggestion
+from onefold.kernels.toolchain import learn_patterns, tvm
 
 # Processors of the catalogue's boards. A board that is not here is compiled for what all of its kind understand.
 PROCESSORS = {
@@ -54,8 +54,14 @@ class Target:
 @cache
 def _opened(processor: str, triple: str, cores: int) -> Any:
     about: dict[str, Any] = {"kind": "llvm", "mcpu": processor, "num-cores": cores}
+    tvm()
     if triple:
         about["mtriple"] = triple
+        learn_patterns(triple)
+    known = tvm().get_global_func("target.llvm_get_cpu_archlist")(tvm().target.Target({**about, "mcpu": "generic"}))
+    names = {str(one) for one in known}
+    if processor not in names:  # TVM would say so on stderr and go on with a generic one
+        raise DeviceError(f"the compiler does not know the processor {processor!r}{suggestion(processor, names)}")
     try:
         return tvm().target.Target(about)
     except Exception as error:  # TVM raises many kinds

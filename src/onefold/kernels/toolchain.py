@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import platform
 import shutil
 import sys
 import types
@@ -17,7 +18,6 @@ from typing import Any
 
 from onefold.errors import InputError, MissingExtra
 
-PATTERNS = ("x86", "arm_cpu")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
@@ -32,11 +32,16 @@ def tvm() -> Any:
     package.__path__ = [str(Path(found.__path__[0]) / "s_tir" / "tensor_intrin")]
     sys.modules[_INTRINSICS] = package
     importlib.import_module("tvm.s_tir").tensor_intrin = package  # type: ignore[attr-defined]
-    for name in PATTERNS:
-        importlib.import_module(f"{_INTRINSICS}.{name}")
+    learn_patterns(platform.machine())
     for chatty in ("tvm", "tvm.s_tir.meta_schedule"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     return found
+
+
+def learn_patterns(architecture: str) -> None:
+    """Makes the instructions of a kind of processor known; a second for each kind."""
+    name = "arm_cpu" if architecture.startswith(("aarch64", "arm")) else "x86"
+    importlib.import_module(f"{_INTRINSICS}.{name}")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ class OperatorTuning:
         self.gain = FIRST_GAIN  # of its time, which the next batch is expected to save
         self.joules: float | None = None  # of the last batch
         self.is_used_up = self.suspended = False
+        self._suggested: list[Proposal] = []
 
     @property
     def state(self) -> OperatorState:
@@ -71,6 +72,11 @@ class OperatorTuning:
             self.search.tell([made for _, made in known], [one.latency_s for one, _ in known])
             self.updates += 1
             self.gain = HOPE
+
+    def suggest(self, traces: Iterable[str]) -> None:
+        """Implementations that were fast elsewhere: with other threads, on another device. They are measured first."""
+        made = [one for trace in traces if (one := self.space.remade(trace)) is not None]
+        self._suggested = [one for one in {one.key: one for one in made}.values() if one.key not in self.seen]
 
     def batch(self, count: int, cold: ColdFilter | None, ledger: Ledger) -> Iterator[Candidate]:
         """Measures up to so many new candidates; each is handed out as soon as it is known, so that it can be kept."""
@@ -110,7 +116,13 @@ class OperatorTuning:
         self.joules = None if began_j is None or ended_j is None else ended_j - began_j
 
     def _worth_measuring(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
-        """What the search proposes, without what the filter drops; unseen ones take the place of those."""
+        """What was suggested, then what the search proposes without what the filter drops, which others replace."""
+        suggested, self._suggested = self._suggested[:count], self._suggested[count:]
+        self.seen |= {one.key for one in suggested}
+        count -= len(suggested)
+        return suggested + (self._proposed(count, cold) if count else [])
+
+    def _proposed(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
         is_filtering = cold is not None and cold.is_ready
         proposed = self.search.propose(2 * count if is_filtering else count)
         if cold is None or not is_filtering:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import signal
 import socket
 import struct
@@ -27,8 +28,9 @@ _LENGTH = struct.Struct("!Q")
 
 def build(module: Any, target: dict[str, Any], file: str) -> None:
     """Compiles loops into a library; into an archive of objects where another machine will link them."""
-    from onefold.kernels.toolchain import tvm
+    from onefold.kernels.toolchain import learn_patterns, tvm
 
+    learn_patterns(target.get("mtriple") or platform.machine())
     transform = __import__("tvm.s_tir.transform", fromlist=["transform"])
     prepared = transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
     built = tvm().driver.build(prepared, target=tvm().target.Target(target))

@@ -174,10 +174,15 @@ class MemoryStore:
         """What plans taught on a machine, oldest first."""
         return [rows.lesson_of(row) for row in self._tables.lessons.values() if row["machine"] == machine]
 
-    def save_operator(self, operator: Operator) -> None:
+    def loops(self, operator: str) -> str:
+        """The loops that were saved with an operator."""
+        row = self._tables.operators.get(operator)
+        return str(row["loops"]) if row is not None else ""
+
+    def save_operator(self, operator: Operator, loops: str = "") -> None:
         """Adds or replaces an operator."""
         with self._blocks.block():
-            self._tables.operators[operator.key] = rows.operator_row(operator)
+            self._tables.operators[operator.key] = rows.operator_row(operator, loops)
 
     def operators(self) -> dict[str, Operator]:
         """All operators, by key."""

@@ -214,9 +214,9 @@ def lesson_of(row: Row) -> MemoryLesson:
         return from_json(MemoryLesson, json.loads(row["content"]))
 
 
-def operator_row(operator: Operator) -> Row:
+def operator_row(operator: Operator, loops: str = "") -> Row:
     """An operator as a row."""
-    return {"key": operator.key, "content": _document(operator)}
+    return {"key": operator.key, "content": _document(operator), "loops": loops}
 
 
 def operator_of(row: Row) -> Operator:

@@ -127,6 +127,7 @@ operators = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("content", Text, nullable=False),
+    Column("loops", Text, nullable=False),  # as the compiler packs them; empty where nobody gave them
 )
 
 candidates = Table(

@@ -161,9 +161,13 @@ class SqliteStore:
         """What plans taught on a machine, oldest first."""
         return [rows.lesson_of(row) for row in self._read(statements.LESSONS, machine=machine)]
 
-    def save_operator(self, operator: Operator) -> None:
+    def save_operator(self, operator: Operator, loops: str = "") -> None:
         """Adds or replaces an operator."""
-        self._write(statements.SAVE_OPERATOR, rows.operator_row(operator), "")
+        self._write(statements.SAVE_OPERATOR, rows.operator_row(operator, loops), "")
+
+    def loops(self, operator: str) -> str:
+        """The loops that were saved with an operator."""
+        return next((str(row["loops"]) for row in self._read(statements.LOOPS, key=operator)), "")
 
     def operators(self) -> dict[str, Operator]:
         """All operators, by key."""

@@ -83,7 +83,8 @@ LESSONS = select(lessons).where(lessons.c.machine == bindparam("machine")).order
 # The row that is replaced goes away, so that the new one is the newest.
 SAVE_LESSON = insert(lessons).prefix_with("OR REPLACE")
 
-OPERATORS = select(operators).order_by(operators.c.key)
+OPERATORS = select(operators.c.key, operators.c.content).order_by(operators.c.key)
+LOOPS = select(operators.c.loops).where(operators.c.key == bindparam("key"))
 SAVE_OPERATOR = _upsert(operators)
 
 CANDIDATES = select(candidates).order_by(candidates.c.id)

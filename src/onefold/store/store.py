@@ -130,11 +130,14 @@ class Store(Protocol):
     def lessons(self, machine: str) -> list[MemoryLesson]:
         """What plans taught on a machine, oldest first; what was replaced counts as new."""
 
-    def save_operator(self, operator: Operator) -> None:
-        """Adds or replaces an operator, known by its key; compilations share it."""
+    def save_operator(self, operator: Operator, loops: str = "") -> None:
+        """Adds or replaces an operator and its loops, known by its key; compilations share it."""
 
     def operators(self) -> dict[str, Operator]:
         """All operators, by key."""
+
+    def loops(self, operator: str) -> str:
+        """The loops that were saved with an operator; empty where there are none."""
 
     def save_candidates(self, candidates: Sequence[Candidate]) -> None:
         """Adds or replaces candidates, known by their keys, all of them or none; compilations share them."""

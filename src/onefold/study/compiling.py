@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -16,8 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from onefold import deploy
-from onefold.candidates import Candidate, Compiled, Effort, Operator, Round
+from onefold.candidates import Candidate, Compiled, Effort, Operator, Round, Runtime
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
@@ -26,10 +26,12 @@ from onefold.errors import BudgetError, InputError
 from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.graph import USUAL_LEVEL
+from onefold.kernels.graph import LEVELS, USUAL_LEVEL
+from onefold.kernels.history import packed, teach
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.levels import compare_levels
 from onefold.kernels.library import ARCHIVE, LIBRARY, Library, write_library
+from onefold.kernels.spaces import Proposal
 from onefold.kernels.strategies import check as check_strategy
 from onefold.kernels.strategies import needs_model
 from onefold.kernels.survey import BATCH, Survey, Surveyed, Told
@@ -43,10 +45,12 @@ from onefold.serving import ServingPoint
 from onefold.store.store import CompilationRecord, Store
 from onefold.study.home import Home
 from onefold.study.models import Given, Opened, opened
-from onefold.study.runtimes import ORT_INT8, race
+from onefold.study.runtimes import ORT, race
 
 PEAK = 2.0  # by how much kernels may exceed what a device's figures say that software reaches
 REPORT = "kernels.html"
+FROM_ELSEWHERE = 3  # implementations of an operator that were the fastest elsewhere, to begin with
+SERVER_S = 10.0  # that a server may take to answer
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,16 @@ class Options:
     processor: str | None = None
     remote: str | None = None
     seed: int = 0
+
+    def check(self) -> None:
+        """Tells the first mistake, before anything is opened."""
+        check_strategy(self.strategy)
+        if self.level not in LEVELS:
+            raise InputError(f"levels of graph optimisation are {LEVELS[0]} to {LEVELS[-1]}, but got {self.level}")
+        for name in ("batch", "batch_size", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} of a compilation must be 1 or more, but got {value}")
 
 
 def compile(
@@ -112,13 +126,26 @@ def compile(
     )
     effort.check()
     options = Options(level, strategy, filter, survey, batch, batch_size, threads, processor, remote, seed)
+    options.check()
     place = Home(home)
     target = device if isinstance(device, Device) else find(device, place.devices)
     with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
-        models = opened([*several, *more], samples, Path(folder), None if save is None else Path(save))
+        place_of = None if save is None else Path(save)
+        models = opened([*several, *more], samples, Path(folder), place_of, batch_size)
         work = Compilation(models, target, effort, options, place, Path(folder), tell)
         found = work.run(levels=levels)
     return found[0] if len(found) == 1 else found
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is to be written into the folder of a model."""
+
+    opened: Opened
+    compiled: Compiled
+    library: Path
+    about: Library
+    int8: Path | None = None
 
 
 @dataclass
@@ -136,32 +163,41 @@ class Compilation:
 
     def run(self, *, levels: bool = False) -> list[Compiled]:
         """Tunes, compares the runtimes, writes the libraries."""
-        check_strategy(self.options.strategy)
         tvm()
         check_linker()
         is_host = self.device.name == HOST
         options = self.options
         self.target = target_of(self.device, options.threads, is_host=is_host, processor=options.processor)
         with Bench(self.target, remote=options.remote) as bench, closing(self.home.store()) as store:
+            if options.remote is not None:
+                _check_server(options.remote)
             self.tell("reading the models")
             wholes = [
                 WholeModel(one.name, one.file, one.inputs, one.answers, bench, options.level) for one in self.models
             ]
             self._check_goal(wholes)
             if not bench.can_run:
-                return [self._crossed(one, whole, bench, store) for one, whole in zip(self.models, wholes)]
+                made = [self._crossed(one, whole, bench, store) for one, whole in zip(self.models, wholes)]
+                return [self._written(one) for one in made]
             with alone(self.home.lease):
-                return self._tuned(wholes, bench, store, levels=levels)
+                made, done = self._tuned(wholes, bench, store, levels=levels)
+            found = [self._written(one) for one in made]
+            store.save_compilation(done)
+            return found
 
-    def _tuned(self, wholes: list[WholeModel], bench: Bench, store: Store, *, levels: bool) -> list[Compiled]:
+    def _tuned(
+        self, wholes: list[WholeModel], bench: Bench, store: Store, *, levels: bool
+    ) -> tuple[list[Made], CompilationRecord]:
         record = self._record(store)
         ledger = Ledger(record.spent if record.rounds else None)
-        tunings = self._tunings(wholes, bench, store)
+        history = self._history(store, {one.key for whole in wholes for one, _ in whole.operators})
+        tunings = self._tunings(wholes, bench, store, ledger, history)
+        _go_on(tunings, record.rounds)
         surveyed = [Surveyed(one, [r for r in record.rounds if r.model == one.name]) for one in wholes]
         survey = Survey(
             surveyed, tunings, self.effort, ledger, self.folder,
             cold=ColdFilter(self.options.seed) if self.options.is_filtering else None,
-            history=self._history(store, tunings), batch=self.options.batch, in_turn=not self.options.is_surveying,
+            history=history, batch=self.options.batch, in_turn=not self.options.is_surveying,
             elapsed_s=record.elapsed_s,
         )  # fmt: skip
 
@@ -176,22 +212,19 @@ class Compilation:
 
         survey.tell = tell
         why = survey.run()
-        found = [self._handed_over(one, model, survey, why, levels=levels) for one, model in zip(self.models, surveyed)]
-        done = replace(record, state=StudyState.DONE, elapsed_s=survey.now_s, spent=ledger.spent, reason=why)
-        store.save_compilation(done)
-        return found
+        made = [self._raced(one, model, survey, why, levels=levels) for one, model in zip(self.models, surveyed)]
+        return made, replace(record, state=StudyState.DONE, elapsed_s=survey.now_s, spent=ledger.spent, reason=why)
 
-    def _handed_over(self, opened: Opened, model: Surveyed, survey: Survey, why: str, *, levels: bool) -> Compiled:
-        """Times the runtimes beside each other and writes what there is to write."""
-        best = model.whole.best
-        if best is None:
-            raise InputError(f"{opened.name} was never compiled: the budget was used up before")
-        self.tell(f"comparing runtimes for {opened.name}")
+    def _raced(self, opened: Opened, model: Surveyed, survey: Survey, why: str, *, levels: bool) -> Made:
+        """The runtimes, timed beside each other."""
         options, cores = self.options, self.target.cores
+        # One that was interrupted when its budget was used up has been compiled before, but not by this process.
+        best = model.whole.best or model.whole.measured(_best(survey.tunings), self.folder, survey.ledger)
+        self.tell(f"comparing runtimes for {opened.name}")
         here = host(self.home.devices)
         with open_session(self.device, here) as session:
             point = ServingPoint(options.batch_size, cores)
-            found = race(model.whole, best.file, opened.file, session, self.folder, point, opened.many)
+            found = race(model.whole, best.file, opened, session, self.folder, point)
         if levels:
             self.tell("comparing levels of graph optimisation")
         compiled = Compiled(
@@ -210,76 +243,96 @@ class Compilation:
             spent=survey.ledger.spent,
             levels=compare_levels(model.whole, self.folder, survey.ledger) if levels else (),
         )
-        about = self._about(opened, found.runtimes, found.recommended, LIBRARY)
-        int8 = found.int8 if found.recommended == ORT_INT8 else None
-        return self._written(opened, compiled, best.file, about, int8)
+        about = self._about(opened, found.runtimes, found.recommended, best.file)
+        return Made(opened, compiled, best.file, about, found.int8)
 
-    def _crossed(self, opened: Opened, whole: WholeModel, bench: Bench, store: Store) -> Compiled:
+    def _crossed(self, opened: Opened, whole: WholeModel, bench: Bench, store: Store) -> Made:
         """For a device that is not here: the library, with the best candidates that are known for it."""
         tunings = self._tunings([whole], bench, store)
-        best = {key: one.best[1] for key, one in tunings.items() if one.best is not None}
+        best = _best(tunings)
         self.tell(f"compiling {opened.name} for {self.target.name}")
         file = whole.compiled(best, self.folder / f"{opened.name}.tar")
         note = f"{len(best)} of {len(tunings)} operators tuned; not run here: tune it with --remote HOST:PORT"
-        about = replace(self._about(opened, (), "", ARCHIVE), notes=(note,))
+        about = replace(self._about(opened, (), ORT, file), notes=(note,))
         compiled = Compiled(
             opened.name, self.device.name, self.target.name, self.target.cores, self.options.level,
             self.options.strategy, (), tuple(one.history for one in tunings.values()), (), "", note, float("nan"),
         )  # fmt: skip
-        return self._written(opened, compiled, file, about, None)
+        return Made(opened, compiled, file, about)
 
-    def _about(self, opened: Opened, runtimes: Any, recommended: str, file: str) -> Library:
+    def _about(self, opened: Opened, runtimes: tuple[Runtime, ...], recommended: str, library: Path) -> Library:
+        file = ARCHIVE if library.suffix == ".tar" else LIBRARY
         kinds = {name: str(array.dtype) for name, array in zip(opened.names, opened.inputs)}
         return Library(
-            self.device.name, self.target.name, self.target.cores, self.options.batch_size, kinds, tuple(runtimes),
-            recommended, file,
+            self.device.name, self.target.name, self.target.cores, self.options.batch_size, kinds, runtimes,
+            recommended, file, model=opened.digest,
         )  # fmt: skip
 
-    def _written(
-        self, opened: Opened, compiled: Compiled, library: Path, about: Library, int8: Path | None
-    ) -> Compiled:
+    def _written(self, made: Made) -> Compiled:
         from onefold.report import kernels as report
 
-        if opened.folder is None:
-            return compiled
-        if not (opened.folder / deploy.MODEL).is_file():
-            opened.make_folder()
-        write_library(opened.folder, library, about, int8)
-        found = replace(compiled, folder=str(opened.folder))
-        (opened.folder / REPORT).write_text(report.page(found), encoding="utf-8")
+        folder = made.opened.folder
+        if folder is None:
+            return made.compiled
+        made.opened.make_folder(self.home.path)
+        write_library(folder, made.library, made.about, made.int8)
+        found = replace(made.compiled, folder=str(folder))
+        (folder / REPORT).write_text(report.page(found), encoding="utf-8")
         return found
 
-    def _tunings(self, wholes: Sequence[WholeModel], bench: Bench, store: Store) -> dict[str, OperatorTuning]:
+    def _tunings(
+        self,
+        wholes: Sequence[WholeModel],
+        bench: Bench,
+        store: Store,
+        ledger: Ledger | None = None,
+        history: Mapping[Operator, Sequence[Candidate]] | None = None,
+    ) -> dict[str, OperatorTuning]:
         """One for each operator, also where models share it, with what earlier compilations measured."""
         options, machine = self.options, self._machine
         model = CostModel(self.target.cores) if needs_model(options.strategy) and bench.can_run else None
         search = options.strategy if model is not None or not needs_model(options.strategy) else "random"
+        if model is not None and ledger is not None and history:
+            self.tell("learning from earlier compilations")
+            mine = {one.key: one for whole in wholes for one, _ in whole.operators}
+            others = [(operator, known) for operator, known in history.items() if operator.key not in mine]
+            with ledger.phase("update"):
+                teach(model, mine.values(), others, store.loops, self.target)
+        elsewhere = _best_elsewhere(history or {})
         found: dict[str, OperatorTuning] = {}
         for whole in wholes:
             for at, (operator, module) in enumerate(whole.operators):
                 if operator.key not in found:
                     tuning = OperatorTuning(operator, module, bench, search, model, machine, options.seed + at)
                     known = store.candidates(operator.key, self.target.name)
-                    tuning.recall([
-                        one for one in known if one.machine == machine and one.threads == self.target.cores
-                    ])  # fmt: skip
-                    store.save_operator(operator)
+                    tuning.recall([one for one in known if self._is_ours(one)])
+                    tuning.suggest(elsewhere.get(operator.key, ()))
+                    store.save_operator(operator, packed(module))
                     found[operator.key] = tuning
         return found
 
-    def _history(self, store: Store, tunings: Mapping[str, Any]) -> dict[Operator, list[Candidate]]:
-        """Candidates of other operators and devices: the filter learns from them."""
+    def _history(self, store: Store, mine: set[str]) -> dict[Operator, list[Candidate]]:
+        """Candidates of other operators, or measured elsewhere: by operator and by where, which is in its name."""
         operators = store.operators()
         found: dict[Operator, list[Candidate]] = {}
         for one in store.candidates():
-            if one.operator in operators and one.operator not in tunings:
-                found.setdefault(operators[one.operator], []).append(one)
+            if one.operator in operators and not (one.operator in mine and self._is_ours(one)):
+                where = "" if self._is_ours(one) else f" on {one.machine}, {one.target} x{one.threads}"
+                operator = operators[one.operator]
+                found.setdefault(replace(operator, name=operator.name + where), []).append(one)
         return found
+
+    def _is_ours(self, candidate: Candidate) -> bool:
+        """Whether it was measured under the same conditions."""
+        same = (candidate.target, candidate.threads) == (self.target.name, self.target.cores)
+        return same and self._machine in ("", candidate.machine)
 
     @property
     def _machine(self) -> str:
-        """Whose latencies they are: of this machine, or of the one that a TVM server runs on."""
-        return self.options.remote or f"{self.target.processor} {host(self.home.devices).cores} cores"
+        """Whose latencies they are: of this machine, or of the one that a TVM server runs on; empty for any."""
+        if self.options.remote is not None or not self.target.is_here:
+            return self.options.remote or ""
+        return f"{self.target.processor} {host(self.home.devices).cores} cores"
 
     def _record(self, store: Store) -> CompilationRecord:
         """The interrupted one of the same models and options, or a new one."""
@@ -307,3 +360,37 @@ class Compilation:
                     f"a goal of {self.effort.goal_s * 1e3:.3g} ms cannot be met: {whole.name} computes "
                     f"{flops / 1e6:.3g} MFLOP, which take {flops / speed * 1e3:.3g} ms at least on {self.device.name}"
                 )
+
+
+def _check_server(remote: str) -> None:
+    name, _, port = remote.rpartition(":")
+    try:
+        socket.create_connection((name, int(port)), timeout=SERVER_S).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"no TVM server answers at {remote} ({error}); start one on the device: "
+            f"python -m tvm.exec.rpc_server --host 0.0.0.0 --port {port}"
+        ) from error
+
+
+def _best(tunings: Mapping[str, OperatorTuning]) -> dict[str, Proposal]:
+    return {key: one.best[1] for key, one in tunings.items() if one.best is not None}
+
+
+def _go_on(tunings: Mapping[str, OperatorTuning], rounds: Sequence[Round]) -> None:
+    """Counts what earlier sittings measured as measured by this compilation, and not as recalled from another."""
+    for one in rounds:
+        for state in one.operators:
+            tuning = tunings[state.operator.key]
+            tuning.filtered = max(tuning.filtered, state.filtered)
+            if one.number == 0:
+                tuning.recalled = min(state.tried, len(tuning.candidates))
+
+
+def _best_elsewhere(history: Mapping[Operator, Sequence[Candidate]]) -> dict[str, list[str]]:
+    """By operator: how the implementations are made that were fastest under other conditions."""
+    found: dict[str, list[str]] = {}
+    for operator, candidates in history.items():
+        known = sorted((one.latency_s, one.trace) for one in candidates if one.latency_s is not None)
+        found.setdefault(operator.key, []).extend(trace for _, trace in known[:FROM_ELSEWHERE])
+    return found

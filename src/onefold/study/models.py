@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from onefold import deploy
 from onefold.device.inputs import made_up
 from onefold.errors import InputError, ModelError
 from onefold.inference.export import check, export, samples_beside
+from onefold.kernels.library import digest_of
 from onefold.serving import ServingPoint
 from onefold.study.training import whole_config
-from onefold.workload import load
+from onefold.workload import Workload, load
 
 FEWEST, ENOUGH = 32, 64  # inputs to quantise with
 MANY = "many.npz"
@@ -31,7 +31,7 @@ class Opened:
     name: str
     file: Path  # ONNX
     names: tuple[str, ...]  # of the inputs
-    inputs: tuple[np.ndarray[Any, Any], ...]  # one sample
+    inputs: tuple[np.ndarray[Any, Any], ...]  # one batch
     answers: tuple[np.ndarray[Any, Any], ...]
     folder: Path | None = None  # to put the library into
     many: Path | None = None  # an .npz with enough real inputs to quantise with
@@ -39,19 +39,26 @@ class Opened:
     @property
     def digest(self) -> str:
         """The same for the same file."""
-        return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
+        return digest_of(self.file)
 
-    def make_folder(self) -> None:
-        """Makes a deployment folder of it."""
+    def make_folder(self, home: Path) -> None:
+        """Makes a deployment folder of it, unless it is in one."""
         from onefold.study.measuring import measure
 
-        measure(self.file, save=self.folder)
+        if self.folder is not None and not (self.folder / deploy.MODEL).is_file():
+            measure(self.file, save=self.folder, home=home)
 
 
 def opened(
-    models: Sequence[Given], samples: Sequence[Any] | Path | None, folder: Path, save: Path | None
+    models: Sequence[Given],
+    samples: Sequence[Any] | str | Path | None,
+    folder: Path,
+    save: Path | None,
+    batch_size: int = 1,
 ) -> list[Opened]:
     """All of them, with names of their own; those without a folder get one in `save`."""
+    if isinstance(samples, (str, Path)) and not Path(samples).is_file():
+        raise InputError(f"there are no samples {samples}; give an .npz with an array for each input")
     found: list[Opened] = []
     for at, one in enumerate(models):
         place = folder / f"model-{at}"
@@ -60,18 +67,17 @@ def opened(
         name = _free(name, {each.name for each in found})
         if home is None and save is not None:
             home = save if len(models) == 1 else save / name
-        found.append(_with_answers(name, file, home, _many(samples, place)))
+            _check_place(home, file)
+        found.append(_with_answers(name, file, home, _many(samples, place), batch_size))
     return found
 
 
-def _file_of(model: Given, samples: Sequence[Any] | Path | None, folder: Path) -> tuple[Path, Path | None, str]:
+def _file_of(model: Given, samples: Sequence[Any] | str | Path | None, folder: Path) -> tuple[Path, Path | None, str]:
     """The ONNX file, the deployment folder if it is in one, and what to call it."""
     if hasattr(model, "state_dict"):
         if samples is None or isinstance(samples, (str, Path)):
             raise InputError("a torch module needs samples of its inputs: compile(network, samples=[inputs])")
-        file = export(model, samples, folder / deploy.MODEL)
-        check(model, file)
-        return file, None, type(model).__name__.lower()
+        return _exported(model, samples, folder), None, type(model).__name__.lower()
     path = Path(str(model)).expanduser()
     if path.is_dir():
         deploy.read(path)
@@ -81,15 +87,36 @@ def _file_of(model: Given, samples: Sequence[Any] | Path | None, folder: Path) -
             raise InputError(f"there is no model {path}; give an ONNX file, a deployment folder or a workload")
         return path, None, path.stem
     workload = load(str(model))
-    network = workload.build(whole_config(workload.space, {})).eval()
     inputs = [np.asarray(part[:ENOUGH]) for part in workload.data().train[:-1]]
-    file = export(network, inputs, folder / deploy.MODEL)
-    check(network, file)
     _keep(inputs, folder)
-    return file, None, workload.name
+    return _exported(_untrained(workload), inputs, folder), None, workload.name
 
 
-def _many(samples: Sequence[Any] | Path | None, folder: Path) -> Path | None:
+def _untrained(workload: Workload) -> Any:
+    """A workload's network with its author's defaults: what it costs does not depend on what it has learned."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # the same command is to mean the same model
+        return workload.build(whole_config(workload.space, {}))
+
+
+def _exported(network: Any, samples: Sequence[Any], folder: Path) -> Path:
+    file = export(network, samples, folder / deploy.MODEL)
+    check(network, file)
+    return file
+
+
+def _check_place(folder: Path, file: Path) -> None:
+    """Raises InputError where the model cannot be put: better told now than after all tuning."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--save is a folder for the model, but {folder} is a file; give another place")
+    there = folder / deploy.MODEL
+    if there.is_file() and there.read_bytes() != file.read_bytes():
+        raise InputError(f"{folder} holds another model; give another place with --save, or compile {folder} itself")
+
+
+def _many(samples: Sequence[Any] | str | Path | None, folder: Path) -> Path | None:
     """Where enough real inputs are to quantise with: those that were given, or those of the workload."""
     if isinstance(samples, (str, Path)):
         return Path(samples)
@@ -104,21 +131,21 @@ def _keep(inputs: Sequence[np.ndarray[Any, Any]], folder: Path) -> Path:
     return folder / MANY
 
 
-def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None) -> Opened:
-    """One sample, and what onnxruntime answers to it; of exported networks that was compared with PyTorch's."""
-    served = deploy.ServedModel(file, ServingPoint(1))
-    kept = samples_beside(file)
-    wanted = served.session.get_inputs()
+def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None, batch_size: int) -> Opened:
+    """One batch, and what onnxruntime answers to it; of exported networks that was compared with PyTorch's."""
+    served = deploy.ServedModel(file, ServingPoint(batch_size))
+    kept, wanted = samples_beside(file), served.session.get_inputs()
+    names = tuple(each.name for each in wanted)
     try:
         if kept.is_file():
             with np.load(kept, allow_pickle=False) as arrays:
-                inputs = [np.ascontiguousarray(arrays[each.name][:1]) for each in wanted]
+                inputs = [np.resize(arrays[each], (batch_size, *arrays[each].shape[1:])) for each in names]
         else:
-            inputs = [made_up(each, 1) for each in wanted]
-    except (KeyError, ValueError) as error:
-        raise ModelError(f"{file} has no inputs to try it with: {error}") from error
-    answers = served.session.run(None, dict(zip((each.name for each in wanted), inputs)))
-    return Opened(name, file, tuple(each.name for each in wanted), tuple(inputs), tuple(answers), folder, many)
+            inputs = [made_up(each, batch_size) for each in wanted]
+        answers = served.session.run(None, dict(zip(names, inputs)))
+    except Exception as error:  # numpy and the runtime raise many kinds
+        raise ModelError(f"{file} cannot be tried with batches of {batch_size}: {error}") from error
+    return Opened(name, file, names, tuple(inputs), tuple(answers), folder, many)
 
 
 def _free(name: str, taken: set[str]) -> str:

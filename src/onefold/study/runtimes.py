@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from onefold.candidates import Runtime
@@ -12,13 +13,15 @@ from onefold.errors import OnefoldError
 from onefold.inference.export import samples_beside
 from onefold.kernels.library import TVM
 from onefold.kernels.whole import WholeModel
-from onefold.serving import ServingPoint
+from onefold.serving import ServingPoint, Source
 from onefold.study.graphs import GraphWorkshop
+from onefold.study.models import Opened
 from onefold.variants import Recipe
 
 ORT, ORT_INT8 = "onnxruntime", "onnxruntime int8"
 PASSES = 3  # in turns, of which the best counts: neighbours on the machine only ever make things slower
 AGREES = 0.99  # of the answers that integers must leave as they were
+EMULATED = "emulated: this machine in the device's place"
 
 
 @dataclass(frozen=True)
@@ -30,49 +33,46 @@ class Race:
     int8: Path | None = None
 
 
-def race(
-    whole: WholeModel,
-    library: Path,
-    model: Path,
-    session: Session,
-    folder: Path,
-    point: ServingPoint,
-    many: Path | None = None,
-) -> Race:
+def race(whole: WholeModel, library: Path, opened: Opened, session: Session, folder: Path, point: ServingPoint) -> Race:
     """Times all of them in turns; with integers only where there are many real inputs to quantise with.
 
     What answers otherwise than the model is timed and not recommended.
     """
-    samples = samples_beside(model)
-    int8, agreement = _with_integers(model, folder, many)
-    files = {ORT: model} | ({ORT_INT8: int8} if int8 is not None else {})
+    samples = samples_beside(opened.file)
+    int8, agreement = _with_integers(opened, folder)
+    files = {ORT: opened.file} | ({ORT_INT8: int8} if int8 is not None else {})
+    emulated: set[str] = set()
+
+    def serve(name: str) -> float:
+        session.prepare(files[name], samples if samples.is_file() else None, [point])
+        served = session.serve(files[name], point, CAREFUL)
+        if served.source is Source.EMULATED:
+            emulated.add(name)
+        return served.latency_s
+
     ways: dict[str, Callable[[], float]] = {TVM: lambda: whole.timed(library).latency_s}
-    for name, file in files.items():
-        ways[name] = lambda file=file: _served(session, file, samples, point)  # type: ignore[misc]
+    ways |= {name: partial(serve, name) for name in files}
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(PASSES):
         for name, way in ways.items():
             times[name].append(way())
-    notes = {ORT_INT8: f"answers as the model does for {agreement:.1%} of the samples"} if int8 is not None else {}
-    found = [Runtime(name, min(each), point.threads, notes.get(name, "")) for name, each in times.items()]
+    notes = {name: [EMULATED] if name in emulated else [] for name in ways}
+    if int8 is not None:
+        notes[ORT_INT8].append(f"answers as the model does for {agreement:.1%} of the samples")
+    found = [Runtime(name, min(each), point.threads, "; ".join(notes[name])) for name, each in times.items()]
     found.sort(key=lambda one: one.latency_s)
     allowed = [one for one in found if one.name != ORT_INT8 or agreement >= AGREES]
     return Race(tuple(found), allowed[0].name, int8)
 
 
-def _served(session: Session, model: Path, samples: Path, point: ServingPoint) -> float:
-    session.prepare(model, samples if samples.is_file() else None, [point])
-    return session.serve(model, point, CAREFUL).latency_s
-
-
-def _with_integers(model: Path, folder: Path, many: Path | None) -> tuple[Path | None, float]:
+def _with_integers(opened: Opened, folder: Path) -> tuple[Path | None, float]:
     """The model with integers and how often that answers the same; nothing where it cannot be made."""
-    if many is None:
+    if opened.many is None:
         return None, 0.0
+    place = folder / f"{opened.name}-int8"
+    place.mkdir()
     try:
-        place = folder / "int8"
-        place.mkdir(exist_ok=True)
-        workshop = GraphWorkshop(model, place, many, lambda _: None)
+        workshop = GraphWorkshop(opened.file, place, opened.many, lambda _: None)
         made = workshop.make([Recipe(precision="int8")])[-1]
     except OnefoldError:
         return None, 0.0

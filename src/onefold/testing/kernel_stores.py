@@ -74,6 +74,13 @@ class KernelStoreContract:
             store.save_operator(an_operator(weight=weight))
         assert store.operators() == {"conv": an_operator(weight=7)}
 
+    def test_the_loops_of_an_operator_come_back(self, store: Store) -> None:
+        assert store.loops("conv") == ""
+        store.save_operator(an_operator(), "for i in …")
+        store.save_operator(an_operator("dense"))
+        assert store.loops("conv") == "for i in …"
+        assert store.loops("dense") == ""
+
     # candidates
 
     def test_candidates_come_back_equal_in_the_order_saved(self, store: Store) -> None:

@@ -43,7 +43,9 @@ class Evolutionary:
         """The best of a generation."""
         if not self.space.sketches:
             return []
-        if not self._knows:  # a first generation is picked by chance anyway, at the price of a whole one
+        if not (
+            self._knows or self.model.is_ready
+        ):  # a first generation is picked by chance anyway, at the price of a whole one
             return unseen(drawn(self.space.random, TRIES * count), count, self.seen)
         if not self._is_open:
             self._context.pre_tuning(MANY, GENERATION, self.space.sketches, self._database, self.model.model)

@@ -29,13 +29,11 @@ class Strategy(Protocol):
 def unseen(draws: Iterator[Proposal | None], count: int, seen: set[str]) -> list[Proposal]:
     """The first so many of some draws that are valid, new, and different from each other."""
     found: dict[str, Proposal] = {}
-    while len(found) < count:
-        try:
-            one = next(draws)
-        except StopIteration:
-            break
+    for one in draws if count > 0 else ():
         if one is not None and one.key not in seen:
             found.setdefault(one.key, one)
+        if len(found) >= count:
+            break
     return list(found.values())
 
 

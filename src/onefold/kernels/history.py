@@ -1,0 +1,64 @@
+"""What other operators taught: the cost model knows something before the first candidate of this one is measured."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from onefold.candidates import Candidate, Operator
+from onefold.kernels.cost_model import CostModel
+from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.targets import Target
+from onefold.kernels.toolchain import tvm
+
+MOST, EACH = 240, 16  # candidates to teach with: in all, of one operator
+FEWEST = 4  # of an operator, to tell fast from slow
+
+
+def packed(module: Any) -> str:
+    """Loops as a text that can be kept."""
+    return base64.b64encode(zlib.compress(tvm().ir.save_json(module).encode())).decode()
+
+
+def unpacked(text: str) -> Any:
+    """The loops again."""
+    return tvm().ir.load_json(zlib.decompress(base64.b64decode(text)).decode())
+
+
+def teach(
+    model: CostModel,
+    operators: Iterable[Operator],
+    known: Iterable[tuple[Operator, Sequence[Candidate]]],
+    loops: Callable[[str], str],
+    target: Target,
+) -> int:
+    """Lets the model learn from candidates of other operators, those most like the given ones first; how many."""
+    wanted = list(operators)
+    taught = 0
+    for operator, candidates in sorted(known, key=lambda pair: _unlike(pair[0], wanted)):
+        text = loops(operator.key)
+        if taught >= MOST or not text or math.isinf(_unlike(operator, wanted)):
+            continue
+        space = OperatorSpace(operator, unpacked(text), target)
+        chosen = _spread([one for one in candidates if one.latency_s is not None])
+        made = [(proposal, one) for one in chosen if (proposal := space.remade(one.trace)) is not None]
+        if len(made) >= FEWEST:
+            model.learn(space, [proposal for proposal, _ in made], [one.latency_s for _, one in made])
+            taught += len(made)
+    return taught
+
+
+def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """A few of them from the fastest to the slowest."""
+    ordered = sorted(candidates, key=lambda one: one.latency_s or 0.0)
+    step = max(1.0, (len(ordered) - 1) / (EACH - 1))
+    return [ordered[min(len(ordered) - 1, round(at * step))] for at in range(min(EACH, len(ordered)))]
+
+
+def _unlike(operator: Operator, others: Sequence[Operator]) -> float:
+    """How far the work of an operator is from that of the nearest of its kind; without end where there is none."""
+    same = [one for one in others if one.kind == operator.kind]
+    return min((abs(math.log((1 + one.flops) / (1 + operator.flops))) for one in same), default=math.inf)

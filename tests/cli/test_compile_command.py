@@ -1,0 +1,231 @@
+"""`onefold compile` as a person uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+from contextlib import closing, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from shell import begun
+
+from onefold.cli.app import main
+from onefold.records import StudyState
+from onefold.store.store import CompilationRecord
+from onefold.study import Home
+
+TOTAL = 12
+COMMAND = ("compile", "deploy", "--candidates", str(TOTAL), "--batch", "3", "--threads", "1", "--strategy", "random",
+           "--to-the-end")  # fmt: skip
+Rows = dict[str, tuple[int, str]]  # of candidates: the number of the row and what is in it, by key
+
+
+@pytest.fixture
+def here(deployed: Path, tiny: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a deployment folder and an ONNX file in it, and a home that knows this machine."""
+    shutil.copytree(deployed, tmp_path / "deploy")
+    shutil.copy(tiny, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONEFOLD_HOME", str(home))
+    return tmp_path
+
+
+@dataclass
+class Ended:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def run(*words: str) -> Ended:
+    """Runs a command in this process, which has the compiler: a new one would import it for seconds."""
+    before = sys.argv, signal.getsignal(signal.SIGTERM)
+    sys.argv = ["onefold", *words]
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        sys.argv = before[0]
+        signal.signal(signal.SIGTERM, before[1])
+    return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+class TestAnotherDevice:
+    def test_it_says_what_was_made_and_that_it_was_not_run(self, here: Path) -> None:
+        done = run("compile", "deploy", "--device", "raspberry-pi-4")
+        assert done.status == 0, done.err
+        for words in ("Kernels of deploy", "raspberry-pi-4", "cortex-a72", "not run here: tune it with --remote"):
+            assert words in " ".join(done.out.split())
+        assert "library  deploy" in done.out
+        assert (here / "deploy" / "kernels.tar").is_file()
+
+    def test_nothing_is_written_for_a_file_unless_a_place_is_given(self, here: Path) -> None:
+        before = sorted(path.name for path in here.iterdir())
+        done = run("compile", "tiny.onnx", "--device", "raspberry-pi-4")
+        assert done.status == 0, done.err
+        assert "nothing was written: give --save FOLDER to keep the library" in done.out
+        assert sorted(path.name for path in here.iterdir()) == before
+        done = run("compile", "tiny.onnx", "--device", "raspberry-pi-4", "--save", "made", "--batch-size", "2")
+        assert done.status == 0, done.err
+        about = json.loads((here / "made" / "kernels.json").read_text())
+        assert (about["batch_size"], about["file"]) == (2, "kernels.tar")
+        assert (here / "made" / "deployment.json").is_file()
+
+    def test_json_is_all_that_is_said_when_it_is_asked_for(self, here: Path) -> None:
+        done = run("compile", "deploy", "--device", "raspberry-pi-4", "--json")
+        assert done.status == 0, done.err
+        found = json.loads(done.out)
+        assert (found["format"], found["model"], found["error"]) == (1, "deploy", None)
+        several = json.loads(run("compile", "deploy", "tiny.onnx", "--device", "raspberry-pi-4", "--json").out)
+        assert [one["model"] for one in several] == ["deploy", "tiny"]
+        assert [bool(one["folder"]) for one in several] == [True, False]
+        assert here.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ("deploy", "--strategy", "best"),
+            "the search strategy 'best' is not known; known: annealing",
+        ),
+        (("deploy", "--device", "toaster"), "toaster"),
+        (("deploy", "--goal", "0.001us"), "a goal of 1e-06 ms cannot be met"),
+        (("deploy", "--money", "2"), "--money needs the price of energy: --price 0.30/kWh"),
+        (("deploy", "--energy", "much"), "an energy reads like 50kJ, 2MJ or 0.5kWh, but got 'much'"),
+        (("deploy", "--level", "7"), "levels of graph optimisation are 0 to 4, but got 7"),
+        (("deploy", "--remote", "nonsense"), "a TVM server is given as HOST:PORT, but got 'nonsense'"),
+        (("home",), "home is no deployment folder"),
+        (("nowhere.onnx",), "there is no model nowhere.onnx"),
+        (("nowhere",), "nowhere"),
+    ],
+)
+def test_mistakes_end_in_a_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
+    before = {path.name: path.read_bytes() for path in (here / "deploy").iterdir()}
+    done = run("compile", *words)
+    assert done.status == 2
+    assert why in " ".join(done.err.split())
+    assert done.err.startswith("onefold: ")
+    assert not done.out.strip()
+    assert {path.name: path.read_bytes() for path in (here / "deploy").iterdir()} == before
+
+
+def rows(home: Path) -> Rows:
+    """The candidates in the store; none before there is one."""
+    if not (home / "store.db").is_file():
+        return {}
+    with closing(sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True)) as store:
+        try:
+            return {key: (number, content) for number, key, content in
+                    store.execute("SELECT id, key, content FROM candidates")}  # fmt: skip
+        except sqlite3.OperationalError:  # no table yet
+            return {}
+
+
+def record(home: Path) -> CompilationRecord:
+    with closing(Home(home).store()) as store:
+        (found,) = store.compilations()
+    return found
+
+
+@dataclass
+class Sitting:
+    """A command that was stopped after some candidates."""
+
+    status: int
+    err: str
+    rows: Rows
+    record: CompilationRecord
+    outlived: list[psutil.Process]
+
+
+def stopped(here: Path, number: signal.Signals) -> Sitting:
+    """Begins the command, waits for new candidates, and sends a signal to it alone."""
+    home = here / "home"
+    before = len(rows(home))
+    process = begun(here, *COMMAND)
+    while len(rows(home)) == before and process.poll() is None:
+        time.sleep(0.02)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    os.kill(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=20)
+    return Sitting(process.returncode, err, rows(home), record(home), alive)
+
+
+@dataclass
+class Story:
+    """The same command three times: killed, interrupted, and left alone."""
+
+    home: Path
+    killed: Sitting
+    interrupted: Sitting
+    done: Ended
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: Path) -> Story:
+    here = tmp_path_factory.mktemp("story")
+    shutil.copytree(deployed, here / "deploy")
+    shutil.copytree(calibrated, here / "home" / "devices")
+    killed, interrupted = stopped(here, signal.SIGKILL), stopped(here, signal.SIGINT)
+    with contextlib.chdir(here):
+        return Story(here / "home", killed, interrupted, run(*COMMAND, "--home", "home"))
+
+
+class TestKilledAndInterrupted:
+    def test_a_kill_leaves_no_process_behind(self, story: Story) -> None:
+        assert story.killed.status == -signal.SIGKILL
+        assert not story.killed.outlived
+
+    def test_an_interruption_ends_in_a_sentence_and_leaves_no_process_behind(self, story: Story) -> None:
+        assert story.interrupted.status == 130, story.interrupted.err
+        assert "the same command goes on from here" in story.interrupted.err
+        assert "Traceback" not in story.interrupted.err
+        assert not story.interrupted.outlived
+
+    def test_the_same_command_goes_on_and_keeps_to_its_budget(self, story: Story) -> None:
+        assert story.done.status == 0, story.done.err
+        counts = [len(one) for one in (story.killed.rows, story.interrupted.rows, rows(story.home))]
+        assert 0 < counts[0] < counts[1] < counts[2] == TOTAL
+
+    def test_no_candidate_is_measured_twice(self, story: Story) -> None:
+        final = rows(story.home)
+        for one in (story.killed.rows, story.interrupted.rows):
+            assert {key: final[key] for key in one} == one
+        assert sorted(number for number, _ in final.values()) == list(range(1, TOTAL + 1))
+
+    def test_time_and_rounds_are_carried_over(self, story: Story) -> None:
+        records = [story.killed.record, story.interrupted.record, record(story.home)]
+        assert len({one.key for one in records}) == 1
+        assert [one.state for one in records] == [StudyState.RUNNING, StudyState.RUNNING, StudyState.DONE]
+        times = [one.elapsed_s for one in records]
+        assert 0 < times[0] <= times[1] < times[2]
+        for one in records[:2]:
+            assert records[2].rounds[: len(one.rounds)] == one.rounds
+        numbers = [one.number for one in records[2].rounds]
+        assert numbers == list(range(len(numbers)))
+        ends = [one.ended_s for one in records[2].rounds]
+        assert ends == sorted(ends)
+
+    def test_what_is_going_on_and_what_came_of_it_is_said(self, story: Story) -> None:
+        said = " ".join(story.done.out.split())
+        for words in (
+            "deploy round ", " candidates, 0 filtered, ", " operators put aside", "Kernels of deploy: take ",
+            "onnxruntime", f"{TOTAL} candidates were measured", "library deploy",
+        ):  # fmt: skip
+            assert words in said, words

@@ -1,0 +1,65 @@
+"""What tests of kernels share: this machine as a target, warm processes, and the operators of one tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_graphs import answers_of
+
+from onefold.candidates import Operator
+from onefold.device.host import describe
+from onefold.inference.export import samples_beside
+from onefold.kernels.bench import Bench
+from onefold.kernels.graph import USUAL_LEVEL
+from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.targets import Target, target_of
+from onefold.kernels.whole import WholeModel
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """The networks here are so small that more threads only wait for each other."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def here() -> Target:
+    """One core of this machine."""
+    return target_of(describe(), 1, is_host=True)
+
+
+@pytest.fixture(scope="session")
+def bench(here: Target) -> Iterator[Bench]:
+    """Processes that stay warm over all tests."""
+    with Bench(here, builders=1) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="session")
+def sample(tiny: Path) -> np.ndarray[Any, Any]:
+    """One input of the tiny model."""
+    with np.load(samples_beside(tiny)) as kept:
+        return np.asarray(kept["input0"][:1])
+
+
+@pytest.fixture(scope="session")
+def whole(tiny: Path, sample: np.ndarray[Any, Any], bench: Bench) -> WholeModel:
+    """The tiny model as loops; not to be measured, since that changes it."""
+    return WholeModel("tiny", tiny, [sample], answers_of(tiny, [sample]), bench, USUAL_LEVEL)
+
+
+@pytest.fixture(scope="session")
+def operators(whole: WholeModel) -> dict[str, tuple[Operator, Any]]:
+    """Of the tiny model, by kind."""
+    return {operator.kind: (operator, module) for operator, module in whole.operators}
+
+
+@pytest.fixture(params=["conv2d", "mean", "matmul", "transpose"])
+def space(request: pytest.FixtureRequest, operators: dict[str, tuple[Operator, Any]], here: Target) -> OperatorSpace:
+    """The ways to implement each of them."""
+    return OperatorSpace(*operators[request.param], here)

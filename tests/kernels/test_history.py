@@ -1,0 +1,49 @@
+"""What other operators taught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onefold.candidates import Candidate
+from onefold.kernels.cost_model import CostModel
+from onefold.kernels.history import MOST, packed, teach, unpacked
+from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.targets import Target
+
+
+def test_loops_come_back_the_same(space: OperatorSpace, here: Target) -> None:
+    again = OperatorSpace(space.operator, unpacked(packed(space.module)), here, seed=3)
+    drawn = again.random()
+    assert drawn is not None
+    made = space.remade(drawn.trace)
+    assert made is not None
+    assert made.key == drawn.key
+
+
+def _known(space: OperatorSpace, count: int) -> list[Candidate]:
+    drawn = [one for one in (space.random() for _ in range(count)) if one is not None]
+    return [
+        Candidate(space.operator.key, "t", "m", 1, one.key, one.sketch, one.decisions, one.trace, 1e-5 * (1 + at))
+        for at, one in enumerate(drawn)
+    ]
+
+
+def test_a_model_knows_something_of_operators_of_the_same_kind(space: OperatorSpace, here: Target) -> None:
+    model = CostModel()
+    known = _known(space, 12)
+    taught = teach(model, [space.operator], [(space.operator, known)], lambda _: packed(space.module), here)
+    assert 4 <= taught <= min(MOST, len(known))
+    assert model.is_ready
+
+
+@pytest.mark.parametrize("case", ["no loops", "another kind", "nothing measured"])
+def test_what_does_not_help_is_left_out(space: OperatorSpace, here: Target, case: str) -> None:
+    model = CostModel()
+    wanted: Any = replace(space.operator, kind="softmax") if case == "another kind" else space.operator
+    known = [] if case == "nothing measured" else _known(space, 6)
+    loops = "" if case == "no loops" else packed(space.module)
+    assert teach(model, [wanted], [(space.operator, known)], lambda _: loops, here) == 0
+    assert not model.is_ready

@@ -1,0 +1,71 @@
+"""The line between hot and cold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.kernels.loess import line_of, loess
+
+values = st.floats(-1e3, 1e3)
+latencies = st.floats(1e-6, 10.0)
+
+
+def near(found: list[float]) -> object:
+    return pytest.approx(found, rel=1e-6, abs=1e-6 * (1 + max(map(abs, found), default=0.0)))
+
+
+@given(count=st.integers(3, 40), start=values, slope=values, span=st.floats(0.05, 1.0))
+def test_a_straight_line_comes_back_as_it_is(count: int, start: float, slope: float, span: float) -> None:
+    line = [start + slope * place for place in range(count)]
+    assert loess(line, span) == near(line)
+
+
+@given(count=st.integers(0, 40), value=latencies)
+def test_what_never_changes_is_its_own_line(count: int, value: float) -> None:
+    assert loess([value] * count) == near([value] * count)
+
+
+@given(known=st.lists(values, max_size=40))
+def test_there_is_one_value_for_each(known: list[float]) -> None:
+    assert len(loess(known)) == len(known)
+
+
+@given(known=st.lists(values, max_size=40))
+def test_backwards_it_is_the_same_line(known: list[float]) -> None:
+    assert loess(known[::-1]) == near(loess(known)[::-1])
+
+
+@given(known=st.lists(values, min_size=1, max_size=30), scale=st.floats(0.1, 10), shift=values)
+def test_the_unit_does_not_matter(known: list[float], scale: float, shift: float) -> None:
+    moved = [shift + scale * one for one in loess(known)]
+    assert loess([shift + scale * one for one in known]) == pytest.approx(moved, abs=0.01)
+
+
+def test_of_one_or_two_it_is_the_mean() -> None:
+    assert loess([]) == []
+    assert loess([3.0]) == [3.0]
+    assert loess([3.0, 5.0]) == [4.0, 4.0]
+
+
+def test_noise_is_smoothed_and_a_fall_is_followed() -> None:
+    falling = np.geomspace(1.0, 0.1, 60)
+    noisy = falling * np.random.default_rng(0).uniform(0.7, 1.3, 60)
+    line = np.array(loess(list(noisy)))
+    assert np.abs(line - falling).mean() < 0.5 * np.abs(noisy - falling).mean()
+    assert line[-1] < 0.5 * line[0]
+
+
+def test_what_is_far_away_does_not_count() -> None:
+    calm = [1.0] * 40
+    assert loess([*calm[:-1], 1e3])[:15] == near(calm[:15])
+    assert loess([*calm[:-1], 1e3])[-1] > 10
+
+
+@given(known=st.lists(latencies | st.none(), max_size=40))
+def test_those_that_failed_are_left_out_and_have_none(known: list[float | None]) -> None:
+    line = line_of(known)
+    assert [one is None for one in line] == [one is None for one in known]
+    assert [one for one in line if one is not None] == loess([one for one in known if one is not None])

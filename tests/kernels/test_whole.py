@@ -1,0 +1,114 @@
+"""Whole models: compiled with the best of their operators, checked, timed."""
+
+from __future__ import annotations
+
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_graphs import answers_of
+
+from onefold.device.catalogue import device
+from onefold.errors import ModelError
+from onefold.kernels.bench import Bench
+from onefold.kernels.ledger import Ledger
+from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.targets import Target, target_of
+from onefold.kernels.whole import TOLERATED, WholeModel, difference
+
+Array = np.ndarray[Any, Any]
+MACHINES = {"raspberry-pi-4": (64, 183), "armv7-board": (32, 40)}  # bits and number of an architecture, as ELF has them
+
+
+@pytest.fixture(scope="module")
+def plain(whole: WholeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of the tiny model, its operators as they come."""
+    return whole.compiled({}, tmp_path_factory.mktemp("plain") / "plain.so")
+
+
+def test_it_answers_as_onnxruntime_does(whole: WholeModel, plain: Path) -> None:
+    found = whole.timed(plain)
+    assert found.latency_s > 0
+    assert found.error < 1e-5
+
+
+def test_candidates_are_built_in_and_change_no_answer(
+    whole: WholeModel, plain: Path, here: Target, tmp_path: Path
+) -> None:
+    best: dict[str, Proposal] = {}
+    for operator, module in whole.operators:
+        space = OperatorSpace(operator, module, here, seed=1)
+        best[operator.key] = next(one for one in iter(space.random, object()) if one is not None)
+    chosen = whole.compiled(best, tmp_path / "best.so")
+    assert chosen.read_bytes() != plain.read_bytes()
+    assert whole.timed(chosen).error < 1e-5
+
+
+def test_the_fastest_library_is_kept_and_the_others_go(tiny: Path, sample: Array, bench: Bench, tmp_path: Path) -> None:
+    ledger = Ledger()
+    model = WholeModel("kept", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
+    timed = [model.measured({}, tmp_path, ledger) for _ in range(2)]
+    fastest = min(timed, key=lambda one: one.latency_s)
+    assert model.best is fastest
+    assert list(tmp_path.iterdir()) == [fastest.file]
+    assert set(ledger.spent.seconds) == {"whole"}
+
+
+def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:
+    wrong = [answers_of(tiny, [sample])[0] * 1.01]
+    model = WholeModel("other", tiny, [sample], wrong, bench, 3)
+    with pytest.raises(ModelError, match=r"the compiled other answers otherwise than the model: by 0\.99% of the larg"):
+        model.timed(plain)
+
+
+@pytest.mark.parametrize("board", MACHINES)
+def test_for_another_machine_it_is_an_archive_of_objects(board: str, tiny: Path, sample: Array, tmp_path: Path) -> None:
+    with Bench(target_of(device(board), is_host=False)) as there:
+        model = WholeModel("far", tiny, [sample], [], there, 3)
+        file = model.compiled({}, tmp_path / "far.tar")
+    with tarfile.open(file) as archive:
+        objects = [archive.extractfile(name) for name in archive.getnames() if name.endswith(".o")]
+        heads = [one.read(20) for one in objects if one is not None]
+    assert len(heads) >= 2
+    for head in heads:
+        assert head.startswith(b"\x7fELF")
+        assert (32 * head[4], struct.unpack_from("<H", head, 18)[0]) == MACHINES[board]
+
+
+ONES = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "answers", "expected"),
+    [
+        ([], [], 0.0),
+        ([ONES], [ONES], 0.0),
+        ([ONES * 4], [ONES * 5], 0.2),
+        ([ONES, ONES * 4], [ONES, ONES * 5], 0.2),  # the worst of several
+        ([ONES * 4, ONES], [ONES * 5, ONES], 0.2),
+        ([ONES], [ONES, ONES], np.inf),
+        ([ONES], [ONES.T], np.inf),
+        ([ONES * np.nan], [ONES], np.inf),
+        ([ONES, ONES * np.nan, ONES], [ONES, ONES, ONES], np.inf),
+        ([ONES * np.inf], [ONES], np.inf),
+        ([np.zeros((0, 3))], [np.zeros((0, 3))], 0.0),
+    ],
+)
+def test_a_difference_is_a_share_of_the_largest_answer(
+    outputs: list[Array], answers: list[Array], expected: float
+) -> None:
+    assert difference(outputs, answers) == pytest.approx(expected)
+
+
+@given(values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8), by=st.floats(1e-6, 1.0))
+def test_what_differs_by_more_than_is_tolerated_is_seen(values: list[float], by: float) -> None:
+    answer = np.array(values, np.float64)
+    moved = answer.copy()
+    moved[0] += by * max(np.abs(answer).max(), 1e-6)
+    assert difference([moved], [answer]) == pytest.approx(by, rel=1e-6)
+    assert (difference([moved], [answer]) > TOLERATED) == (by > TOLERATED) or by == pytest.approx(TOLERATED)
