@@ -45,7 +45,7 @@ from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import schedules, tvm
 from onefold.kernels.whole import WholeModel
 from onefold.store import SqliteStore
-from onefold.study.models import opened
+from onefold.study.opening import opened
 from onefold.workloads.mobilenet import Cifar10Mobilenet
 from onefold.workloads.resnet import Residual
 

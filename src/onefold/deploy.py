@@ -15,6 +15,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def load(
 
     Without them: the first device and its first scenario. `runtime` is one of those that `onefold compile` compared
     (tvm, onnxruntime, onnxruntime int8); without it the recommended one where the scenario serves batches of the size
-    that was compiled, otherwise onnxruntime.
+    that was compiled and tvm is installed where it is to be used, otherwise onnxruntime.
     """
     settings = read(folder).on(device)
     choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
@@ -176,14 +177,14 @@ def load(
         raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
     library = read_library(Path(folder))
     if runtime is None and library is not None and _is_for(library, settings, choice):
-        runtime = library.recommended
+        runtime = library.recommended if library.recommended != TVM or find_spec(TVM) else None
     if runtime in (None, "onnxruntime"):
         return ServedModel(path, choice.point, choice)
-    known = [one.name for one in library.runtimes] if library is not None else []
+    known = [TVM, *(one.name for one in library.runtimes if one.name != TVM)] if library is not None else []
     if library is None or runtime not in known:
         raise ModelError(f"{folder} has no runtime {runtime!r}{suggestion(str(runtime), ['onnxruntime', *known])}")
     if runtime == TVM:
-        return CompiledModel(Path(folder), library)
+        return CompiledModel(Path(folder), library, choice)
     return ServedModel(Path(folder) / INT8, replace(choice.point, threads=library.threads), choice)
 
 

@@ -34,7 +34,7 @@ from onefold.kernels.whole import WholeModel
 from onefold.records import StudyState
 from onefold.store.store import CompilationRecord
 from onefold.study import Home
-from onefold.study.models import opened
+from onefold.study.opening import opened
 
 AARCH64 = 183  # as ELF numbers machines
 FEW: dict[str, Any] = {"candidates": 12, "batch": 4, "threads": 1, "falls": None, "strategy": "random"}

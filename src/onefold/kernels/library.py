@@ -22,6 +22,7 @@ from onefold.candidates import Runtime
 from onefold.errors import ModelError
 from onefold.kernels.toolchain import tvm
 from onefold.records import from_json, to_json
+from onefold.serving import ServingPoint
 
 LIBRARY, ARCHIVE, ABOUT, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
 MODEL = "model.onnx"  # beside them
@@ -81,7 +82,9 @@ def read_library(folder: Path) -> Library | None:
 class CompiledModel:
     """A compiled model: call it with one array per input, the batch first."""
 
-    def __init__(self, folder: Path, about: Library) -> None:
+    def __init__(self, folder: Path, about: Library, choice: Any = None) -> None:
+        self.point = ServingPoint(about.batch_size, about.threads)
+        self.choice = choice  # of a scenario: also how long to wait for a batch to fill, and what to expect
         os.environ.setdefault("TVM_NUM_THREADS", str(about.threads))  # before its threads are started
         self.about = about
         found = tvm()

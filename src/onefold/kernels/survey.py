@@ -105,7 +105,7 @@ class Survey:
             count = self.batch if tuning.candidates or not self._is_small(tuning) else max(2, self.batch // 2)
             if self.effort.candidates is not None:
                 count = min(count, self.effort.candidates - self.measured)
-            self.tell(f"{tuning.operator.name}: {count} candidates")
+            self.tell(f"{tuning.operator.name}: {count} candidate{'s' * (count != 1)}")
             for candidate in tuning.batch(count, self.cold, self.ledger):
                 self.tell(candidate)
 

@@ -6,6 +6,7 @@ Messages are pickled over a socket that only the two sides hold: a name and argu
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import platform
@@ -66,7 +67,9 @@ def whole(file: str, inputs: Sequence[np.ndarray[Any, Any]], repeats: int, remot
         found = machine.get_outputs("main")
         outputs = [one.numpy() for one in (found if isinstance(found, (list, tuple)) else [found])]
         evaluate = machine.time_evaluator("invoke_stateful", device, number=1, repeat=repeats, min_repeat_ms=5)
-        return {"times": [float(one) for one in evaluate("main").results], "outputs": outputs}
+        times = [float(one) for one in evaluate("main").results]
+        del machine, evaluate, found  # they hold on to each other, and to a session over there
+        return {"times": times, "outputs": outputs}
 
 
 class _Opened:
@@ -88,7 +91,8 @@ class _Opened:
         return self.session.load_module(name), self.session.cpu(0), tvm().runtime
 
     def __exit__(self, *_: object) -> None:
-        self.__dict__.pop("session", None)  # a session that somebody holds blocks the next one
+        if self.__dict__.pop("session", None) is not None:
+            gc.collect()  # a session that somebody still holds blocks the next one
 
 
 def _made_up(kind: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -44,7 +44,7 @@ from onefold.records import StudyState, to_json
 from onefold.serving import ServingPoint
 from onefold.store.store import CompilationRecord, Store
 from onefold.study.home import Home
-from onefold.study.models import Given, Opened, opened
+from onefold.study.opening import Given, Opened, opened
 from onefold.study.runtimes import ORT, race
 
 PEAK = 2.0  # by how much kernels may exceed what a device's figures say that software reaches

@@ -15,7 +15,7 @@ from onefold.kernels.library import TVM
 from onefold.kernels.whole import WholeModel
 from onefold.serving import ServingPoint, Source
 from onefold.study.graphs import GraphWorkshop
-from onefold.study.models import Opened
+from onefold.study.opening import Opened
 from onefold.variants import Recipe
 
 ORT, ORT_INT8 = "onnxruntime", "onnxruntime int8"
