@@ -148,7 +148,10 @@ class Retraining:
         job.tell("scoring the model as it is")
         self.judge = Judge(job, self.profile, self._room())
         started = self.window.elapsed_s
-        self.before = self.judge.whole()
+        try:
+            self.before = self.judge.whole()
+        except OutOfMemory:
+            raise InputError(complaint_about_memory(self._situation(), job.limits, job.afterwards_bytes)) from None
         self.scored_s = self.window.elapsed_s - started
         self.window.reserve_s = (
             2.2 * self.scored_s + 2 * self.collecting_s + 0.015 * self.window.length_s + 0.1 + job.afterwards_s
@@ -231,7 +234,12 @@ class Retraining:
                 continue
             if window is None:
                 break
-            seen = self.judge.glimpse() if self.job.strategy.is_careful else None
+            try:
+                seen = self.judge.glimpse() if self.job.strategy.is_careful else None
+            except OutOfMemory:
+                if not self._ran_out(plan):
+                    break
+                continue
             self._judge(window, last if seen is not None else None, seen)
             if seen is not None:
                 is_better = seen.is_better_than(self.best_glimpse)
@@ -316,7 +324,14 @@ class Retraining:
         """Hands over the best on the kept-back data: what came last, the best on the way, or what was given."""
         network = self.job.network
         self.practice.let_go()
-        after = self.judge.whole()
+        self.judge.fit(self._room())
+        try:
+            after = self.judge.whole()
+        except OutOfMemory:
+            self._react("memory ran out", "none is left to score the model with: it stays as it was given")
+            self.given.put_back()
+            self.best.take()
+            after = self.before
         soon = self.window.elapsed_s + 1.2 * self.scored_s + self.job.afterwards_s
         in_time = soon < self.window.length_s
         if self.job.strategy.is_careful and in_time and not self.best.is_what_is_there():

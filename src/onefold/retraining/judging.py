@@ -11,6 +11,7 @@ import torch
 from onefold.errors import InputError, suggestion
 from onefold.retraining.allocator import collect
 from onefold.retraining.limits import is_about_memory
+from onefold.retraining.practice import OutOfMemory
 from onefold.retraining.profile import Profile
 from onefold.retraining.samples import Samples
 
@@ -96,7 +97,7 @@ class Judge:
         return Judgement(score, loss, self.higher_is_better)
 
     def _metrics(self, samples: Samples) -> dict[str, float]:
-        """In smaller and smaller batches where memory has become scarce."""
+        """In smaller and smaller batches where memory has become scarce; OutOfMemory when one sample is too much."""
         job = self.job
         job.network.eval()
         while True:
@@ -104,7 +105,9 @@ class Judge:
                 with torch.no_grad():
                     return dict(job.workload.evaluate(job.network, samples.batches(self.batch_size), job.config))
             except (RuntimeError, MemoryError) as error:
-                if not is_about_memory(error) or self.batch_size == 1:
+                if not is_about_memory(error):
                     raise
+                if self.batch_size == 1:
+                    raise OutOfMemory from None
             self.batch_size //= 2
             collect()
