@@ -24,7 +24,7 @@ from onefold.records import StudyState
 from onefold.store.store import CompilationRecord
 from onefold.study import Home
 
-TOTAL = 16
+TOTAL = 20
 COMMAND = ("compile", "deploy", "--candidates", str(TOTAL), "--batch", "3", "--threads", "1", "--strategy", "random",
            "--to-the-end")  # fmt: skip
 Rows = dict[str, tuple[int, str]]  # of candidates: the number of the row and what is in it, by key

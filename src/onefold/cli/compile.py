@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,13 +60,13 @@ def compile_models(
 
     began = time.monotonic()
     try:
-        with nullcontext() if as_json else out.status("opening the models …") as status:
+        with _interruptible() as asked, nullcontext() if as_json else out.status("opening the models …") as status:
             found: Compiled | list[Compiled] = make(
                 models, device=device, goal=goal, minutes=minutes, energy=energy, price=price, money=money,
                 candidates=candidates, falls=None if to_the_end else falls, level=level, levels=levels,
                 strategy=strategy, filter=is_filtering, survey=is_surveying, batch=batch, batch_size=batch_size,
                 threads=threads, processor=processor, remote=remote, samples=samples, save=save, home=home, seed=seed,
-                tell=_teller(status, began),
+                tell=_teller(status, began, asked),
             )  # fmt: skip
     except KeyboardInterrupt:
         err.print("interrupted; what was measured is kept: the same command goes on from here")
@@ -84,13 +86,31 @@ def compile_models(
             out.print("nothing was written: give --save FOLDER to keep the library", soft_wrap=True)
 
 
-def _teller(status: Any, began: float) -> Any:
-    """Shows what is going on."""
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Notes that somebody pressed Ctrl-C: raised inside the compiler, an interruption passes for a failed candidate."""
+    asked: list[int] = []
+
+    def interrupt(number: int, _: Any) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _teller(status: Any, began: float, asked: list[int]) -> Any:
+    """Shows what is going on; ends it where that was asked for."""
     tried = failed = 0
     latency: dict[str, float] = {}
 
     def tell(what: Any) -> None:
         nonlocal tried, failed
+        if asked:
+            raise KeyboardInterrupt
         if status is None:
             return
         at = duration(time.monotonic() - began)
