@@ -5,7 +5,7 @@ tuning is for this machine, with all of its cores unless a line says otherwise; 
 counters, or modelled from processor seconds where there are none.
 
 MetaSchedule tunes with its own scheduler, its own search at its usual size and its own cost model, by our warm builder
-and runner, with as many candidates as Onefold; batches are of four in both. What it costs as it comes is measured on
+and runner, with as many candidates as Onefold; batches are of eight in both. What it costs as it comes is measured on
 a few candidates of one operator and told per candidate. Onefold's time to a latency is that of the first round after
 which the whole model was as fast; MetaSchedule's latency is that of its final model, since it knows of no other.
 
@@ -50,14 +50,14 @@ from onefold.workloads.resnet import Residual
 
 WARM, AS_IT_COMES, NO_WORSE = 0.6, 0.1, 1.02
 LESS_COLD, PRECISE, RECALLED, TOGETHER, FASTER = 0.40, 0.8, 0.4, 0.75, 1.5
-EACH, BATCH = 10, 4  # candidates an operator, on average; in a batch
+EACH, BATCH = 16, 8  # candidates an operator, on average; in a batch
 Row = dict[str, Any]
 
 
 def main() -> None:
     options = arguments(__doc__)
     quick: bool = options.quick
-    each = 8 if quick else EACH
+    each = 12 if quick else EACH
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
         rows, runs = [], {}

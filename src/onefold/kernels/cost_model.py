@@ -17,7 +17,7 @@ FAILED_S = 1e10  # as MetaSchedule writes it
 class CostModel:
     """Learns from all operators of a compilation."""
 
-    def __init__(self, threads: int = 1, seed: int = 0) -> None:
+    def __init__(self, threads: int = 1) -> None:
         try:
             import xgboost  # noqa: F401 - what MetaSchedule's model runs on
         except ImportError as error:
@@ -27,7 +27,6 @@ class CostModel:
         self.model: Any = tuner.cost_model.XGBModel(
             extractor=tuner.feature_extractor.PerStoreFeature(), num_warmup_samples=1, num_tuning_cores=threads
         )
-        self._seed = seed
         self.is_ready = False
 
     def scores(self, space: OperatorSpace, proposals: Sequence[Proposal]) -> np.ndarray[Any, Any]:
