@@ -31,7 +31,7 @@ bench: install .venv-bench/.ready
 
 .venv-bench/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet -c constraints.txt -e . -r benchmarks/requirements.txt
+	.venv-bench/bin/python -m pip install --quiet -c constraints.txt -e '.[kernels]' -r benchmarks/requirements.txt
 	touch $@
 
 clean:
