@@ -194,6 +194,29 @@ def test_after_an_error_on_the_way_the_model_is_as_given(network: nn.Module, fog
     assert all(weight.is_contiguous() for weight in network.parameters())
 
 
+class Starving(Workload):
+    """From the second micro-window on there is no memory left to score with."""
+
+    def __init__(self) -> None:
+        self.windows = 0
+
+    def tell(self, what: Any) -> None:
+        self.windows += isinstance(what, MicroWindow)
+
+    def evaluate(self, network: Any, batches: Any, config: Config) -> Any:
+        if self.windows > 1:
+            raise MemoryError
+        return super().evaluate(network, batches, config)
+
+
+def test_without_memory_to_score_a_new_model_the_given_one_is_handed_back(network: nn.Module, fog: Data) -> None:
+    given, workload = weights_of(network), Starving()
+    found = retraining(network, fog, window_s=4.0, workload=workload, tell=workload.tell).run()
+    assert not found.kept_new
+    assert "memory ran out" in {one.rule for one in found.reactions}
+    assert is_as_it_was(network, given)
+
+
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_inputs_that_make_the_loss_diverge_are_survived(network: nn.Module, fog: Data, value: float) -> None:
     images = fog.train[0].copy()
