@@ -36,7 +36,8 @@ class Evolutionary:
         )
         self._context: Any = tuner.TuneContext(
             space.module, target=space.target.opened(), space_generator="post-order-apply",
-            search_strategy=self._search, task_name=space.operator.name, rand_state=space.draw(), num_threads=os.cpu_count() or 1,
+            search_strategy=self._search, task_name=space.operator.name, rand_state=space.draw(),
+            num_threads=os.cpu_count() or 1,
         )  # fmt: skip
         self._is_open = self._waiting = self._knows = False
 
