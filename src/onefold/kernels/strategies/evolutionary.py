@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,10 +33,10 @@ class Evolutionary:
         self._search: Any = tuner.search_strategy.EvolutionarySearch(
             population_size=population, init_min_unmeasured=fresh, genetic_num_iters=generations
         )
+        # One thread: with more of them, what it proposes would follow from which was faster.
         self._context: Any = tuner.TuneContext(
             space.module, target=space.target.opened(), space_generator="post-order-apply",
-            search_strategy=self._search, task_name=space.operator.name, rand_state=space.draw(),
-            num_threads=os.cpu_count() or 1,
+            search_strategy=self._search, task_name=space.operator.name, rand_state=space.draw(), num_threads=1,
         )  # fmt: skip
         self._is_open = self._waiting = self._knows = False
 
