@@ -473,9 +473,7 @@ def kill(place: Place) -> Row:
     before = _rows(home)
     subprocess.run(words, capture_output=True, text=True, check=True)
     after = _rows(home)
-    twice = [
-        key for key, content in before.items() if after.get(key) != content
-    ]
+    twice = [key for key, content in before.items() if after.get(key) != content]
     return {"before": len(before), "candidates": len(after), "twice": len(twice)}
 
 
