@@ -128,9 +128,6 @@ class Bench:
         self.target, self.remote = target, remote
         if remote is not None and not (remote.rpartition(":")[0] and remote.rpartition(":")[2].isdigit()):
             raise InputError(f"a TVM server is given as HOST:PORT, but got {remote!r}")
-        self._target = {"kind": "llvm", "mcpu": target.processor, "num-cores": target.cores}
-        if target.triple:
-            self._target["mtriple"] = target.triple
         self._builders = [Worker({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
         self._runner = Worker({"TVM_NUM_THREADS": str(target.cores)})
         self._workers = (*self._builders, self._runner)  # also those that are at work
@@ -150,7 +147,7 @@ class Bench:
         def build(file: Path, module: Any) -> Built:
             worker = self._builders.pop()
             try:
-                order = (module, self._target, str(file))
+                order = (module, self.target.about, str(file))
                 return Built(file, worker.ask("build", *order, within_s=BUILD_S, late=Failure.SLOW_BUILD))
             finally:
                 self._builders.append(worker)

@@ -46,18 +46,23 @@ class Target:
         """Whether this machine can run what is compiled for it."""
         return not self.triple
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """In TVM's words."""
+        found: dict[str, Any] = {"kind": "llvm", "mcpu": self.processor, "num-cores": self.cores}
+        return found | {"mtriple": self.triple} if self.triple else found
+
     def opened(self) -> Any:
         """As TVM wants it."""
-        return _opened(self.processor, self.triple, self.cores)
+        return _opened(self)
 
 
 @cache
-def _opened(processor: str, triple: str, cores: int) -> Any:
-    about: dict[str, Any] = {"kind": "llvm", "mcpu": processor, "num-cores": cores}
+def _opened(target: Target) -> Any:
+    about, processor = target.about, target.processor
     tvm()
-    if triple:
-        about["mtriple"] = triple
-        learn_patterns(triple)
+    if target.triple:
+        learn_patterns(target.triple)
     known = tvm().get_global_func("target.llvm_get_cpu_archlist")(tvm().target.Target({**about, "mcpu": "generic"}))
     names = {str(one) for one in known}
     if processor not in names:  # TVM would say so on stderr and go on with a generic one

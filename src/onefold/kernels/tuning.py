@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onefold.candidates import Candidate, Failure, History, Operator, OperatorState
+from onefold.candidates import Candidate, History, Operator, OperatorState
 from onefold.kernels.bench import Bench, Outcome
 from onefold.kernels.cold_filter import ColdFilter, Example
 from onefold.kernels.cost_model import CostModel
@@ -174,15 +174,6 @@ class OperatorTuning:
         saved = FIRST_GAIN if before is None else (before - self.best[0]) / before
         hope = HOPE / (1 + 0.5 * self.updates)
         self.gain = max(hope, LATEST * saved + (1 - LATEST) * self.gain * 0.5)
-
-
-def failures(candidates: Sequence[Candidate]) -> dict[Failure, int]:
-    """How many failed in each way."""
-    found: dict[Failure, int] = {}
-    for one in candidates:
-        if one.failure is not None:
-            found[one.failure] = found.get(one.failure, 0) + 1
-    return found
 
 
 def of_weight(state: OperatorState, weight: int) -> OperatorState:
