@@ -21,7 +21,7 @@ from onefold.kernels.ledger import Ledger
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.strategies import needs_model
 from onefold.kernels.survey import Survey, Surveyed, Told
-from onefold.kernels.tuning import OperatorTuning, failures, of_weight
+from onefold.kernels.tuning import OperatorTuning, of_weight
 from onefold.kernels.whole import WholeModel
 
 CANDIDATES, BATCH = 12, 4
@@ -274,13 +274,6 @@ def test_an_operator_that_was_never_tried_has_an_empty_history(
     tuning = OperatorTuning(*operators["mean"], whole.bench, "random", None, "here")
     assert (tuning.history.candidates, tuning.history.line) == ((), ())
     assert tuning.state.best_s is None
-
-
-def test_failures_are_counted_by_kind() -> None:
-    good = Candidate("conv", "llvm", "here", 1, "", 0, (), "[]", 1.0)
-    bad = [replace(good, latency_s=None, failure=kind) for kind in (Failure.CRASH, Failure.WRONG, Failure.CRASH)]
-    assert failures([good, *bad]) == {Failure.CRASH: 2, Failure.WRONG: 1}
-    assert failures([good]) == {}
 
 
 def test_an_operator_may_weigh_more_in_another_model(alone: Done) -> None:
