@@ -18,8 +18,9 @@ and the end of Python included. A refusal must be true: the memory that was give
 too short. Where a control group is handed over in $ONEFOLD_CGROUP the limit is also the kernel's, which kills.
 
 Halved: the same retraining twice, in turns, once undisturbed; in the other the kernel's limit on the process's data is
-lowered from outside at half of the window, so that half of what there was above the process itself is left. The data
-are made up, patterns in noise with light and dark exchanged: gains are so large that a tenth of them is no accident.
+lowered from outside at half of the window, so that half of what there was above the process itself is left; from a
+second later on its memory is looked at again, since that limit counts address space. The data are made up, patterns
+in noise with light and dark exchanged: gains are so large that a tenth of them is no accident.
 
 All on one core, unless $OMP_NUM_THREADS says otherwise, one process at a time; nobody else should use the machine.
 """
@@ -50,6 +51,7 @@ PLANNING = 0.05
 KEPT = 0.90
 MOST = 3_000_000_000  # bytes that a drawn plan may be predicted to take
 LOOKED_EVERY_S = 0.003
+REACTS_S = 1.0  # after which a limit that fell is kept again
 MINUTE_S, HALVED_S = 60.0, 40.0
 RESCORED = 10
 ROOM = (50_000_000, 100_000_000)  # bytes above the least
@@ -112,6 +114,7 @@ class Ran:
     wall_s: float
     peak_bytes: int  # of its resident memory, the highest that was seen from outside
     marked_bytes: int  # the same since it put the system's mark back for the last time
+    later_bytes: int  # the highest that was seen once something had been done to it, and a moment had passed
     output: str
     complaint: str
 
@@ -139,7 +142,7 @@ def watched(
         given.seek(0)
         group = _group(limit)
         join = None if group is None else lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
-        began, peak = time.monotonic(), 0
+        began, peak, later, done_at = time.monotonic(), 0, 0, float("inf")
         process = subprocess.Popen(
             [sys.executable, *words], stdin=given, stdout=output, stderr=errors, preexec_fn=join,
             env={"OMP_NUM_THREADS": "1", **os.environ},
@@ -150,9 +153,11 @@ def watched(
                 if pid:
                     break
                 peak = max(peak, _field(process.pid, "VmHWM"))
+                if time.monotonic() - done_at >= REACTS_S:
+                    later = max(later, _field(process.pid, "VmRSS"))
                 if time.monotonic() - began >= at_s:
                     do(process.pid)
-                    at_s = float("inf")
+                    at_s, done_at = float("inf"), time.monotonic()
                 time.sleep(LOOKED_EVERY_S)
         except BaseException:  # nobody is left behind
             process.kill()
@@ -167,7 +172,7 @@ def watched(
         errors.seek(0)
         told = errors.read().strip()
         marked = usage.ru_maxrss * 1024
-        return Ran(process.returncode, wall_s, max(peak, marked), marked, output.read(), told)
+        return Ran(process.returncode, wall_s, max(peak, marked), marked, later, output.read(), told)
 
 
 def child(called: str, **order: Any) -> Ran:
@@ -506,6 +511,7 @@ def _retrained(
     peak = max(ran.peak_bytes, found.get("peak_bytes") or 0)
     return {
         "window s": window_s, "status": ran.status, "peak MB": peak / 1e6, "share": peak / limit,
+        "later MB": ran.later_bytes / 1e6 or None,
         "wall s": ran.wall_s, "elapsed s": found.get("elapsed_s"), "before": found.get("before"),
         "after": found.get("after"), "windows": len(found.get("windows", ())),
         "held MB": found.get("held_bytes", 0) / 1e6 or None, "planning s": found.get("planning_s"),
@@ -647,7 +653,7 @@ def halvings(place: Place, count: int, window_s: float) -> list[Row]:
         rows.append({
             "model": model.name, "window s": window_s, "limit MB": limit / 1e6, "held MB": held / 1e6,
             "left MB": lowered.get("left", 0) / 1e6 or None, "status": disturbed["status"],
-            "wall s": disturbed["wall s"], "peak MB": disturbed["peak MB"],
+            "wall s": disturbed["wall s"], "peak MB": disturbed["peak MB"], "later MB": disturbed["later MB"],
             "windows": disturbed["windows"], "quiet plan": quiet["plan"],
             "plan": disturbed["plan"], "reactions": disturbed["reactions"], "before": quiet["before"],
             "gain by half": disturbed["by half"], "quiet gain": gains[0], "gain": gains[1], "said": disturbed["said"],
@@ -663,11 +669,15 @@ def survived(rows: list[Row]) -> list[Claim]:
     undisturbed = [row for row in rows if row["left MB"] is None]
     lost = [row for row in rows if not (row["gain"] > 0 and row["gain"] >= KEPT * row["quiet gain"])]
     changed = [row for row in rows if "memory" in row["reactions"]]
+    kept = [row["later MB"] / row["left MB"] for row in rows if row["later MB"] and row["left MB"]]
     shares = [row["gain"] / row["quiet gain"] for row in rows if row["quiet gain"] > 0]
     return [
         Claim(f"the limit halved in the middle, {len(rows)} retrainings: killed", "0",
               f"{len(killed)} ({len(changed)} had to plan anew, {len(undisturbed)} were over before)", not killed),
         Claim("… ended without a model, to be started again", "0", str(len(broken)), not broken),
+        Claim(f"… over what was left, {REACTS_S:g} s later", "0",
+              f"{sum(share > 1 for share in kept)} of {len(kept)} (at most {max(kept, default=0.0):.1%} of it)",
+              max(kept, default=0.0) <= 1),
         Claim("… gain kept", f">= {KEPT:.0%} of the undisturbed one in all",
               f"{len(rows) - len(lost)} of {len(rows)} (least {min(shares, default=0.0):.0%})", not lost),
     ]  # fmt: skip

@@ -111,6 +111,7 @@ class Retraining:
         torch.manual_seed(job.seed)
         if job.data.train.device.type == "cpu":
             follow_tensors()
+        self.memory.open()
         job.network.eval()
         check_fits(job.network, job.data, job.workload, job.config)
         if job.strategy.is_careful and any(isinstance(one, nn.Conv2d) for one in job.network.modules()):
@@ -374,6 +375,7 @@ class Retraining:
 
     def _leave(self) -> None:
         """The network as anybody would expect it."""
+        self.memory.close()
         if hasattr(self, "practice"):
             self.practice.stepper.leave()
         for weight, strides in self.layouts.items():

@@ -14,16 +14,22 @@ from typing import Protocol
 import torch
 
 from onefold.meter.memory import PROCESS, Peak
+from onefold.retraining.spare import UNLIMITED, Spare
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
-UNLIMITED = 2**60
 
 TOLD = ("not enough memory", "can't allocate memory", "out of memory", "could not create a primitive")
 
 
 class Memory(Protocol):
     """The memory that a retraining lives in."""
+
+    def open(self) -> None:
+        """Before the first plan: gets ready for limits that fall."""
+
+    def close(self) -> None:
+        """After the last one."""
 
     def used(self) -> int:
         """Bytes of this process now."""
@@ -46,21 +52,26 @@ class ProcessMemory:
 
     def __init__(self, asked: int | None = None, proc: Path = PROC, groups: Path = GROUPS) -> None:
         self.asked, self.proc, self.groups = asked, proc, groups
+        self.spare = Spare(self._status)
         self._peak: Peak | None = None
         self._highest: int | None = None
+
+    def open(self) -> None:
+        self.spare.hold()
+
+    def close(self) -> None:
+        self.spare.close()
 
     def used(self) -> int:
         return self._status().get("VmRSS", 0)
 
     def limit(self) -> int:
-        status = self._status()
-        used = status.get("VmRSS", 0)
+        used = self.used()
         room = [UNLIMITED]
-        room += [limit - status.get(counted, 0) for limit, counted in self._own_limits()]
         room += [limit - usage for limit, usage in self._group_limits()]
         available = self._available()
         room += [available] if available is not None else []
-        return min(self.asked or UNLIMITED, used + min(room))
+        return min(self.asked or UNLIMITED, self.spare.allowed(), used + min(room))
 
     def begin(self) -> None:
         self._highest = self.highest()
@@ -83,11 +94,6 @@ class ProcessMemory:
             }
         fields = (line.split() for line in lines if line.startswith("Vm"))
         return {name.rstrip(":"): int(value) * 1024 for name, value, *_ in fields}
-
-    def _own_limits(self) -> list[tuple[int, str]]:
-        kinds = [(resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")]
-        found = [(resource.getrlimit(kind)[0], counted) for kind, counted in kinds]
-        return [(limit, counted) for limit, counted in found if limit != resource.RLIM_INFINITY]
 
     def _group_limits(self) -> list[tuple[int, int]]:
         """Limit and usage of every control group that this process is in; what can be dropped is not counted."""
@@ -127,6 +133,12 @@ class AcceleratorMemory:
     def __init__(self, device: torch.device, asked: int | None = None) -> None:
         self.device, self.asked = device, asked
         self._highest = 0
+
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
     def used(self) -> int:
         return torch.cuda.memory_reserved(self.device)
