@@ -40,10 +40,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from claims import Claim, conclude, median, table
+from claims import RESULTS, Claim, conclude, median, table
 
 MEDIAN, WORST = 0.05, 0.10
 INSIDE = 0.99
@@ -56,6 +57,7 @@ MINUTE_S, HALVED_S = 60.0, 40.0
 RESCORED = 10
 ROOM = (50_000_000, 100_000_000)  # bytes above the least
 GROUP = "ONEFOLD_CGROUP"
+PARTS = ("predictions", "cases", "long", "halved")
 PICTURES = ("cifar10", "cifar10-mobilenet", "cifar10-vit")
 WORDS = "newsgroups-lstm"
 FAMILIES = (*PICTURES, WORDS)
@@ -81,26 +83,44 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, help="measure these anew; the others are those of last time"
+    )
     parser.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(CHILDREN[options.child](**json.load(sys.stdin))))
         return
     quick: bool = options.quick
-    pairs = predictions(random.Random(1), 10 if quick else 60)
+    figures = _earlier(quick) if options.only else {}
+    asked = options.only or PARTS
+    if "predictions" in asked:
+        figures["predictions"] = predictions(random.Random(1), 10 if quick else 60)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
         print(f"data: {place.source}; the kernel's limit: {kernel_limit()}", flush=True)
-        cases = retrainings(place, random.Random(2), 8 if quick else 100)
-        long = retrainings(place, random.Random(3), 1 if quick else 6, 20.0 if quick else MINUTE_S)
-        halves = halvings(place, 1 if quick else 6, 16.0 if quick else HALVED_S)
-    figures = {
-        "predictions": pairs, "cases": cases, "long": long, "halved": halves, "data": place.source,
-        "kernel limit": kernel_limit(),
-        "watcher_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        if "cases" in asked:
+            figures["cases"] = retrainings(place, random.Random(2), 8 if quick else 100)
+        if "long" in asked:
+            figures["long"] = retrainings(place, random.Random(3), 1 if quick else 6, 20.0 if quick else MINUTE_S)
+        if "halved" in asked:
+            figures["halved"] = halvings(place, 1 if quick else 6, 16.0 if quick else HALVED_S)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    figures |= {
+        "measured": {**figures.get("measured", {}), **dict.fromkeys(asked, now)}, "data": place.source,
+        "kernel limit": kernel_limit(), "watcher_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }  # fmt: skip
-    claims = [*predicted(pairs), *kept(cases), *planned(long), *survived(halves)]
+    claims = [
+        *predicted(figures["predictions"]), *kept(figures["cases"]), *planned(figures["long"]),
+        *survived(figures["halved"]),
+    ]  # fmt: skip
     conclude("retraining_limits", claims, figures, quick=quick)
+
+
+def _earlier(quick: bool) -> Row:
+    """What the last run measured."""
+    content = json.loads((RESULTS / f"retraining_limits{'-quick' * quick}.json").read_text())
+    return {"measured": dict.fromkeys(PARTS, content["when"]), **content["figures"]}
 
 
 # Watching a process from outside ------------------------------------------------------------------------------------

@@ -61,13 +61,23 @@ def test_a_limit_that_falls_is_met_at_once_and_asks_for_as_much_memory() -> None
         memory.open()
         used = memory.used()
         lower(3_000_000)
-        until(lambda: status()["VmData"] < resource.getrlimit(resource.RLIMIT_DATA)[0])
         until(lambda: memory.spare._fell is not None)
         more = mapped(30_000_000)  # which code would have been refused
         print(used, memory.limit(), resource.getrlimit(resource.RLIMIT_DATA)[0] - status()["VmData"])
     """)
     assert allowed == pytest.approx(used - 3 * MB, abs=2 * MB)
     assert below > 0
+
+
+def test_what_is_given_up_does_not_make_room_for_more_memory() -> None:
+    used, allowed = run("""
+        memory.open()
+        used = memory.used()
+        lower(-3_000_000)  # so much is left
+        until(lambda: memory.spare._fell is not None)
+        print(used, memory.limit())
+    """)
+    assert allowed == pytest.approx(used + 3 * MB, abs=2 * MB)
 
 
 def test_a_limit_that_is_raised_again_asks_for_nothing() -> None:

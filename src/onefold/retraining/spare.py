@@ -31,7 +31,7 @@ class Spare:
         self._status = status
         self._block: mmap.mmap | None = None
         self._code: int | None = None  # bytes mapped for code when the space was given up
-        self._fell: tuple[int, int] | None = None  # what the limits left then, and the memory that this allowed
+        self._fell: tuple[int, int] | None = None  # the limit then, and the memory that it allowed
         self._over = Event()
 
     def hold(self) -> None:
@@ -72,10 +72,9 @@ class Spare:
             limits = own_limits()
             if limits:
                 status = self._status()
-                missing = max(status.get(counted, 0) - limit for limit, counted in limits)
+                left = min(limit - status.get(counted, 0) for limit, counted in limits)
+                self._fell = min(limits)[0], status.get("VmRSS", 0) + left
                 self._give_up()
-                if missing > 0:
-                    self._fell = min(limits)[0], status.get("VmRSS", 0) - missing
                 return
 
     def _give_up(self) -> None:
