@@ -413,6 +413,7 @@ def test_what_went_to_cold_and_failed_candidates_leaves_out_those_recalled() -> 
         "67 % of the time to cold candidates, 11 % to failed ones; of the energy 50 % and 25 %"
     )
     assert "Not among them: 1 candidate recalled" in tables.fates_sheet(compiled).notes[0]
+    assert "failed: 1 wrong" in facts.brought(compiled)
     assert facts.waste(nothing()) == "no candidate was measured"
     assert "energy" not in facts.waste(unmetered())
 
@@ -555,6 +556,7 @@ def test_the_json_rounds_nothing_and_gives_the_record_back() -> None:
     assert data["rounds"][-1]["tried"] == 464
     assert data["rounds"][-1]["operators"][0]["time_s"] == 4 * data["rounds"][-1]["operators"][0]["best_s"]
     assert [one["fate"] for one in data["fates"]] == ["hot", "cold", "failed"]
+    assert sum(data["failures"].values()) == data["fates"][2]["candidates"]
     assert data["histories"][0]["is_cold"] == list(history(0).is_cold)
     assert as_json(nothing())["error"] is None
     assert as_json(odd())["rounds"][0]["latency_s"] is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from onefold.candidates import Candidate, Compiled, History, OperatorState
+from onefold.candidates import Candidate, Compiled, Failure, History, OperatorState
 
 
 class Fate(Enum):
@@ -61,6 +62,13 @@ def fate_costs(histories: Iterable[History]) -> tuple[FateCost, ...]:
         energy_share = (joules or 0.0) / every_j if every_j else None
         costs.append(FateCost(fate, len(those), time_s, joules, time_share, energy_share))
     return tuple(costs)
+
+
+def failures(histories: Iterable[History]) -> dict[str, int]:
+    """How many candidates failed in which way, among those that this compilation measured itself."""
+    measured = (one for history in histories for one in history.candidates[history.recalled :])
+    found = Counter(one.failure.value for one in measured if one.failure is not None)
+    return {kind.value: found[kind.value] for kind in Failure if found[kind.value]}
 
 
 def saved_s(compiled: Compiled) -> float:

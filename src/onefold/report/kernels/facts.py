@@ -9,7 +9,7 @@ from onefold.candidates import Compiled, Runtime
 from onefold.records import Energy
 from onefold.report import words
 from onefold.report.impact.phrases import multiple
-from onefold.report.kernels.costs import Fate, fate_costs, joules_per_ms_saved, saved_s
+from onefold.report.kernels.costs import Fate, failures, fate_costs, joules_per_ms_saved, saved_s
 from onefold.report.page import Tile
 from onefold.report.retraining.facts import part
 
@@ -128,6 +128,9 @@ def brought(compiled: Compiled) -> Iterator[str]:
         yield f"the whole model takes {words.duration(saved)} less after the last round than after the first"
     yield f"{price(compiled)}; energy: {words.energy_source(energy)}"
     yield waste(compiled)
+    failed = failures(compiled.histories)
+    if failed:
+        yield f"failed: {', '.join(f'{count} {kind}' for kind, count in failed.items())}"
 
 
 def waste(compiled: Compiled) -> str:

@@ -13,6 +13,7 @@
     spent         seconds and joules by phase (search, build, run, update, whole), source of the joules
     fates         what candidates cost that were measured and not recalled: fate (hot, cold or failed), candidates,
                   time_s, joules, time_share and energy_share (of all three)
+    failures      of the same candidates, how many failed in which way (invalid, slow build, slow run, crash, wrong)
     saved_s       latency of the whole model after the first round less that after the last
     joules_per_ms_saved   null where nothing was saved or nobody can tell the joules
     levels        number, latency_s (before tuning), compile_s, operators, joules (of compiling)
@@ -26,7 +27,7 @@ from typing import Any
 
 from onefold.candidates import Compiled, History, Round
 from onefold.records import to_json
-from onefold.report.kernels.costs import fate_costs, joules_per_ms_saved, saved_s
+from onefold.report.kernels.costs import failures, fate_costs, joules_per_ms_saved, saved_s
 from onefold.report.plain import finite
 
 FORMAT = 1
@@ -38,6 +39,7 @@ def as_json(compiled: Compiled) -> dict[str, Any]:
         "rounds": [_round(one) for one in compiled.rounds],
         "histories": [_history(one) for one in compiled.histories],
         "fates": to_json(fate_costs(compiled.histories)),
+        "failures": failures(compiled.histories),
         "saved_s": saved_s(compiled),
         "joules_per_ms_saved": joules_per_ms_saved(compiled),
     }
