@@ -161,3 +161,34 @@ class TestOperators:
         again = operators_of(whole.loops, here)
         assert [operator for operator, _ in again] == [operator for operator, _ in whole.operators]
         assert len({operator.key for operator, _ in again}) == len(again)
+
+
+def test_its_own_decisions_come_to_the_same_loops(space: OperatorSpace) -> None:
+    for one in drawn(space, 6):
+        again = space.like(one.sketch, one.decisions)
+        assert again is not None
+        assert again.key == one.key
+
+
+def test_decisions_for_other_sizes_are_made_to_fit(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:
+    space = OperatorSpace(*operators["conv2d"], here)
+    one = drawn(space)[0]
+    trace = one.schedule.trace
+    decided = [trace.get_decision(step) for step in trace.insts]
+    odd = tuple(
+        int(part) * 7 if hasattr(each, "__len__") else int(part)
+        for each in decided
+        if each is not None
+        for part in (each if hasattr(each, "__len__") else [each])
+    )
+    assert len(odd) == len(one.decisions)
+    other = space.like(one.sketch, odd)
+    assert other is not None
+    assert lengths(other) == lengths(one)
+
+
+def test_decisions_of_another_outline_are_of_no_use(space: OperatorSpace) -> None:
+    one = drawn(space)[0]
+    assert space.like(len(space.sketches), one.decisions) is None
+    assert space.like(one.sketch, (*one.decisions, 1)) is None
+    assert not one.decisions or space.like(one.sketch, one.decisions[:-1]) is None

@@ -18,7 +18,7 @@ from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ENOUGH, ColdFilter
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.ledger import Ledger
-from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import needs_model
 from onefold.kernels.survey import Survey, Surveyed, Told
 from onefold.kernels.tuning import OperatorTuning, of_weight
@@ -82,7 +82,7 @@ def pair(model: Path, bench: Bench, tmp_path_factory: pytest.TempPathFactory) ->
     inputs = np.ones((1, 4), np.float32)
     whole = WholeModel("layers", model, [inputs], answers_of(model, [inputs]), bench, 3)
     folder = tmp_path_factory.mktemp("pair")
-    return surveyed(whole, folder, "one", "other", search="evolutionary", cold=ColdFilter())
+    return surveyed(whole, folder, "one", "other", search="breeding", cold=ColdFilter())
 
 
 @pytest.fixture(params=["alone", "pair"])
@@ -216,17 +216,33 @@ class TestRecalling:
         assert (tuning.candidates, tuning.recalled, tuning.updates) == ([], 0, 0)
 
 
+def candidate_of(tuning: OperatorTuning, proposal: Proposal) -> Candidate:
+    """As if it had been measured somewhere else."""
+    return Candidate(
+        tuning.operator.key,
+        "there",
+        "there",
+        9,
+        proposal.key,
+        proposal.sketch,
+        proposal.decisions,
+        proposal.trace,
+        1e-3,
+    )
+
+
 def test_what_was_fast_elsewhere_is_measured_first_and_once(
     whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
     tuning = OperatorTuning(*operators["mean"], whole.bench, "random", None, "here")
     elsewhere = OperatorSpace(*operators["mean"], whole.bench.target, seed=7)
     some = list({one.key: one for one in (elsewhere.random() for _ in range(4)) if one is not None}.values())[:2]
-    tuning.suggest([one.trace for one in (*some, *some)] + ["{}"])
+    known = [candidate_of(tuning, one) for one in some]
+    tuning.suggest([*known, *known, replace(known[0], implementation="gone", trace="{}", decisions=(1, 2, 3) * 9)])
     found = list(tuning.batch(3, None, Ledger()))
     assert [one.implementation for one in found[:2]] == [one.key for one in some]
     assert len({one.implementation for one in found}) == 3
-    tuning.suggest([one.trace for one in some])
+    tuning.suggest(known)
     assert not {one.implementation for one in tuning.batch(1, None, Ledger())} & {one.key for one in some}
 
 

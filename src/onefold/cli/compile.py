@@ -38,8 +38,8 @@ def compile_models(
     level: Annotated[int, typer.Option(help="Of graph optimisation: 0 to 4")] = 3,
     levels: Annotated[bool, typer.Option("--levels", help="Also compare the levels of graph optimisation")] = False,
     strategy: Annotated[
-        str, typer.Option(help="evolutionary, random, grid, genetic, annealing, clustering")
-    ] = "evolutionary",
+        str, typer.Option(help="breeding, evolutionary, random, grid, genetic, annealing, clustering")
+    ] = "breeding",
     is_filtering: Annotated[bool, typer.Option("--filter/--no-filter", help="Drop what looks cold")] = True,
     is_surveying: Annotated[bool, typer.Option("--survey/--no-survey", help="Go where the gain is")] = True,
     batch: Annotated[int, typer.Option(help="Candidates of an operator in a round")] = 8,

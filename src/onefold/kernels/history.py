@@ -10,6 +10,7 @@ from typing import Any
 
 from onefold.candidates import Candidate, Operator
 from onefold.kernels.cost_model import CostModel
+from onefold.kernels.kinship import unlike
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
@@ -38,9 +39,13 @@ def teach(
     """Lets the model learn from candidates of other operators, those most like the given ones first; how many."""
     wanted = list(operators)
     taught = 0
-    for operator, candidates in sorted(known, key=lambda pair: _unlike(pair[0], wanted)):
+
+    def distance(pair: tuple[Operator, Sequence[Candidate]]) -> float:
+        return min((unlike(pair[0], one) for one in wanted), default=math.inf)
+
+    for operator, candidates in sorted(known, key=distance):
         text = loops(operator.key)
-        if taught >= MOST or not text or math.isinf(_unlike(operator, wanted)):
+        if taught >= MOST or not text or math.isinf(distance((operator, candidates))):
             continue
         space = OperatorSpace(operator, unpacked(text), target)
         chosen = _spread([one for one in candidates if one.latency_s is not None])
@@ -56,9 +61,3 @@ def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
     ordered = sorted(candidates, key=lambda one: one.latency_s or 0.0)
     step = max(1.0, (len(ordered) - 1) / (EACH - 1))
     return [ordered[min(len(ordered) - 1, round(at * step))] for at in range(min(EACH, len(ordered)))]
-
-
-def _unlike(operator: Operator, others: Sequence[Operator]) -> float:
-    """How far the work of an operator is from that of the nearest of its kind; without end where there is none."""
-    same = [one for one in others if one.kind == operator.kind]
-    return min((abs(math.log((1 + one.flops) / (1 + operator.flops))) for one in same), default=math.inf)

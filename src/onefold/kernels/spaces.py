@@ -101,6 +101,28 @@ class OperatorSpace:
             return None
         return self.proposal(schedule)
 
+    def like(self, sketch: int, decisions: Decisions) -> Proposal | None:
+        """What another operator's decisions come to here; None where its outline is not one of this operator's.
+
+        The compiler itself makes tiles fit that do not divide a loop of another length.
+        """
+        if sketch >= len(self.sketches):
+            return None
+        trace = self.sketches[sketch].trace
+        module = importlib.import_module("tvm.s_tir.schedule")
+        taken: dict[Any, Any] = {}
+        left = list(decisions)
+        for instruction in trace.insts:
+            own = trace.get_decision(instruction)
+            if own is None:
+                continue
+            length = len(own) if hasattr(own, "__len__") else 1
+            if len(left) < length:
+                return None
+            mine, left = left[:length], left[length:]
+            taken[instruction] = mine if hasattr(own, "__len__") else mine[0]
+        return None if left else self._realised(module.Trace(trace.insts, taken), sketch)
+
     def proposal(self, schedule: Any) -> Proposal:
         """A schedule, as one of this space."""
         return self._made(schedule, _nearest(_steps(schedule.trace), self._instructions))

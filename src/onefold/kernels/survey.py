@@ -2,8 +2,9 @@
 
 Each round measures a batch of candidates for the operators that promise most, compiles each model with the best so far
 and times it. So what a model gains is known all along, and tuning stops when a goal is met, a budget is used up, or a
-second of it no longer brings what it did. Operators that models share are tuned once. With several models, those that
-gain least are put aside until the others have stopped gaining too.
+second of it no longer brings what it did. Operators that models share are tuned once, and those that are alike tell
+each other what was fast. With several models, those that gain least are put aside until the others have stopped gaining
+too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from onefold.candidates import Candidate, Effort, Operator, Round
 from onefold.kernels.cold_filter import ColdFilter
+from onefold.kernels.kinship import from_kin
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.stopping import no_longer_pays, used_up
 from onefold.kernels.tuning import OperatorTuning, of_weight
@@ -62,7 +64,9 @@ class Survey:
     ledger: Ledger
     folder: Path  # for libraries
     cold: ColdFilter | None = None
-    history: Mapping[Operator, Sequence[Candidate]] = field(default_factory=dict)  # of other operators, for the filter
+    history: Mapping[Operator, Sequence[Candidate]] = field(
+        default_factory=dict
+    )  # of other operators, or measured elsewhere
     batch: int = BATCH
     in_turn: bool = False  # without the survey: every operator gets the same, and nothing is put aside
     elapsed_s: float = 0.0  # in earlier sittings
@@ -102,12 +106,23 @@ class Survey:
         for tuning in chosen:
             if used_up(self.effort, self.ledger.spent, self.now_s, self.measured):
                 return
-            count = self.batch if tuning.candidates or not self._is_small(tuning) else max(2, self.batch // 2)
+            kin = self._kin(tuning)
+            is_easy = not tuning.candidates and (kin or self._is_small(tuning))
+            count = max(2, self.batch // 2) if is_easy else self.batch
             if self.effort.candidates is not None:
                 count = min(count, self.effort.candidates - self.measured)
+            with self.ledger.phase("search"):
+                tuning.suggest(kin[:count])
             self.tell(f"{tuning.operator.name}: {count} candidate{'s' * (count != 1)}")
             for candidate in tuning.batch(count, self.cold, self.ledger):
                 self.tell(candidate)
+
+    def _kin(self, tuning: OperatorTuning) -> list[Candidate]:
+        """What was fast for operators like it, or for itself elsewhere: most of a first batch, some of a later one."""
+        if self.in_turn:
+            return []
+        others = {one.operator: one.candidates for one in self.tunings.values() if one is not tuning}
+        return from_kin(tuning.operator, {**self.history, **others}, self.batch // (4 if tuning.candidates else 2))
 
     def _is_small(self, tuning: OperatorTuning) -> bool:
         """Whether it has next to no work: moving and shaping numbers."""

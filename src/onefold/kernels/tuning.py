@@ -46,6 +46,7 @@ class OperatorTuning:
         self.joules: float | None = None  # of the last batch
         self.is_used_up = self.suspended = False
         self._suggested: list[Proposal] = []
+        self._heard: set[str] = set()  # candidates of others that were suggested
 
     @property
     def state(self) -> OperatorState:
@@ -73,10 +74,14 @@ class OperatorTuning:
             self.updates += 1
             self.gain = HOPE
 
-    def suggest(self, traces: Iterable[str]) -> None:
-        """Implementations that were fast elsewhere: with other threads, on another device. They are measured first."""
-        made = [one for trace in traces if (one := self.space.remade(trace)) is not None]
-        self._suggested = [one for one in {one.key: one for one in made}.values() if one.key not in self.seen]
+    def suggest(self, candidates: Iterable[Candidate]) -> None:
+        """What was fast elsewhere: for operators like this one, with other threads, on another device. The next batch
+        begins with it."""
+        new = {one.key: one for one in candidates if one.key not in self._heard}
+        self._heard |= set(new)
+        made = [self.space.remade(one.trace) or self.space.like(one.sketch, one.decisions) for one in new.values()]
+        unknown = {one.key: one for one in made if one is not None and one.key not in self.seen}
+        self._suggested = list(unknown.values())
 
     def batch(self, count: int, cold: ColdFilter | None, ledger: Ledger) -> Iterator[Candidate]:
         """Measures up to so many new candidates; each is handed out as soon as it is known, so that it can be kept."""

@@ -49,7 +49,6 @@ from onefold.study.runtimes import ORT, race
 
 PEAK = 2.0  # by how much kernels may exceed what a device's figures say that software reaches
 REPORT = "kernels.html"
-FROM_ELSEWHERE = 3  # implementations of an operator that were the fastest elsewhere, to begin with
 SERVER_S = 10.0  # that a server may take to answer
 
 
@@ -58,7 +57,7 @@ class Options:
     """How to compile; what decides whether a compilation is the same as an interrupted one."""
 
     level: int = USUAL_LEVEL
-    strategy: str = "evolutionary"
+    strategy: str = "breeding"
     is_filtering: bool = True
     is_surveying: bool = True
     batch: int = BATCH
@@ -92,7 +91,7 @@ def compile(
     falls: float | None = -0.25,
     level: int = USUAL_LEVEL,
     levels: bool = False,
-    strategy: str = "evolutionary",
+    strategy: str = "breeding",
     filter: bool = True,
     survey: bool = True,
     batch: int = BATCH,
@@ -298,7 +297,6 @@ class Compilation:
             others = [(operator, known) for operator, known in history.items() if operator.key not in mine]
             with ledger.phase("update"):
                 teach(model, mine.values(), others, store.loops, self.target)
-        elsewhere = _best_elsewhere(history or {})
         found: dict[str, OperatorTuning] = {}
         for whole in wholes:
             for at, (operator, module) in enumerate(whole.operators):
@@ -306,7 +304,6 @@ class Compilation:
                     tuning = OperatorTuning(operator, module, bench, search, model, machine, options.seed + at)
                     known = store.candidates(operator.key, self.target.name)
                     tuning.recall([one for one in known if self._is_ours(one)])
-                    tuning.suggest(elsewhere.get(operator.key, ()))
                     store.save_operator(operator, packed(module))
                     found[operator.key] = tuning
         return found
@@ -385,12 +382,3 @@ def _go_on(tunings: Mapping[str, OperatorTuning], rounds: Sequence[Round]) -> No
             tuning.filtered = max(tuning.filtered, state.filtered)
             if one.number == 0:
                 tuning.recalled = min(state.tried, len(tuning.candidates))
-
-
-def _best_elsewhere(history: Mapping[Operator, Sequence[Candidate]]) -> dict[str, list[str]]:
-    """By operator: how the implementations are made that were fastest under other conditions."""
-    found: dict[str, list[str]] = {}
-    for operator, candidates in history.items():
-        known = sorted((one.latency_s, one.trace) for one in candidates if one.latency_s is not None)
-        found.setdefault(operator.key, []).extend(trace for _, trace in known[:FROM_ELSEWHERE])
-    return found

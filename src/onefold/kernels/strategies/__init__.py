@@ -1,5 +1,6 @@
 """Which candidates are proposed next, for one operator.
 
+breeding       children of the best that were measured, picked by MetaSchedule's cost model; the default
 evolutionary   MetaSchedule's own: generations of mutated candidates, picked by its cost model
 random         drawn from the space
 grid           the space walked through evenly, by what tile sizes do most
@@ -10,10 +11,13 @@ clustering     many random ones by the cost model, of which the middles of clust
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from onefold.errors import InputError, suggestion
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.strategies.annealing import Annealing
+from onefold.kernels.strategies.breeding import Breeding
 from onefold.kernels.strategies.clustering import Clustering
 from onefold.kernels.strategies.evolutionary import Evolutionary
 from onefold.kernels.strategies.genetic import Genetic
@@ -23,12 +27,18 @@ from onefold.kernels.strategies.strategy import Strategy
 
 __all__ = ["STRATEGIES", "Strategy", "needs_model", "strategy"]
 
-STRATEGIES = ("evolutionary", "random", "grid", "genetic", "annealing", "clustering")
+STRATEGIES = ("breeding", "evolutionary", "random", "grid", "genetic", "annealing", "clustering")
+MODELLED: dict[str, Callable[[OperatorSpace, CostModel, set[str]], Strategy]] = {
+    "breeding": Breeding, "evolutionary": Evolutionary, "annealing": Annealing, "clustering": Clustering
+}  # fmt: skip
+PLAIN: dict[str, Callable[[OperatorSpace, set[str]], Strategy]] = {
+    "random": RandomSearch, "grid": Grid, "genetic": Genetic
+}  # fmt: skip
 
 
 def needs_model(name: str) -> bool:
     """Whether it asks a cost model."""
-    return name in ("evolutionary", "annealing", "clustering")
+    return name in MODELLED
 
 
 def check(name: str) -> None:
@@ -40,16 +50,8 @@ def check(name: str) -> None:
 def strategy(name: str, space: OperatorSpace, model: CostModel | None, seen: set[str]) -> Strategy:
     """The strategy of that name for an operator; `seen` holds the keys that are never proposed again."""
     check(name)
-    if model is not None:
-        if name == "evolutionary":
-            return Evolutionary(space, model, seen)
-        if name == "annealing":
-            return Annealing(space, model, seen)
-        if name == "clustering":
-            return Clustering(space, model, seen)
-    plain: dict[str, type[RandomSearch] | type[Grid] | type[Genetic]] = {
-        "random": RandomSearch, "grid": Grid, "genetic": Genetic
-    }  # fmt: skip
-    if name not in plain:
+    if name in PLAIN:
+        return PLAIN[name](space, seen)
+    if model is None:
         raise InputError(f"the search strategy {name!r} needs a cost model")
-    return plain[name](space, seen)
+    return MODELLED[name](space, model, seen)

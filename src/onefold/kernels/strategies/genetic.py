@@ -15,22 +15,24 @@ CROSSED = 0.4  # of the others have two parents
 class Genetic:
     """Mutates and crosses the fastest; draws until there are some."""
 
-    def __init__(self, space: OperatorSpace, seen: set[str]) -> None:
+    def __init__(self, space: OperatorSpace, seen: set[str], parents: int = PARENTS, fresh: float = FRESH) -> None:
         self.space, self.seen = space, seen
+        self.parents, self.fresh = parents, fresh
         self._best: list[tuple[float, Proposal]] = []
 
     def propose(self, count: int) -> list[Proposal]:
         """Children of the best."""
-        return unseen(drawn(self._child, TRIES * count), count, self.seen)
+        return unseen(drawn(self.child, TRIES * count), count, self.seen)
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """The fastest become parents."""
         self._best += [(time, one) for one, time in zip(proposals, latencies) if time is not None]
-        self._best = sorted(self._best, key=lambda pair: pair[0])[:PARENTS]
+        self._best = sorted(self._best, key=lambda pair: pair[0])[: self.parents]
 
-    def _child(self) -> Proposal | None:
+    def child(self) -> Proposal | None:
+        """One of two of the best, changed a little; now and then one that has nothing to do with them."""
         rng = self.space.rng
-        if len(self._best) < 2 or rng.random() < FRESH:
+        if len(self._best) < 2 or rng.random() < self.fresh:
             return self.space.random()
         # The better of two parents drawn at random: the best have the most children.
         first, second = (self._best[min(rng.integers(len(self._best), size=2))][1] for _ in range(2))

@@ -1,0 +1,66 @@
+"""Operators that are alike, and what they tell each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.candidates import Candidate, Operator
+from onefold.kernels.kinship import NEAREST, fastest, from_kin, unlike
+
+CONV = Operator("0", "conv", 1, "conv2d", ("1x32x32x32", "3x3x32x32", "1x32x32x32"), 1e6)
+shapes = st.lists(st.lists(st.integers(1, 512), min_size=1, max_size=4), min_size=2, max_size=3).map(
+    lambda many: tuple("x".join(map(str, one)) for one in many)
+)
+
+
+def of(key: str, *given: str, kind: str = "conv2d") -> Operator:
+    return replace(CONV, key=key, kind=kind, shapes=given or CONV.shapes)
+
+
+def candidates(operator: str, *latencies: float | None) -> list[Candidate]:
+    return [
+        Candidate(operator, "here", "machine", 1, f"{operator}-{at}", 0, (), "[]", latency)
+        for at, latency in enumerate(latencies)
+    ]
+
+
+@given(shapes, shapes)
+def test_distance_is_the_same_both_ways_and_none_to_itself(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    first, second = of("1", *one), of("2", *other)
+    assert unlike(first, second) == pytest.approx(unlike(second, first))
+    assert unlike(first, first) == 0
+    assert math.isfinite(unlike(first, second))
+
+
+def test_another_kind_is_no_kin() -> None:
+    assert math.isinf(unlike(CONV, of("1", kind="matmul")))
+    assert from_kin(CONV, {of("1", kind="matmul"): candidates("1", 1.0)}, 4) == []
+
+
+def test_a_depthwise_convolution_is_nearer_to_its_like() -> None:
+    depthwise = of("1", "1x16x16x64", "3x3x1x64")
+    assert unlike(of("2", "1x8x8x128", "3x3x1x128"), depthwise) < unlike(CONV, depthwise)
+
+
+def test_the_best_of_each_come_first_and_the_nearest_before_others() -> None:
+    near, far = of("near", "1x32x32x32", "3x3x32x64"), of("far", "1x4x4x512", "3x3x512x512")
+    known = {far: candidates("far", 3.0, 1.0), near: candidates("near", 2.0, None, 1.5)}
+    assert [one.implementation for one in from_kin(CONV, known, 4)] == ["near-2", "far-1", "near-0", "far-0"]
+    assert [one.implementation for one in from_kin(CONV, known, 1)] == ["near-2"]
+
+
+def test_only_the_nearest_are_asked() -> None:
+    known = {of(str(size), f"1x{size}x{size}x32", "3x3x32x32"): candidates(str(size), 1.0) for size in range(33, 43)}
+    found = from_kin(CONV, known, 100)
+    assert [one.operator for one in found] == [str(size) for size in range(33, 33 + NEAREST)]
+
+
+def test_nobody_knows_anything() -> None:
+    assert from_kin(CONV, {}, 4) == []
+    assert from_kin(CONV, {of("1"): [], of("2"): candidates("2", None)}, 4) == []
+    assert fastest([], 3) == []
