@@ -197,6 +197,7 @@ class Retraining:
     def _replanned(self) -> bool:
         """Whether there are plans for what is there now."""
         self.practice.let_go()
+        self.practice.weigh()
         self.judge.fit(self._room())
         try:
             self._plans()
@@ -235,6 +236,7 @@ class Retraining:
                 continue
             if window is None:
                 break
+            self.judge.fit(self._room())
             try:
                 seen = self.judge.glimpse() if self.job.strategy.is_careful else None
             except OutOfMemory:

@@ -87,6 +87,18 @@ class Practice:
         self.stepper.drop_gradients()
         collect()
 
+    def weigh(self) -> None:
+        """What the process holds by now besides a plan: code written for earlier ones, and pieces nobody can use."""
+        updates = self.stepper.updates
+        grown = self.memory.used() - (updates.bytes if updates is not None else 0) - self.held
+        if grown > 0:
+            self.held += grown
+            mine = {_shape(one.plan) for one in self.learned}
+            self.profile.lessons = [
+                replace(one, measured_bytes=max(1, one.measured_bytes - grown)) if _shape(one.plan) in mine else one
+                for one in self.profile.lessons
+            ]
+
     def does_not_fit(self, plan: Plan) -> None:
         """Such plans take more than was thought, and so do larger ones; of smaller ones that says nothing."""
         self.profile.too_much = min(self.profile.too_much, SMALLER * self.profile.tensors(plan))

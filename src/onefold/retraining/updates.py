@@ -28,6 +28,11 @@ class Updates:
         self._memory = {one: known for one, known in self._memory.items() if one in stay}
         self._steps = {one: count for one, count in self._steps.items() if one in stay}
 
+    @property
+    def bytes(self) -> int:
+        """Of what is remembered."""
+        return sum(one.nbytes for known in self._memory.values() for one in known)
+
     def forget(self) -> None:
         """Begins anew, as after weights were put back."""
         self.keep_only(())
