@@ -2,9 +2,12 @@
 
 A small network learns latency, relative to what is usual for the operator, from what an operator is, where it runs and
 what was decided. Its middle layer is a map on which candidates that behave alike lie in one direction; a candidate
-whose nearest neighbours there were all cold is dropped, with a probability that falls after each update of the cost
-model, so that a search is led at first and free later. The map is drawn from history, also that of other models and
-devices; without any, candidates are measured first.
+whose nearest neighbours there, those of the same operator before others, were all cold is dropped, with a probability
+that falls after each update of the cost model, so that a search is led at first and free later. The map is drawn from
+history, also that of other models and devices; without any, candidates are measured first.
+
+Cold is here what is slower than the line where that has come to by now: whether a candidate was good when it was
+measured, when nothing better was known, says nothing of whether another like it is worth measuring.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from onefold.kernels.loess import line_of
 EMBEDDED, MIDDLE = 10, 32
 PLACES, VALUES = 48, 130  # decisions of a candidate at most; how many values of one are told apart
 SHAPES = 12  # sizes of arguments
-NEIGHBOURS = (3, 4, 5, 7, 10)  # of which the fewest are taken that are right often enough
+NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right often enough
+NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 FIRST, FALLS, LAST = 0.95, 0.9, 0.3  # the probability to drop: at first, what each update leaves of it, at least
@@ -33,7 +37,6 @@ UPDATES = 20  # in an epoch, at least
 RATE, LOWEST_RATE, DECAY = 3e-3, 1e-6, 1e-3
 
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
-Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class ColdFilter:
         self._network: Network | None = None
         self._map: Tensor | None = None
         self._cold: Flags = np.zeros(0, bool)
-        self._kinds: Numbers = np.zeros(0, np.int64)
+        self._operators: list[Operator] = []
 
     @property
     def is_ready(self) -> bool:
@@ -99,12 +102,13 @@ class ColdFilter:
         """From all that was measured; `histories` holds the candidates of each operator in their order."""
         known: list[tuple[Example, float, bool]] = []
         for operator, candidates in histories.items():
-            line = line_of([one.latency_s for one in candidates])
-            middle = median([one.latency_s for one in candidates if one.latency_s is not None] or [1.0])
-            for one, usual in zip(candidates, line):
+            latencies = [one.latency_s for one in candidates if one.latency_s is not None]
+            middle = median(latencies or [1.0])
+            usual = (line_of(latencies) or [0.0])[-1] or 0.0
+            for one in candidates:
                 if one.latency_s is None:
                     known.append((_example(operator, one), math.nan, True))  # what fails is not worth trying again
-                elif usual is not None:
+                else:
                     known.append((_example(operator, one), math.log(one.latency_s / middle), one.latency_s > usual))
         if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
             return
@@ -135,9 +139,9 @@ class ColdFilter:
         self._network = network
         with torch.no_grad():
             middle, guess = network(*inputs)
-        kinds = np.array([self._words[0][example.operator.kind] for example in examples])
-        self.fitted = self._judged(middle, guess, latency, cold, kinds, train, check, test)
-        self._map, self._cold, self._kinds = nn.functional.normalize(middle, dim=1), cold, kinds
+        operators = [example.operator for example in examples]
+        self.fitted = self._judged(middle, guess, latency, cold, operators, train, check, test)
+        self._map, self._cold, self._operators = nn.functional.normalize(middle, dim=1), cold, operators
 
     def _judged(
         self,
@@ -145,7 +149,7 @@ class ColdFilter:
         guess: Tensor,
         latency: Tensor,
         cold: Flags,
-        kinds: Numbers,
+        operators: Sequence[Operator],
         train: Tensor,
         check: Tensor,
         test: Tensor,
@@ -153,12 +157,12 @@ class ColdFilter:
         """Sets how many neighbours must agree, by the candidates that training was checked on; then what it would have
         done with those that it has never seen."""
         self._map, self._cold = nn.functional.normalize(middle[train], dim=1), cold[train.numpy()]
-        self._kinds = kinds[train.numpy()]
+        self._operators = [operators[at] for at in train]
         for self.neighbours in NEIGHBOURS:
-            dropped = self._nearest_cold(middle[check], kinds[check.numpy()])
+            dropped = self._nearest_cold(middle[check], [operators[at] for at in check])
             if dropped.any() and cold[check.numpy()][dropped].mean() >= SURE:
                 break
-        dropped = self._nearest_cold(middle[test], kinds[test.numpy()])
+        dropped = self._nearest_cold(middle[test], [operators[at] for at in test])
         right = cold[test.numpy()][dropped]
         valid = test[~latency[test].isnan()]
         spread = float(latency[valid].var(correction=0)) if len(valid) else 0.0
@@ -173,16 +177,16 @@ class ColdFilter:
             return np.zeros(len(examples), bool)
         with torch.no_grad():
             middle, _ = self._network(*self._encoded(examples))
-        kinds = np.array([self._words[0].get(example.operator.kind, 0) for example in examples])
-        return self._nearest_cold(middle, kinds)
+        return self._nearest_cold(middle, [example.operator for example in examples])
 
-    def _nearest_cold(self, middle: Tensor, kinds: Numbers) -> Flags:
+    def _nearest_cold(self, middle: Tensor, operators: Sequence[Operator]) -> Flags:
         """Whether the nearest neighbours, among candidates for the same kind of operator, are all cold."""
         found = np.zeros(len(middle), bool)
         if self._map is None or len(self._map) < self.neighbours:
             return found
         likeness = nn.functional.normalize(middle, dim=1) @ self._map.T
-        likeness[torch.as_tensor(kinds[:, None] != self._kinds[None, :])] = -2.0
+        likeness += NEARER * _alike([one.key for one in operators], [one.key for one in self._operators])
+        likeness[~_alike([one.kind for one in operators], [one.kind for one in self._operators])] = -2.0
         nearest = likeness.topk(self.neighbours, dim=1)
         for at in range(len(middle)):
             if float(nearest.values[at, -1]) > -2.0:
@@ -232,6 +236,11 @@ def _trained(
             plateau.step(float(nn.functional.mse_loss(guess, latency[check])) if len(check) else 0.0)
         if optimizer.param_groups[0]["lr"] <= LOWEST_RATE:
             break
+
+
+def _alike(some: Sequence[str], others: Sequence[str]) -> Tensor:
+    """Which of some are the same as which of the others."""
+    return torch.as_tensor(np.array(some)[:, None] == np.array(others)[None, :])
 
 
 def _example(operator: Operator, candidate: Candidate) -> Example:
