@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 FIRST_GAIN = 0.5  # of an operator's time, which a first batch is expected to save
 LATEST = 0.6  # how much the latest batch counts in what the next one is expected to gain
+SPARE = 1.25  # proposals for each candidate, where some will be dropped
 HOPE = 0.08  # of a time that a batch may save, however little the last ones did; less with each batch
 
 
@@ -129,7 +131,7 @@ class OperatorTuning:
 
     def _proposed(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
         is_filtering = cold is not None and cold.is_ready
-        proposed = self.search.propose(2 * count if is_filtering else count)
+        proposed = self.search.propose(math.ceil(SPARE * count) if is_filtering else count)
         if cold is None or not is_filtering:
             return proposed[:count]
         kept = self._kept(proposed, cold)[:count]
