@@ -118,7 +118,7 @@ class Survey:
                 self.tell(candidate)
 
     def _kin(self, tuning: OperatorTuning) -> list[Candidate]:
-        """What was fast for operators like it, or for itself elsewhere: most of a first batch, some of a later one."""
+        """What was fast for operators like it, or for itself elsewhere: a first batch, and some of a later one."""
         if self.in_turn:
             return []
         others = {one.operator: one.candidates for one in self.tunings.values() if one is not tuning}
