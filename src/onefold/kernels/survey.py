@@ -64,9 +64,7 @@ class Survey:
     ledger: Ledger
     folder: Path  # for libraries
     cold: ColdFilter | None = None
-    history: Mapping[Operator, Sequence[Candidate]] = field(
-        default_factory=dict
-    )  # of other operators, or measured elsewhere
+    history: Mapping[Operator, Sequence[Candidate]] = field(default_factory=dict)  # of others, or measured elsewhere
     batch: int = BATCH
     in_turn: bool = False  # without the survey: every operator gets the same, and nothing is put aside
     elapsed_s: float = 0.0  # in earlier sittings

@@ -236,7 +236,7 @@ class Retraining:
                 continue
             if window is None:
                 break
-            self.judge.fit(self._room())
+            self.judge.shrink(self._room())
             try:
                 seen = self.judge.glimpse() if self.job.strategy.is_careful else None
             except OutOfMemory:

@@ -56,6 +56,10 @@ class Judge:
     def fit(self, room: int) -> None:
         """From now on in batches that take no more than this."""
         self.batch_size = LARGEST_BATCH
+        self.shrink(room)
+
+    def shrink(self, room: int) -> None:
+        """In smaller batches, where that has become less."""
         while self.batch_size > 1 and self.profile.scoring_bytes(self.batch_size) > room:
             self.batch_size //= 2
 

@@ -89,6 +89,7 @@ class Practice:
 
     def weigh(self) -> None:
         """What the process holds by now besides a plan: code written for earlier ones, and pieces nobody can use."""
+        self.memory.begin()  # a GPU's allocator keeps what nobody uses until then
         updates = self.stepper.updates
         grown = self.memory.used() - (updates.bytes if updates is not None else 0) - self.held
         if grown > 0:
