@@ -440,7 +440,7 @@ def together(place: Place, alone: dict[str, Compiled], each: int) -> Row:
     )  # fmt: skip
     every = found if isinstance(found, list) else [found]
     ours = {one.model: reached(one, goals[one.model]) for one in every}
-    joules = max((one.spent.energy.joules if one else float("inf")) for one in ours.values())
+    joules = max(one.spent.energy.joules for one in ours.values()) if all(ours.values()) else None
     return {
         "goals ms": {name: goal * 1e3 for name, goal in goals.items()}, "apart J": apart_j, "together J": joules,
         "reached": {name: one is not None for name, one in ours.items()},
@@ -449,8 +449,8 @@ def together(place: Place, alone: dict[str, Compiled], each: int) -> Row:
 
 
 def at_once(joint: Row) -> list[Claim]:
-    ratio = joint["together J"] / joint["apart J"]
     missed = [name for name, is_reached in joint["reached"].items() if not is_reached]
+    ratio = float("inf") if missed else joint["together J"] / joint["apart J"]
     said = f"{ratio:.2f}x" if not missed else f"not reached: {', '.join(missed)}"
     return [
         Claim(f"{joint['models']} models under one budget, energy to the same latencies", f"<= {TOGETHER:g}x", said,

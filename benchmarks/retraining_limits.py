@@ -689,15 +689,15 @@ def survived(rows: list[Row]) -> list[Claim]:
     undisturbed = [row for row in rows if row["left MB"] is None]
     lost = [row for row in rows if not (row["gain"] > 0 and row["gain"] >= KEPT * row["quiet gain"])]
     changed = [row for row in rows if "memory" in row["reactions"]]
-    kept = [row["later MB"] / row["left MB"] for row in rows if row["later MB"] and row["left MB"]]
+    later = [row["later MB"] / row["left MB"] for row in rows if row["later MB"] and row["left MB"]]
     shares = [row["gain"] / row["quiet gain"] for row in rows if row["quiet gain"] > 0]
     return [
         Claim(f"the limit halved in the middle, {len(rows)} retrainings: killed", "0",
               f"{len(killed)} ({len(changed)} had to plan anew, {len(undisturbed)} were over before)", not killed),
         Claim("… ended without a model, to be started again", "0", str(len(broken)), not broken),
         Claim(f"… over what was left, {REACTS_S:g} s later", "0",
-              f"{sum(share > 1 for share in kept)} of {len(kept)} (at most {max(kept, default=0.0):.1%} of it)",
-              max(kept, default=0.0) <= 1),
+              f"{sum(share > 1 for share in later)} of {len(later)} (at most {max(later, default=0.0):.1%} of it)",
+              bool(later) and max(later) <= 1),
         Claim("… gain kept", f">= {KEPT:.0%} of the undisturbed one in all",
               f"{len(rows) - len(lost)} of {len(rows)} (least {min(shares, default=0.0):.0%})", not lost),
     ]  # fmt: skip
