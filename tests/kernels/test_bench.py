@@ -126,6 +126,13 @@ def test_threads_of_the_runner_are_those_of_the_target(here: Target) -> None:
         assert bench._runner._environment == {"TVM_NUM_THREADS": "3"}
 
 
+def test_nothing_spins_beside_a_candidate(here: Target) -> None:
+    with Bench(Target(here.processor, "", 1)) as bench:
+        module = loops(lambda x: x * 2.0)
+        bench.take_as_right(DOUBLE, module, bench.build([module])[0])
+        assert psutil.Process(pid(bench._runner)).num_threads() == 1
+
+
 def test_a_builder_that_hangs_is_replaced_and_closing_leaves_no_process_and_no_file(
     here: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
