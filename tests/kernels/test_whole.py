@@ -52,11 +52,16 @@ def test_candidates_are_built_in_and_change_no_answer(
 def test_the_fastest_library_is_kept_and_the_others_go(tiny: Path, sample: Array, bench: Bench, tmp_path: Path) -> None:
     ledger = Ledger()
     model = WholeModel("kept", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
-    timed = [model.measured({}, tmp_path, ledger) for _ in range(2)]
+    operator, module = model.operators[0]
+    proposal = next(filter(None, iter(OperatorSpace(operator, module, bench.target).random, object())))
+    timed = [model.measured(best, tmp_path, ledger) for best in ({}, {operator.key: proposal})]
     fastest = min(timed, key=lambda one: one.latency_s)
     assert model.best is fastest
     assert list(tmp_path.iterdir()) == [fastest.file]
     assert set(ledger.spent.seconds) == {"whole"}
+    spent = ledger.spent
+    assert model.measured({operator.key: proposal}, tmp_path, ledger) is timed[1]
+    assert ledger.spent is spent, "the same candidates are not measured again"
 
 
 def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:

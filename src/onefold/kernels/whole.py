@@ -44,6 +44,7 @@ class WholeModel:
         self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
         self.best: Timed | None = None
         self._count = 0
+        self._last: tuple[dict[str, str], Timed] | None = None  # the candidates that it was measured with last
 
     def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
         """The library with these candidates; operators that have none are compiled as they are."""
@@ -69,7 +70,10 @@ class WholeModel:
         return file
 
     def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
-        """Compiles and times it; the fastest library so far is kept."""
+        """Compiles and times it, unless these candidates were its last ones; the fastest library so far is kept."""
+        chosen = {operator.key: best[operator.key].key for operator, _ in self.operators if operator.key in best}
+        if self._last is not None and self._last[0] == chosen:
+            return self._last[1]
         self._count += 1
         with ledger.phase("whole"):
             suffix = "so" if self.bench.target.is_here else "tar"
@@ -81,6 +85,7 @@ class WholeModel:
             self.best = found
         else:
             found.file.unlink(missing_ok=True)
+        self._last = (chosen, found)
         return found
 
     def timed(self, file: Path, ledger: Ledger | None = None) -> Timed:
