@@ -109,6 +109,19 @@ def test_without_history_nothing_is_dropped() -> None:
     assert not found.is_ready
 
 
+def test_what_came_since_it_learned_is_on_its_map_too() -> None:
+    cold = ColdFilter()
+    before = history(CONV, 200)
+    cold.learn({CONV: before})
+    fitted = cold.fitted
+    cold.learn({CONV: [*before, *history(CONV, 20, seed=1)]})
+    assert cold.fitted is fitted, "too little to learn anew"
+    assert len(cold._cold) == 220
+    cold.learn({CONV: history(CONV, 320)})
+    assert cold.fitted is not None
+    assert cold.fitted.examples == 320
+
+
 def test_too_little_is_no_history_and_failures_do_not_count() -> None:
     found = ColdFilter()
     found.learn({CONV: history(CONV, ENOUGH - 1)})

@@ -31,6 +31,7 @@ NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right oft
 NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
 ENOUGH = 64  # measured candidates, below which nothing is filtered
+MORE = 1.5  # times as many candidates are known, and the network learns anew
 FIRST, FALLS, LAST = 0.95, 0.9, 0.3  # the probability to drop: at first, what each update leaves of it, at least
 EPOCHS, BATCH, PATIENCE = 40, 1024, 1
 UPDATES = 20  # in an epoch, at least
@@ -112,7 +113,9 @@ class ColdFilter:
                     known.append((_example(operator, one), math.log(one.latency_s / middle), one.latency_s > usual))
         if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
             return
-        self._fit(known)
+        if self.fitted is None or len(known) >= MORE * self.fitted.examples:
+            self._fit(known)
+        self._draw_map(known)
 
     def drops(self, examples: Sequence[Example], updates: int) -> list[bool]:
         """Of each proposal, whether to drop it, after so many updates of the cost model for this operator."""
@@ -141,7 +144,17 @@ class ColdFilter:
             middle, guess = network(*inputs)
         operators = [example.operator for example in examples]
         self.fitted = self._judged(middle, guess, latency, cold, operators, train, check, test)
-        self._map, self._cold, self._operators = nn.functional.normalize(middle, dim=1), cold, operators
+
+    def _draw_map(self, known: Sequence[tuple[Example, float, bool]]) -> None:
+        """Puts all that is known on the map, also what the network has not learned from."""
+        if self._network is None:
+            return
+        examples = [example for example, _, _ in known]
+        with torch.no_grad():
+            middle, _ = self._network(*self._encoded(examples))
+        self._map = nn.functional.normalize(middle, dim=1)
+        self._cold = np.array([is_cold for _, _, is_cold in known])
+        self._operators = [example.operator for example in examples]
 
     def _judged(
         self,

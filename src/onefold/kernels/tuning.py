@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,12 +14,12 @@ from onefold.kernels.ledger import Ledger
 from onefold.kernels.loess import line_of
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import strategy
-from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 FIRST_GAIN = 0.5  # of an operator's time, which a first batch is expected to save
 LATEST = 0.6  # how much the latest batch counts in what the next one is expected to gain
-SPARE = 1.25  # proposals for each candidate, where some will be dropped
+SPARE = 2  # other proposals for each candidate, where some will be dropped
 HOPE = 0.08  # of a time that a batch may save, however little the last ones did; less with each batch
+RECALLED = 8  # earlier candidates that count as one batch
 
 
 class OperatorTuning:
@@ -68,13 +67,15 @@ class OperatorTuning:
     def recall(self, candidates: Sequence[Candidate]) -> None:
         """Takes over what was measured earlier under the same conditions."""
         known = [(one, made) for one in candidates if (made := self.space.remade(one.trace)) is not None]
-        for candidate, proposal in known:
-            self._keep(candidate, proposal)
+        for at in range(0, len(known), RECALLED):
+            before = None if self.best is None else self.best[0]
+            for candidate, proposal in known[at : at + RECALLED]:
+                self._keep(candidate, proposal)
+            self.updates += 1
+            self._expect(before)
         self.recalled = len(self.candidates)
         if known:
             self.search.tell([made for _, made in known], [one.latency_s for one, _ in known])
-            self.updates += 1
-            self.gain = HOPE
 
     def suggest(self, candidates: Iterable[Candidate]) -> None:
         """What was fast elsewhere: for operators like this one, with other threads, on another device. The next batch
@@ -130,25 +131,25 @@ class OperatorTuning:
         return suggested + (self._proposed(count, cold) if count else [])
 
     def _proposed(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
-        is_filtering = cold is not None and cold.is_ready
-        proposed = self.search.propose(math.ceil(SPARE * count) if is_filtering else count)
-        if cold is None or not is_filtering:
-            return proposed[:count]
-        kept = self._kept(proposed, cold)[:count]
-        if len(kept) < count:
-            taken = self.seen | {one.key for one in proposed}
-            others = unseen(drawn(self.space.random, TRIES * count), 2 * count, taken)
-            kept += self._kept(others, cold)[: count - len(kept)]
-        return kept or proposed[:1]  # a filter that drops everything is wrong about something
+        if cold is None or not cold.is_ready:
+            return self.search.propose(count)
+        proposed = self.search.propose(count, spare=SPARE * count)
+        return self._kept(proposed, count, cold) or proposed[:1]  # one that drops everything is wrong about something
 
-    def _kept(self, proposals: Sequence[Proposal], cold: ColdFilter) -> list[Proposal]:
+    def _kept(self, proposals: Sequence[Proposal], count: int, cold: ColdFilter) -> list[Proposal]:
+        """The first so many that the filter does not drop."""
         device = f"{self.bench.target.name} x{self.bench.target.cores}"
         examples = [Example(self.operator, device, self.machine, one.sketch, one.decisions) for one in proposals]
-        drops = cold.drops(examples, self.updates)
-        dropped = {one.key for one, is_dropped in zip(proposals, drops) if is_dropped}
-        self.filtered += len(dropped)
-        self.seen |= dropped
-        return [one for one in proposals if one.key not in dropped]
+        kept: list[Proposal] = []
+        for one, is_dropped in zip(proposals, cold.drops(examples, self.updates)):
+            if len(kept) == count:
+                break
+            if is_dropped:
+                self.filtered += 1
+                self.seen.add(one.key)
+            else:
+                kept.append(one)
+        return kept
 
     def _candidate(self, proposal: Proposal, outcome: Outcome) -> Candidate:
         joules = [one for one in (outcome.build_j, outcome.run_j) if one is not None]

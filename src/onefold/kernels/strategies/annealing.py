@@ -20,10 +20,10 @@ class Annealing:
         self.space, self.model, self.seen = space, model, seen
         self._walkers: list[Proposal] = []
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """The best places that the walkers came past."""
         if not self.model.is_ready:
-            return unseen(drawn(self.space.random, TRIES * count), count, self.seen)
+            return unseen(drawn(self.space.random, TRIES * (count + spare)), count + spare, self.seen)
         walkers = self._walkers or unseen(drawn(self.space.random, TRIES * WALKERS), WALKERS, set())
         if not walkers:
             return []
@@ -39,7 +39,7 @@ class Annealing:
                     walkers[at], scores[at] = moved[at], new
         self._walkers = walkers
         best = sorted(passed.values(), key=lambda pair: -pair[0])
-        return unseen(iter([one for _, one in best]), count, self.seen)
+        return unseen(iter([one for _, one in best]), count + spare, self.seen)
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """The model learns it."""

@@ -26,16 +26,18 @@ class Breeding:
         self.space, self.model, self.seen = space, model, seen
         self._family = Genetic(space, seen, parents=8, fresh=0.2)
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """The most promising children, and a few others."""
-        litter = LITTER * count if self.model.is_ready else count
-        children = unseen(drawn(self._family.child, TRIES * count), litter, self.seen)
+        if not self.model.is_ready:
+            return self._family.propose(count, spare)
+        children = unseen(drawn(self._family.child, TRIES * count), LITTER * count, self.seen)
         if len(children) <= count:
             return children
         order = np.argsort(-self.model.scores(self.space, children), kind="stable")
         others = round(CHANCE * count)
         by_chance = self.space.rng.choice(order[count - others :], size=others, replace=False)
-        return [children[int(at)] for at in (*order[: count - others], *by_chance)]
+        next_best = [at for at in order[count - others :] if at not in by_chance]
+        return [children[int(at)] for at in (*order[: count - others], *by_chance, *next_best[:spare])]
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """The fastest become parents, and the model learns."""

@@ -22,14 +22,14 @@ class Clustering:
         self.space, self.model, self.seen = space, model, seen
         self._best: list[tuple[float, Proposal]] = []
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """One of each cluster: the one nearest to its middle."""
         found = unseen(drawn(self._draw, TRIES * count), DRAWN * count, self.seen)
         if not self.model.is_ready or len(found) <= count:
             return found[:count]
         scores = self.model.scores(self.space, found)
         liked = [found[at] for at in np.argsort(-scores)[: LIKED * count]]
-        return _middles(liked, count)
+        return _middles(liked, count)[: count + spare]
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """The model learns it."""
@@ -44,6 +44,7 @@ class Clustering:
 
 
 def _middles(proposals: Sequence[Proposal], count: int) -> list[Proposal]:
+    """The one nearest to the middle of each of so many clusters, then the others."""
     from scipy.cluster.vq import kmeans2
 
     longest = max(len(one.decisions) for one in proposals)
@@ -62,4 +63,4 @@ def _middles(proposals: Sequence[Proposal], count: int) -> list[Proposal]:
             chosen[of] = (distance, proposals[at])
     picked = [one for _, one in chosen.values()]
     others = [one for one in proposals if all(one is not other for other in picked)]
-    return (picked + others)[:count]
+    return picked + others

@@ -40,21 +40,21 @@ class Evolutionary:
         )  # fmt: skip
         self._is_open = self._waiting = self._knows = False
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """The best of a generation."""
         if not self.space.sketches:
             return []
         if not (
             self._knows or self.model.is_ready
         ):  # a first generation is picked by chance anyway, at the price of a whole one
-            return unseen(drawn(self.space.random, TRIES * count), count, self.seen)
+            return unseen(drawn(self.space.random, TRIES * (count + spare)), count + spare, self.seen)
         if not self._is_open:
             self._context.pre_tuning(MANY, GENERATION, self.space.sketches, self._database, self.model.model)
             self._is_open = True
         found = self._context.generate_measure_candidates()
         self._waiting = found is not None
         made = [self.space.proposal(one.sch) for one in found or ()]
-        kept = unseen(iter(made), count, self.seen)
+        kept = unseen(iter(made), count + spare, self.seen)
         if len(kept) < count:  # it does not know what others have seen
             taken = self.seen | {one.key for one in kept}
             kept += unseen(drawn(self.space.random, TRIES * (count - len(kept))), count - len(kept), taken)

@@ -20,9 +20,10 @@ class Genetic:
         self.parents, self.fresh = parents, fresh
         self._best: list[tuple[float, Proposal]] = []
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """Children of the best."""
-        return unseen(drawn(self.child, TRIES * count), count, self.seen)
+        wanted = count + spare
+        return unseen(drawn(self.child, TRIES * wanted), wanted, self.seen)
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """The fastest become parents."""

@@ -7,6 +7,7 @@ laid out by how they cut the loops, and every so many of them is taken, coarse s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies.strategy import drawn, unseen
@@ -21,13 +22,15 @@ class Grid:
         self.space, self.seen = space, seen
         self._walk: Iterator[Proposal] = iter(())
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """The next points of the walk; a new one is laid out where it ends."""
-        found = unseen(self._walk, count, self.seen)
-        if len(found) < count:
+        wanted = count + spare
+        found = unseen(self._walk, wanted, self.seen)
+        if len(found) < wanted:
             self._walk = self._laid_out()
             taken = self.seen | {one.key for one in found}
-            found += unseen(self._walk, count - len(found), taken)
+            found += unseen(self._walk, wanted - len(found), taken)
+        self._walk = chain(found[count:], self._walk)  # those that nobody needed come next time
         return found
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:

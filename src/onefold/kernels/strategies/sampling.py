@@ -14,9 +14,10 @@ class RandomSearch:
     def __init__(self, space: OperatorSpace, seen: set[str]) -> None:
         self.space, self.seen = space, seen
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """Unseen draws."""
-        return unseen(drawn(self.space.random, TRIES * count), count, self.seen)
+        wanted = count + spare
+        return unseen(drawn(self.space.random, TRIES * wanted), wanted, self.seen)
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """Chance does not learn."""

@@ -19,8 +19,8 @@ class Strategy(Protocol):
 
     seen: set[str]
 
-    def propose(self, count: int) -> list[Proposal]:
-        """Up to so many that have not been seen, each of them once."""
+    def propose(self, count: int, spare: int = 0) -> list[Proposal]:
+        """Up to so many that have not been seen, each of them once; then others, should some of them be dropped."""
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """What was measured, also by others; None: it failed."""
