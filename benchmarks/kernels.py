@@ -1,13 +1,18 @@
 """Kernels for three networks: how much a survey with a cold filter saves, and how fast the kernels are.
 
 The networks are a small CNN, a MobileNet-like and a ResNet-18-like one, all at 32x32 with batches of one sample. All
-tuning is for this machine, with all of its cores unless a line says otherwise; energy is that of the processor's
-counters, or modelled from processor seconds where there are none.
+tuning is for one thread of this machine unless a line says otherwise: two threads on two cores that others use too
+cannot be timed to two per cent. Energy is that of the processor's counters, or modelled from processor seconds where
+there are none.
 
 MetaSchedule tunes with its own scheduler, its own search at its usual size and its own cost model, by our warm builder
 and runner, with as many candidates as Onefold; batches are of eight in both. What it costs as it comes is measured on
 a few candidates of one operator and told per candidate. Onefold's time to a latency is that of the first round after
 which the whole model was as fast; MetaSchedule's latency is that of its final model, since it knows of no other.
+
+A latency that was measured while others had the machine says more of them than of the kernels: so the library of every
+round is kept, and at the end all libraries of a model are timed again in turns, in an order drawn anew each time. The
+least of a library's latencies is compared: what others take only ever adds.
 
 With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
 its line of usual latencies is what candidates of both are called cold by.
@@ -18,16 +23,21 @@ Together: the three models in one survey, against each by itself, up to the same
 from __future__ import annotations
 
 import os
+import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -42,7 +52,7 @@ from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import schedules, tvm
-from onefold.kernels.whole import WholeModel
+from onefold.kernels.whole import Timed, WholeModel
 from onefold.store import SqliteStore
 from onefold.study.opening import opened
 from onefold.workloads.mobilenet import Cifar10Mobilenet
@@ -51,6 +61,7 @@ from onefold.workloads.resnet import Residual
 WARM, AS_IT_COMES, NO_WORSE = 0.6, 0.1, 1.02
 LESS_COLD, PRECISE, RECALLED, TOGETHER, FASTER = 0.40, 0.8, 0.4, 0.75, 1.5
 EACH, BATCH = 16, 8  # candidates an operator, on average; in a batch
+TURNS, UNTUNED = 9, 20  # to time each library again; what is so many times slower than another is timed once
 Row = dict[str, Any]
 
 
@@ -60,32 +71,38 @@ def main() -> None:
     each = 12 if quick else EACH
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
-        rows, runs = [], {}
+        theirs, ways = {}, {}
         for name in place.networks:
             count = each * place.operators(name)
-            theirs = metaschedule(place, name, count)
-            ours = place.compiled(name, "cold start", count)
-            plain = place.compiled(name, "no filter", count, filter=False)
-            runs[name] = (theirs, ours, plain)
-            rows.append(compared(name, count, theirs, ours))
-            print(rows[-1], flush=True)
+            theirs[name] = metaschedule(place, name, count)
+            ways[name] = {
+                "cold start": place.compiled(name, "cold start", count),
+                "no filter": place.compiled(name, "no filter", count, filter=False),
+            }
+        if not quick:
+            for name in place.networks:
+                ways[name]["history"] = with_history(place, name, ways[name]["cold start"])
+            for found in together(place, [way["cold start"] for way in ways.values()]):
+                ways[found.model]["together"] = found
+        curves = {name: timed_again(place, name, theirs[name].library, ways[name]) for name in place.networks}
+        rows = [compared(name, theirs[name], curves[name]) for name in place.networks]
         table(rows)
-        recalled = [] if quick else [with_history(place, name, *runs[name][:2]) for name in place.networks]
+        recalled = [] if quick else [recall(name, curves[name]) for name in place.networks]
         table(recalled)
-        joint = together(place, {name: run[1] for name, run in runs.items()}, each)
+        joint = {} if quick else at_once(curves)
         alone = {} if quick else as_it_comes(place)
         killed = kill(place)
-        final = [row for name in place.networks for row in raced(place, name, runs[name])]
+        final = [row for name in place.networks for row in raced(place, name, ways[name]["cold start"])]
         table(final)
         precision = place.precision()
     figures = {
         "metaschedule": rows, "with history": recalled, "together": joint, "as it comes": alone, "killed": killed,
-        "cold": [cold_shares(name, run) for name, run in runs.items()], "filter": precision, "runtimes": final,
-        "energy": rows[0]["energy source"],
+        "cold": [cold_shares(name, way) for name, way in ways.items()], "filter": precision, "runtimes": final,
+        "curves": curves, "energy": ways["small"]["cold start"].spent.source,
     }  # fmt: skip
     table(figures["cold"])
     claims = [
-        *against(rows, alone), *filtered(figures["cold"], precision), *recall(recalled), *at_once(joint),
+        *against(rows, alone), *filtered(figures["cold"], precision), *recalling(recalled), *joining(joint),
         Claim("kill -9 in the middle: measured twice", "0", f"{killed['twice']} of {killed['candidates']}",
               killed["twice"] == 0 and killed["candidates"] > killed["before"] > 0),
         *fast(final),
@@ -132,7 +149,7 @@ class Place:
         self.sample = torch.randn(8, 3, 32, 32)
         for name, network in self.modules.items():
             export(network, [self.sample], self.file(name))
-        self.target: Target = target_of(self.device(), is_host=True)
+        self.target: Target = target_of(self.device(), 1, is_host=True)
 
     def device(self) -> Any:
         from onefold.device.host import host
@@ -159,15 +176,20 @@ class Place:
         one = opened([self.file(name)], None, folder, None)[0]
         return WholeModel(name, one.file, one.inputs, one.answers, bench, 3)
 
-    def compiled(self, name: str, condition: str, candidates: int, **options: Any) -> Compiled:
+    def compiled(self, name: str, condition: str, candidates: int, threads: int = 1, **options: Any) -> Compiled:
         """Onefold's way, in a home of its own, to the end of its candidates."""
         print(f"{name}, {condition}: {candidates} candidates", flush=True)
         home = self.home(f"{condition}-{name}")
-        found: Compiled = onefold.compile(
-            self.file(name), candidates=candidates, falls=None, batch=BATCH, home=home,
-            save=self.folder / "deployed" / condition / name, **options,
-        )  # fmt: skip
+        with keeping(self.rounds(condition)):
+            found: Compiled = onefold.compile(
+                self.file(name), candidates=candidates, falls=None, batch=BATCH, home=home, threads=threads,
+                save=self.folder / "deployed" / condition / name, **options,
+            )  # fmt: skip
         return found
+
+    def rounds(self, condition: str) -> Path:
+        """Where the libraries of all rounds are kept, a folder for each model."""
+        return self.folder / "rounds" / condition
 
     def precision(self) -> Row:
         """Of the filter, on held-out candidates of all that was measured without it."""
@@ -197,7 +219,6 @@ class Place:
 
 @dataclass(frozen=True)
 class Theirs:
-    latency_s: float
     seconds: float
     spent: Spent
     library: Path
@@ -222,8 +243,7 @@ def metaschedule(place: Place, name: str, candidates: int) -> Theirs:
                 num_trials_per_iter=BATCH, builder=builder, runner=runner, database="memory",
             )  # fmt: skip
             library = with_records(whole, database, place.folder / f"{name}-metaschedule.so")
-        timed = median([whole.timed(library).latency_s for _ in range(3)])
-    return Theirs(timed, ledger.spent.time_s, ledger.spent, library)
+    return Theirs(ledger.spent.time_s, ledger.spent, library)
 
 
 def with_records(whole: WholeModel, database: Any, file: Path) -> Path:
@@ -292,7 +312,7 @@ def as_it_comes(place: Place) -> Row:
         "from tvm.s_tir import meta_schedule as ms\n"
         "mod = from_onnx(onnx.load(sys.argv[1]), shape_dict={'input0': [1, 3, 32, 32]})\n"
         "cpu = tvm.get_global_func('target.llvm_get_system_cpu')()\n"
-        "target = tvm.target.Target({'kind': 'llvm', 'mcpu': cpu, 'num-cores': 2})\n"
+        "target = tvm.target.Target({'kind': 'llvm', 'mcpu': cpu, 'num-cores': 1})\n"
         "R = relax.transform\n"
         "with target: mod = tvm.transform.Sequential([R.DecomposeOpsForInference(), R.LegalizeOps(),"
         " R.AnnotateTIROpPattern(), R.FoldConstant(), R.FuseOps(), R.FuseTIR()])(mod)\n"
@@ -308,25 +328,6 @@ def as_it_comes(place: Place) -> Row:
     if done.returncode != 0:
         return {"seconds_per_candidate": None, "said": done.stderr[-500:]}
     return {"seconds_per_candidate": float(done.stdout.split()[-1]), "candidates": 16}
-
-
-def compared(name: str, count: int, theirs: Theirs, ours: Compiled) -> Row:
-    first = reached(ours, theirs.latency_s)
-    return {
-        "network": name, "candidates": count, "their ms": theirs.latency_s * 1e3, "their s": theirs.seconds,
-        "their J": theirs.spent.energy.joules, "our ms": best_ms(ours), "our s": ours.rounds[-1].ended_s,
-        "our J": ours.spent.energy.joules, "s until theirs": first and first.ended_s,
-        "J until theirs": first and first.spent.energy.joules, "energy source": ours.spent.source,
-    }  # fmt: skip
-
-
-def reached(compiled: Compiled, latency_s: float) -> Any:
-    """The first round after which the model was as fast."""
-    return next((one for one in compiled.rounds if one.latency_s <= latency_s), None)
-
-
-def best_ms(compiled: Compiled) -> float:
-    return min(one.latency_s for one in compiled.rounds) * 1e3
 
 
 def against(rows: Sequence[Row], alone: Row) -> list[Claim]:
@@ -355,15 +356,88 @@ def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2f}x" for value in values)
 
 
+# Latencies over time ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Copies the library of every round of a survey, also of those that it does not keep itself."""
+    times, measures, last, rounds = WholeModel.timed, WholeModel.measured, dict[str, Path](), Counter[str]()
+
+    def timed(self: WholeModel, file: Path, ledger: Ledger | None = None) -> Timed:
+        if ledger is not None:
+            last[self.name] = shutil.copyfile(file, folder / f"{self.name}.so")
+        return times(self, file, ledger)
+
+    def measured(self: WholeModel, *arguments: Any) -> Timed:
+        found = measures(self, *arguments)
+        to = folder / self.name / f"{rounds[self.name]:03}.so"
+        to.parent.mkdir(exist_ok=True)
+        shutil.copyfile(last[self.name], to)
+        rounds[self.name] += 1
+        return found
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with mock.patch.multiple(WholeModel, timed=timed, measured=measured):
+        yield
+
+
+def timed_again(place: Place, name: str, theirs: Path, ways: dict[str, Compiled]) -> dict[str, list[Row]]:
+    """Of every way to tune a model, each round with its latency as measured now, in turns with all others."""
+    print(f"{name}: timing all rounds again", flush=True)
+    files = {("MetaSchedule", 0): theirs}
+    for way, compiled in ways.items():
+        kept = sorted((place.rounds(way) / name).iterdir())
+        files |= {(way, at): file for at, (file, _) in enumerate(zip(kept, compiled.rounds, strict=True))}
+    times: dict[tuple[str, int], list[float]] = {label: [] for label in files}
+    with Bench(place.target) as bench:
+        whole = place.whole(name, bench)
+        for turn in range(TURNS):
+            fastest = min((one[0] for one in times.values() if one), default=float("inf"))
+            for label in random.Random(turn).sample(list(files), len(files)):
+                if not times[label] or times[label][0] < UNTUNED * fastest:
+                    times[label].append(whole.timed(files[label]).latency_s)
+    curves: dict[str, list[Row]] = {"MetaSchedule": [{"latency_s": min(times["MetaSchedule", 0])}]}
+    for way, compiled in ways.items():
+        curves[way] = [
+            {"ended_s": one.ended_s, "joules": one.spent.energy.joules, "tried": one.tried,
+             "latency_s": min(times[way, at]), "then_s": one.latency_s}
+            for at, one in enumerate(compiled.rounds)
+        ]  # fmt: skip
+    return curves
+
+
+def reached(curve: Sequence[Row], latency_s: float) -> Row | None:
+    """The first round after which the model was as fast."""
+    return next((one for one in curve if one["latency_s"] <= latency_s), None)
+
+
+def best_s(curve: Sequence[Row]) -> float:
+    return float(min(one["latency_s"] for one in curve))
+
+
+def compared(name: str, theirs: Theirs, curves: dict[str, list[Row]]) -> Row:
+    ours, their_s = curves["cold start"], curves["MetaSchedule"][0]["latency_s"]
+    first = reached(ours, their_s)
+    return {
+        "network": name, "candidates": ours[-1]["tried"], "their ms": their_s * 1e3, "their s": theirs.seconds,
+        "their J": theirs.spent.energy.joules, "our ms": best_s(ours) * 1e3, "our s": ours[-1]["ended_s"],
+        "our J": ours[-1]["joules"], "s until theirs": first and first["ended_s"],
+        "J until theirs": first and first["joules"],
+    }  # fmt: skip
+
+
 # The filter, history, several models --------------------------------------------------------------------------------
 
 
-def cold_shares(name: str, run: tuple[Theirs, Compiled, Compiled]) -> Row:
+def cold_shares(name: str, ways: dict[str, Compiled]) -> Row:
     """By one line for both, that of the search without the filter: a search of its own would always find half of its
     candidates above its own line."""
     found: Row = {"network": name}
-    lines = {one.operator.key: [usual for usual in one.line if usual is not None] for one in run[2].histories}
-    for label, compiled in (("filtered", run[1]), ("plain", run[2])):
+    lines = {
+        one.operator.key: [usual for usual in one.line if usual is not None] for one in ways["no filter"].histories
+    }
+    for label, compiled in (("filtered", ways["cold start"]), ("plain", ways["no filter"])):
         measured = [
             (one, is_above(one, lines[history.operator.key], at))
             for history in compiled.histories
@@ -372,7 +446,6 @@ def cold_shares(name: str, run: tuple[Theirs, Compiled, Compiled]) -> Row:
         found[f"{label} cold s"] = sum(one.build_s + one.run_s for one, is_cold in measured if is_cold)
         found[f"{label} cold J"] = sum(one.joules or 0.0 for one, is_cold in measured if is_cold)
         found[f"{label} s"] = sum(one.build_s + one.run_s for one, _ in measured)
-        found[f"{label} ms"] = best_ms(compiled)
         found[f"{label} dropped"] = sum(one.filtered for one in compiled.rounds[-1].operators)
     return found
 
@@ -395,10 +468,9 @@ def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:
     ]  # fmt: skip
 
 
-def with_history(place: Place, name: str, theirs: Theirs, cold: Compiled) -> Row:
-    """To the latency of a cold start at its end, with what the two other networks taught."""
-    home = place.home(f"history-{name}")
-    store = SqliteStore(home / "store.db")
+def with_history(place: Place, name: str, cold: Compiled) -> Compiled:
+    """With what the two other networks taught."""
+    store = SqliteStore(place.home(f"history-{name}") / "store.db")
     for other in place.networks:
         if other != name:
             earlier = SqliteStore(place.home(f"cold start-{other}") / "store.db")
@@ -407,17 +479,20 @@ def with_history(place: Place, name: str, theirs: Theirs, cold: Compiled) -> Row
             store.save_candidates(earlier.candidates())
             earlier.close()
     store.close()
-    goal = NO_WORSE * min(one.latency_s for one in cold.rounds)
-    found = place.compiled(name, "history", cold.rounds[-1].tried)
-    ours, before = reached(found, goal), reached(cold, goal)
+    return place.compiled(name, "history", cold.rounds[-1].tried)
+
+
+def recall(name: str, curves: dict[str, list[Row]]) -> Row:
+    """Up to the latency that the cold start reached."""
+    goal = NO_WORSE * best_s(curves["cold start"])
+    before, now = reached(curves["cold start"], goal), reached(curves["history"], goal)
     return {
-        "network": name, "goal ms": goal * 1e3, "cold start s": before.ended_s, "with history s": ours and ours.ended_s,
-        "recalled": sum(one.recalled for one in found.histories), "ms": best_ms(found),
-        "their ms": theirs.latency_s * 1e3,
+        "network": name, "goal ms": goal * 1e3, "cold start s": before and before["ended_s"],
+        "with history s": now and now["ended_s"], "ms": best_s(curves["history"]) * 1e3,
     }  # fmt: skip
 
 
-def recall(rows: Sequence[Row]) -> list[Claim]:
+def recalling(rows: Sequence[Row]) -> list[Claim]:
     if not rows:
         return []
     ratios = [(row["with history s"] or float("inf")) / row["cold start s"] for row in rows]
@@ -427,33 +502,40 @@ def recall(rows: Sequence[Row]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def together(place: Place, alone: dict[str, Compiled], each: int) -> Row:
-    """One survey over all models, up to the latencies that each reached by itself."""
-    goals = {name: NO_WORSE * min(one.latency_s for one in found.rounds) for name, found in alone.items()}
-    firsts = {name: reached(found, goals[name]) for name, found in alone.items()}
-    apart_j = sum(one.spent.energy.joules for one in firsts.values())
-    count = sum(found.rounds[-1].tried for found in alone.values())
+def together(place: Place, alone: Sequence[Compiled]) -> list[Compiled]:
+    """One survey over all models, with as many candidates as they had by themselves."""
+    count = sum(found.rounds[-1].tried for found in alone)
     print(f"together: {count} candidates", flush=True)
-    found = onefold.compile(
-        [place.file(name) for name in place.networks], candidates=count, falls=None, batch=BATCH,
-        home=place.home("together"),
-    )  # fmt: skip
-    every = found if isinstance(found, list) else [found]
-    ours = {one.model: reached(one, goals[one.model]) for one in every}
-    joules = max(one.spent.energy.joules for one in ours.values()) if all(ours.values()) else None
+    files = [place.file(name) for name in place.networks]
+    with keeping(place.rounds("together")):
+        found = onefold.compile(
+            files, candidates=count, falls=None, batch=BATCH, home=place.home("together"), threads=1
+        )
+    return found if isinstance(found, list) else [found]
+
+
+def at_once(curves: dict[str, dict[str, list[Row]]]) -> Row:
+    """The energy until all models were as fast as each became by itself."""
+    goals = {name: NO_WORSE * best_s(curve["cold start"]) for name, curve in curves.items()}
+    apart = {name: reached(curve["cold start"], goals[name]) for name, curve in curves.items()}
+    joint = {name: reached(curve["together"], goals[name]) for name, curve in curves.items()}
     return {
-        "goals ms": {name: goal * 1e3 for name, goal in goals.items()}, "apart J": apart_j, "together J": joules,
-        "reached": {name: one is not None for name, one in ours.items()},
-        "ms": {one.model: best_ms(one) for one in every}, "models": len(every), "each": each,
+        "goals ms": {name: goal * 1e3 for name, goal in goals.items()},
+        "ms": {name: best_s(curve["together"]) * 1e3 for name, curve in curves.items()},
+        "apart J": sum(one["joules"] for one in apart.values() if one),
+        "together J": {name: one and one["joules"] for name, one in joint.items()},
     }  # fmt: skip
 
 
-def at_once(joint: Row) -> list[Claim]:
-    missed = [name for name, is_reached in joint["reached"].items() if not is_reached]
-    ratio = float("inf") if missed else joint["together J"] / joint["apart J"]
+def joining(joint: Row) -> list[Claim]:
+    if not joint:
+        return []
+    spent = joint["together J"]
+    missed = [name for name, joules in spent.items() if joules is None]
+    ratio = float("inf") if missed else max(spent.values()) / joint["apart J"]
     said = f"{ratio:.2f}x" if not missed else f"not reached: {', '.join(missed)}"
     return [
-        Claim(f"{joint['models']} models under one budget, energy to the same latencies", f"<= {TOGETHER:g}x", said,
+        Claim(f"{len(spent)} models under one budget, energy to the same latencies", f"<= {TOGETHER:g}x", said,
               ratio <= TOGETHER)
     ]  # fmt: skip
 
@@ -492,13 +574,13 @@ def _rows(home: Path) -> dict[str, str]:
 # How fast the kernels are -------------------------------------------------------------------------------------------
 
 
-def raced(place: Place, name: str, run: tuple[Theirs, Compiled, Compiled]) -> list[Row]:
+def raced(place: Place, name: str, cold: Compiled) -> list[Row]:
     """Torch, onnxruntime, TVM untuned and tuned, with one and with two threads, in turns."""
     rows = []
-    for threads in sorted({1, place.target.cores}):
-        compiled = run[1]
-        if threads != place.target.cores:
-            compiled = place.compiled(name, "cold start", run[1].rounds[-1].tried, threads=threads)
+    for threads in sorted({1, min(2, os.cpu_count() or 1)}):
+        compiled = cold
+        if threads > 1:
+            compiled = place.compiled(name, "cold start", cold.rounds[-1].tried, threads=threads)
         library = Path(compiled.folder) / "kernels.so"
         times: dict[str, list[float]] = {"torch": [], "onnxruntime": [], "tuned": [], "untuned": []}
         target = target_of(place.device(), threads, is_host=True)
