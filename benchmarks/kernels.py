@@ -362,18 +362,17 @@ def _list(values: Sequence[float]) -> str:
 @contextmanager
 def keeping(folder: Path) -> Iterator[None]:
     """Copies the library of every round of a survey, also of those that it does not keep itself."""
-    times, measures, last, rounds = WholeModel.timed, WholeModel.measured, dict[str, Path](), Counter[str]()
+    times, measures, rounds = WholeModel.timed, WholeModel.measured, Counter[str]()
 
     def timed(self: WholeModel, file: Path, ledger: Ledger | None = None) -> Timed:
-        if ledger is not None:
-            last[self.name] = shutil.copyfile(file, folder / f"{self.name}.so")
+        shutil.copyfile(file, folder / file.name)
         return times(self, file, ledger)
 
     def measured(self: WholeModel, *arguments: Any) -> Timed:
         found = measures(self, *arguments)
         to = folder / self.name / f"{rounds[self.name]:03}.so"
         to.parent.mkdir(exist_ok=True)
-        shutil.copyfile(last[self.name], to)
+        shutil.copyfile(folder / found.file.name, to)
         rounds[self.name] += 1
         return found
 

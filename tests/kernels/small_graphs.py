@@ -48,6 +48,17 @@ def loops(each: Callable[[Any], Any]) -> Any:
     return tvm().IRModule({"main": te.create_prim_func([given, got])})
 
 
+def layer(inputs: int, outputs: int) -> Any:
+    """Loops that multiply one row by weights."""
+    from tvm import te
+
+    given = te.placeholder((1, inputs), "float32", name="given")
+    weights = te.placeholder((inputs, outputs), "float32", name="weights")
+    k = te.reduce_axis((0, inputs), name="k")
+    got = te.compute((1, outputs), lambda i, j: te.sum(given[i, k] * weights[k, j], axis=k), name="got")
+    return tvm().IRModule({"main": te.create_prim_func([given, weights, got])})
+
+
 def calling(function: str, *arguments: Any) -> Any:
     """Loops that call a function of the C library."""
     from tvm import tirx

@@ -12,12 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
-from small_graphs import calling, for_another_machine, loops
+from small_graphs import calling, for_another_machine, layer, loops
 
 from onefold.candidates import Failure, Operator
 from onefold.errors import EngineError, InputError, ModelError
-from onefold.kernels.bench import Bench, Built, Outcome, Worker
+from onefold.kernels.bench import REPEATS, Bench, Built, Outcome, Worker
 from onefold.kernels.targets import Target
+from onefold.kernels.worker import LARGE, weigh
 
 DOUBLE = "double"
 
@@ -57,6 +58,18 @@ def test_what_works_has_a_latency_and_what_it_took(bench: Bench, operators: dict
         assert found.build_s > 0
         assert found.run_s > 0
     assert not any(one.file.exists() for one in built)  # libraries that were run are of no more use
+
+
+@pytest.mark.parametrize(("outputs", "is_large"), [(64, False), (1024, True)])
+def test_large_weights_are_taken_out_of_the_caches_before_each_run(outputs: int, is_large: bool, bench: Bench) -> None:
+    arguments = (("float32", (1, 256)), ("float32", (256, outputs)), ("float32", (1, outputs)))
+    assert (weigh(arguments) > LARGE) == is_large
+    (built,) = bench.build([layer(256, outputs)])
+    found = bench.time(built.file, arguments)
+    assert found.complaint == ""
+    times = found.answer["times"]
+    assert all(one > 0 for one in times)
+    assert (len(times) > REPEATS) == is_large, "each of them a run of its own"
 
 
 def test_other_loops_with_the_same_answers_are_right(bench: Bench, double: Any) -> None:

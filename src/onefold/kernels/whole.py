@@ -21,6 +21,7 @@ from onefold.kernels.spaces import Proposal, operators_of
 from onefold.kernels.toolchain import schedules, tvm
 from onefold.kernels.worker import export
 
+CLEARLY = 0.7  # of the best latency: what is faster still needs no second look
 TOLERATED = 1e-3  # of the largest answer: by how much a compiled model may differ
 Arrays = Sequence[np.ndarray[Any, Any]]
 
@@ -70,7 +71,8 @@ class WholeModel:
         return file
 
     def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
-        """Compiles and times it, unless these candidates were its last ones; the fastest library so far is kept."""
+        """Compiles and times it, unless these candidates were its last ones. Of this library and the best so far, timed
+        beside each other where they are close, the faster is kept."""
         chosen = {operator.key: best[operator.key].key for operator, _ in self.operators if operator.key in best}
         if self._last is not None and self._last[0] == chosen:
             return self._last[1]
@@ -79,12 +81,12 @@ class WholeModel:
             suffix = "so" if self.bench.target.is_here else "tar"
             file = self.compiled(best, folder / f"{self.name}-{self._count}.{suffix}")
             found = self.timed(file, ledger)
-        if self.best is None or found.latency_s < self.best.latency_s:
-            if self.best is not None:
-                self.best.file.unlink(missing_ok=True)
-            self.best = found
-        else:
-            found.file.unlink(missing_ok=True)
+            rivals = [found] if self.best is None else [found, self.best]
+            if self.best is not None and found.latency_s > CLEARLY * self.best.latency_s:
+                rivals[1] = self.timed(self.best.file, ledger)  # the machine may be busier than it was then
+        self.best, *slower = sorted(rivals, key=lambda one: one.latency_s)
+        for one in slower:
+            one.file.unlink(missing_ok=True)
         self._last = (chosen, found)
         return found
 
