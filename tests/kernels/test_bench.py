@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,9 +17,9 @@ from small_graphs import calling, for_another_machine, layer, loops
 
 from onefold.candidates import Failure, Operator
 from onefold.errors import EngineError, InputError, ModelError
-from onefold.kernels.bench import REPEATS, Bench, Built, Outcome, Worker
+from onefold.kernels.bench import LEAST_MS, REPEATS, Bench, Built, Outcome, Worker
 from onefold.kernels.targets import Target
-from onefold.kernels.worker import LARGE, weigh
+from onefold.kernels.worker import FLUSH, LARGE, MOST_RUNS, weigh, with_cold_weights
 
 DOUBLE = "double"
 
@@ -61,15 +62,28 @@ def test_what_works_has_a_latency_and_what_it_took(bench: Bench, operators: dict
 
 
 @pytest.mark.parametrize(("outputs", "is_large"), [(64, False), (1024, True)])
-def test_large_weights_are_taken_out_of_the_caches_before_each_run(outputs: int, is_large: bool, bench: Bench) -> None:
+def test_operators_with_small_and_large_weights_are_timed(outputs: int, is_large: bool, bench: Bench) -> None:
     arguments = (("float32", (1, 256)), ("float32", (256, outputs)), ("float32", (1, outputs)))
     assert (weigh(arguments) > LARGE) == is_large
     (built,) = bench.build([layer(256, outputs)])
     found = bench.time(built.file, arguments)
     assert found.complaint == ""
     times = found.answer["times"]
+    assert len(times) >= REPEATS
     assert all(one > 0 for one in times)
-    assert (len(times) > REPEATS) == is_large, "each of them a run of its own"
+
+
+@pytest.mark.parametrize(("latency_s", "runs"), [(1e-6, MOST_RUNS), (1e-3, REPEATS * LEAST_MS), (1.0, REPEATS)])
+def test_large_weights_are_taken_out_of_the_caches_before_each_run(latency_s: float, runs: int) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Library:
+        def time_evaluator(self, name: str, device: Any, **options: Any) -> Any:
+            asked.append(options)
+            return lambda *values: SimpleNamespace(results=[latency_s] * options["repeat"])
+
+    assert with_cold_weights(Library(), None, [], REPEATS, LEAST_MS) == [latency_s] * runs
+    assert all((one["number"], one["f_preproc"]) == (1, FLUSH) for one in asked)
 
 
 def test_other_loops_with_the_same_answers_are_right(bench: Bench, double: Any) -> None:
@@ -139,11 +153,11 @@ def test_threads_of_the_runner_are_those_of_the_target(here: Target) -> None:
         assert bench._runner._environment == {"TVM_NUM_THREADS": "3"}
 
 
-def test_nothing_spins_beside_a_candidate(here: Target) -> None:
-    with Bench(Target(here.processor, "", 1)) as bench:
-        module = loops(lambda x: x * 2.0)
-        bench.take_as_right(DOUBLE, module, bench.build([module])[0])
-        assert psutil.Process(pid(bench._runner)).num_threads() == 1
+def test_nothing_spins_beside_a_candidate(bench: Bench, double: Any) -> None:
+    threads = psutil.Process(pid(bench._runner)).threads()
+    main, *others = sorted(threads, key=lambda one: one.id)
+    assert main.user_time > 0
+    assert all(one.user_time < 0.1 for one in others), "those of numpy and of a meter"
 
 
 def test_a_builder_that_hangs_is_replaced_and_closing_leaves_no_process_and_no_file(

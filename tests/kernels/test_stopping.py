@@ -38,8 +38,8 @@ def after(gains: Sequence[float], start: float = 10.0) -> list[Round]:
         (1.0, 0.5, 0.5),  # slower twice, but less so
         (1.0, -1.0, 2.0),  # faster after slower
         (0.0, -1.0, 1.0),  # faster after nothing
-        (0.0, 0.0, 0.0),
-        (0.0, 1.0, 0.0),
+        (0.0, 0.0, -1.0),  # still nothing
+        (0.0, 1.0, -1.0),
     ],
 )
 def test_the_change_of_a_rate_by_hand(before: float, now: float, expected: float) -> None:
@@ -82,7 +82,9 @@ def test_rounds_that_take_no_time_are_no_error() -> None:
         ([1.0, 0.5, 0.5], False),
         ([1.0, 0.5, 0.6, 0.2], False),  # not in a row
         ([0.5, 1.0, 0.5, 0.25], True),  # the last two
-        ([1.0, 0.0, -0.1], False),  # after nothing gained at all, a rate has no share to fall by
+        ([1.0, 0.0, -0.1], True),  # nothing, and then less than nothing
+        ([1.0, 0.0, 0.0], True),
+        ([1.0, 0.0, 0.1], False),
         ([1.0, -0.1, -0.2], True),  # slower, and then more so
         ([1.0, -0.2, 0.5], False),  # faster again
     ],

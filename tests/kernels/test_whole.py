@@ -59,9 +59,16 @@ def test_the_fastest_library_is_kept_and_the_others_go(tiny: Path, sample: Array
     assert model.best.file in [one.file for one in timed]
     assert list(tmp_path.iterdir()) == [model.best.file]
     assert set(ledger.spent.seconds) == {"whole"}
-    spent = ledger.spent
-    assert model.measured({operator.key: proposal}, tmp_path, ledger) is timed[1]
-    assert ledger.spent is spent, "the same candidates are not measured again"
+
+
+def test_the_best_library_is_timed_again_and_not_compiled_again(
+    tiny: Path, sample: Array, bench: Bench, tmp_path: Path
+) -> None:
+    model = WholeModel("again", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
+    first, again = (model.measured({}, tmp_path, Ledger()) for _ in range(2))
+    assert again is not first
+    assert again is model.best
+    assert again.file == first.file
 
 
 def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:

@@ -113,9 +113,9 @@ class ColdFilter:
                     known.append((_example(operator, one), math.log(one.latency_s / middle), one.latency_s > usual))
         if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
             return
-        if self.fitted is None or len(known) >= MORE * self.fitted.examples:
-            self._fit(known)
-        self._draw_map(known)
+        if self._network is None or self.fitted is None or len(known) >= MORE * self.fitted.examples:
+            self._network = self._fit(known)
+        self._draw_map(self._network, known)
 
     def drops(self, examples: Sequence[Example], updates: int) -> list[bool]:
         """Of each proposal, whether to drop it, after so many updates of the cost model for this operator."""
@@ -124,7 +124,7 @@ class ColdFilter:
         epsilon = max(LAST, FIRST * FALLS**updates)
         return [bool(one and self._rng.random() < epsilon) for one in self._all_cold(examples)]
 
-    def _fit(self, known: Sequence[tuple[Example, float, bool]]) -> None:
+    def _fit(self, known: Sequence[tuple[Example, float, bool]]) -> Network:
         for at, name in enumerate(("kind", "device", "host")):
             values = sorted({_word(example, name) for example, _, _ in known})
             self._words[at] = {value: place for place, value in enumerate(values, 1)}  # 0: never seen
@@ -139,19 +139,17 @@ class ColdFilter:
             network = Network(*(len(words) for words in self._words))
         inputs = self._encoded(examples)
         _trained(network, inputs, latency, train, check)
-        self._network = network
         with torch.no_grad():
             middle, guess = network(*inputs)
         operators = [example.operator for example in examples]
         self.fitted = self._judged(middle, guess, latency, cold, operators, train, check, test)
+        return network
 
-    def _draw_map(self, known: Sequence[tuple[Example, float, bool]]) -> None:
+    def _draw_map(self, network: Network, known: Sequence[tuple[Example, float, bool]]) -> None:
         """Puts all that is known on the map, also what the network has not learned from."""
-        if self._network is None:
-            return
         examples = [example for example, _, _ in known]
         with torch.no_grad():
-            middle, _ = self._network(*self._encoded(examples))
+            middle, _ = network(*self._encoded(examples))
         self._map = nn.functional.normalize(middle, dim=1)
         self._cold = np.array([is_cold for _, _, is_cold in known])
         self._operators = [example.operator for example in examples]

@@ -3,7 +3,8 @@
 The rate rule follows the text of the publication, whose printed formula adds where the text compares: x is the change
 of the model's latency over the time that a round took, and a survey ends when x has changed by no more than `falls`
 of what it was, that is when the gain per second has fallen by a quarter with the usual -0.25. Where both rounds made
-the model slower, and where the last one made it faster after one that did not, the sign is turned.
+the model slower, and where the last one made it faster after one that did not, the sign is turned. A round that gains
+nothing leaves no rate to compare the next one with: it counts as fallen if it gains nothing either.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ROUNDS = 2  # in a row that must say so: one may be noise
 def change(before: float, now: float) -> float:
     """How the rate has changed, as a share of what it was; rates are seconds of latency per second of tuning."""
     if before == 0:
-        return 0.0 if now >= 0 else 1.0
+        return -1.0 if now >= 0 else 1.0
     both_slower, faster_now = before > 0 and now > 0, before > 0 and now < 0
     sign = -1.0 if both_slower or faster_now else 1.0
     return sign * (now - before) / before

@@ -45,7 +45,7 @@ class WholeModel:
         self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
         self.best: Timed | None = None
         self._count = 0
-        self._last: tuple[dict[str, str], Timed] | None = None  # the candidates that it was measured with last
+        self._last: tuple[dict[str, str], Path] | None = None  # the candidates of its last library
 
     def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
         """The library with these candidates; operators that have none are compiled as they are."""
@@ -71,11 +71,13 @@ class WholeModel:
         return file
 
     def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
-        """Compiles and times it, unless these candidates were its last ones. Of this library and the best so far, timed
-        beside each other where they are close, the faster is kept."""
+        """Compiles and times it; where its best library has these candidates already, only times that again. Of a new
+        library and the best so far, which is timed again unless it is clearly slower, the faster is kept."""
         chosen = {operator.key: best[operator.key].key for operator, _ in self.operators if operator.key in best}
-        if self._last is not None and self._last[0] == chosen:
-            return self._last[1]
+        if self.best is not None and self._last == (chosen, self.best.file):
+            with ledger.phase("whole"):
+                self.best = self.timed(self.best.file, ledger)
+            return self.best
         self._count += 1
         with ledger.phase("whole"):
             suffix = "so" if self.bench.target.is_here else "tar"
@@ -87,7 +89,7 @@ class WholeModel:
         self.best, *slower = sorted(rivals, key=lambda one: one.latency_s)
         for one in slower:
             one.file.unlink(missing_ok=True)
-        self._last = (chosen, found)
+        self._last = (chosen, file)
         return found
 
     def timed(self, file: Path, ledger: Ledger | None = None) -> Timed:

@@ -58,29 +58,30 @@ def run(file: str, arguments: Arguments, repeats: int, least_ms: int, remote: st
         values = [runtime.tensor(_made_up(*one), device) for one in arguments]
         library["main"](*values)
         answer = _in_short(values[-1].numpy())
-        timed = _with_cold_weights if weigh(arguments) > LARGE else _with_warm_weights
+        timed = with_cold_weights if weigh(arguments) > LARGE else with_warm_weights
         return {"times": timed(library, device, values, repeats, least_ms), "answer": answer}
 
 
 def weigh(arguments: Arguments) -> int:
-    """The bytes of what a function takes besides its input: weights above all."""
+    """The bytes of what a function takes besides its first input: weights as a rule."""
     return sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in arguments[1:-1])
 
 
-def _with_warm_weights(library: Any, device: Any, values: Sequence[Any], repeats: int, least_ms: int) -> list[float]:
+def with_warm_weights(library: Any, device: Any, values: Sequence[Any], repeats: int, least_ms: int) -> list[float]:
+    """Over and over."""
     evaluate = library.time_evaluator("main", device, number=1, repeat=repeats, min_repeat_ms=least_ms)
     return [float(one) for one in evaluate(*values).results]
 
 
-def _with_cold_weights(library: Any, device: Any, values: Sequence[Any], repeats: int, least_ms: int) -> list[float]:
-    """Takes all but the input out of the caches before each run, for as long in all as with warm ones."""
+def with_cold_weights(library: Any, device: Any, values: Sequence[Any], repeats: int, least_ms: int) -> list[float]:
+    """Takes all but the input out of the caches before each run; at most so many runs."""
 
     def evaluate(count: int) -> list[float]:
         timer = library.time_evaluator("main", device, number=1, repeat=count, f_preproc=FLUSH)
         return [float(one) for one in timer(*values).results]
 
-    first = evaluate(1)[0]
-    return evaluate(max(repeats, min(MOST_RUNS, round(repeats * least_ms * 1e-3 / first))))
+    fastest = min(evaluate(repeats))
+    return evaluate(max(repeats, min(MOST_RUNS, round(repeats * least_ms * 1e-3 / fastest))))
 
 
 def whole(file: str, inputs: Sequence[np.ndarray[Any, Any]], repeats: int, remote: str | None) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import hashlib
 import json
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.device.lease import alone
 from onefold.errors import BudgetError, InputError
-from onefold.kernels.bench import Bench
+from onefold.kernels.bench import CLOCK, Bench
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.graph import LEVELS, USUAL_LEVEL
@@ -187,6 +188,7 @@ class Compilation:
     def _tuned(
         self, wholes: list[WholeModel], bench: Bench, store: Store, *, levels: bool
     ) -> tuple[list[Made], CompilationRecord]:
+        began = time.monotonic()
         record = self._record(store)
         ledger = Ledger(record.spent if record.rounds else None)
         history = self._history(store, {one.key for whole in wholes for one, _ in whole.operators})
@@ -197,7 +199,7 @@ class Compilation:
             surveyed, tunings, self.effort, ledger, self.folder,
             cold=ColdFilter(self.options.seed) if self.options.is_filtering else None,
             history=history, batch=self.options.batch, in_turn=not self.options.is_surveying,
-            elapsed_s=record.elapsed_s,
+            elapsed_s=record.elapsed_s, began=began,
         )  # fmt: skip
 
         def tell(what: Told) -> None:
@@ -298,8 +300,8 @@ class Compilation:
             with ledger.phase("update"):
                 teach(model, mine.values(), others, store.loops, self.target)
         found: dict[str, OperatorTuning] = {}
-        for whole in wholes:
-            for at, (operator, module) in enumerate(whole.operators):
+        with nullcontext() if ledger is None else ledger.phase("search"):
+            for at, (operator, module) in enumerate(pair for whole in wholes for pair in whole.operators):
                 if operator.key not in found:
                     tuning = OperatorTuning(operator, module, bench, search, model, machine, options.seed + at)
                     known = store.candidates(operator.key, self.target.name)
@@ -329,7 +331,7 @@ class Compilation:
         """Whose latencies they are: of this machine, or of the one that a TVM server runs on; empty for any."""
         if self.options.remote is not None or not self.target.is_here:
             return self.options.remote or ""
-        return f"{self.target.processor} {host(self.home.devices).cores} cores"
+        return f"{self.target.processor} {host(self.home.devices).cores} cores, clock {CLOCK}"
 
     def _record(self, store: Store) -> CompilationRecord:
         """The interrupted one of the same models and options, or a new one."""

@@ -26,7 +26,7 @@ class Clustering:
         """One of each cluster: the one nearest to its middle."""
         found = unseen(drawn(self._draw, TRIES * count), DRAWN * count, self.seen)
         if not self.model.is_ready or len(found) <= count:
-            return found[:count]
+            return found[: count + spare]
         scores = self.model.scores(self.space, found)
         liked = [found[at] for at in np.argsort(-scores)[: LIKED * count]]
         return _middles(liked, count)[: count + spare]
