@@ -19,7 +19,7 @@ from onefold.candidates import Failure, Operator
 from onefold.errors import EngineError, InputError, ModelError
 from onefold.kernels.bench import LEAST_MS, REPEATS, Bench, Built, Outcome, Worker
 from onefold.kernels.targets import Target
-from onefold.kernels.worker import FLUSH, LARGE, MOST_RUNS, weigh, with_cold_weights
+from onefold.kernels.worker import FLUSH, MOST_RUNS, clock_for, with_cold_weights, with_warm_weights
 
 DOUBLE = "double"
 
@@ -61,10 +61,10 @@ def test_what_works_has_a_latency_and_what_it_took(bench: Bench, operators: dict
     assert not any(one.file.exists() for one in built)  # libraries that were run are of no more use
 
 
-@pytest.mark.parametrize(("outputs", "is_large"), [(64, False), (1024, True)])
-def test_operators_with_small_and_large_weights_are_timed(outputs: int, is_large: bool, bench: Bench) -> None:
+@pytest.mark.parametrize(("outputs", "clock"), [(256, with_warm_weights), (257, with_cold_weights)])
+def test_operators_with_small_and_large_weights_are_timed(outputs: int, clock: Any, bench: Bench) -> None:
     arguments = (("float32", (1, 256)), ("float32", (256, outputs)), ("float32", (1, outputs)))
-    assert (weigh(arguments) > LARGE) == is_large
+    assert clock_for(arguments) is clock
     (built,) = bench.build([layer(256, outputs)])
     found = bench.time(built.file, arguments)
     assert found.complaint == ""

@@ -21,7 +21,7 @@ from onefold.kernels.ledger import Ledger
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import needs_model
 from onefold.kernels.survey import SHARE, Survey, Surveyed, Told
-from onefold.kernels.tuning import OperatorTuning, of_weight
+from onefold.kernels.tuning import RECALLED, OperatorTuning, of_weight
 from onefold.kernels.whole import WholeModel
 
 CANDIDATES, BATCH = 12, 4
@@ -181,6 +181,26 @@ class TestRecalling:
             assert (tuning.best[0], tuning.best[1].key) == (before.best[0], before.best[1].key)
             assert tuning.history.recalled == len(tuning.candidates)
 
+    def test_it_promises_what_it_showed(self, whole: WholeModel, operators: dict[str, tuple[Operator, Any]]) -> None:
+        space = OperatorSpace(*operators["conv2d"], whole.bench.target, seed=3)
+        some = list({one.key: one for one in (space.random() for _ in range(60)) if one is not None}.values())
+
+        def promised(latencies: list[float]) -> tuple[int, float]:
+            tuning = OperatorTuning(*operators["conv2d"], whole.bench, "random", None, "here")
+            known = [replace(candidate_of(tuning, one), latency_s=time) for one, time in zip(some, latencies)]
+            assert len(known) == len(latencies)
+            tuning.recall(known)
+            return tuning.updates, tuning.gain
+
+        few, gaining, stuck = (
+            promised([1.0] * RECALLED),
+            promised([1.0] * RECALLED + [0.5] * 2),
+            promised([1.0] * (RECALLED + 2)),
+        )
+        assert (few[0], gaining[0], stuck[0]) == (1, 2, 2)
+        assert few[1] > stuck[1]
+        assert gaining[1] > stuck[1]
+
     def test_nothing_of_it_is_measured_again(
         self, recalled: Mapping[str, OperatorTuning], alone: Done, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
@@ -270,6 +290,20 @@ def test_what_the_filter_drops_is_counted_and_never_all(
     assert tuning.state.filtered == tuning.filtered
     assert len(tuning.seen) >= tuning.filtered  # they are not proposed again
     assert not tuning.is_used_up
+
+
+def test_the_next_best_take_the_place_of_what_is_dropped(
+    whole: WholeModel, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, filtered = (OperatorTuning(*operators["mean"], whole.bench, "random", None, "here") for _ in range(2))
+    proposed = [one.key for one in plain.search.propose(3, spare=2)]
+    cold = ColdFilter()
+    monkeypatch.setattr(ColdFilter, "is_ready", True)
+    monkeypatch.setattr(cold, "drops", lambda examples, updates: [at in (0, 2) for at in range(len(examples))])
+    found = list(filtered.batch(3, cold, Ledger()))
+    assert [one.implementation for one in found] == [proposed[1], proposed[3], proposed[4]]
+    assert filtered.filtered == 2
+    assert {proposed[0], proposed[2]} <= filtered.seen
 
 
 def test_an_operator_of_which_everything_is_known_is_used_up(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tarfile
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from onefold.kernels.bench import Bench
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.whole import TOLERATED, WholeModel, difference
+from onefold.kernels.whole import TOLERATED, Timed, WholeModel, difference
 
 Array = np.ndarray[Any, Any]
 MACHINES = {"raspberry-pi-4": (64, 183), "armv7-board": (32, 40)}  # bits and number of an architecture, as ELF has them
@@ -69,6 +70,37 @@ def test_the_best_library_is_timed_again_and_not_compiled_again(
     assert again is not first
     assert again is model.best
     assert again.file == first.file
+
+
+@pytest.mark.parametrize(
+    ("new", "again", "is_kept", "looks"),
+    [(0.5, 1.0, True, 1), (0.9, 1.0, True, 2), (1.1, 1.0, False, 2), (1.1, 1.3, True, 2), (0.9, 0.8, False, 2)],
+)
+def test_a_library_is_kept_if_it_is_faster_than_the_best_is_now(
+    new: float, again: float, is_kept: bool, looks: int, whole: WholeModel, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The best was timed at 1.0."""
+    model = copy(whole)
+    old, fresh = tmp_path / "old.so", tmp_path / "fresh.so"
+    old.touch()
+    model.best = Timed(old, 1.0, 0.0)
+    timed: list[Path] = []
+
+    def time(file: Path, ledger: Ledger | None = None) -> Timed:
+        timed.append(file)
+        return Timed(file, again if file == old else new, 0.0)
+
+    def compiled(best: Any, file: Path) -> Path:
+        fresh.touch()
+        return fresh
+
+    monkeypatch.setattr(model, "timed", time)
+    monkeypatch.setattr(model, "compiled", compiled)
+    assert model.measured({}, tmp_path, Ledger()).latency_s == new
+    assert model.best.file == (fresh if is_kept else old)
+    assert list(tmp_path.iterdir()) == [model.best.file]
+    assert len(timed) == looks
 
 
 def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:

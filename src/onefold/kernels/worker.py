@@ -58,13 +58,13 @@ def run(file: str, arguments: Arguments, repeats: int, least_ms: int, remote: st
         values = [runtime.tensor(_made_up(*one), device) for one in arguments]
         library["main"](*values)
         answer = _in_short(values[-1].numpy())
-        timed = with_cold_weights if weigh(arguments) > LARGE else with_warm_weights
-        return {"times": timed(library, device, values, repeats, least_ms), "answer": answer}
+        return {"times": clock_for(arguments)(library, device, values, repeats, least_ms), "answer": answer}
 
 
-def weigh(arguments: Arguments) -> int:
-    """The bytes of what a function takes besides its first input: weights as a rule."""
-    return sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in arguments[1:-1])
+def clock_for(arguments: Arguments) -> Callable[..., list[float]]:
+    """How to time a function that takes these: by the bytes of all but its first input, which are weights as a rule."""
+    weights = sum(np.dtype(kind).itemsize * math.prod(shape) for kind, shape in arguments[1:-1])
+    return with_cold_weights if weights > LARGE else with_warm_weights
 
 
 def with_warm_weights(library: Any, device: Any, values: Sequence[Any], repeats: int, least_ms: int) -> list[float]:
