@@ -1,8 +1,7 @@
 """Operators that are alike are fast for the same decisions: what was found for one is tried on the next.
 
-The compiler makes tiles fit a loop of another length. Among eight 3x3 convolutions of other sizes, and with other steps
-fused behind them, the better of two implementations taken from another one was mostly within 15 % of the best of 24
-candidates of its own, sometimes faster and at worst half as fast; so the best of several operators are measured before
+The compiler makes tiles fit a loop of another length. What is fast for a convolution of other sizes, or with other
+steps fused behind it, is often fast here too, and sometimes not; so the best of several operators are measured before
 anything is searched for.
 """
 

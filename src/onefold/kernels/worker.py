@@ -74,7 +74,7 @@ def with_warm_weights(library: Any, device: Any, values: Sequence[Any], repeats:
 
 
 def with_cold_weights(library: Any, device: Any, values: Sequence[Any], repeats: int, least_ms: int) -> list[float]:
-    """Takes all but the input out of the caches before each run; at most so many runs."""
+    """Takes all but the input out of the caches before each run, of which there are MOST_RUNS at most."""
 
     def evaluate(count: int) -> list[float]:
         timer = library.time_evaluator("main", device, number=1, repeat=count, f_preproc=FLUSH)
