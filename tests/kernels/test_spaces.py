@@ -105,6 +105,20 @@ def test_mutants_are_mostly_new(operators: dict[str, tuple[Operator, Any]], here
     assert len(children - {parent.key}) >= 5
 
 
+def test_one_decision_is_drawn_anew(space: OperatorSpace) -> None:
+    found = 0
+    for parent in drawn(space, 6):
+        for child in (space.redrawn(parent) for _ in range(4)):
+            if child is None:
+                continue
+            found += child.key != parent.key
+            assert child.sketch == parent.sketch
+            assert lengths(child) == lengths(parent)
+            pairs = zip(tiles(child), tiles(parent), strict=True)
+            assert sum(mine != theirs for mine, theirs in pairs) <= 1
+    assert found > 0 or space.size == 0.0
+
+
 def test_children_cut_each_loop_as_one_of_their_parents_does(space: OperatorSpace) -> None:
     parents = drawn(space)
     crossed = 0

@@ -14,9 +14,11 @@ import numpy as np
 
 from onefold.candidates import Operator
 from onefold.kernels.targets import Target
+from onefold.kernels.tiles import divisions, fitting
 from onefold.kernels.toolchain import schedules
 
 KINDS = ("conv2d", "matmul", "softmax", "layer_norm", "mean", "pool", "transpose")  # by which operators are told apart
+FITTING = 0.8  # of the random draws are such that they fit the processor
 Decisions = tuple[int, ...]
 
 
@@ -59,14 +61,31 @@ class OperatorSpace:
         self._mutators = [mutator for mutator, _ in mutators]
         chances = np.array([float(chance) for _, chance in mutators])
         self._chances = chances / chances.sum() if len(chances) else chances
+        self._lanes = target.lanes
         self._instructions = [_steps(sketch.trace) for sketch in self.sketches]
         self.rng = np.random.default_rng(seed)
 
     def random(self) -> Proposal | None:
-        """One drawn at random; None where the draw is no valid implementation."""
+        """One drawn at random, most of them so that they fit the processor; None where the draw is no valid
+        implementation."""
         at = int(self.rng.integers(len(self.sketches)))
-        trace = importlib.import_module("tvm.s_tir.schedule").Trace(self.sketches[at].trace.insts, {})
-        return self._realised(trace, at)
+        trace = self.sketches[at].trace
+        fits = self.rng.random() < FITTING
+        return self._realised(_trace(trace.insts, fitting(trace, self._lanes, self.rng) if fits else {}), at)
+
+    def redrawn(self, proposal: Proposal) -> Proposal | None:
+        """Another one, for which one decision was drawn anew."""
+        trace = proposal.schedule.trace
+        decisions = dict(trace.decisions)
+        steps = [one for one in trace.insts if one in decisions and _is_open(decisions[one])]
+        if not steps:
+            return None
+        chosen = steps[int(self.rng.integers(len(steps)))]
+        del decisions[chosen]
+        better = fitting(trace, self._lanes, self.rng)
+        if chosen in better:
+            decisions[chosen] = better[chosen]
+        return self._realised(_trace(trace.insts, decisions), proposal.sketch)
 
     def mutated(self, proposal: Proposal) -> Proposal | None:
         """Another one that differs in one decision."""
@@ -81,7 +100,6 @@ class OperatorSpace:
         """Each decision from one of two of the same sketch; None where those do not go together."""
         if one.sketch != other.sketch:
             return None
-        module = importlib.import_module("tvm.s_tir.schedule")
         trace = one.schedule.trace
         decisions = dict(trace.decisions)
         theirs = list(other.schedule.trace.insts)
@@ -89,7 +107,7 @@ class OperatorSpace:
             decision = other.schedule.trace.get_decision(their)
             if decision is not None and self.rng.random() < 0.5 and trace.get_decision(mine) is not None:
                 decisions[mine] = decision
-        return self._realised(module.Trace(list(trace.insts), decisions), one.sketch)
+        return self._realised(_trace(trace.insts, decisions), one.sketch)
 
     def remade(self, trace: str) -> Proposal | None:
         """The one that a trace tells of; None where this version of the compiler cannot follow it."""
@@ -109,7 +127,6 @@ class OperatorSpace:
         if sketch >= len(self.sketches):
             return None
         trace = self.sketches[sketch].trace
-        module = importlib.import_module("tvm.s_tir.schedule")
         taken: dict[Any, Any] = {}
         left = list(decisions)
         for instruction in trace.insts:
@@ -121,7 +138,7 @@ class OperatorSpace:
                 return None
             mine, left = left[:length], left[length:]
             taken[instruction] = mine if hasattr(own, "__len__") else mine[0]
-        return None if left else self._realised(module.Trace(trace.insts, taken), sketch)
+        return None if left else self._realised(_trace(trace.insts, taken), sketch)
 
     def proposal(self, schedule: Any) -> Proposal:
         """A schedule, as one of this space."""
@@ -155,6 +172,16 @@ class OperatorSpace:
     def draw(self) -> int:
         """A seed for somebody else."""
         return int(self.rng.integers(1, 2**31 - 1))
+
+
+def _trace(steps: Any, decisions: dict[Any, Any]) -> Any:
+    """What is not decided is drawn at random."""
+    return importlib.import_module("tvm.s_tir.schedule").Trace(list(steps), decisions)
+
+
+def _is_open(decision: Any) -> bool:
+    """Whether there is another one: a loop that is run once can only be cut in one way."""
+    return not hasattr(decision, "__len__") or any(int(part) > 1 for part in decision)
 
 
 def decisions_of(trace: Any) -> Decisions:
@@ -216,22 +243,10 @@ def _log_size(trace: Any) -> float:
             continue
         if hasattr(decision, "__len__"):  # a loop cut into so many parts
             product, parts = math.prod(int(one) for one in decision), len(decision)
-            total += math.log(max(1, _divisions(product, parts)))
+            total += math.log(max(1, divisions(product, parts)))
         else:
             total += math.log(4)
     return total
-
-
-def _divisions(product: int, parts: int) -> int:
-    """In how many ways a number is a product of so many factors, in order."""
-    ways, rest, prime = 1, product, 2
-    while rest > 1:
-        power = 0
-        while rest % prime == 0:
-            rest, power = rest // prime, power + 1
-        ways *= math.comb(power + parts - 1, parts - 1)
-        prime += 1
-    return ways
 
 
 def _plain(value: Any) -> Any:

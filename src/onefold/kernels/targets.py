@@ -52,6 +52,11 @@ class Target:
         found: dict[str, Any] = {"kind": "llvm", "mcpu": self.processor, "num-cores": self.cores}
         return found | {"mtriple": self.triple} if self.triple else found
 
+    @property
+    def lanes(self) -> int:
+        """How many numbers of 32 bits its vectors hold."""
+        return max(1, int(tvm().get_global_func("target.llvm_get_vector_width")(self.opened())) // 32)
+
     def opened(self) -> Any:
         """As TVM wants it."""
         return _opened(self)

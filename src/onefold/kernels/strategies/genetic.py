@@ -9,7 +9,7 @@ from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 PARENTS = 16
 FRESH = 0.1  # of the candidates are drawn at random
-CROSSED = 0.4  # of the others have two parents
+CROSSED, REDRAWN = 0.3, 0.3  # of the others have two parents, or one decision drawn anew; the rest mutate
 
 
 class Genetic:
@@ -37,5 +37,7 @@ class Genetic:
             return self.space.random()
         # The better of two parents drawn at random: the best have the most children.
         first, second = (self._best[min(rng.integers(len(self._best), size=2))][1] for _ in range(2))
-        crossed = self.space.crossed(first, second) if rng.random() < CROSSED else None
-        return crossed or self.space.mutated(first)
+        way = rng.random()
+        if way < CROSSED:
+            return self.space.crossed(first, second) or self.space.mutated(first)
+        return self.space.redrawn(first) if way < CROSSED + REDRAWN else self.space.mutated(first)

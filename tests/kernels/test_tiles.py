@@ -1,0 +1,111 @@
+"""How loops are cut: so that the innermost parts fit the processor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.candidates import Operator
+from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.targets import Target
+from onefold.kernels.tiles import REGISTERS, TILED, VECTORS, cut, divisions, factors, fitting
+
+Operators = dict[str, tuple[Operator, Any]]
+
+
+class Kind:
+    name = "SamplePerfectTile"
+
+
+class Cut:
+    """A step of an outline, as far as it matters here."""
+
+    kind = Kind()
+
+
+class Outline:
+    """Loops that are cut in some way."""
+
+    def __init__(self, *loops: list[int]) -> None:
+        self.decisions = {Cut(): loop for loop in loops}
+        self.insts = list(self.decisions)
+
+    def get_decision(self, step: Cut) -> list[int]:
+        return self.decisions[step]
+
+
+lengths = st.sampled_from((1, 2, 3, 5, 7, 8, 10, 12, 16, 48, 56, 72, 96, 192, 224, 1000))
+
+
+@given(number=st.integers(1, 5000))
+def test_factors_are_prime_and_multiply_to_the_number(number: int) -> None:
+    found = factors(number)
+    assert math.prod(found) == number
+    assert all(one > 1 and all(one % other for other in range(2, math.isqrt(one) + 1)) for one in found)
+
+
+@given(length=lengths, parts=st.integers(1, 4))
+def test_divisions_are_counted_rightly(length: int, parts: int) -> None:
+    def count(left: int, parts: int) -> int:
+        if parts == 1:
+            return 1
+        return sum(count(left // one, parts - 1) for one in range(1, left + 1) if left % one == 0)
+
+    assert divisions(length, parts) == count(length, parts)
+
+
+@given(length=lengths, last=st.integers(1, 64), parts=st.integers(2, 5), seed=st.integers(0, 99))
+def test_a_loop_that_is_cut_keeps_its_length(length: int, last: int, parts: int, seed: int) -> None:
+    last = math.gcd(length, last)
+    found = cut([length] + [1] * (parts - 1), last, np.random.default_rng(seed))
+    assert len(found) == parts
+    assert found[-1] == last
+    assert math.prod(found) == length
+
+
+@given(
+    rows=lengths, columns=lengths, channels=lengths, window=lengths, lanes=st.sampled_from((1, 4, 8, 16)),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_cuts_fill_vectors_and_fit_the_registers(
+    rows: int, columns: int, channels: int, window: int, lanes: int, seed: int
+) -> None:
+    outline = Outline([1, rows, 1, 1], [1, 1, columns, 1], [channels, 1, 1, 1], [window, 1])
+    found = fitting(outline, lanes, np.random.default_rng(seed))
+    assert all(math.prod(now) == math.prod(outline.decisions[step]) for step, now in found.items())
+    row, column, channel, summed = outline.insts
+    assert found[row][-1] * found[column][-1] <= REGISTERS
+    widths = {max(1, int(vectors * lanes)) for vectors in VECTORS}
+    width = found[channel][-1]
+    if any(channels % one == 0 for one in widths):
+        assert width in widths
+    else:
+        assert width == max(one for one in range(1, lanes + 1) if channels % one == 0)
+    if summed in found:
+        assert found[summed] == [1, window]
+
+
+def test_loops_that_are_not_tiled_are_left_alone() -> None:
+    assert fitting(Outline([16, 1]), 16, np.random.default_rng(0)) == {}
+    assert fitting(Outline(), 16, np.random.default_rng(0)) == {}
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "matmul"])
+def test_most_draws_for_a_real_operator_fit(kind: str, operators: Operators, here: Target) -> None:
+    space = OperatorSpace(*operators[kind], here)
+    some = [one for one in (space.random() for _ in range(40)) if one is not None]
+    assert len(some) > 30
+    fits = []
+    for one in some:
+        trace = one.schedule.trace
+        cuts = [trace.get_decision(step) for step in trace.insts if step.kind.name == "SamplePerfectTile"]
+        *others, neighbours = [list(map(int, now)) for now in cuts if len(now) >= TILED] or [[1]]
+        length = math.prod(neighbours)
+        widest = max(width for width in range(1, here.lanes + 1) if length % width == 0)
+        fits.append(neighbours[-1] >= min(widest, here.lanes // 2) and math.prod(o[-1] for o in others) <= REGISTERS)
+    assert sum(fits) > 0.5 * len(fits)
