@@ -20,7 +20,7 @@ from onefold.kernels.bench import Bench
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.whole import TOLERATED, Timed, WholeModel, difference
+from onefold.kernels.whole import CLOSE, TOLERATED, TURNS, Timed, WholeModel, difference
 
 Array = np.ndarray[Any, Any]
 MACHINES = {"raspberry-pi-4": (64, 183), "armv7-board": (32, 40)}  # bits and number of an architecture, as ELF has them
@@ -58,7 +58,8 @@ def test_the_fastest_library_is_kept_and_the_others_go(tiny: Path, sample: Array
     timed = [model.measured(best, tmp_path, ledger) for best in ({}, {operator.key: proposal})]
     assert model.best is not None
     assert model.best.file in [one.file for one in timed]
-    assert list(tmp_path.iterdir()) == [model.best.file]
+    assert model.best.file.is_file()
+    assert all(one.file.is_file() for one in timed if one.latency_s <= CLOSE * model.best.latency_s)
     assert set(ledger.spent.seconds) == {"whole"}
 
 
@@ -84,7 +85,7 @@ def test_a_library_is_kept_if_it_is_faster_than_the_best_is_now(
     model = copy(whole)
     old, fresh = tmp_path / "old.so", tmp_path / "fresh.so"
     old.touch()
-    model.best = Timed(old, 1.0, 0.0)
+    model.best, model._kept = Timed(old, 1.0, 0.0), {}
     timed: list[Path] = []
 
     def time(file: Path, ledger: Ledger | None = None) -> Timed:
@@ -99,8 +100,50 @@ def test_a_library_is_kept_if_it_is_faster_than_the_best_is_now(
     monkeypatch.setattr(model, "compiled", compiled)
     assert model.measured({}, tmp_path, Ledger()).latency_s == new
     assert model.best.file == (fresh if is_kept else old)
-    assert list(tmp_path.iterdir()) == [model.best.file]
+    assert model.best.file.is_file()
     assert len(timed) == looks
+
+
+def test_libraries_that_were_close_are_compared_in_turns_at_the_end(
+    whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round takes one look, at a busy machine maybe; the fastest of several looks is handed over."""
+    model = copy(whole)
+    model.best, model._kept, model._last = None, {}, None
+    looks = {"slow": [9.0], "far": [1.5], "unlucky": [1.2, 1.1, 0.9], "lucky": [1.0]}
+    made = iter(looks)
+    timed: list[str] = []
+
+    def time(file: Path, ledger: Ledger | None = None) -> Timed:
+        timed.append(file.stem)
+        left = looks[file.stem]
+        return Timed(file, left.pop(0) if len(left) > 1 else left[0], 0.0)
+
+    def compiled(best: Any, file: Path) -> Path:
+        chosen = tmp_path / f"{next(made)}.so"
+        chosen.touch()
+        return chosen
+
+    monkeypatch.setattr(model, "timed", time)
+    monkeypatch.setattr(model, "compiled", compiled)
+    for _ in list(looks):
+        model._last = None
+        model.measured({}, tmp_path, Ledger())
+    assert model.best is not None
+    assert model.best.file.stem == "lucky"
+    assert sorted(file.stem for file in tmp_path.iterdir()) == ["lucky", "unlucky"]
+    timed.clear()
+    found = model.settled(Ledger())
+    assert found is model.best
+    assert found == Timed(tmp_path / "unlucky.so", 0.9, 0.0)
+    assert timed == ["lucky", "unlucky"] * TURNS
+
+
+def test_one_library_needs_no_other_look(whole: WholeModel, tmp_path: Path) -> None:
+    model = copy(whole)
+    only = Timed(tmp_path / "only.so", 1.0, 0.0)
+    model.best, model._kept = only, {only.file: only}
+    assert model.settled(Ledger()) is only
 
 
 def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:

@@ -22,6 +22,8 @@ from onefold.kernels.toolchain import schedules, tvm
 from onefold.kernels.worker import export
 
 CLEARLY = 0.7  # of the best latency: what is faster still needs no second look
+CLOSE = 1.25  # times the best latency: what is slower still does not become the best by another look
+FINALISTS, TURNS = 5, 5  # libraries that are timed beside each other at the end; how often
 TOLERATED = 1e-3  # of the largest answer: by how much a compiled model may differ
 Arrays = Sequence[np.ndarray[Any, Any]]
 
@@ -44,6 +46,7 @@ class WholeModel:
         self.loops = optimised(self.graph, bench.target, level)
         self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
         self.best: Timed | None = None
+        self._kept: dict[Path, Timed] = {}  # the fastest libraries, as they were timed last
         self._count = 0
         self._last: tuple[dict[str, str], Path] | None = None  # the candidates of its last library
 
@@ -72,7 +75,7 @@ class WholeModel:
 
     def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
         """Compiles and times it; where its best library has these candidates already, only times that again. Of a new
-        library and the best so far, which is timed again unless it is clearly slower, the faster is kept."""
+        library and the best so far, which is timed again unless it is clearly slower, the faster is the best."""
         chosen = {operator.key: best[operator.key].key for operator, _ in self.operators if operator.key in best}
         if self.best is not None and self._last == (chosen, self.best.file):
             with ledger.phase("whole"):
@@ -86,11 +89,29 @@ class WholeModel:
             rivals = [found] if self.best is None else [found, self.best]
             if self.best is not None and found.latency_s > CLEARLY * self.best.latency_s:
                 rivals[1] = self.timed(self.best.file, ledger)  # the machine may be busier than it was then
-        self.best, *slower = sorted(rivals, key=lambda one: one.latency_s)
-        for one in slower:
-            one.file.unlink(missing_ok=True)
+        self.best = min(rivals, key=lambda one: one.latency_s)
+        self._keep(rivals, self.best)
         self._last = (chosen, file)
         return found
+
+    def settled(self, ledger: Ledger) -> Timed | None:
+        """The fastest library, once all that were kept have been timed in turns: a round is one look at each of them.
+        The least latency counts, since what others take of the machine only ever adds."""
+        if self.best is None or len(self._kept) < 2:
+            return self.best
+        with ledger.phase("whole"):
+            turns = [[self.timed(file, ledger) for file in self._kept] for _ in range(TURNS)]
+        self.best = min((one for turn in turns for one in turn), key=lambda one: one.latency_s)
+        return self.best
+
+    def _keep(self, rivals: Sequence[Timed], best: Timed) -> None:
+        """The best and what comes close to it; the others are removed."""
+        known = self._kept | {one.file: one for one in rivals}
+        others = sorted((one for one in known.values() if one is not best), key=lambda one: one.latency_s)
+        near = [one for one in others if one.latency_s <= CLOSE * best.latency_s][: FINALISTS - 1]
+        self._kept = {one.file: one for one in (best, *near)}
+        for file in known.keys() - self._kept.keys():
+            file.unlink(missing_ok=True)
 
     def timed(self, file: Path, ledger: Ledger | None = None) -> Timed:
         """Runs a library, and compares its answers."""

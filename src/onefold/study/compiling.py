@@ -219,8 +219,11 @@ class Compilation:
     def _raced(self, opened: Opened, model: Surveyed, survey: Survey, why: str, *, levels: bool) -> Made:
         """The runtimes, timed beside each other."""
         options, cores = self.options, self.target.cores
+        self.tell(f"choosing the fastest library of {opened.name}")
         # One that was interrupted when its budget was used up has been compiled before, but not by this process.
-        best = model.whole.best or model.whole.measured(_best(survey.tunings), self.folder, survey.ledger)
+        best = model.whole.settled(survey.ledger) or model.whole.measured(
+            _best(survey.tunings), self.folder, survey.ledger
+        )
         self.tell(f"comparing runtimes for {opened.name}")
         here = host(self.home.devices)
         with open_session(self.device, here) as session:

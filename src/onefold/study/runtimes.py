@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from onefold.variants import Recipe
 
 ORT, ORT_INT8 = "onnxruntime", "onnxruntime int8"
 PASSES = 3  # in turns, of which the best counts: neighbours on the machine only ever make things slower
+CLOSE, MORE_PASSES = 1.2, 5  # those that are no further behind the fastest are timed more often
 AGREES = 0.99  # of the answers that integers must leave as they were
 EMULATED = "emulated: this machine in the device's place"
 
@@ -53,9 +54,9 @@ def race(whole: WholeModel, library: Path, opened: Opened, session: Session, fol
     ways: dict[str, Callable[[], float]] = {TVM: lambda: whole.timed(library).latency_s}
     ways |= {name: partial(serve, name) for name in files}
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(PASSES):
-        for name, way in ways.items():
-            times[name].append(way())
+    for turn in range(PASSES + MORE_PASSES):
+        for name in ways if turn < PASSES else still_close(times):
+            times[name].append(ways[name]())
     notes = {name: [EMULATED] if name in emulated else [] for name in ways}
     if int8 is not None:
         notes[ORT_INT8].append(f"answers as the model does for {agreement:.1%} of the samples")
@@ -63,6 +64,13 @@ def race(whole: WholeModel, library: Path, opened: Opened, session: Session, fol
     found.sort(key=lambda one: one.latency_s)
     allowed = [one for one in found if one.name != ORT_INT8 or agreement >= AGREES]
     return Race(tuple(found), allowed[0].name, int8)
+
+
+def still_close(times: Mapping[str, Sequence[float]]) -> list[str]:
+    """The runtimes among which another look may decide; none where one is clearly the fastest."""
+    fastest = min(map(min, times.values()))
+    near = [name for name, each in times.items() if min(each) <= CLOSE * fastest]
+    return near if len(near) > 1 else []
 
 
 def _with_integers(opened: Opened, folder: Path) -> tuple[Path | None, float]:
