@@ -142,6 +142,16 @@ def test_it_drops_less_after_each_update_but_never_nothing(taught: ColdFilter) -
     assert shares[4] == pytest.approx(shares[3], abs=0.1)
 
 
+def test_what_is_a_little_slower_than_usual_is_not_cold() -> None:
+    """Where a search has come to its end, that is what the brothers of the best are."""
+    slower = [
+        replace(one, latency_s=1e-5 * (1.1 if is_narrow(one.decisions) else 1.0)) for one in history(CONV, 400)
+    ]  # fmt: skip
+    found = ColdFilter()
+    found.learn({CONV: slower})
+    assert dropped(found, CONV) == (0.0, 0.0)
+
+
 def test_those_that_failed_count_as_cold() -> None:
     found = ColdFilter()
     found.learn({

@@ -6,8 +6,10 @@ whose nearest neighbours there, those of the same operator before others, were a
 that falls after each update of the cost model, so that a search is led at first and free later. The map is drawn from
 history, also that of other models and devices; without any, candidates are measured first.
 
-Cold is here what is slower than the line where that has come to by now: whether a candidate was good when it was
-measured, when nothing better was known, says nothing of whether another like it is worth measuring.
+Cold is here what is clearly slower than the line where that has come to by now: whether a candidate was good when it
+was measured, when nothing better was known, says nothing of whether another like it is worth measuring. Clearly, since
+the brothers of the best are a little slower than usual, all of them, when a search has come to its end: without a
+margin it drops what it is about to find.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ SHAPES = 12  # sizes of arguments
 NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right often enough
 NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
+CLEARLY = 1.2  # times the usual latency is cold
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 MORE = 1.5  # times as many candidates are known, and the network learns anew
-FIRST, FALLS, LAST = 0.95, 0.9, 0.3  # the probability to drop: at first, what each update leaves of it, at least
+FIRST, FALLS, LAST = 0.95, 0.95, 0.5  # the probability to drop: at first, what each update leaves of it, at least
 EPOCHS, BATCH, PATIENCE = 40, 1024, 1
 UPDATES = 20  # in an epoch, at least
 RATE, LOWEST_RATE, DECAY = 3e-3, 1e-6, 1e-3
@@ -110,7 +113,9 @@ class ColdFilter:
                 if one.latency_s is None:
                     known.append((_example(operator, one), math.nan, True))  # what fails is not worth trying again
                 else:
-                    known.append((_example(operator, one), math.log(one.latency_s / middle), one.latency_s > usual))
+                    known.append(
+                        (_example(operator, one), math.log(one.latency_s / middle), one.latency_s > CLEARLY * usual)
+                    )
         if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
             return
         if self._network is None or self.fitted is None or len(known) >= MORE * self.fitted.examples:
