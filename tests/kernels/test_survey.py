@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from small_graphs import answers_of
 
-from onefold.candidates import PHASES, Candidate, Effort, Failure, Operator, Round, Spent
+from onefold.candidates import PHASES, Candidate, Effort, Failure, Operator, OperatorState, Round, Spent
 from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ENOUGH, ColdFilter
 from onefold.kernels.cost_model import CostModel
@@ -47,7 +47,7 @@ class Done:
 def twin(whole: WholeModel, name: str) -> WholeModel:
     """The same model again, measured by itself."""
     found = copy(whole)
-    found.name, found.best, found._last = name, None, None
+    found.name, found.best, found._kept, found._last = name, None, {}, None
     return found
 
 
@@ -344,8 +344,9 @@ class TestSeveralModels:
 
     @staticmethod
     def went(model: Surveyed, *latencies: float) -> None:
+        operator = replace(model.whole.operators[0][0], weight=1)
         model.rounds[:] = [
-            Round(number, model.whole.name, latency, 10.0 * number, (), Spent())
+            Round(number, model.whole.name, latency, 10.0 * number, (OperatorState(operator, latency),), Spent())
             for number, latency in enumerate(latencies)
         ]
 
@@ -370,6 +371,18 @@ class TestSeveralModels:
         for _ in range(2):
             survey._put_aside()
         assert (fast.suspended, slow.suspended) == (False, False)  # none gains: all come back
+
+    def test_the_gain_is_that_of_the_operators(self, survey: Survey) -> None:
+        """A whole model is timed with more noise than a round gains."""
+        model, _ = survey.models
+        assert model.latest_gain == 1.0
+        self.went(model, 4.0, 3.0)
+        assert model.latest_gain == pytest.approx(0.25)
+        model.rounds[:] = [replace(one, latency_s=1.0 + one.number) for one in model.rounds]
+        assert model.latest_gain == pytest.approx(0.25)
+        untried = OperatorState(model.whole.operators[0][0], None)
+        model.rounds[0] = replace(model.rounds[0], operators=(untried,))
+        assert model.latest_gain == 1.0
 
     def test_in_turn_nobody_is_put_aside(self, survey: Survey) -> None:
         survey.in_turn = True

@@ -49,11 +49,11 @@ class Surveyed:
 
     @property
     def latest_gain(self) -> float:
-        """By what share the last round made it faster."""
+        """By what share the last round made its operators faster, which are timed with less noise than the model."""
         if len(self.rounds) < 2:
             return 1.0
-        before = min(one.latency_s for one in self.rounds[:-1])
-        return max(0.0, (before - self.rounds[-1].latency_s) / before)
+        before, now = (sum(one.time_s for one in each.operators) for each in self.rounds[-2:])
+        return (before - now) / before if before else 1.0  # no operator had been tried
 
 
 @dataclass
