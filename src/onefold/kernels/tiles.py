@@ -8,7 +8,7 @@ registers, or a kernel's short window is torn apart. A draw that avoids these is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def fitting(trace: Any, lanes: int, rng: np.random.Generator) -> dict[Step, list
     left = REGISTERS
     for at in rng.permutation(len(others)):
         now = tiles[others[at]]
-        last = _any_of((one for one in _divisors(math.prod(now)) if one <= left), rng)
+        last = _any_of(_divisors(math.prod(now), left), rng)
         found[others[at]] = cut(now, last, rng)
         left //= last
     for one, now in tiles.items():
@@ -56,12 +56,13 @@ def cut(now: list[int], last: int, rng: np.random.Generator) -> list[int]:
 def factors(number: int) -> list[int]:
     """Its prime factors, each as often as it is one."""
     found, prime = [], 2
-    while number > 1:
-        while number % prime == 0:
+    while prime * prime <= number:
+        if number % prime:
+            prime += 1
+        else:
             found.append(prime)
             number //= prime
-        prime += 1
-    return found
+    return [*found, number] if number > 1 else found
 
 
 def divisions(length: int, parts: int) -> int:
@@ -72,16 +73,13 @@ def divisions(length: int, parts: int) -> int:
 
 def _filling(length: int, lanes: int, rng: np.random.Generator) -> int:
     """A part that fills vectors, or else as much of one as the length lets it."""
-    widths = {max(1, int(vectors * lanes)) for vectors in VECTORS}
-    divisors = _divisors(length)
-    full = [one for one in divisors if one in widths]
-    return _any_of(full, rng) if full else max(one for one in divisors if one <= lanes)
+    full = [one for one in sorted({max(1, int(vectors * lanes)) for vectors in VECTORS}) if length % one == 0]
+    return _any_of(full or _divisors(length, lanes)[-1:], rng)
 
 
-def _divisors(length: int) -> list[int]:
-    return [one for one in range(1, length + 1) if length % one == 0]
+def _divisors(length: int, most: int) -> list[int]:
+    return [one for one in range(1, min(length, most) + 1) if length % one == 0]
 
 
-def _any_of(some: Iterable[int], rng: np.random.Generator) -> int:
-    known = list(some)
-    return known[int(rng.integers(len(known)))]
+def _any_of(some: Sequence[int], rng: np.random.Generator) -> int:
+    return some[int(rng.integers(len(some)))]
