@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from onefold.errors import InputError
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import STRATEGIES, Strategy, needs_model, strategy
+from onefold.kernels.strategies.breeding import Breeding
 from onefold.kernels.strategies.clustering import _middles
 from onefold.kernels.strategies.strategy import unseen
 from onefold.kernels.targets import Target
@@ -126,6 +128,24 @@ def test_genetic_search_breeds_from_the_fastest(operators: Operators, here: Targ
     search.tell(first, [1e-6 if one.sketch == sketch else None for one in first])
     children = search.propose(20)
     assert sum(one.sketch == sketch for one in children) > 0.6 * len(children)
+
+
+def test_breeding_leaves_a_quarter_to_those_without_parents(
+    operators: Operators, here: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost model would take children only, which are like what it knows; and so for what is spare."""
+    search = made("breeding", operators, here)
+    assert isinstance(search, Breeding)
+    children, others = ([Proposal(0, (), None, f"{kind} {at}") for at in range(99)] for kind in ("child", "other"))
+    monkeypatch.setattr(search.model, "is_ready", True)
+    monkeypatch.setattr(search.model, "scores", lambda _, some: np.arange(len(some), 0, -1.0))
+    for count, spare, strangers in ((8, 0, 2), (8, 8, 4), (4, 4, 2), (1, 0, 0)):
+        monkeypatch.setattr(search._family, "child", iter(children).__next__)
+        monkeypatch.setattr(search.space, "random", iter(others).__next__)
+        found = search.propose(count, spare)
+        assert len(found) == count + spare
+        assert sum(one.key.startswith("other") for one in found) == strangers
+        assert sum(one.key.startswith("other") for one in found[:count]) == round(0.25 * count)
 
 
 def test_the_cost_model_learns_which_are_fast(operators: Operators, here: Target) -> None:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.candidates import Operator
+from onefold.device.catalogue import device
 from onefold.kernels.spaces import OperatorSpace
-from onefold.kernels.targets import Target
+from onefold.kernels.targets import Target, target_of
 from onefold.kernels.tiles import REGISTERS, TILED, VECTORS, cut, divisions, factors, fitting
 
 Operators = dict[str, tuple[Operator, Any]]
@@ -104,8 +105,32 @@ def test_most_draws_for_a_real_operator_fit(kind: str, operators: Operators, her
     for one in some:
         trace = one.schedule.trace
         cuts = [trace.get_decision(step) for step in trace.insts if step.kind.name == "SamplePerfectTile"]
-        *others, neighbours = [list(map(int, now)) for now in cuts if len(now) >= TILED] or [[1]]
-        length = math.prod(neighbours)
-        widest = max(width for width in range(1, here.lanes + 1) if length % width == 0)
-        fits.append(neighbours[-1] >= min(widest, here.lanes // 2) and math.prod(o[-1] for o in others) <= REGISTERS)
+        tiled = [[int(part) for part in now] for now in cuts if len(now) >= TILED]
+        if tiled:
+            *others, neighbours = tiled
+            widest = max(width for width in range(1, here.lanes + 1) if math.prod(neighbours) % width == 0)
+            fills = neighbours[-1] >= min(widest, here.lanes // 2)
+            fits.append(fills and math.prod(now[-1] for now in others) <= REGISTERS)
+    assert len(fits) > 10
     assert sum(fits) > 0.5 * len(fits)
+
+
+def test_what_is_kept_counts_and_stays(here: Target) -> None:
+    outline = Outline([1, 1, 1, 16], [2, 8, 1, 1], [16, 1, 1, 1])
+    row, column, channel = outline.insts
+    for seed in range(20):
+        found = fitting(outline, 16, np.random.default_rng(seed), kept={row, channel})
+        assert list(found) == [column]
+        assert found[column][-1] == 1  # the rows fill all registers, and more
+
+
+@pytest.mark.parametrize(
+    ("board", "lanes"), [("intel-nuc-i7-7567u", 8), ("raspberry-pi-4", 4), ("raspberry-pi-5", 4)]
+)  # fmt: skip
+def test_vectors_are_as_wide_as_the_processor_has_them(board: str, lanes: int) -> None:
+    assert target_of(device(board), is_host=False).lanes == lanes
+
+
+@pytest.mark.parametrize(("processor", "lanes"), [("x86-64", 4), ("haswell", 8), ("skylake-avx512", 16)])
+def test_not_every_x86_has_the_widest_vectors(processor: str, lanes: int) -> None:
+    assert Target(processor, "x86_64-linux-gnu", 1).lanes == lanes

@@ -3,7 +3,7 @@
 A small network learns latency, relative to what is usual for the operator, from what an operator is, where it runs and
 what was decided. Its middle layer is a map on which candidates that behave alike lie in one direction; a candidate
 whose nearest neighbours there, those of the same operator before others, were all cold is dropped, with a probability
-that falls after each update of the cost model, so that a search is led at first and free later. The map is drawn from
+that falls after each update of the cost model, so that a search is led at first and freer later. The map is drawn from
 history, also that of other models and devices; without any, candidates are measured first.
 
 Cold is here what is clearly slower than the line where that has come to by now: whether a candidate was good when it
@@ -32,7 +32,7 @@ SHAPES = 12  # sizes of arguments
 NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right often enough
 NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
-CLEARLY = 1.2  # times the usual latency is cold
+MARGIN = 1.2  # times the usual latency is cold
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 MORE = 1.5  # times as many candidates are known, and the network learns anew
 FIRST, FALLS, LAST = 0.95, 0.95, 0.5  # the probability to drop: at first, what each update leaves of it, at least
@@ -114,7 +114,7 @@ class ColdFilter:
                     known.append((_example(operator, one), math.nan, True))  # what fails is not worth trying again
                 else:
                     known.append(
-                        (_example(operator, one), math.log(one.latency_s / middle), one.latency_s > CLEARLY * usual)
+                        (_example(operator, one), math.log(one.latency_s / middle), one.latency_s > MARGIN * usual)
                     )
         if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
             return

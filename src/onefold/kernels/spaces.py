@@ -82,10 +82,8 @@ class OperatorSpace:
             return None
         chosen = steps[int(self.rng.integers(len(steps)))]
         del decisions[chosen]
-        better = fitting(trace, self._lanes, self.rng)
-        if chosen in better:
-            decisions[chosen] = better[chosen]
-        return self._realised(_trace(trace.insts, decisions), proposal.sketch)
+        drawn = fitting(trace, self._lanes, self.rng, kept=decisions)
+        return self._realised(_trace(trace.insts, decisions | drawn), proposal.sketch)
 
     def mutated(self, proposal: Proposal) -> Proposal | None:
         """Another one that differs in one decision."""

@@ -52,8 +52,10 @@ class Surveyed:
         """By what share the last round made its operators faster, which are timed with less noise than the model."""
         if len(self.rounds) < 2:
             return 1.0
-        before, now = (sum(one.time_s for one in each.operators) for each in self.rounds[-2:])
-        return (before - now) / before if before else 1.0  # no operator had been tried
+        pairs = zip(*(each.operators for each in self.rounds[-2:]))
+        known = [(before.time_s, now.time_s) for before, now in pairs if before.best_s is not None]
+        total = sum(before for before, _ in known)
+        return sum(before - now for before, now in known) / total if total else 1.0  # nothing had been tried
 
 
 @dataclass

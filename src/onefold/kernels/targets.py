@@ -26,6 +26,7 @@ KINDS = {  # by architecture: the triple, and the processor that all of them can
     "armv7l": ("armv7l-linux-gnueabihf", "cortex-a7"),
     "x86_64": ("x86_64-linux-gnu", "x86-64-v3"),
 }
+WIDE, NARROW = {"avx512f": 16, "avx": 8}, 4  # numbers of 32 bits in a vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Target:
     @property
     def lanes(self) -> int:
         """How many numbers of 32 bits its vectors hold."""
-        return max(1, int(tvm().get_global_func("target.llvm_get_vector_width")(self.opened())) // 32)
+        has = tvm().get_global_func("target.target_has_feature")  # TVM's own answer is 512 bits for all x86
+        return next((lanes for feature, lanes in WIDE.items() if has(feature, self.opened())), NARROW)
 
     def opened(self) -> Any:
         """As TVM wants it."""

@@ -8,7 +8,7 @@ registers, or a kernel's short window is torn apart. A draw that avoids these is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,9 @@ WINDOW, WHOLE = 7, 0.5  # the longest loop over a window; how often it is left w
 Step = Any  # of the compiler's
 
 
-def fitting(trace: Any, lanes: int, rng: np.random.Generator) -> dict[Step, list[int]]:
-    """For the steps of an outline that cut loops: cuts that fit. The outer parts are left to chance."""
+def fitting(trace: Any, lanes: int, rng: np.random.Generator, kept: Container[Step] = ()) -> dict[Step, list[int]]:
+    """For the steps of an outline that cut loops: cuts that fit those that are kept. The outer parts are left to
+    chance."""
     tiles = {
         one: [int(part) for part in trace.get_decision(one)]
         for one in trace.insts
@@ -33,16 +34,17 @@ def fitting(trace: Any, lanes: int, rng: np.random.Generator) -> dict[Step, list
         return {}
     *others, neighbours = over_answers
     found = {neighbours: cut(tiles[neighbours], _filling(math.prod(tiles[neighbours]), lanes, rng), rng)}
-    left = REGISTERS
-    for at in rng.permutation(len(others)):
-        now = tiles[others[at]]
-        last = _any_of(_divisors(math.prod(now), left), rng)
-        found[others[at]] = cut(now, last, rng)
+    left = REGISTERS // math.prod(tiles[one][-1] for one in others if one in kept)
+    open_ones = [one for one in others if one not in kept]
+    for at in rng.permutation(len(open_ones)):
+        now = tiles[open_ones[at]]
+        last = _any_of(_divisors(math.prod(now), max(1, left)), rng)
+        found[open_ones[at]] = cut(now, last, rng)
         left //= last
     for one, now in tiles.items():
         if len(now) < TILED and 1 < math.prod(now) <= WINDOW and rng.random() < WHOLE:
             found[one] = cut(now, math.prod(now), rng)
-    return found
+    return {one: now for one, now in found.items() if one not in kept}
 
 
 def cut(now: list[int], last: int, rng: np.random.Generator) -> list[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,6 +26,7 @@ from onefold.kernels.worker import export
 CLEARLY = 0.7  # of the best latency: what is faster still needs no second look
 CLOSE = 1.25  # times the best latency: what is slower still does not become the best by another look
 FINALISTS, TURNS = 5, 5  # libraries that are timed beside each other at the end; how often
+PATIENCE_S = 10.0  # after which no turn begins
 TOLERATED = 1e-3  # of the largest answer: by how much a compiled model may differ
 Arrays = Sequence[np.ndarray[Any, Any]]
 
@@ -47,8 +50,8 @@ class WholeModel:
         self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
         self.best: Timed | None = None
         self._kept: dict[Path, Timed] = {}  # the fastest libraries, as they were timed last
+        self._made: dict[Path, dict[str, str]] = {}  # of which candidates
         self._count = 0
-        self._last: tuple[dict[str, str], Path] | None = None  # the candidates of its last library
 
     def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
         """The library with these candidates; operators that have none are compiled as they are."""
@@ -74,24 +77,24 @@ class WholeModel:
         return file
 
     def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
-        """Compiles and times it; where its best library has these candidates already, only times that again. Of a new
-        library and the best so far, which is timed again unless it is clearly slower, the faster is the best."""
+        """Compiles it, unless a library that was kept has these candidates, and times it beside the best so far, unless
+        it is clearly faster than that was."""
         chosen = {operator.key: best[operator.key].key for operator, _ in self.operators if operator.key in best}
-        if self.best is not None and self._last == (chosen, self.best.file):
-            with ledger.phase("whole"):
-                self.best = self.timed(self.best.file, ledger)
-            return self.best
-        self._count += 1
         with ledger.phase("whole"):
-            suffix = "so" if self.bench.target.is_here else "tar"
-            file = self.compiled(best, folder / f"{self.name}-{self._count}.{suffix}")
+            file = next((one for one in self._kept if self._made[one] == chosen), None)
+            if file is None:
+                self._count += 1
+                suffix = "so" if self.bench.target.is_here else "tar"
+                file = self.compiled(best, folder / f"{self.name}-{self._count}.{suffix}")
+                self._made[file] = chosen
             found = self.timed(file, ledger)
-            rivals = [found] if self.best is None else [found, self.best]
-            if self.best is not None and found.latency_s > CLEARLY * self.best.latency_s:
-                rivals[1] = self.timed(self.best.file, ledger)  # the machine may be busier than it was then
+            rivals = [found]
+            if self.best is not None and self.best.file != file:
+                is_clear = found.latency_s <= CLEARLY * self.best.latency_s
+                # Otherwise another look: the machine may be busier than it was then.
+                rivals.append(self.best if is_clear else self.timed(self.best.file, ledger))
         self.best = min(rivals, key=lambda one: one.latency_s)
         self._keep(rivals, self.best)
-        self._last = (chosen, file)
         return found
 
     def settled(self, ledger: Ledger) -> Timed | None:
@@ -99,9 +102,15 @@ class WholeModel:
         The least latency counts, since what others take of the machine only ever adds."""
         if self.best is None or len(self._kept) < 2:
             return self.best
+        began, looks = time.monotonic(), []
         with ledger.phase("whole"):
-            turns = [[self.timed(file, ledger) for file in self._kept] for _ in range(TURNS)]
-        self.best = min((one for turn in turns for one in turn), key=lambda one: one.latency_s)
+            for turn in range(TURNS):
+                if turn and time.monotonic() - began > PATIENCE_S:
+                    break
+                for file in self._kept:
+                    with suppress(ModelError):  # it was right before, and the others are there
+                        looks.append(self.timed(file, ledger))
+        self.best = min(looks, key=lambda one: one.latency_s, default=self.best)
         return self.best
 
     def _keep(self, rivals: Sequence[Timed], best: Timed) -> None:

@@ -53,17 +53,17 @@ def race(whole: WholeModel, library: Path, opened: Opened, session: Session, fol
 
     ways: dict[str, Callable[[], float]] = {TVM: lambda: whole.timed(library).latency_s}
     ways |= {name: partial(serve, name) for name in files}
+    allowed = [name for name in ways if name != ORT_INT8 or agreement >= AGREES]
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(PASSES + MORE_PASSES):
-        for name in ways if turn < PASSES else still_close(times):
+        for name in ways if turn < PASSES else still_close({name: times[name] for name in allowed}):
             times[name].append(ways[name]())
     notes = {name: [EMULATED] if name in emulated else [] for name in ways}
     if int8 is not None:
         notes[ORT_INT8].append(f"answers as the model does for {agreement:.1%} of the samples")
     found = [Runtime(name, min(each), point.threads, "; ".join(notes[name])) for name, each in times.items()]
     found.sort(key=lambda one: one.latency_s)
-    allowed = [one for one in found if one.name != ORT_INT8 or agreement >= AGREES]
-    return Race(tuple(found), allowed[0].name, int8)
+    return Race(tuple(found), next(one.name for one in found if one.name in allowed), int8)
 
 
 def still_close(times: Mapping[str, Sequence[float]]) -> list[str]:

@@ -4,7 +4,7 @@ breeding       children of the best that were measured, picked by MetaSchedule's
 evolutionary   MetaSchedule's own: generations of mutated candidates, picked by its cost model
 random         drawn from the space
 grid           the space walked through evenly, by what tile sizes do most
-genetic        mutated and crossed among the best that were measured, without a model
+genetic        the best that were measured, mutated, crossed or with one decision redrawn, without a model
 annealing      random steps over the cost model that go uphill less and less often
 clustering     many random ones by the cost model, of which the middles of clusters are measured
 """

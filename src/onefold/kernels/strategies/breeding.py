@@ -36,8 +36,10 @@ class Breeding:
         children = self._ranked(self._family.child, LITTER * bred, self.seen)
         known = self.seen | {one.key for one in children}
         others = self._ranked(self.space.random, LITTER * max(1, strangers), known)
-        first, rest = children[:bred] + others[:strangers], children[bred:] + others[strangers:]
-        return (first + rest)[: count + spare]
+        # Each by its place among its like, so that spare ones come in the same proportion.
+        places = [((at + 0.5) / max(1, bred), one) for at, one in enumerate(children)]
+        places += [((at + 0.5) / max(0.5, strangers), one) for at, one in enumerate(others)]
+        return [one for _, one in sorted(places, key=lambda pair: pair[0])][: count + spare]
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """The fastest become parents, and the model learns."""

@@ -13,7 +13,7 @@ CROSSED, REDRAWN = 0.3, 0.3  # of the others have two parents, or one decision d
 
 
 class Genetic:
-    """Mutates and crosses the fastest; draws until there are some."""
+    """Mutates, crosses and redraws the fastest; draws until there are some."""
 
     def __init__(self, space: OperatorSpace, seen: set[str], parents: int = PARENTS, fresh: float = FRESH) -> None:
         self.space, self.seen = space, seen
