@@ -6,10 +6,10 @@ whose nearest neighbours there, those of the same operator before others, were a
 that falls after each update of the cost model, so that a search is led at first and freer later. The map is drawn from
 history, also that of other models and devices; without any, candidates are measured first.
 
-Cold is here what is clearly slower than the line where that has come to by now: whether a candidate was good when it
-was measured, when nothing better was known, says nothing of whether another like it is worth measuring. Clearly, since
-the brothers of the best are a little slower than usual, all of them, when a search has come to its end: without a
-margin it drops what it is about to find.
+Cold is here what is slower than the line where that has come to by now: whether a candidate was good when it was
+measured, when nothing better was known, says nothing of whether another like it is worth measuring. The neighbours must
+be clearly cold: when a search has come to its end, the brothers of the best are all a little slower than usual, and
+without a margin the filter would drop what is about to be found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHAPES = 12  # sizes of arguments
 NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right often enough
 NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
-MARGIN = 1.2  # times the usual latency is cold
+CLEARLY = 1.2  # times the usual latency is clearly cold
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 MORE = 1.5  # times as many candidates are known, and the network learns anew
 FIRST, FALLS, LAST = 0.95, 0.95, 0.5  # the probability to drop: at first, what each update leaves of it, at least
@@ -52,6 +52,16 @@ class Example:
     host: str
     sketch: int
     decisions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What became of a candidate."""
+
+    example: Example
+    latency: float  # its logarithm, relative to the middle one of its operator; nan where it failed
+    is_cold: bool
+    is_clearly_cold: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +114,19 @@ class ColdFilter:
 
     def learn(self, histories: Mapping[Operator, Sequence[Candidate]]) -> None:
         """From all that was measured; `histories` holds the candidates of each operator in their order."""
-        known: list[tuple[Example, float, bool]] = []
+        known: list[Known] = []
         for operator, candidates in histories.items():
             latencies = [one.latency_s for one in candidates if one.latency_s is not None]
             middle = median(latencies or [1.0])
             usual = (line_of(latencies) or [0.0])[-1] or 0.0
             for one in candidates:
-                if one.latency_s is None:
-                    known.append((_example(operator, one), math.nan, True))  # what fails is not worth trying again
+                example, latency = _example(operator, one), one.latency_s
+                if latency is None:
+                    known.append(Known(example, math.nan, True, True))  # what fails is not worth trying again
                 else:
-                    known.append(
-                        (_example(operator, one), math.log(one.latency_s / middle), one.latency_s > MARGIN * usual)
-                    )
-        if sum(not math.isnan(latency) for _, latency, _ in known) < ENOUGH:
+                    relative = math.log(latency / middle)
+                    known.append(Known(example, relative, latency > usual, latency > CLEARLY * usual))
+        if sum(not math.isnan(one.latency) for one in known) < ENOUGH:
             return
         if self._network is None or self.fitted is None or len(known) >= MORE * self.fitted.examples:
             self._network = self._fit(known)
@@ -129,13 +139,12 @@ class ColdFilter:
         epsilon = max(LAST, FIRST * FALLS**updates)
         return [bool(one and self._rng.random() < epsilon) for one in self._all_cold(examples)]
 
-    def _fit(self, known: Sequence[tuple[Example, float, bool]]) -> Network:
+    def _fit(self, known: Sequence[Known]) -> Network:
         for at, name in enumerate(("kind", "device", "host")):
-            values = sorted({_word(example, name) for example, _, _ in known})
+            values = sorted({_word(one.example, name) for one in known})
             self._words[at] = {value: place for place, value in enumerate(values, 1)}  # 0: never seen
-        examples = [example for example, _, _ in known]
-        latency = torch.tensor([value for _, value, _ in known], dtype=torch.float32)
-        cold = np.array([is_cold for _, _, is_cold in known])
+        examples = [one.example for one in known]
+        latency = torch.tensor([one.latency for one in known], dtype=torch.float32)
         order = np.random.default_rng(self._seed).permutation(len(known))
         ends = [round(0.7 * len(known)), round(0.8 * len(known))]
         train, check, test = (torch.as_tensor(part) for part in np.split(order, ends))
@@ -146,33 +155,27 @@ class ColdFilter:
         _trained(network, inputs, latency, train, check)
         with torch.no_grad():
             middle, guess = network(*inputs)
-        operators = [example.operator for example in examples]
-        self.fitted = self._judged(middle, guess, latency, cold, operators, train, check, test)
+        self.fitted = self._judged(known, middle, guess, train, check, test)
         return network
 
-    def _draw_map(self, network: Network, known: Sequence[tuple[Example, float, bool]]) -> None:
+    def _draw_map(self, network: Network, known: Sequence[Known]) -> None:
         """Puts all that is known on the map, also what the network has not learned from."""
-        examples = [example for example, _, _ in known]
+        examples = [one.example for one in known]
         with torch.no_grad():
             middle, _ = network(*self._encoded(examples))
         self._map = nn.functional.normalize(middle, dim=1)
-        self._cold = np.array([is_cold for _, _, is_cold in known])
+        self._cold = np.array([one.is_clearly_cold for one in known])
         self._operators = [example.operator for example in examples]
 
     def _judged(
-        self,
-        middle: Tensor,
-        guess: Tensor,
-        latency: Tensor,
-        cold: Flags,
-        operators: Sequence[Operator],
-        train: Tensor,
-        check: Tensor,
-        test: Tensor,
+        self, known: Sequence[Known], middle: Tensor, guess: Tensor, train: Tensor, check: Tensor, test: Tensor
     ) -> Fitted:
         """Sets how many neighbours must agree, by the candidates that training was checked on; then what it would have
         done with those that it has never seen."""
-        self._map, self._cold = nn.functional.normalize(middle[train], dim=1), cold[train.numpy()]
+        operators = [one.example.operator for one in known]
+        cold = np.array([one.is_cold for one in known])
+        self._map = nn.functional.normalize(middle[train], dim=1)
+        self._cold = np.array([known[at].is_clearly_cold for at in train])
         self._operators = [operators[at] for at in train]
         for self.neighbours in NEIGHBOURS:
             dropped = self._nearest_cold(middle[check], [operators[at] for at in check])
@@ -180,11 +183,12 @@ class ColdFilter:
                 break
         dropped = self._nearest_cold(middle[test], [operators[at] for at in test])
         right = cold[test.numpy()][dropped]
-        valid = test[~latency[test].isnan()]
-        spread = float(latency[valid].var(correction=0)) if len(valid) else 0.0
-        error = float(((guess[valid] - latency[valid]) ** 2).mean()) if len(valid) else math.nan
+        latency = torch.tensor([one.latency for one in known])[test]
+        valid = ~latency.isnan()
+        spread = float(latency[valid].var(correction=0)) if valid.any() else 0.0
+        error = float(((guess[test][valid] - latency[valid]) ** 2).mean()) if valid.any() else math.nan
         return Fitted(
-            len(latency), self.neighbours, error / spread if spread > 0 else math.nan,
+            len(known), self.neighbours, error / spread if spread > 0 else math.nan,
             float(right.mean()) if len(right) else None, float(dropped.mean()) if len(dropped) else 0.0,
         )  # fmt: skip
 
@@ -196,7 +200,7 @@ class ColdFilter:
         return self._nearest_cold(middle, [example.operator for example in examples])
 
     def _nearest_cold(self, middle: Tensor, operators: Sequence[Operator]) -> Flags:
-        """Whether the nearest neighbours, among candidates for the same kind of operator, are all cold."""
+        """Whether the nearest neighbours, among candidates for the same kind of operator, are all clearly cold."""
         found = np.zeros(len(middle), bool)
         if self._map is None or len(self._map) < self.neighbours:
             return found
