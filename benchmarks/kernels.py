@@ -16,10 +16,11 @@ least of a library's latencies is compared: what others take only ever adds.
 
 With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
 its line of usual latencies is what candidates of both are called cold by.
-Together: the three models in one survey, against each by itself, up to the same latencies. Killed: a real command,
-`kill -9` in its middle, and the same command again. At the end all runtimes are timed beside each other, in turns:
-onnxruntime as it comes, whose threads spin while they wait, and as Onefold serves it ("served"), where they sleep. The
-recommended one is compared with the latter.
+Together: the three models in one survey, each with the latency as its goal that it reached by itself, against each by
+itself up to the same latencies. What a model reached by itself is the latency of what was handed over.
+Killed: a real command, `kill -9` in its middle, and the same command again. At the end all runtimes are timed beside
+each other, in turns: onnxruntime as it comes, whose threads spin while they wait, and as Onefold serves it ("served"),
+where they sleep. The recommended one is compared with the latter.
 """
 
 from __future__ import annotations
@@ -420,6 +421,11 @@ def best_s(curve: Sequence[Row]) -> float:
     return float(min(one["latency_s"] for one in curve))
 
 
+def alone_s(curves: dict[str, list[Row]]) -> float:
+    """What a model reached by itself: the latency of what was handed over, which is one of its rounds' libraries."""
+    return max(best_s(curves[HANDED_OVER]), best_s(curves["cold start"]))
+
+
 def compared(name: str, theirs: Theirs, curves: dict[str, list[Row]]) -> Row:
     ours, their_s = curves["cold start"], best_s(curves[THEIRS])
     first = reached(ours, their_s)
@@ -488,7 +494,7 @@ def with_history(place: Place, name: str, cold: Compiled) -> Compiled:
 
 def recall(name: str, curves: dict[str, list[Row]]) -> Row:
     """Up to the latency that the cold start reached."""
-    goal = NO_WORSE * best_s(curves["cold start"])
+    goal = NO_WORSE * alone_s(curves)
     before, now = reached(curves["cold start"], goal), reached(curves["history"], goal)
     return {
         "network": name, "goal ms": goal * 1e3, "cold start s": before and before["ended_s"],
@@ -507,20 +513,21 @@ def recalling(rows: Sequence[Row]) -> list[Claim]:
 
 
 def together(place: Place, alone: Sequence[Compiled]) -> list[Compiled]:
-    """One survey over all models, with as many candidates as they had by themselves."""
+    """One survey over all models, with as many candidates as they had by themselves, until all are as fast as then."""
     count = sum(found.rounds[-1].tried for found in alone)
+    goals = [NO_WORSE * next(one.latency_s for one in found.runtimes if one.name == "tvm") for found in alone]
     print(f"together: {count} candidates", flush=True)
     files = [place.file(name) for name in place.networks]
     with keeping(place.rounds("together")):
         found = onefold.compile(
-            files, candidates=count, falls=None, batch=BATCH, home=place.home("together"), threads=1
+            files, goal=goals, candidates=count, falls=None, batch=BATCH, home=place.home("together"), threads=1
         )
     return found if isinstance(found, list) else [found]
 
 
 def at_once(curves: dict[str, dict[str, list[Row]]]) -> Row:
     """The energy until all models were as fast as each became by itself."""
-    goals = {name: NO_WORSE * best_s(curve["cold start"]) for name, curve in curves.items()}
+    goals = {name: NO_WORSE * alone_s(curve) for name, curve in curves.items()}
     apart = {name: reached(curve["cold start"], goals[name]) for name, curve in curves.items()}
     joint = {name: reached(curve["together"], goals[name]) for name, curve in curves.items()}
     return {

@@ -152,9 +152,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """When to stop: at a goal, when something is used up, or when it no longer pays."""
+    """When to stop, whatever the models have come to: when something is used up, or when it no longer pays."""
 
-    goal_s: float | None = None  # the model's latency
     seconds: float | None = None
     joules: float | None = None
     candidates: int | None = None
@@ -164,7 +163,7 @@ class Effort:
 
     def check(self) -> None:
         """Tells the first mistake."""
-        for name in ("goal_s", "seconds", "joules", "candidates", "money", "price_per_kwh"):
+        for name in ("seconds", "joules", "candidates", "money", "price_per_kwh"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise BudgetError(f"{name} of a compilation must be above 0, but got {value:g}")

@@ -104,6 +104,7 @@ class TestAnotherDevice:
         ),
         (("deploy", "--device", "toaster"), "toaster"),
         (("deploy", "--goal", "0.001us"), "a goal of 1e-06 ms cannot be met"),
+        (("deploy", "--goal", "1ms", "--goal", "2ms"), "2 goals were given for 1 model: give one for all"),
         (("deploy", "--money", "2"), "--money needs the price of energy: --price 0.30/kWh"),
         (("deploy", "--energy", "much"), "an energy reads like 50kJ, 2MJ or 0.5kWh, but got 'much'"),
         (("deploy", "--level", "7"), "levels of graph optimisation are 0 to 4, but got 7"),

@@ -112,7 +112,6 @@ SPENT = Spent({"build": 5.0}, {"build": 1.8e6, "run": 1.8e6}, "rapl")
     ("effort", "said"),
     [
         (Effort(), ""),
-        (Effort(goal_s=1.0), ""),  # a goal is of the model, not used up
         (Effort(seconds=61.0, candidates=13, joules=3.7e6), ""),
         (Effort(seconds=60.0), "the time is used up (60 s)"),
         (Effort(candidates=12), "12 candidates were measured"),

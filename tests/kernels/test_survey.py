@@ -222,7 +222,8 @@ class TestRecalling:
     def test_a_goal_that_is_met_by_it_is_met_at_once(
         self, recalled: Mapping[str, OperatorTuning], whole: WholeModel, tmp_path: Path
     ) -> None:
-        survey = Survey([Surveyed(twin(whole, "again"))], recalled, Effort(goal_s=1.0), Ledger(), tmp_path)
+        model = Surveyed(twin(whole, "again"), goal_s=1.0)
+        survey = Survey([model], recalled, Effort(), Ledger(), tmp_path)
         assert survey.run().startswith("the goal is met (")
         assert survey.measured == 0
         assert len(survey.models[0].rounds) == 1
@@ -338,8 +339,8 @@ class TestSeveralModels:
 
     @pytest.fixture
     def survey(self, whole: WholeModel, tmp_path: Path) -> Survey:
-        models = [Surveyed(twin(whole, name)) for name in ("fast", "slow")]
-        effort = Effort(goal_s=0.5, candidates=1, falls=None)
+        models = [Surveyed(twin(whole, name), goal_s=0.5) for name in ("fast", "slow")]
+        effort = Effort(candidates=1, falls=None)
         return Survey(models, tunings(whole, "random"), effort, Ledger(), tmp_path)
 
     @staticmethod
@@ -359,6 +360,17 @@ class TestSeveralModels:
         assert fast.ended.startswith("the goal is met")
         assert not slow.suspended
         assert len(slow.rounds) == 2
+
+    def test_each_has_a_goal_of_its_own(self, survey: Survey) -> None:
+        fast, slow = survey.models
+        slow.goal_s = 2.0
+        self.went(fast, 1.0)
+        self.went(slow, 1.0)
+        survey._enough()
+        assert not fast.ended
+        assert slow.ended == "the goal is met (1e+03 ms)"
+        slow.whole.operators = []  # what only it has is no longer tuned
+        assert len(survey._chosen(3)) == len(survey.tunings)
 
     def test_the_one_that_gains_least_is_put_aside(self, survey: Survey) -> None:
         fast, slow = survey.models

@@ -258,6 +258,12 @@ class TestMistakes:
             ({"device": "raspberry-pi-44"}, DeviceError, "did you mean 'raspberry-pi-4'"),
             ({"goal": "0.001us"}, BudgetError, r"a goal of 1e-06 ms cannot be met: deploy computes 0\.0\d+ MFLOP"),
             ({"goal": "fast"}, InputError, "a time reads like"),
+            (
+                {"goal": ["1ms", "2ms"]},
+                InputError,
+                "2 goals were given for 1 model: give one for all, or one for each",
+            ),
+            ({"goal": [0.0]}, BudgetError, "a goal must be above 0, but got 0 s"),
             ({"money": 2}, BudgetError, "--money needs the price of energy: --price 0.30/kWh"),
             ({"money": 2, "price": "cheap"}, InputError, "a price reads like 0.30/kWh, but got 'cheap'"),
             ({"energy": "50 horses"}, InputError, "an energy reads like 50kJ"),

@@ -25,7 +25,10 @@ def compile_models(
         list[str], typer.Argument(help="Deployment folders, ONNX files, or workloads (FILE.py or a name)")
     ],
     device: Annotated[str, typer.Option(help="Where the kernels will run")] = HOST,
-    goal: Annotated[str | None, typer.Option(help="Stop at this latency of the whole model, such as 2ms")] = None,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(help="Stop at this latency of the whole model, such as 2ms; given once, or once for each model"),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes")] = None,
     energy: Annotated[str | None, typer.Option(help="Stop after so much energy, such as 50kJ")] = None,
     price: Annotated[str | None, typer.Option(help="Of energy, such as 0.30/kWh")] = None,
@@ -59,10 +62,11 @@ def compile_models(
     from onefold.study.compiling import compile as make
 
     began = time.monotonic()
+    every_goal = goal[0] if goal and len(goal) == 1 else goal or None
     try:
         with _interruptible() as asked, nullcontext() if as_json else out.status("opening the models …") as status:
             found: Compiled | list[Compiled] = make(
-                models, device=device, goal=goal, minutes=minutes, energy=energy, price=price, money=money,
+                models, device=device, goal=every_goal, minutes=minutes, energy=energy, price=price, money=money,
                 candidates=candidates, falls=None if to_the_end else falls, level=level, levels=levels,
                 strategy=strategy, filter=is_filtering, survey=is_surveying, batch=batch, batch_size=batch_size,
                 threads=threads, processor=processor, remote=remote, samples=samples, save=save, home=home, seed=seed,

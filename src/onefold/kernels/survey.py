@@ -36,6 +36,7 @@ class Surveyed:
 
     whole: WholeModel
     rounds: list[Round] = field(default_factory=list)
+    goal_s: float | None = None  # a latency at which it is fast enough
     plateaus: int = 0
     suspended: bool = False
     ended: str = ""  # why, where it has
@@ -183,11 +184,11 @@ class Survey:
 
     def _enough(self) -> str:
         """Why to stop; empty while there is no reason."""
-        goal, falls = self.effort.goal_s, self.effort.falls
+        falls = self.effort.falls
         for model in self.models:
             if model.ended:
                 continue
-            if goal is not None and model.latency_s is not None and model.latency_s <= goal:
+            if model.goal_s is not None and model.latency_s is not None and model.latency_s <= model.goal_s:
                 model.ended = f"the goal is met ({model.latency_s * 1e3:.3g} ms)"
             elif falls is not None and no_longer_pays(model.rounds, falls):
                 model.ended = "a second of tuning no longer brings what it did"

@@ -83,7 +83,7 @@ def compile(
     model: Given | Sequence[Given],
     *more: Given,
     device: str | Device = HOST,
-    goal: str | float | None = None,
+    goal: str | float | Sequence[str | float | None] | None = None,
     minutes: float | None = None,
     energy: str | float | None = None,
     price: str | float | None = None,
@@ -110,13 +110,14 @@ def compile(
 
     A model is a deployment folder, an ONNX file, a workload's file or name, or a torch module with `samples` of its
     inputs; with 32 of them or more (also as the path of an .npz), a form with integers is one of the runtimes. `goal`
-    is a latency such as "2ms". Tuning ends at the goal, when `minutes`, `energy` ("50kJ"), `money` (at a `price` such
-    as "0.30/kWh") or `candidates` are used up, or when the gain per second has fallen by `falls` twice in a row.
-    The library is written into the deployment folder; of other models into `save`. Returns Compiled, or a list of them.
+    is a latency such as "2ms", or a list with one for each model. Tuning ends at the goal, when `minutes`, `energy`
+    ("50kJ"), `money` (at a `price` such as "0.30/kWh") or `candidates` are used up, or when the gain per second has
+    fallen by `falls` twice in a row. The library is written into the deployment folder; of other models into `save`.
+    Returns Compiled, or a list of them.
     """
-    several = list(model) if isinstance(model, (list, tuple)) else [model]
+    several = [*(model if isinstance(model, (list, tuple)) else [model]), *more]
+    goals = _goals(goal, len(several))
     effort = Effort(
-        goal_s=None if goal is None else seconds_of(goal),
         seconds=None if minutes is None else 60.0 * minutes,
         joules=None if energy is None else joules_of(energy),
         candidates=candidates,
@@ -131,8 +132,8 @@ def compile(
     target = device if isinstance(device, Device) else find(device, place.devices)
     with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
         place_of = None if save is None else Path(save)
-        models = opened([*several, *more], samples, Path(folder), place_of, batch_size)
-        work = Compilation(models, target, effort, options, place, Path(folder), tell)
+        models = opened(several, samples, Path(folder), place_of, batch_size)
+        work = Compilation(models, target, effort, options, place, Path(folder), tell, goals)
         found = work.run(levels=levels)
     return found[0] if len(found) == 1 else found
 
@@ -159,6 +160,7 @@ class Compilation:
     home: Home
     folder: Path
     tell: Callable[[Told], None] = lambda _: None
+    goals: Sequence[float | None] = ()  # of the models, in their order
     target: Target = field(init=False)
 
     def run(self, *, levels: bool = False) -> list[Compiled]:
@@ -194,7 +196,10 @@ class Compilation:
         history = self._history(store, {one.key for whole in wholes for one, _ in whole.operators})
         tunings = self._tunings(wholes, bench, store, ledger, history)
         _go_on(tunings, record.rounds)
-        surveyed = [Surveyed(one, [r for r in record.rounds if r.model == one.name]) for one in wholes]
+        surveyed = [
+            Surveyed(one, [r for r in record.rounds if r.model == one.name], goal)
+            for one, goal in zip(wholes, self.goals or [None] * len(wholes), strict=True)
+        ]
         survey = Survey(
             surveyed, tunings, self.effort, ledger, self.folder,
             cold=ColdFilter(self.options.seed) if self.options.is_filtering else None,
@@ -352,16 +357,27 @@ class Compilation:
         return CompilationRecord(f"{same}-{now:%Y%m%d%H%M%S%f}", now.isoformat(), StudyState.RUNNING, spec)
 
     def _check_goal(self, wholes: Sequence[WholeModel]) -> None:
-        if self.effort.goal_s is None:
-            return
         speed = PEAK * self.device.gflops * 1e9 * self.target.cores
-        for whole in wholes:
+        for whole, goal in zip(wholes, self.goals):
             flops = sum(one.flops * one.weight for one, _ in whole.operators)
-            if speed > 0 and flops / speed > self.effort.goal_s:
+            if goal is not None and speed > 0 and flops / speed > goal:
                 raise BudgetError(
-                    f"a goal of {self.effort.goal_s * 1e3:.3g} ms cannot be met: {whole.name} computes "
+                    f"a goal of {goal * 1e3:.3g} ms cannot be met: {whole.name} computes "
                     f"{flops / 1e6:.3g} MFLOP, which take {flops / speed * 1e3:.3g} ms at least on {self.device.name}"
                 )
+
+
+def _goals(goal: str | float | Sequence[str | float | None] | None, count: int) -> list[float | None]:
+    """One for each of so many models."""
+    given = [goal] * count if goal is None or isinstance(goal, (str, float, int)) else list(goal)
+    if len(given) != count:
+        models = f"{count} model{'s' * (count != 1)}"
+        raise InputError(f"{len(given)} goals were given for {models}: give one for all, or one for each")
+    goals = [None if one is None else seconds_of(one) for one in given]
+    for one in goals:
+        if one is not None and not one > 0:
+            raise BudgetError(f"a goal must be above 0, but got {one:g} s")
+    return goals
 
 
 def _check_server(remote: str) -> None:

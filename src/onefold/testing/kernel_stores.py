@@ -38,7 +38,7 @@ def a_failed_candidate(failure: Failure, implementation: str = "loops") -> Candi
 
 def a_compilation(key: str = "c1", created: str = "2026-01-01T00:00:00+00:00", rounds: int = 0) -> CompilationRecord:
     """A compilation that runs, after so many rounds."""
-    spec = {"models": ["lenet"], "device": "here", "options": {"seconds": 1200, "goal_s": None, "flag": True}}
+    spec = {"models": ["lenet"], "device": "here", "options": {"seconds": 1200, "joules": None, "flag": True}}
     ended = tuple(a_round(number) for number in range(1, rounds + 1))
     spent = Spent({"search": 1.0 * rounds})
     return CompilationRecord(key, created, StudyState.RUNNING, spec, ended, 2.5 * rounds, spent)
