@@ -20,6 +20,7 @@ SAYS = {
     "retrain": "accuracy in fog",
     "two_goals": "stopped early",
 }
+SLOW = ("deploy", "regression", "two_goals")  # what they show is shown by the programs of the docs too
 
 
 def run(home: Path, *words: str) -> str:
@@ -35,7 +36,9 @@ def test_no_example_is_forgotten() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SAYS]
+)  # fmt: skip
 def test_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> None:
     assert SAYS[name] in run(tmp_path, str(EXAMPLES / f"{name}.py"))
 

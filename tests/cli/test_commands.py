@@ -68,7 +68,7 @@ def test_a_model_that_cannot_be_saved_is_told_below_the_conclusion(here: Path) -
     assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.parametrize("file", ["best/weights.pt.new", "report.html"])
+@pytest.mark.parametrize("file", ["best/weights.pt.new", pytest.param("report.html", marks=pytest.mark.slow)])
 def test_a_full_disk_at_the_end_is_one_sentence_and_a_resume_completes(here: Path, file: str) -> None:
     full = here / "home" / "studies" / "mine-1" / file
     full.parent.mkdir(parents=True)
