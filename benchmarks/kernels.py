@@ -74,7 +74,7 @@ Row = dict[str, Any]
 def main() -> None:
     options = arguments(__doc__)
     quick: bool = options.quick
-    each = 12 if quick else EACH
+    each = 8 if quick else EACH
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
         theirs, ways = {}, {}
