@@ -17,10 +17,10 @@ least of a library's latencies is compared: what others take only ever adds.
 With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
 its line of usual latencies is what candidates of both are called cold by.
 Together: the three models in one survey, each with the latency as its goal that it reached by itself, against each by
-itself up to the same latencies. What a model reached by itself is the latency of what was handed over.
+itself up to the same latencies.
 Killed: a real command, `kill -9` in its middle, and the same command again. At the end all runtimes are timed beside
-each other, in turns: onnxruntime as it comes, whose threads spin while they wait, and as Onefold serves it ("served"),
-where they sleep. The recommended one is compared with the latter.
+each other, in turns: onnxruntime as it comes, whose threads spin while they wait, which is what everything is compared
+with, and as Onefold serves it ("served"), where they sleep.
 """
 
 from __future__ import annotations
@@ -212,10 +212,11 @@ class Place:
             cold.learn(histories)
             if cold.fitted is not None:
                 found.append(cold.fitted)
-        known = [one.precision for one in found if one.precision is not None]
+        dropped = sum(one.dropped for one in found)
+        right = sum((one.precision or 0.0) * one.dropped for one in found)
         return {
             "candidates": sum(map(len, histories.values())), "splits": len(found),
-            "precision": median(known) if known else 0.0, "dropped": median([one.dropped for one in found] or [0.0]),
+            "precision": right / dropped if dropped else 0.0, "dropped": dropped / max(1, len(found)),
             "error": median([one.error for one in found] or [1.0]),
         }  # fmt: skip
 
@@ -421,11 +422,6 @@ def best_s(curve: Sequence[Row]) -> float:
     return float(min(one["latency_s"] for one in curve))
 
 
-def alone_s(curves: dict[str, list[Row]]) -> float:
-    """What a model reached by itself: the latency of what was handed over, which is one of its rounds' libraries."""
-    return max(best_s(curves[HANDED_OVER]), best_s(curves["cold start"]))
-
-
 def compared(name: str, theirs: Theirs, curves: dict[str, list[Row]]) -> Row:
     ours, their_s = curves["cold start"], best_s(curves[THEIRS])
     first = reached(ours, their_s)
@@ -494,7 +490,7 @@ def with_history(place: Place, name: str, cold: Compiled) -> Compiled:
 
 def recall(name: str, curves: dict[str, list[Row]]) -> Row:
     """Up to the latency that the cold start reached."""
-    goal = NO_WORSE * alone_s(curves)
+    goal = NO_WORSE * best_s(curves["cold start"])
     before, now = reached(curves["cold start"], goal), reached(curves["history"], goal)
     return {
         "network": name, "goal ms": goal * 1e3, "cold start s": before and before["ended_s"],
@@ -515,7 +511,7 @@ def recalling(rows: Sequence[Row]) -> list[Claim]:
 def together(place: Place, alone: Sequence[Compiled]) -> list[Compiled]:
     """One survey over all models, with as many candidates as they had by themselves, until all are as fast as then."""
     count = sum(found.rounds[-1].tried for found in alone)
-    goals = [NO_WORSE * next(one.latency_s for one in found.runtimes if one.name == "tvm") for found in alone]
+    goals = [next(one.latency_s for one in found.runtimes if one.name == "tvm") for found in alone]
     print(f"together: {count} candidates", flush=True)
     files = [place.file(name) for name in place.networks]
     with keeping(place.rounds("together")):
@@ -527,7 +523,7 @@ def together(place: Place, alone: Sequence[Compiled]) -> list[Compiled]:
 
 def at_once(curves: dict[str, dict[str, list[Row]]]) -> Row:
     """The energy until all models were as fast as each became by itself."""
-    goals = {name: NO_WORSE * alone_s(curve) for name, curve in curves.items()}
+    goals = {name: NO_WORSE * best_s(curve["cold start"]) for name, curve in curves.items()}
     apart = {name: reached(curve["cold start"], goals[name]) for name, curve in curves.items()}
     joint = {name: reached(curve["together"], goals[name]) for name, curve in curves.items()}
     return {
@@ -640,8 +636,8 @@ def fast(rows: Sequence[Row]) -> list[Claim]:
     over_ort = [row["tuned"] / row["onnxruntime"] for row in rows]
     wrong = [
         row for row in rows
-        if (row["recommended"] == "tvm") != (row["tuned"] <= row["served"])
-        and abs(row["tuned"] / row["served"] - 1) > 0.05
+        if (row["recommended"] == "tvm") != (row["tuned"] <= row["onnxruntime"])
+        and abs(row["tuned"] / row["onnxruntime"] - 1) > 0.05
     ]  # fmt: skip
     return [
         Claim("tuned kernels against torch inference", f">= {FASTER:g}x faster on all",

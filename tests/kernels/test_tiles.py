@@ -115,7 +115,7 @@ def test_most_draws_for_a_real_operator_fit(kind: str, operators: Operators, her
     assert sum(fits) > 0.5 * len(fits)
 
 
-def test_what_is_kept_counts_and_stays(here: Target) -> None:
+def test_what_is_kept_counts_and_stays() -> None:
     outline = Outline([1, 1, 1, 16], [2, 8, 1, 1], [16, 1, 1, 1])
     row, column, channel = outline.insts
     for seed in range(20):
