@@ -81,6 +81,17 @@ def test_all_runtimes_answer_the_same(folder: Path, count: int) -> None:
     assert found == pytest.approx(wanted, abs=1e-5)
 
 
+def test_threads_spin_where_that_was_recommended(folder: Path, library: Path) -> None:
+    name = "onnxruntime spinning"
+    found = (Runtime(name, 1e-6, 2), *RUNTIMES)
+    write_library(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
+    served = load(folder)
+    assert isinstance(served, ServedModel)
+    assert (served.point.waiting, served.point.threads) == ("spinning", 2)
+    assert served(INPUTS) == pytest.approx(load(folder, runtime="onnxruntime")(INPUTS), abs=1e-5)
+    assert load(folder, runtime="onnxruntime").point.waiting == "sleeping"
+
+
 def test_lists_and_other_precisions_are_fine(folder: Path) -> None:
     served = load(folder, runtime="tvm")
     assert served(INPUTS.tolist()) == pytest.approx(served(INPUTS), abs=1e-5)

@@ -181,7 +181,7 @@ class Effort:
 class Runtime:
     """A way to serve the model, measured beside the others."""
 
-    name: str  # tvm, tvm untuned, onnxruntime, onnxruntime int8, torch
+    name: str  # tvm, tvm untuned, onnxruntime and its forms, torch
     latency_s: float
     threads: int
     note: str = ""

@@ -28,7 +28,7 @@ from onefold.inference.queueing import Response
 from onefold.inference.scaling import between
 from onefold.inference.scenarios import Choice, choose, is_load
 from onefold.inference.scenarios import scenario as scenario_of
-from onefold.kernels.library import INT8, TVM, CompiledModel, Library, read_library
+from onefold.kernels.library import ORT, ORT_FORMS, TVM, CompiledModel, Library, read_library
 from onefold.objective import Objective
 from onefold.records import from_json, to_json
 from onefold.serving import SERVING_METRICS, Served, ServingPoint, Surface
@@ -167,8 +167,9 @@ def load(
     """The model of a deployment folder, ready to serve with the settings for a device and a scenario.
 
     Without them: the first device and its first scenario. `runtime` is one of those that `onefold compile` compared
-    (tvm, onnxruntime, onnxruntime int8); without it the recommended one where the scenario serves batches of the size
-    that was compiled and tvm is installed where it is to be used, otherwise onnxruntime.
+    (tvm, onnxruntime, "onnxruntime int8", and the latter two with "spinning"); without it the recommended one where the
+    scenario serves batches of the size that was compiled and tvm is installed where it is to be used, otherwise
+    onnxruntime.
     """
     settings = read(folder).on(device)
     choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
@@ -178,14 +179,15 @@ def load(
     library = read_library(Path(folder))
     if runtime is None and library is not None and _is_for(library, settings, choice):
         runtime = library.recommended if library.recommended != TVM or find_spec(TVM) else None
-    if runtime in (None, "onnxruntime"):
+    if runtime in (None, ORT):
         return ServedModel(path, choice.point, choice)
-    known = [TVM, *(one.name for one in library.runtimes if one.name != TVM)] if library is not None else []
+    known = [TVM, *(one.name for one in library.runtimes if one.name in ORT_FORMS)] if library is not None else []
     if library is None or runtime not in known:
-        raise ModelError(f"{folder} has no runtime {runtime!r}{suggestion(str(runtime), ['onnxruntime', *known])}")
+        raise ModelError(f"{folder} has no runtime {runtime!r}{suggestion(str(runtime), [ORT, *known])}")
     if runtime == TVM:
         return CompiledModel(Path(folder), library, choice)
-    return ServedModel(Path(folder) / INT8, replace(choice.point, threads=library.threads), choice)
+    file, waiting = ORT_FORMS[runtime]
+    return ServedModel(Path(folder) / file, replace(choice.point, threads=library.threads, waiting=waiting), choice)
 
 
 def _is_for(library: Library, settings: Settings, choice: Choice) -> bool:

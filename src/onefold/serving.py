@@ -34,9 +34,10 @@ class ServingPoint:
     graph_level: str = "all"  # how far ONNX Runtime rewrites the graph: none, basic, extended, all
     execution: str = "sequential"  # or parallel: branches of the graph side by side
     precision: str = "fp32"
+    waiting: str = "sleeping"  # or spinning: threads without work keep their cores busy, to be there sooner
 
     def __str__(self) -> str:
-        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        threads = f"{self.threads} {'spinning ' * (self.waiting == 'spinning')}thread{'s' * (self.threads > 1)}"
         level = f"graph level {self.graph_level}"
         return f"batch {self.batch_size}, {threads}, {level}, {self.execution}, {self.precision}"
 

@@ -246,6 +246,9 @@ class TestRunner:
         assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
         assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         assert options_of(ServingPoint(threads=2)).inter_op_num_threads == 1
+        for waiting, allowed in (("sleeping", "0"), ("spinning", "1")):
+            options = options_of(ServingPoint(threads=2, waiting=waiting))
+            assert options.get_session_config_entry("session.intra_op.allow_spinning") == allowed
 
     def test_batches_are_made_of_samples_over_and_over(self, model: Path) -> None:
         runner = Runner()

@@ -10,7 +10,7 @@ LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EX
 
 
 def options_of(point: ServingPoint) -> Any:
-    """The session options of a serving point. Idle threads sleep: a device has other things to do."""
+    """The session options of a serving point."""
     import onnxruntime as ort
 
     parallel = point.execution == "parallel"
@@ -20,6 +20,6 @@ def options_of(point: ServingPoint) -> Any:
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{LEVELS[point.graph_level]}")
     for pool in ("intra_op", "inter_op"):
-        options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", str(int(point.waiting == "spinning")))
     options.log_severity_level = 4
     return options

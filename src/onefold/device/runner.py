@@ -20,6 +20,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Runner:
         return min(attempts, key=lambda attempt: attempt[0])
 
     def _session(self, point: ServingPoint) -> ort.InferenceSession:
-        key = ServingPoint(1, point.threads, point.graph_level, point.execution, point.precision)
+        key = replace(point, batch_size=1)
         if key not in self._sessions:
             self._sessions[key] = ort.InferenceSession(
                 str(self._model), options_of(point), providers=["CPUExecutionProvider"]

@@ -27,7 +27,13 @@ from onefold.serving import ServingPoint
 LIBRARY, ARCHIVE, ABOUT, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
 MODEL = "model.onnx"  # beside them
 VERSION = 1
-TVM = "tvm"
+TVM, ORT = "tvm", "onnxruntime"
+ORT_FORMS = {  # the file that it serves, and what its threads do without work
+    ORT: (MODEL, "sleeping"),
+    f"{ORT} spinning": (MODEL, "spinning"),
+    f"{ORT} int8": (INT8, "sleeping"),
+    f"{ORT} int8 spinning": (INT8, "spinning"),
+}
 
 
 @dataclass(frozen=True, slots=True)

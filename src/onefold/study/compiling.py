@@ -31,7 +31,7 @@ from onefold.kernels.graph import LEVELS, USUAL_LEVEL
 from onefold.kernels.history import packed, teach
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.levels import compare_levels
-from onefold.kernels.library import ARCHIVE, LIBRARY, Library, write_library
+from onefold.kernels.library import ARCHIVE, LIBRARY, ORT, Library, write_library
 from onefold.kernels.spaces import Proposal
 from onefold.kernels.strategies import check as check_strategy
 from onefold.kernels.strategies import needs_model
@@ -46,7 +46,7 @@ from onefold.serving import ServingPoint
 from onefold.store.store import CompilationRecord, Store
 from onefold.study.home import Home
 from onefold.study.opening import Given, Opened, opened
-from onefold.study.runtimes import ORT, race
+from onefold.study.runtimes import race
 
 PEAK = 2.0  # by how much kernels may exceed what a device's figures say that software reaches
 REPORT = "kernels.html"

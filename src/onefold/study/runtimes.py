@@ -1,9 +1,13 @@
-"""Ways to serve a model, timed beside each other: compiled, by onnxruntime, and by onnxruntime with integers."""
+"""Ways to serve a model, timed beside each other: compiled, by onnxruntime, and by onnxruntime with integers.
+
+Threads of a compiled model spin while they wait for work. Those of onnxruntime sleep, which leaves the cores to others
+and takes longer to wake up; with several threads it is timed both ways.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,14 +15,13 @@ from onefold.candidates import Runtime
 from onefold.device import CAREFUL, Session
 from onefold.errors import OnefoldError
 from onefold.inference.export import samples_beside
-from onefold.kernels.library import TVM
+from onefold.kernels.library import INT8, MODEL, ORT_FORMS, TVM
 from onefold.kernels.whole import WholeModel
 from onefold.serving import ServingPoint, Source
 from onefold.study.graphs import GraphWorkshop
 from onefold.study.opening import Opened
 from onefold.variants import Recipe
 
-ORT, ORT_INT8 = "onnxruntime", "onnxruntime int8"
 PASSES = 3  # in turns, of which the best counts: neighbours on the machine only ever make things slower
 CLOSE, MORE_PASSES = 1.2, 5  # those that are no further behind the fastest are timed more often
 AGREES = 0.99  # of the answers that integers must leave as they were
@@ -41,26 +44,31 @@ def race(whole: WholeModel, library: Path, opened: Opened, session: Session, fol
     """
     samples = samples_beside(opened.file)
     int8, agreement = _with_integers(opened, folder)
-    files = {ORT: opened.file} | ({ORT_INT8: int8} if int8 is not None else {})
+    files = {MODEL: opened.file} | ({INT8: int8} if int8 is not None else {})
     emulated: set[str] = set()
 
     def serve(name: str) -> float:
-        session.prepare(files[name], samples if samples.is_file() else None, [point])
-        served = session.serve(files[name], point, CAREFUL)
+        form, waiting = ORT_FORMS[name]
+        how = replace(point, waiting=waiting)
+        session.prepare(files[form], samples if samples.is_file() else None, [how])
+        served = session.serve(files[form], how, CAREFUL)
         if served.source is Source.EMULATED:
             emulated.add(name)
         return served.latency_s
 
     ways: dict[str, Callable[[], float]] = {TVM: lambda: whole.timed(library).latency_s}
-    ways |= {name: partial(serve, name) for name in files}
-    allowed = [name for name in ways if name != ORT_INT8 or agreement >= AGREES]
+    for name, (form, waiting) in ORT_FORMS.items():
+        if form in files and (waiting == point.waiting or point.threads > 1):
+            ways[name] = partial(serve, name)
+    quantised = {name for name in ways if name != TVM and ORT_FORMS[name][0] == INT8}
+    allowed = [name for name in ways if name not in quantised or agreement >= AGREES]
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(PASSES + MORE_PASSES):
         for name in ways if turn < PASSES else still_close({name: times[name] for name in allowed}):
             times[name].append(ways[name]())
     notes = {name: [EMULATED] if name in emulated else [] for name in ways}
-    if int8 is not None:
-        notes[ORT_INT8].append(f"answers as the model does for {agreement:.1%} of the samples")
+    for name in quantised:
+        notes[name].append(f"answers as the model does for {agreement:.1%} of the samples")
     found = [Runtime(name, min(each), point.threads, "; ".join(notes[name])) for name, each in times.items()]
     found.sort(key=lambda one: one.latency_s)
     return Race(tuple(found), next(one.name for one in found if one.name in allowed), int8)
