@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from onefold.candidates import Candidate, Failure, Operator
-from onefold.kernels.cold_filter import ENOUGH, ColdFilter, Example
+from onefold.kernels.cold_filter import ENOUGH, TRUSTED, ColdFilter, Example
 
 CONV = Operator("conv", "fused_conv2d_add_relu", 1, "conv2d", ("1x8x8x16", "3x3x16x32", "1x8x8x32"), 6e5)
 WIDER = replace(CONV, key="wider", shapes=("1x16x16x16", "3x3x16x64", "1x16x16x64"), flops=5e6)
@@ -178,6 +178,26 @@ def test_what_it_drops_follows_from_its_seed_and_from_no_chance_of_others() -> N
     before = torch.get_rng_state()
     assert drops() == drops()
     assert torch.equal(before, torch.get_rng_state())
+
+
+def later(candidates: list[Candidate], name: str) -> list[Candidate]:
+    """With names of their own."""
+    return [replace(one, implementation=f"{one.implementation} {name}") for one in candidates]
+
+
+def test_it_drops_nothing_while_what_it_would_drop_is_not_cold_and_again_when_it_is() -> None:
+    told = history(CONV, 400)
+    found = ColdFilter()
+    found.learn({CONV: told})
+    assert found.trust > TRUSTED
+    told += later(history(CONV, 100, seed=3, is_cold=lambda one: not is_narrow(one)), "the other way round")
+    found.learn({CONV: told})
+    assert found.trust < TRUSTED
+    assert dropped(found, CONV) == (0.0, 0.0)
+    told += later(history(CONV, 600, seed=4), "as before")
+    found.learn({CONV: told})
+    assert found.trust > TRUSTED
+    assert max(dropped(found, CONV)) > 0
 
 
 @pytest.mark.parametrize("decisions", [(), (-2, -1, 0), (10**6,) * 60])

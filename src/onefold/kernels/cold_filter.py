@@ -10,6 +10,10 @@ Cold is here what is slower than the line where that has come to by now: whether
 measured, when nothing better was known, says nothing of whether another like it is worth measuring. The neighbours must
 be clearly cold: when a search has come to its end, the brothers of the best are all a little slower than usual, and
 without a margin the filter would drop what is about to be found.
+
+What a search proposes is not what history is made of: the filter may be right about the one and wrong about the other.
+So it is judged all along by what was measured although it would have been dropped, and drops nothing while too little
+of that was cold.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right oft
 NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
 CLEARLY = 1.2  # times the usual latency is clearly cold
+TRUSTED = 0.7  # of what it would drop must be cold
+HELD_OUT = 8  # candidates count at most, beside those that were measured since
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 MORE = 1.5  # times as many candidates are known, and the network learns anew
 FIRST, FALLS, LAST = 0.95, 0.95, 0.5  # the probability to drop: at first, what each update leaves of it, at least
@@ -58,6 +64,7 @@ class Example:
 class Known:
     """What became of a candidate."""
 
+    key: str
     example: Example
     latency: float  # its logarithm, relative to the middle one of its operator; nan where it failed
     is_cold: bool
@@ -73,6 +80,7 @@ class Fitted:
     error: float  # of the logarithm of latency, as a share of its spread; 1 is no better than the mean
     precision: float | None  # of the held-out candidates that it would drop, the share that was cold
     dropped: float  # the share that it would drop
+    doubted: int  # how many those are
 
 
 class Network(nn.Module):
@@ -106,11 +114,22 @@ class ColdFilter:
         self._map: Tensor | None = None
         self._cold: Flags = np.zeros(0, bool)
         self._operators: list[Operator] = []
+        self._met: set[str] = set()  # candidates that it knows of
+        self._doubted = self._rightly = 0  # those that it would have dropped and were measured; that were cold
 
     @property
     def is_ready(self) -> bool:
         """Whether there was enough to learn from."""
         return self._network is not None
+
+    @property
+    def trust(self) -> float:
+        """The share of what it would drop that is cold, as far as is known."""
+        if self.fitted is None:
+            return 0.0
+        count = min(HELD_OUT, self.fitted.doubted)
+        judged = count + self._doubted
+        return (count * (self.fitted.precision or 0.0) + self._rightly) / judged if judged else 0.0
 
     def learn(self, histories: Mapping[Operator, Sequence[Candidate]]) -> None:
         """From all that was measured; `histories` holds the candidates of each operator in their order."""
@@ -122,22 +141,30 @@ class ColdFilter:
             for one in candidates:
                 example, latency = _example(operator, one), one.latency_s
                 if latency is None:
-                    known.append(Known(example, math.nan, True, True))  # what fails is not worth trying again
+                    known.append(Known(one.key, example, math.nan, True, True))  # what fails is not worth trying again
                 else:
                     relative = math.log(latency / middle)
-                    known.append(Known(example, relative, latency > usual, latency > CLEARLY * usual))
+                    known.append(Known(one.key, example, relative, latency > usual, latency > CLEARLY * usual))
         if sum(not math.isnan(one.latency) for one in known) < ENOUGH:
             return
+        self._judge([one for one in known if one.key not in self._met])
+        self._met |= {one.key for one in known}
         if self._network is None or self.fitted is None or len(known) >= MORE * self.fitted.examples:
             self._network = self._fit(known)
         self._draw_map(self._network, known)
 
     def drops(self, examples: Sequence[Example], updates: int) -> list[bool]:
         """Of each proposal, whether to drop it, after so many updates of the cost model for this operator."""
-        if self._network is None or not examples:
+        if self._network is None or not examples or self.trust < TRUSTED:
             return [False] * len(examples)
         epsilon = max(LAST, FIRST * FALLS**updates)
         return [bool(one and self._rng.random() < epsilon) for one in self._all_cold(examples)]
+
+    def _judge(self, new: Sequence[Known]) -> None:
+        """By what was measured since it last learned."""
+        doubted = self._all_cold([one.example for one in new])
+        self._doubted += int(doubted.sum())
+        self._rightly += sum(one.is_cold for one, is_doubted in zip(new, doubted) if is_doubted)
 
     def _fit(self, known: Sequence[Known]) -> Network:
         for at, name in enumerate(("kind", "device", "host")):
@@ -189,11 +216,11 @@ class ColdFilter:
         error = float(((guess[test][valid] - latency[valid]) ** 2).mean()) if valid.any() else math.nan
         return Fitted(
             len(known), self.neighbours, error / spread if spread > 0 else math.nan,
-            float(right.mean()) if len(right) else None, float(dropped.mean()) if len(dropped) else 0.0,
+            float(right.mean()) if len(right) else None, float(dropped.mean()) if len(dropped) else 0.0, len(right),
         )  # fmt: skip
 
     def _all_cold(self, examples: Sequence[Example]) -> Flags:
-        if self._network is None:
+        if self._network is None or not examples:
             return np.zeros(len(examples), bool)
         with torch.no_grad():
             middle, _ = self._network(*self._encoded(examples))

@@ -35,7 +35,8 @@ def loess(values: Sequence[float], span: float = SPAN) -> list[float]:
 
 
 def line_of(latencies: Sequence[float | None]) -> list[float | None]:
-    """The usual latency at each candidate; those that failed are left out and have none."""
+    """The usual latency at each candidate; those that failed are left out and have none. After a sudden fall a straight
+    line goes too low: the usual latency is never less than the least."""
     known = [one for one in latencies if one is not None]
-    smoothed = iter(loess(known))
+    smoothed = (max(one, min(known)) for one in loess(known))
     return [None if one is None else next(smoothed) for one in latencies]
