@@ -47,7 +47,7 @@ class Done:
 def twin(whole: WholeModel, name: str) -> WholeModel:
     """The same model again, measured by itself."""
     found = copy(whole)
-    found.name, found.best, found._kept, found._made = name, None, {}, {}
+    found.name, found.best, found._kept = name, None, {}
     return found
 
 

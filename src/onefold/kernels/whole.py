@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -23,10 +25,13 @@ from onefold.kernels.spaces import Proposal, operators_of
 from onefold.kernels.toolchain import schedules, tvm
 from onefold.kernels.worker import export
 
-CLEARLY = 0.7  # of the best latency: what is faster still needs no second look
+# Others on the machine slow a model down by a third, for some tenths of a second at a time: so it takes several looks,
+# of which the least counts.
+LOOKS, LOOKING_S = 3, 0.6  # more at the library of a round; after so long, no other one begins
+CLEARLY = 0.7  # of the best latency: what is faster still needs not be compared with it again
 CLOSE = 1.25  # times the best latency: what is slower still does not become the best by another look
-FINALISTS, TURNS = 5, 5  # libraries that are timed beside each other at the end; how often
-PATIENCE_S = 10.0  # after which no turn begins
+FINALISTS = 5  # libraries that are timed beside each other at the end
+FINAL_LOOKS, FINALLY_S = 5, 10.0
 TOLERATED = 1e-3  # of the largest answer: by how much a compiled model may differ
 Arrays = Sequence[np.ndarray[Any, Any]]
 
@@ -50,8 +55,6 @@ class WholeModel:
         self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
         self.best: Timed | None = None
         self._kept: dict[Path, Timed] = {}  # the fastest libraries, as they were timed last
-        self._made: dict[Path, dict[str, str]] = {}  # of which candidates
-        self._count = 0
 
     def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
         """The library with these candidates; operators that have none are compiled as they are."""
@@ -79,43 +82,51 @@ class WholeModel:
     def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
         """Compiles it, unless a library that was kept has these candidates, and times it beside the best so far, unless
         it is clearly faster than that was."""
-        chosen = {operator.key: best[operator.key].key for operator, _ in self.operators if operator.key in best}
         with ledger.phase("whole"):
-            file = next((one for one in self._kept if self._made[one] == chosen), None)
-            if file is None:
-                self._count += 1
-                suffix = "so" if self.bench.target.is_here else "tar"
-                file = self.compiled(best, folder / f"{self.name}-{self._count}.{suffix}")
-                self._made[file] = chosen
-            found = self.timed(file, ledger)
-            rivals = [found]
-            if self.best is not None and self.best.file != file:
-                is_clear = found.latency_s <= CLEARLY * self.best.latency_s
-                # Otherwise another look: the machine may be busier than it was then.
-                rivals.append(self.best if is_clear else self.timed(self.best.file, ledger))
-        self.best = min(rivals, key=lambda one: one.latency_s)
-        self._keep(rivals, self.best)
+            file = folder / self._file_name(best)
+            if file not in self._kept:
+                self.compiled(best, file)
+            began = time.monotonic()
+            looks = [self.timed(file, ledger)]
+            rivals = [] if self.best is None or self.best.file == file else [self.best]
+            if rivals and looks[0].latency_s > CLEARLY * rivals[0].latency_s:
+                looks += self._looks([rivals.pop().file, file], LOOKS, LOOKING_S, ledger)
+            elif time.monotonic() - began < LOOKING_S:
+                looks += self._looks([file], LOOKS, LOOKING_S, ledger)
+        found = least([one for one in looks if one.file == file])
+        self.best = least([*looks, *rivals])
+        self._keep([*rivals, *looks], self.best)
         return found
 
     def settled(self, ledger: Ledger) -> Timed | None:
-        """The fastest library, once all that were kept have been timed in turns: a round is one look at each of them.
-        The least latency counts, since what others take of the machine only ever adds."""
+        """The fastest library, once all that were kept have been timed beside each other."""
         if self.best is None or len(self._kept) < 2:
             return self.best
-        began, looks = time.monotonic(), []
         with ledger.phase("whole"):
-            for turn in range(TURNS):
-                if turn and time.monotonic() - began > PATIENCE_S:
-                    break
-                for file in self._kept:
-                    with suppress(ModelError):  # it was right before, and the others are there
-                        looks.append(self.timed(file, ledger))
-        self.best = min(looks, key=lambda one: one.latency_s, default=self.best)
+            looks = self._looks(list(self._kept), FINAL_LOOKS, FINALLY_S, ledger)
+        self.best = least(looks) if looks else self.best
         return self.best
 
-    def _keep(self, rivals: Sequence[Timed], best: Timed) -> None:
+    def _looks(self, files: Sequence[Path], turns: int, within_s: float, ledger: Ledger) -> list[Timed]:
+        """Times libraries in turns; none begins after so long."""
+        began, found = time.monotonic(), []
+        for turn in range(turns):
+            if turn and time.monotonic() - began > within_s:
+                break
+            for file in files:
+                with suppress(ModelError):  # it was right before, and the others are there
+                    found.append(self.timed(file, ledger))
+        return found
+
+    def _file_name(self, best: Mapping[str, Proposal]) -> str:
+        """The same for the same candidates."""
+        made = [(one.key, best[one.key].key) for one, _ in self.operators if one.key in best]
+        digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]
+        return f"{self.name}-{digest}.{'so' if self.bench.target.is_here else 'tar'}"
+
+    def _keep(self, looks: Sequence[Timed], best: Timed) -> None:
         """The best and what comes close to it; the others are removed."""
-        known = self._kept | {one.file: one for one in rivals}
+        known = self._kept | {one.file: one for one in sorted(looks, key=lambda one: -one.latency_s)}
         others = sorted((one for one in known.values() if one is not best), key=lambda one: one.latency_s)
         near = [one for one in others if one.latency_s <= CLOSE * best.latency_s][: FINALISTS - 1]
         self._kept = {one.file: one for one in (best, *near)}
@@ -133,6 +144,11 @@ class WholeModel:
                 f"the compiled {self.name} answers otherwise than the model: by {error:.2%} of the largest answer"
             )
         return Timed(file, median(times), error)
+
+
+def least(looks: Sequence[Timed]) -> Timed:
+    """What others take of the machine only ever adds."""
+    return min(looks, key=lambda one: one.latency_s)
 
 
 def difference(outputs: Arrays, answers: Arrays) -> float:
