@@ -13,7 +13,7 @@ from onefold.candidates import Candidate, Operator
 from onefold.kernels.kinship import NEAREST, fastest, from_kin, unlike
 
 CONV = Operator("0", "conv", 1, "conv2d", ("1x32x32x32", "3x3x32x32", "1x32x32x32"), 1e6)
-shapes = st.lists(st.lists(st.integers(1, 512), min_size=1, max_size=4), min_size=2, max_size=3).map(
+shapes = st.lists(st.lists(st.integers(8, 512), min_size=1, max_size=4), min_size=2, max_size=3).map(
     lambda many: tuple("x".join(map(str, one)) for one in many)
 )
 
@@ -42,9 +42,12 @@ def test_another_kind_is_no_kin() -> None:
     assert from_kin(CONV, {of("1", kind="matmul"): candidates("1", 1.0)}, 4) == []
 
 
-def test_a_depthwise_convolution_is_nearer_to_its_like() -> None:
-    depthwise = of("1", "1x16x16x64", "3x3x1x64")
-    assert unlike(of("2", "1x8x8x128", "3x3x1x128"), depthwise) < unlike(CONV, depthwise)
+@pytest.mark.parametrize("weights", ["3x3x1x64", "1x1x32x64", "3x3x3x64", "5x5x32x64"])
+def test_convolutions_of_another_window_are_no_kin(weights: str) -> None:
+    other = of("1", "1x16x16x64", weights)
+    assert math.isinf(unlike(CONV, other))
+    assert math.isfinite(unlike(of("2", "1x8x8x128", weights.replace("64", "128")), other))
+    assert from_kin(CONV, {other: candidates("1", 1.0)}, 4) == []
 
 
 def test_the_best_of_each_come_first_and_the_nearest_before_others() -> None:

@@ -14,7 +14,7 @@ from onefold.candidates import Operator
 from onefold.device.catalogue import device
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.tiles import REGISTERS, TILED, VECTORS, cut, divisions, factors, fitting
+from onefold.kernels.tiles import ALONE, REGISTERS, SOON, TILED, VECTORS, cut, divisions, factors, fitting
 
 Operators = dict[str, tuple[Operator, Any]]
 
@@ -63,10 +63,12 @@ def test_divisions_are_counted_rightly(length: int, parts: int) -> None:
 @given(length=lengths, last=st.integers(1, 64), parts=st.integers(2, 5), seed=st.integers(0, 99))
 def test_a_loop_that_is_cut_keeps_its_length(length: int, last: int, parts: int, seed: int) -> None:
     last = math.gcd(length, last)
-    found = cut([length] + [1] * (parts - 1), last, np.random.default_rng(seed))
-    assert len(found) == parts
-    assert found[-1] == last
-    assert math.prod(found) == length
+    for is_alone in (False, parts > 2):
+        found = cut([length] + [1] * (parts - 1), last, np.random.default_rng(seed), is_alone)
+        assert len(found) == parts
+        assert found[-1] == last
+        assert math.prod(found) == length
+        assert not is_alone or found[-2] == 1
 
 
 @given(
@@ -81,14 +83,25 @@ def test_cuts_fill_vectors_and_fit_the_registers(
     assert all(math.prod(now) == math.prod(outline.decisions[step]) for step, now in found.items())
     row, column, channel, summed = outline.insts
     assert found[row][-1] * found[column][-1] <= REGISTERS
-    widths = {max(1, int(vectors * lanes)) for vectors in VECTORS}
+    widths = {vectors * lanes for vectors in VECTORS}
     width = found[channel][-1]
     if any(channels % one == 0 for one in widths):
         assert width in widths
+    elif lanes > 1 and channels % (lanes // 2) == 0:
+        assert width == lanes // 2
     else:
         assert width == max(one for one in range(1, lanes + 1) if channels % one == 0)
     if summed in found:
         assert found[summed] == [1, window]
+
+
+@pytest.mark.parametrize(("summed", "share"), [(SOON, ALONE), (2 * SOON, 0.0)])
+def test_short_sums_are_complete_before_others_begin(summed: int, share: float) -> None:
+    outline = Outline([1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
+    rng = np.random.default_rng(0)
+    draws = [fitting(outline, 4, rng) for _ in range(200)]
+    alone = [all(now[-2] == 1 for now in one.values() if len(now) >= TILED) for one in draws]
+    assert sum(alone) / len(alone) == pytest.approx(share, abs=0.12)
 
 
 def test_loops_that_are_not_tiled_are_left_alone() -> None:

@@ -2,7 +2,8 @@
 
 The compiler makes tiles fit a loop of another length. What is fast for a convolution of other sizes, or with other
 steps fused behind it, is often fast here too, and sometimes not; so the best of several operators are measured before
-anything is searched for.
+anything is searched for. Not so where windows differ: a convolution of single points, one of 3x3, one that takes each
+channel by itself and one that takes three colours have little to tell each other.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from onefold.candidates import Candidate, Operator
 
 NEAREST = 4  # operators that are asked
 COMPARED = 2  # shapes: what comes in, and the weights
+WINDOWS = ("1", "3", "5", "7")  # sizes of weights that are those of a window, or a single channel, or colours
 OTHER_RANK = 16.0  # the distance of shapes that have not even as many sizes
 
 
 def unlike(one: Operator, other: Operator) -> float:
-    """How far two operators are from each other: by how many times their sizes differ; without end for other kinds."""
-    if one.kind != other.kind:
+    """How far two operators are from each other: by how many times their sizes differ; without end for other kinds, or
+    other windows."""
+    if one.kind != other.kind or _window(one) != _window(other):
         return math.inf
     pairs = zip(one.shapes[:COMPARED], other.shapes[:COMPARED])
     return sum((_apart(mine, theirs) for mine, theirs in pairs), 0.0)
@@ -38,6 +41,11 @@ def fastest(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """Of those that did not fail."""
     fast = sorted((one.latency_s, at) for at, one in enumerate(candidates) if one.latency_s is not None)
     return [candidates[at] for _, at in fast[:count]]
+
+
+def _window(operator: Operator) -> list[str]:
+    weights = operator.shapes[1] if len(operator.shapes) > 1 else ""
+    return [size for size in weights.split("x") if size in WINDOWS]
 
 
 def _apart(mine: str, theirs: str) -> float:

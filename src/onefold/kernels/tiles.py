@@ -1,8 +1,9 @@
 """How loops are cut into parts, so that the innermost ones fit the processor.
 
-Almost all ways to cut the loops of an operator are slow for one of three reasons: the innermost part of the loop over
+Almost all ways to cut the loops of an operator are slow for one of four reasons: the innermost part of the loop over
 neighbours in memory does not fill a vector, so many numbers are summed up at a time that they do not fit the
-registers, or a kernel's short window is torn apart. A draw that avoids these is fast several times as often.
+registers, sums that are soon complete are put aside in between, or a kernel's short window is torn apart. A draw that
+avoids these is fast several times as often.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 TILED = 3  # parts at least: a loop over answers; those over what is summed up for one answer are cut into fewer
-VECTORS = (0.5, 1, 2)  # in the innermost part of the loop over neighbours
+VECTORS = (1, 2)  # in the innermost part of the loop over neighbours
 REGISTERS = 8  # answers of all the other loops that are summed up at a time, at most
+SOON, ALONE = 256, 0.8  # numbers that a short sum is of, at most; how often nothing else is begun until it is complete
 WINDOW, WHOLE = 7, 0.5  # the longest loop over a window; how often it is left whole
 
 Step = Any  # of the compiler's
@@ -33,13 +35,15 @@ def fitting(trace: Any, lanes: int, rng: np.random.Generator, kept: Container[St
     if not over_answers:
         return {}
     *others, neighbours = over_answers
-    found = {neighbours: cut(tiles[neighbours], _filling(math.prod(tiles[neighbours]), lanes, rng), rng)}
+    summed = math.prod(math.prod(now) for now in tiles.values() if len(now) < TILED)
+    is_alone = summed <= SOON and rng.random() < ALONE
+    found = {neighbours: cut(tiles[neighbours], _filling(math.prod(tiles[neighbours]), lanes, rng), rng, is_alone)}
     left = REGISTERS // math.prod(tiles[one][-1] for one in others if one in kept)
     open_ones = [one for one in others if one not in kept]
     for at in rng.permutation(len(open_ones)):
         now = tiles[open_ones[at]]
         last = _any_of(_divisors(math.prod(now), max(1, left)), rng)
-        found[open_ones[at]] = cut(now, last, rng)
+        found[open_ones[at]] = cut(now, last, rng, is_alone)
         left //= last
     for one, now in tiles.items():
         if len(now) < TILED and 1 < math.prod(now) <= WINDOW and rng.random() < WHOLE:
@@ -47,11 +51,12 @@ def fitting(trace: Any, lanes: int, rng: np.random.Generator, kept: Container[St
     return {one: now for one, now in found.items() if one not in kept}
 
 
-def cut(now: list[int], last: int, rng: np.random.Generator) -> list[int]:
-    """The same loop in as many parts, of which the last is given and the others are drawn."""
+def cut(now: list[int], last: int, rng: np.random.Generator, is_alone: bool = False) -> list[int]:
+    """The same loop in as many parts, of which the last is given and the others are drawn; with nothing in the part
+    before the last, which goes on to other answers while sums are incomplete, where the last is to be alone."""
     found = [1] * (len(now) - 1) + [last]
     for factor in factors(math.prod(now) // last):
-        found[int(rng.integers(len(now) - 1))] *= factor
+        found[int(rng.integers(len(now) - 1 - is_alone))] *= factor
     return found
 
 
@@ -74,9 +79,10 @@ def divisions(length: int, parts: int) -> int:
 
 
 def _filling(length: int, lanes: int, rng: np.random.Generator) -> int:
-    """A part that fills vectors, or else as much of one as the length lets it."""
-    full = [one for one in sorted({max(1, int(vectors * lanes)) for vectors in VECTORS}) if length % one == 0]
-    return _any_of(full or _divisors(length, lanes)[-1:], rng)
+    """A part that fills vectors, or half of one, or else as much of one as the length lets it."""
+    full = [vectors * lanes for vectors in VECTORS if length % (vectors * lanes) == 0]
+    half = [lanes // 2] if lanes > 1 and length % (lanes // 2) == 0 else []
+    return _any_of(full or half or _divisors(length, lanes)[-1:], rng)
 
 
 def _divisors(length: int, most: int) -> list[int]:
