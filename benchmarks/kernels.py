@@ -16,8 +16,8 @@ least of a library's latencies is compared: what others take only ever adds.
 
 With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
 its line of usual latencies is what candidates of both are called cold by.
-Together: the three models in one survey, each with the latency as its goal that it reached by itself, against each by
-itself up to the same latencies.
+Together: the three models in one survey, each with the latency as its goal that it reached by itself (timed again, as
+all that is compared), against each by itself up to the same latencies.
 Killed: a real command, `kill -9` in its middle, and the same command again. At the end all runtimes are timed beside
 each other, in turns: onnxruntime as it comes, whose threads spin while they wait, which is what everything is compared
 with, and as Onefold serves it ("served"), where they sleep.
@@ -88,7 +88,8 @@ def main() -> None:
         if not quick:
             for name in place.networks:
                 ways[name]["history"] = with_history(place, name, ways[name]["cold start"])
-            for found in together(place, [way["cold start"] for way in ways.values()]):
+            goals = [goal_s(timed_again(place, name, theirs[name].library, ways[name])) for name in place.networks]
+            for found in together(place, [way["cold start"] for way in ways.values()], goals):
                 ways[found.model]["together"] = found
         curves = {name: timed_again(place, name, theirs[name].library, ways[name]) for name in place.networks}
         rows = [compared(name, theirs[name], curves[name]) for name in place.networks]
@@ -488,9 +489,14 @@ def with_history(place: Place, name: str, cold: Compiled) -> Compiled:
     return place.compiled(name, "history", cold.rounds[-1].tried)
 
 
+def goal_s(curves: dict[str, list[Row]]) -> float:
+    """The latency that a cold start reached."""
+    return NO_WORSE * best_s(curves["cold start"])
+
+
 def recall(name: str, curves: dict[str, list[Row]]) -> Row:
     """Up to the latency that the cold start reached."""
-    goal = NO_WORSE * best_s(curves["cold start"])
+    goal = goal_s(curves)
     before, now = reached(curves["cold start"], goal), reached(curves["history"], goal)
     return {
         "network": name, "goal ms": goal * 1e3, "cold start s": before and before["ended_s"],
@@ -508,10 +514,9 @@ def recalling(rows: Sequence[Row]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def together(place: Place, alone: Sequence[Compiled]) -> list[Compiled]:
+def together(place: Place, alone: Sequence[Compiled], goals: Sequence[float]) -> list[Compiled]:
     """One survey over all models, with as many candidates as they had by themselves, until all are as fast as then."""
     count = sum(found.rounds[-1].tried for found in alone)
-    goals = [next(one.latency_s for one in found.runtimes if one.name == "tvm") for found in alone]
     print(f"together: {count} candidates", flush=True)
     files = [place.file(name) for name in place.networks]
     with keeping(place.rounds("together")):
@@ -523,7 +528,7 @@ def together(place: Place, alone: Sequence[Compiled]) -> list[Compiled]:
 
 def at_once(curves: dict[str, dict[str, list[Row]]]) -> Row:
     """The energy until all models were as fast as each became by itself."""
-    goals = {name: NO_WORSE * best_s(curve["cold start"]) for name, curve in curves.items()}
+    goals = {name: goal_s(curve) for name, curve in curves.items()}
     apart = {name: reached(curve["cold start"], goals[name]) for name, curve in curves.items()}
     joint = {name: reached(curve["together"], goals[name]) for name, curve in curves.items()}
     return {
