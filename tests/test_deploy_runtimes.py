@@ -18,6 +18,7 @@ from onefold.kernels.bench import Bench
 from onefold.kernels.library import CompiledModel, Library, digest_of, read_library, write_library
 from onefold.kernels.targets import target_of
 from onefold.kernels.whole import WholeModel
+from onefold.serving import ServingPoint
 
 INPUTS = np.random.default_rng(0).standard_normal((5, 3, 8, 8)).astype("f4")
 RUNTIMES = (Runtime("tvm", 1e-6, 1), Runtime("onnxruntime", 2e-6, 1))
@@ -87,7 +88,7 @@ def test_threads_spin_where_that_was_recommended(folder: Path, library: Path) ->
     write_library(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
     served = load(folder)
     assert isinstance(served, ServedModel)
-    assert (served.point.waiting, served.point.threads) == ("spinning", 2)
+    assert served.point == ServingPoint(1, 2, waiting="spinning")
     assert served(INPUTS) == pytest.approx(load(folder, runtime="onnxruntime")(INPUTS), abs=1e-5)
     assert load(folder, runtime="onnxruntime").point.waiting == "sleeping"
 

@@ -19,6 +19,7 @@ points = st.builds(
     st.integers(1, 64),
     st.sampled_from(("none", "basic", "extended", "all")),
     st.sampled_from(("sequential", "parallel")),
+    waiting=st.sampled_from(("sleeping", "spinning")),
 )
 energies = st.builds(Energy, st.floats(0, 1e6), st.just("modelled")) | st.just(Energy(None, "unavailable"))
 serveds = st.builds(
@@ -90,4 +91,5 @@ def test_a_surface_with_everything_has_every_metric() -> None:
 
 def test_a_point_says_what_it_is() -> None:
     assert str(ServingPoint()) == "batch 1, 1 thread, graph level all, sequential, fp32"
+    assert str(ServingPoint(threads=2, waiting="spinning")).startswith("batch 1, 2 spinning threads, ")
     assert str(ServingPoint(8, 4, "basic", "parallel")) == "batch 8, 4 threads, graph level basic, parallel, fp32"

@@ -187,7 +187,8 @@ def load(
     if runtime == TVM:
         return CompiledModel(Path(folder), library, choice)
     file, waiting = ORT_FORMS[runtime]
-    return ServedModel(Path(folder) / file, replace(choice.point, threads=library.threads, waiting=waiting), choice)
+    point = ServingPoint(choice.point.batch_size, library.threads, waiting=waiting)  # as it was timed
+    return ServedModel(Path(folder) / file, point, choice)
 
 
 def _is_for(library: Library, settings: Settings, choice: Choice) -> bool:

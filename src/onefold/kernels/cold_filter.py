@@ -38,7 +38,8 @@ NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
 CLEARLY = 1.2  # times the usual latency is clearly cold
 TRUSTED = 0.7  # of what it would drop must be cold
-HELD_OUT = 8  # candidates count at most, beside those that were measured since
+FORGOTTEN = 0.5  # of what is known about its judgement, when it learns anew
+HELD_OUT = 8  # held-out candidates count at most, beside those that were measured since
 ENOUGH = 64  # measured candidates, below which nothing is filtered
 MORE = 1.5  # times as many candidates are known, and the network learns anew
 FIRST, FALLS, LAST = 0.95, 0.95, 0.5  # the probability to drop: at first, what each update leaves of it, at least
@@ -115,7 +116,7 @@ class ColdFilter:
         self._cold: Flags = np.zeros(0, bool)
         self._operators: list[Operator] = []
         self._met: set[str] = set()  # candidates that it knows of
-        self._doubted = self._rightly = 0  # those that it would have dropped and were measured; that were cold
+        self._doubted = self._rightly = 0.0  # those that it would have dropped and were measured; that were cold
 
     @property
     def is_ready(self) -> bool:
@@ -151,6 +152,7 @@ class ColdFilter:
         self._met |= {one.key for one in known}
         if self._network is None or self.fitted is None or len(known) >= MORE * self.fitted.examples:
             self._network = self._fit(known)
+            self._doubted, self._rightly = FORGOTTEN * self._doubted, FORGOTTEN * self._rightly
         self._draw_map(self._network, known)
 
     def drops(self, examples: Sequence[Example], updates: int) -> list[bool]:

@@ -15,7 +15,7 @@ from onefold.candidates import Candidate, Operator
 
 NEAREST = 4  # operators that are asked
 COMPARED = 2  # shapes: what comes in, and the weights
-WINDOWS = ("1", "3", "5", "7")  # sizes of weights that are those of a window, or a single channel, or colours
+FEW = (1, 3)  # channels that a window takes at a time: a single one, or colours
 OTHER_RANK = 16.0  # the distance of shapes that have not even as many sizes
 
 
@@ -43,9 +43,14 @@ def fastest(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     return [candidates[at] for _, at in fast[:count]]
 
 
-def _window(operator: Operator) -> list[str]:
-    weights = operator.shapes[1] if len(operator.shapes) > 1 else ""
-    return [size for size in weights.split("x") if size in WINDOWS]
+def _window(operator: Operator) -> list[int]:
+    """Of a convolution: the sizes of its window, and how many channels that takes where they are few."""
+    sizes = [int(size) for size in operator.shapes[1].split("x")] if operator.kind == "conv2d" else []
+    if len(sizes) != 4:
+        return []
+    is_last = max(sizes[:2]) > max(sizes[2:])  # channels come before the window
+    window, channels = (sizes[2:], sizes[1]) if is_last else (sizes[:2], sizes[2])
+    return [*window, channels] if channels in FEW else window
 
 
 def _apart(mine: str, theirs: str) -> float:

@@ -38,5 +38,6 @@ def line_of(latencies: Sequence[float | None]) -> list[float | None]:
     """The usual latency at each candidate; those that failed are left out and have none. After a sudden fall a straight
     line goes too low: the usual latency is never less than the least."""
     known = [one for one in latencies if one is not None]
-    smoothed = (max(one, min(known)) for one in loess(known))
+    least = min(known, default=0.0)
+    smoothed = (max(one, least) for one in loess(known))
     return [None if one is None else next(smoothed) for one in latencies]

@@ -8,7 +8,6 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -27,7 +26,7 @@ from onefold.kernels.worker import export
 
 # Others on the machine slow a model down by a third, for some tenths of a second at a time: so it takes several looks,
 # of which the least counts.
-LOOKS, LOOKING_S = 3, 0.6  # more at the library of a round; after so long, no other one begins
+LOOKS, LOOKING_S = 3, 0.6  # at the library of a round, and how long they may take
 CLEARLY = 0.7  # of the best latency: what is faster still needs not be compared with it again
 CLOSE = 1.25  # times the best latency: what is slower still does not become the best by another look
 FINALISTS = 5  # libraries that are timed beside each other at the end
@@ -90,7 +89,8 @@ class WholeModel:
             looks = [self.timed(file, ledger)]
             rivals = [] if self.best is None or self.best.file == file else [self.best]
             if rivals and looks[0].latency_s > CLEARLY * rivals[0].latency_s:
-                looks += self._looks([rivals.pop().file, file], LOOKS, LOOKING_S, ledger)
+                again = self._looks([rivals.pop().file, file], LOOKS, LOOKING_S, ledger)
+                looks = again if any(one.file == file for one in again) else looks + again
             elif time.monotonic() - began < LOOKING_S:
                 looks += self._looks([file], LOOKS, LOOKING_S, ledger)
         found = least([one for one in looks if one.file == file])
@@ -108,15 +108,18 @@ class WholeModel:
         return self.best
 
     def _looks(self, files: Sequence[Path], turns: int, within_s: float, ledger: Ledger) -> list[Timed]:
-        """Times libraries in turns; none begins after so long."""
+        """Times libraries in turns, of which none begins after so long. One that fails is out: others are there."""
         began, found = time.monotonic(), []
+        failed: set[Path] = set()
         for turn in range(turns):
             if turn and time.monotonic() - began > within_s:
                 break
             for file in files:
-                with suppress(ModelError):  # it was right before, and the others are there
+                try:
                     found.append(self.timed(file, ledger))
-        return found
+                except ModelError:
+                    failed.add(file)
+        return [one for one in found if one.file not in failed]
 
     def _file_name(self, best: Mapping[str, Proposal]) -> str:
         """The same for the same candidates."""

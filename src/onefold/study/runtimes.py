@@ -58,7 +58,7 @@ def race(whole: WholeModel, library: Path, opened: Opened, session: Session, fol
 
     ways: dict[str, Callable[[], float]] = {TVM: lambda: whole.timed(library).latency_s}
     for name, (form, waiting) in ORT_FORMS.items():
-        if form in files and (waiting == point.waiting or point.threads > 1):
+        if form in files and (waiting == point.waiting or 1 < point.threads <= session.threads):
             ways[name] = partial(serve, name)
     quantised = {name for name in ways if name != TVM and ORT_FORMS[name][0] == INT8}
     allowed = [name for name in ways if name not in quantised or agreement >= AGREES]

@@ -19,7 +19,7 @@ from onefold.report.plots.svg import Point, element, picture, polyline, shortene
 NAME, TITLE = "survey", "The whole model's latency, round by round"
 WIDTH, HEIGHT = 560.0, 340.0
 MANY_TIMES = 10.0  # latencies that differ by more than this factor are shown on a logarithmic scale
-NAME_SHOWN = 16  # letters of a runtime
+NAME_SHOWN = 25  # letters of a runtime: all of "onnxruntime int8 spinning"
 APART = 15.0  # from label to label
 OTHER = "line beside"
 
