@@ -20,7 +20,7 @@ Together: the three models in one survey, each with the latency as its goal that
 all that is compared), against each by itself up to the same latencies.
 Killed: a real command, `kill -9` in its middle, and the same command again. At the end all runtimes are timed beside
 each other, in turns: onnxruntime as it comes, whose threads spin while they wait, which is what everything is compared
-with, and as Onefold serves it ("served"), where they sleep.
+with, and with threads that sleep ("sleeping").
 """
 
 from __future__ import annotations
@@ -594,7 +594,7 @@ def raced(place: Place, name: str, cold: Compiled) -> list[Row]:
         if threads > 1:
             compiled = place.compiled(name, "cold start", cold.rounds[-1].tried, threads=threads)
         library = Path(compiled.folder) / "kernels.so"
-        times: dict[str, list[float]] = {"torch": [], "onnxruntime": [], "served": [], "tuned": [], "untuned": []}
+        times: dict[str, list[float]] = {"torch": [], "onnxruntime": [], "sleeping": [], "tuned": [], "untuned": []}
         target = target_of(place.device(), threads, is_host=True)
         with Bench(target) as bench:
             whole = place.whole(name, bench)
@@ -602,8 +602,8 @@ def raced(place: Place, name: str, cold: Compiled) -> list[Row]:
             for _ in range(5):
                 times["torch"].append(_torch(place.modules[name], place.sample[:1], threads))
                 times["onnxruntime"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads))
-                served = options_of(ServingPoint(1, threads))
-                times["served"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads, served))
+                asleep = options_of(ServingPoint(1, threads))
+                times["sleeping"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads, asleep))
                 times["tuned"].append(whole.timed(library).latency_s)
                 times["untuned"].append(whole.timed(untuned).latency_s)
         middle = {label: min(values) * 1e3 for label, values in times.items()}
