@@ -49,8 +49,8 @@ def commands(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)
-def test_programs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+def test_programs_run(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_HOME", str(home))
     monkeypatch.chdir(tmp_path)
     main = ModuleType("__main__")
     main.__file__ = f"{page.stem}.py"  # there is no such file, so workers get workloads as they are

@@ -39,12 +39,12 @@ def test_no_example_is_forgotten() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SAYS]
 )  # fmt: skip
-def test_example_runs_and_says_what_it_found(name: str, tmp_path: Path) -> None:
-    assert SAYS[name] in run(tmp_path, str(EXAMPLES / f"{name}.py"))
+def test_example_runs_and_says_what_it_found(name: str, home: Path) -> None:
+    assert SAYS[name] in run(home, str(EXAMPLES / f"{name}.py"))
 
 
-def test_the_workload_of_an_example_can_be_tuned_from_the_shell(tmp_path: Path) -> None:
+def test_the_workload_of_an_example_can_be_tuned_from_the_shell(home: Path) -> None:
     options = ("--trials", "2", "--max-epochs", "1", "--parallel", "1")
-    said = run(tmp_path, "-m", "onefold.cli", "tune", str(EXAMPLES / "digits.py"), *options)
+    said = run(home, "-m", "onefold.cli", "tune", str(EXAMPLES / "digits.py"), *options)
     assert "winner" in said
     assert "dense-digits-1" in said

@@ -166,6 +166,7 @@ def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, .
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.usefixtures("home")
 def test_compress_shows_variants_and_takes_one(tmp_path: Path) -> None:
     trained = onefold(tmp_path, "train", "digits", "--epochs", "2", "--knobs", "off", "--save", "model")
     assert trained.returncode == 0, trained.stderr
