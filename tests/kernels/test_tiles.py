@@ -14,29 +14,47 @@ from onefold.candidates import Operator
 from onefold.device.catalogue import device
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.tiles import ALONE, REGISTERS, SOON, TILED, VECTORS, cut, divisions, factors, fitting
+from onefold.kernels.tiles import (
+    ALONE,
+    BY_ROWS,
+    FILLED,
+    REGISTERS,
+    SOON,
+    TILED,
+    VECTORS,
+    WRITTEN_OUT,
+    cut,
+    divisions,
+    factors,
+    fitting,
+)
 
 Operators = dict[str, tuple[Operator, Any]]
 
 
 class Kind:
-    name = "SamplePerfectTile"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
-class Cut:
+class Step:
     """A step of an outline, as far as it matters here."""
 
-    kind = Kind()
+    def __init__(self, kind: str, attrs: tuple[Any, ...] = ()) -> None:
+        self.kind, self.attrs = Kind(kind), attrs
 
 
 class Outline:
-    """Loops that are cut in some way."""
+    """Loops that are cut in some way; then, as it may be, how far loops are written out and where a thing is made."""
 
-    def __init__(self, *loops: list[int]) -> None:
-        self.decisions = {Cut(): loop for loop in loops}
+    def __init__(self, *loops: list[int], more: bool = False) -> None:
+        self.decisions: dict[Step, Any] = {Step("SamplePerfectTile"): loop for loop in loops}
+        if more:
+            self.unrolls, self.places = Step("SampleCategorical", ((0, 16, 64, 512),)), Step("SampleComputeLocation")
+            self.decisions |= {self.unrolls: 0, self.places: -1}
         self.insts = list(self.decisions)
 
-    def get_decision(self, step: Cut) -> list[int]:
+    def get_decision(self, step: Step) -> Any:
         return self.decisions[step]
 
 
@@ -102,6 +120,36 @@ def test_short_sums_are_complete_before_others_begin(summed: int, share: float) 
     draws = [fitting(outline, 4, rng) for _ in range(200)]
     alone = [all(now[-2] == 1 for now in one.values() if len(now) >= TILED) for one in draws]
     assert sum(alone) / len(alone) == pytest.approx(share, abs=0.12)
+
+
+@pytest.mark.parametrize(("summed", "least"), [(4 * SOON, FILLED), (SOON, 0.0)])
+def test_long_sums_mostly_fill_the_registers(summed: int, least: float) -> None:
+    outline = Outline([1, 1, 1, 1], [1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
+    _, row, column, *_ = outline.insts
+    rng = np.random.default_rng(0)
+    draws = [fitting(outline, 4, rng) for _ in range(200)]
+    filled = sum(found[row][-1] * found[column][-1] == REGISTERS for found in draws)  # type: ignore[index]
+    assert filled / len(draws) == pytest.approx(least + 0.52 * (1 - least), abs=0.1)  # about half of them by chance
+
+
+def test_short_sums_are_written_out_and_their_input_made_by_rows() -> None:
+    outline = Outline([1, 16, 1, 1], [1, 16, 1, 1], [16, 1, 1, 1], [1, 3], [3, 1], more=True)
+    rows = outline.insts[3]
+    rng = np.random.default_rng(0)
+    draws = [fitting(outline, 4, rng) for _ in range(400)]
+    written_out = [found for found in draws if outline.unrolls in found]
+    by_rows = [found for found in draws if outline.places in found]
+    assert {found[outline.unrolls] for found in written_out} == {2, 3}
+    assert len(written_out) / len(draws) == pytest.approx(WRITTEN_OUT, abs=0.08)
+    assert {found[outline.places] for found in by_rows} == {6}  # after two parts of each of three loops
+    assert all(found[rows] == [3, 1] for found in by_rows)
+    assert len(by_rows) / len(draws) == pytest.approx(BY_ROWS, abs=0.08)
+
+
+def test_long_sums_are_left_to_the_search() -> None:
+    outline = Outline([1, 16, 1, 1], [16, 1, 1, 1], [1, 3], [2 * SOON, 1], more=True)
+    rng = np.random.default_rng(0)
+    assert not any({outline.unrolls, outline.places} & set(fitting(outline, 4, rng)) for _ in range(50))
 
 
 def test_loops_that_are_not_tiled_are_left_alone() -> None:

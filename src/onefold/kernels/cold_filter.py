@@ -25,6 +25,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from onefold.candidates import Candidate, Operator
@@ -33,7 +34,7 @@ from onefold.kernels.loess import line_of
 EMBEDDED, MIDDLE = 10, 32
 PLACES, VALUES = 48, 130  # decisions of a candidate at most; how many values of one are told apart
 SHAPES = 12  # sizes of arguments
-NEIGHBOURS = (2, 3, 4, 5, 7)  # of which the fewest are taken that are right often enough
+NEIGHBOURS = (3, 4, 5, 7)  # of which the fewest are taken that are right often enough; two agree by chance too often
 NEARER = 0.3  # by which those of the same operator are, as cosines
 SURE = 0.85
 CLEARLY = 1.2  # times the usual latency is clearly cold
@@ -181,7 +182,8 @@ class ColdFilter:
             torch.manual_seed(self._seed)
             network = Network(*(len(words) for words in self._words))
         inputs = self._encoded(examples)
-        _trained(network, inputs, latency, train, check)
+        with threadpool_limits(1):  # small matrices: beside another program, two threads took ten times as long
+            _trained(network, inputs, latency, train, check)
         with torch.no_grad():
             middle, guess = network(*inputs)
         self.fitted = self._judged(known, middle, guess, train, check, test)
