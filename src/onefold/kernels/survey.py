@@ -78,7 +78,6 @@ class Survey:
 
     def run(self) -> str:
         """Tunes until it is enough; says why it stopped."""
-        self._learn()
         if all(not model.rounds for model in self.models):
             self._measure_models(0)
         number = max((len(model.rounds) for model in self.models), default=1)
@@ -86,12 +85,12 @@ class Survey:
             why = self._enough()
             if why:
                 return why
+            self._learn()
             chosen = self._chosen(number)
             if not chosen:
                 return "no operator promises anything more"
             self._tune(chosen)
             self._measure_models(number)
-            self._learn()
             self._put_aside()
             number += 1
 

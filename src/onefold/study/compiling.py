@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,7 @@ class Compilation:
         same = (candidate.target, candidate.threads) == (self.target.name, self.target.cores)
         return same and self._machine in ("", candidate.machine)
 
-    @property
+    @cached_property
     def _machine(self) -> str:
         """Whose latencies they are: of this machine, or of the one that a TVM server runs on; empty for any."""
         if self.options.remote is not None or not self.target.is_here:
