@@ -27,6 +27,7 @@ SHARE = 0.5  # of the operators that are still tuned, in each round after the fi
 SMALL = 0.02  # of the most that an operator computes: fewer candidates for it at first
 WORTH = 0.002  # of a model's time: an operator that promises less is put aside
 PLATEAU, PLATEAUS = 0.01, 2  # a round that gains a model less; so many in a row put it aside
+NEAR = 1.05  # times its goal: a model that is no slower may have met it, and is looked at more closely
 Told = Round | Candidate | str
 
 
@@ -162,6 +163,8 @@ class Survey:
                 continue
             self.tell(f"compiling {model.whole.name}")
             timed = model.whole.measured(best, self.folder, self.ledger)
+            if model.goal_s is not None and model.goal_s < timed.latency_s <= NEAR * model.goal_s:
+                timed = model.whole.settled(self.ledger) or timed
             states = tuple(of_weight(self.tunings[one.key].state, one.weight) for one, _ in model.whole.operators)
             found = Round(number, model.whole.name, timed.latency_s, self.now_s, states, self.ledger.spent)
             model.rounds.append(found)

@@ -100,8 +100,8 @@ class WholeModel:
 
     def settled(self, ledger: Ledger) -> Timed | None:
         """The fastest library, once all that were kept have been timed beside each other."""
-        if self.best is None or len(self._kept) < 2:
-            return self.best
+        if self.best is None:
+            return None
         with ledger.phase("whole"):
             looks = self._looks(list(self._kept), FINAL_LOOKS, FINALLY_S, ledger)
         self.best = least(looks) if looks else self.best
