@@ -22,7 +22,7 @@ from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import needs_model
 from onefold.kernels.survey import SHARE, Survey, Surveyed, Told
 from onefold.kernels.tuning import RECALLED, OperatorTuning, of_weight
-from onefold.kernels.whole import WholeModel
+from onefold.kernels.whole import Timed, WholeModel
 
 CANDIDATES, BATCH = 12, 4
 
@@ -227,6 +227,24 @@ class TestRecalling:
         assert survey.run().startswith("the goal is met (")
         assert survey.measured == 0
         assert len(survey.models[0].rounds) == 1
+
+    @pytest.mark.parametrize(("goal_s", "looked"), [(0.98, True), (0.5, False), (1.5, False)])
+    def test_a_model_near_its_goal_is_looked_at_more_closely(
+        self, recalled: Mapping[str, OperatorTuning], whole: WholeModel, tmp_path: Path, goal_s: float, looked: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        model = Surveyed(twin(whole, "again"), goal_s=goal_s)
+        first, closely = Timed(tmp_path / "again.so", 1.0, 0.0), Timed(tmp_path / "again.so", 0.97, 0.0)
+
+        def seen(timed: Timed) -> Timed:
+            model.whole.best = timed
+            return timed
+
+        monkeypatch.setattr(model.whole, "measured", lambda *_: seen(first))
+        monkeypatch.setattr(model.whole, "settled", lambda _: seen(closely))
+        Survey([model], recalled, Effort(), Ledger(), tmp_path)._measure_models(0)
+        assert [one.latency_s for one in model.rounds] == [0.97 if looked else 1.0]
+        assert model.latency_s == (0.97 if looked else 1.0)
 
     def test_traces_that_nobody_can_follow_are_left_out(
         self, alone: Done, whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
