@@ -25,6 +25,7 @@ with, and with threads that sleep ("sleeping").
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -73,6 +74,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     options = arguments(__doc__)
+    logging.disable(logging.INFO)  # MetaSchedule tells of every step
     quick: bool = options.quick
     each = 8 if quick else EACH
     with tempfile.TemporaryDirectory() as folder:
