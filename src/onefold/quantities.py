@@ -20,7 +20,7 @@ def bytes_of(text: str | float) -> int:
 
 def seconds_of(text: str | float) -> float:
     """Seconds out of "10m", "90s", "2ms" or 600."""
-    return _amount(text, TIMES, "a time reads like 10m, 90s or 1h")
+    return _amount(text, TIMES, "a time reads like 2ms, 90s or 10m")
 
 
 def joules_of(text: str | float) -> float:

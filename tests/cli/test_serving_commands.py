@@ -92,6 +92,16 @@ def test_the_same_from_python(here: Path) -> None:
     assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
 
 
+def test_weights_in_a_file_beside_the_model_are_deployed_with_it(here: Path) -> None:
+    apart = here / "apart.onnx"
+    onnx.save(onnx.load(here / "small.onnx"), str(apart), save_as_external_data=True, location="w", size_threshold=0)
+    found = measure(apart, home=here / "home", serving_space=ServingSpace((1,)), save=here / "out")
+    (here / "w").unlink()
+    assert found.model == {"file": "apart.onnx"}
+    assert found.on().surface.size_bytes > apart.stat().st_size
+    assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
+
+
 def test_a_check_says_what_could_not_be_tried(here: Path, this_host: Device) -> None:
     measured = onefold(here, "measure", "small.onnx", "--search", "random", "--save", "out", "--json")
     assert measured.returncode == 0, measured.stderr

@@ -20,6 +20,7 @@ from onefold.compression import quantised, slim
 from onefold.device.inputs import made_up
 from onefold.errors import InputError, ModelError
 from onefold.inference.export import SAMPLES, samples_beside
+from onefold.inference.one_file import in_one_file
 from onefold.records import Metrics
 from onefold.serving import ServingPoint
 from onefold.study.workshop import Made, Tell
@@ -39,7 +40,7 @@ class GraphWorkshop:
         self._folder = folder
         self._tell = tell
         self._plain = folder / "plain.onnx"
-        shutil.copyfile(model, self._plain)
+        shutil.copyfile(in_one_file(model, folder), self._plain)
         served = deploy.ServedModel(self._plain, ServingPoint(MADE_UP))
         self._are_given = samples is not None
         self._samples = _read(samples, served) if samples is not None else _made_up(served)

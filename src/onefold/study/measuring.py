@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from onefold.device import CAREFUL, SOUND, Device, open_session, runtime
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.device.lease import alone
+from onefold.inference.one_file import in_one_file
 from onefold.inference.points import ServingSpace
 from onefold.inference.scenarios import USUAL, is_load, scenario
 from onefold.inference.tuner import Serving, Tuner
@@ -42,23 +44,25 @@ def measure(
     """
     asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
     asked.check()
-    place, file = Home(home), Path(model)
+    place = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
     targets = [one if isinstance(one, Device) else find(one, place.devices) for one in given]
     here = host(place.devices)
     rests = any(is_load(scenario(text)) for text in scenarios)
     found = []
-    for target in targets:
-        with open_session(target, here) as session:
-            tuner = Tuner(session, serving_space, Serving(Purpose(serve_for), serving_search))
-            tuner.prepare(file)
-            with alone(place.lease):
-                heard = _heard(listener, target)
-                surface = tuner.measure(file, SOUND, heard, label=CAREFUL, rests=rests)
-        found.append(deploy.settings(target, surface, file, asked.scenarios, scenario_goal, here))
-    deployment = deploy.Deployment(here, tuple(found), runtime(), about or {"file": file.name})
-    if save is not None:
-        deploy.write(Path(save), file, deployment)
+    with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
+        file = in_one_file(Path(model), Path(folder))
+        for target in targets:
+            with open_session(target, here) as session:
+                tuner = Tuner(session, serving_space, Serving(Purpose(serve_for), serving_search))
+                tuner.prepare(file)
+                with alone(place.lease):
+                    heard = _heard(listener, target)
+                    surface = tuner.measure(file, SOUND, heard, label=CAREFUL, rests=rests)
+            found.append(deploy.settings(target, surface, file, asked.scenarios, scenario_goal, here))
+        deployment = deploy.Deployment(here, tuple(found), runtime(), about or {"file": file.name})
+        if save is not None:
+            deploy.write(Path(save), file, deployment)
     return deployment
 
 

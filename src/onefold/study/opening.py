@@ -14,6 +14,7 @@ from onefold import deploy
 from onefold.device.inputs import made_up
 from onefold.errors import InputError, ModelError
 from onefold.inference.export import check, export, samples_beside
+from onefold.inference.one_file import in_one_file
 from onefold.kernels.library import digest_of
 from onefold.serving import ServingPoint
 from onefold.study.training import whole_config
@@ -85,7 +86,7 @@ def _file_of(model: Given, samples: Sequence[Any] | str | Path | None, folder: P
     if path.suffix == ".onnx":
         if not path.is_file():
             raise InputError(f"there is no model {path}; give an ONNX file, a deployment folder or a workload")
-        return path, None, path.stem
+        return in_one_file(path, folder), None, path.stem
     workload = load(str(model))
     inputs = [np.asarray(part[:ENOUGH]) for part in workload.data().train[:-1]]
     _keep(inputs, folder)
