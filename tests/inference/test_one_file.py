@@ -68,11 +68,12 @@ def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> 
     assert np.array_equal(answers(found.file), expected)
 
 
-def test_variants_are_made_of_them(apart: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["b.onnx", "plain.onnx"])
+def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> None:
     folder = tmp_path / "variants"
     folder.mkdir()
-    workshop = GraphWorkshop(apart, folder, None, lambda _: None)
-    assert workshop.about == {"file": "b.onnx"}
+    workshop = GraphWorkshop(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
+    assert workshop.about == {"file": name}
     assert (folder / "plain.onnx").stat().st_size > 300 * 4 * 4
 
 

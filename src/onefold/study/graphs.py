@@ -7,6 +7,7 @@ model does: `agreement`.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,8 @@ class GraphWorkshop:
         self._folder = folder
         self._tell = tell
         self._plain = folder / "plain.onnx"
-        shutil.copyfile(in_one_file(model, folder), self._plain)
+        with tempfile.TemporaryDirectory() as beside:  # the model's name may be one of those that are used here
+            shutil.copyfile(in_one_file(model, Path(beside)), self._plain)
         served = deploy.ServedModel(self._plain, ServingPoint(MADE_UP))
         self._are_given = samples is not None
         self._samples = _read(samples, served) if samples is not None else _made_up(served)
