@@ -79,7 +79,7 @@ def main() -> None:
     each = 8 if quick else EACH
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
-        theirs, ways = {}, {}
+        theirs, ways, goals = {}, {}, {}
         for name in place.networks:
             count = each * place.operators(name)
             theirs[name] = metaschedule(place, name, count)
@@ -90,15 +90,17 @@ def main() -> None:
         if not quick:
             for name in place.networks:
                 ways[name]["history"] = with_history(place, name, ways[name]["cold start"])
-            goals = [goal_s(timed_again(place, name, theirs[name].library, ways[name])) for name in place.networks]
-            for found in together(place, [way["cold start"] for way in ways.values()], goals):
+            goals = {
+                name: goal_s(timed_again(place, name, theirs[name].library, ways[name])) for name in place.networks
+            }
+            for found in together(place, [way["cold start"] for way in ways.values()], list(goals.values())):
                 ways[found.model]["together"] = found
         curves = {name: timed_again(place, name, theirs[name].library, ways[name]) for name in place.networks}
         rows = [compared(name, theirs[name], curves[name]) for name in place.networks]
         table(rows)
         recalled = [] if quick else [recall(name, curves[name]) for name in place.networks]
         table(recalled)
-        joint = {} if quick else at_once(curves)
+        joint = {} if quick else at_once(curves, goals)
         alone = {} if quick else as_it_comes(place)
         killed = kill(place)
         final = [row for name in place.networks for row in raced(place, name, ways[name]["cold start"])]
@@ -528,9 +530,8 @@ def together(place: Place, alone: Sequence[Compiled], goals: Sequence[float]) ->
     return found if isinstance(found, list) else [found]
 
 
-def at_once(curves: dict[str, dict[str, list[Row]]]) -> Row:
-    """The energy until all models were as fast as each became by itself."""
-    goals = {name: goal_s(curve) for name, curve in curves.items()}
+def at_once(curves: dict[str, dict[str, list[Row]]], goals: dict[str, float]) -> Row:
+    """The energy until all models were as fast as each became by itself: as fast as the survey was asked for."""
     apart = {name: reached(curve["cold start"], goals[name]) for name, curve in curves.items()}
     joint = {name: reached(curve["together"], goals[name]) for name, curve in curves.items()}
     return {
