@@ -1,11 +1,24 @@
-"""A workload in a file, and `onefold` as a real process beside it."""
+"""A workload in a file, and `onefold` as a person types it beside it.
+
+Most commands run in this process: a new one would import torch for seconds. `alone` and `begun` give them a new one,
+where a command minds how old its process is, starts others, or is to be killed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from onefold.cli.app import main
 
 WORKLOAD = """
 import torch
@@ -22,17 +35,46 @@ class Mine(Workload):
 
 
 def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onefold.cli", *words],
-        capture_output=True, text=True, cwd=here, timeout=120,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
-    )  # fmt: skip
+    """A command in that folder, with a home in it, to its end."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        _shell(here, words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):  # fmt: skip
+        main()
+    return subprocess.CompletedProcess(words, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _shell(here: Path, words: tuple[str, ...]) -> Iterator[None]:
+    """This process as a command finds it; in the end as it was."""
+    modules, paths, terminated = set(sys.modules), list(sys.path), signal.getsignal(signal.SIGTERM)
+    try:
+        with (
+            contextlib.chdir(here),
+            mock.patch.object(sys, "argv", ["onefold", *words]),
+            mock.patch.dict(os.environ, {"ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"}),
+        ):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, terminated)
+        sys.path[:] = paths
+        for name in set(sys.modules) - modules:
+            if str(getattr(sys.modules[name], "__file__", None)).startswith(str(here)):
+                del sys.modules[name]  # the next folder has a file of that name too
+
+
+def alone(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command as a process of its own, to its end."""
+    process = begun(here, *words)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def begun(here: Path, *words: str) -> subprocess.Popen[str]:
-    """A command under way, whose every line can be read as soon as it is said."""
+    """A command under way as a process of its own, whose every line can be read as soon as it is said."""
     return subprocess.Popen(
         [sys.executable, "-m", "onefold.cli", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
-        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip

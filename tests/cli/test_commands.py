@@ -1,4 +1,4 @@
-"""The command line as a person uses it, mistakes included. Every command is a real process."""
+"""The command line as a person uses it, mistakes included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from shell import WORKLOAD, begun, onefold
+from shell import WORKLOAD, alone, begun, onefold
 
 
 @pytest.fixture
@@ -20,11 +20,11 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "2")
+QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "1")
 
 
 def test_tune_list_show_report_resume(here: Path) -> None:
-    tuned = onefold(here, "tune", "mine.py", *QUICK, "--save", "out")
+    tuned = alone(here, "tune", "mine.py", *QUICK, "--save", "out")
     assert tuned.returncode == 0, tuned.stderr
     assert "winner" in tuned.stdout
     assert "on test data: accuracy" in tuned.stdout

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import shutil
 import signal
 import sqlite3
-import sys
+import subprocess
 import time
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-from shell import begun
+from shell import begun, onefold
 
-from onefold.cli.app import main
 from onefold.records import StudyState
 from onefold.store.store import CompilationRecord
 from onefold.study import Home
@@ -31,65 +28,44 @@ Rows = dict[str, tuple[int, str]]  # of candidates: the number of the row and wh
 
 
 @pytest.fixture
-def here(deployed: Path, tiny: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(deployed: Path, tiny: Path, home: Path, tmp_path: Path) -> Path:
     """A folder with a deployment folder and an ONNX file in it, and a home that knows this machine."""
     shutil.copytree(deployed, tmp_path / "deploy")
     shutil.copy(tiny, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ONEFOLD_HOME", str(home))
-    return tmp_path
-
-
-@dataclass
-class Ended:
-    """A command that has ended."""
-
-    status: int
-    out: str
-    err: str
-
-
-def run(*words: str) -> Ended:
-    """Runs a command in this process, which has the compiler: a new one would import it for seconds."""
-    before = sys.argv, signal.getsignal(signal.SIGTERM)
-    sys.argv = ["onefold", *words]
-    out, err = io.StringIO(), io.StringIO()
-    try:
-        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        sys.argv = before[0]
-        signal.signal(signal.SIGTERM, before[1])
-    return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+    return home.parent
 
 
 class TestAnotherDevice:
     def test_it_says_what_was_made_and_that_it_was_not_run(self, here: Path) -> None:
-        done = run("compile", "deploy", "--device", "raspberry-pi-4")
-        assert done.status == 0, done.err
+        done = onefold(here, "compile", "deploy", "--device", "raspberry-pi-4")
+        assert done.returncode == 0, done.stderr
         for words in ("Kernels of deploy", "raspberry-pi-4", "cortex-a72", "not run here: tune it with --remote"):
-            assert words in " ".join(done.out.split())
-        assert "library  deploy" in done.out
+            assert words in " ".join(done.stdout.split())
+        assert "library  deploy" in done.stdout
         assert (here / "deploy" / "kernels.tar").is_file()
 
     def test_nothing_is_written_for_a_file_unless_a_place_is_given(self, here: Path) -> None:
         before = sorted(path.name for path in here.iterdir())
-        done = run("compile", "tiny.onnx", "--device", "raspberry-pi-4")
-        assert done.status == 0, done.err
-        assert "nothing was written: give --save FOLDER to keep the library" in done.out
+        done = onefold(here, "compile", "tiny.onnx", "--device", "raspberry-pi-4")
+        assert done.returncode == 0, done.stderr
+        assert "nothing was written: give --save FOLDER to keep the library" in done.stdout
         assert sorted(path.name for path in here.iterdir()) == before
-        done = run("compile", "tiny.onnx", "--device", "raspberry-pi-4", "--save", "made", "--batch-size", "2")
-        assert done.status == 0, done.err
+        done = onefold(
+            here, "compile", "tiny.onnx", "--device", "raspberry-pi-4", "--save", "made", "--batch-size", "2"
+        )
+        assert done.returncode == 0, done.stderr
         about = json.loads((here / "made" / "kernels.json").read_text())
         assert (about["batch_size"], about["file"]) == (2, "kernels.tar")
         assert (here / "made" / "deployment.json").is_file()
 
     def test_json_is_all_that_is_said_when_it_is_asked_for(self, here: Path) -> None:
-        done = run("compile", "deploy", "--device", "raspberry-pi-4", "--json")
-        assert done.status == 0, done.err
-        found = json.loads(done.out)
+        done = onefold(here, "compile", "deploy", "--device", "raspberry-pi-4", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
         assert (found["format"], found["model"], found["error"]) == (1, "deploy", None)
-        several = json.loads(run("compile", "deploy", "tiny.onnx", "--device", "raspberry-pi-4", "--json").out)
+        several = json.loads(
+            onefold(here, "compile", "deploy", "tiny.onnx", "--device", "raspberry-pi-4", "--json").stdout
+        )
         assert [one["model"] for one in several] == ["deploy", "tiny"]
         assert [bool(one["folder"]) for one in several] == [True, False]
         assert here.is_dir()
@@ -116,11 +92,11 @@ class TestAnotherDevice:
 )
 def test_mistakes_end_in_a_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
     before = {path.name: path.read_bytes() for path in (here / "deploy").iterdir()}
-    done = run("compile", *words)
-    assert done.status == 2
-    assert why in " ".join(done.err.split())
-    assert done.err.startswith("onefold: ")
-    assert not done.out.strip()
+    done = onefold(here, "compile", *words)
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
+    assert done.stderr.startswith("onefold: ")
+    assert not done.stdout.strip()
     assert {path.name: path.read_bytes() for path in (here / "deploy").iterdir()} == before
 
 
@@ -175,7 +151,7 @@ class Story:
     home: Path
     killed: Sitting
     interrupted: Sitting
-    done: Ended
+    done: subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +160,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: 
     shutil.copytree(deployed, here / "deploy")
     shutil.copytree(calibrated, here / "home" / "devices")
     killed, interrupted = stopped(here, signal.SIGKILL), stopped(here, signal.SIGINT)
-    with contextlib.chdir(here):
-        return Story(here / "home", killed, interrupted, run(*COMMAND, "--home", "home"))
+    return Story(here / "home", killed, interrupted, onefold(here, *COMMAND))
 
 
 class TestKilledAndInterrupted:
@@ -200,7 +175,7 @@ class TestKilledAndInterrupted:
         assert not story.interrupted.outlived
 
     def test_the_same_command_goes_on_and_keeps_to_its_budget(self, story: Story) -> None:
-        assert story.done.status == 0, story.done.err
+        assert story.done.returncode == 0, story.done.stderr
         counts = [len(one) for one in (story.killed.rows, story.interrupted.rows, rows(story.home))]
         assert 0 < counts[0] < counts[1] < counts[2] == TOTAL
 
@@ -224,7 +199,7 @@ class TestKilledAndInterrupted:
         assert ends == sorted(ends)
 
     def test_what_is_going_on_and_what_came_of_it_is_said(self, story: Story) -> None:
-        said = " ".join(story.done.out.split())
+        said = " ".join(story.done.stdout.split())
         for words in (
             "deploy round ", " candidates, 0 filtered, ", " operators put aside", "Kernels of deploy: take ",
             "onnxruntime", f"{TOTAL} candidates were measured", "library deploy",

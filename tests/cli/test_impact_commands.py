@@ -1,4 +1,4 @@
-"""`onefold impact` and `onefold tune --compress after` as a person uses them. Every command is a real process."""
+"""`onefold impact` and `onefold tune --compress after` as a person uses them."""
 
 from __future__ import annotations
 

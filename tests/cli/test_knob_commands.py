@@ -1,4 +1,4 @@
-"""`onefold train`, `onefold knobs`, `onefold submit` and `onefold queue` as a person uses them: real processes."""
+"""`onefold train`, `onefold knobs`, `onefold submit` and `onefold queue` as a person uses them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from shell import WORKLOAD, onefold
+from shell import WORKLOAD, alone, onefold
 
 
 @pytest.fixture
@@ -34,11 +34,13 @@ def test_train_says_what_was_gained_and_a_second_job_recalls(here: Path) -> None
     assert "recalled from a similar job" in again.stdout
 
     assert "operators" in onefold(here, "knobs").stdout
-    (known,) = json.loads(onefold(here, "knobs", "--json").stdout)
-    assert known["aim"] == "time"
-    assert "1 jobs written" in onefold(here, "knobs", "export", "known.json").stdout
-    assert "1 jobs remembered" in onefold(here, "knobs", "import", "known.json", "--home", "elsewhere").stdout
-    assert json.loads(onefold(here, "knobs", "--json", "--home", "elsewhere").stdout) == [known]
+    known = json.loads(onefold(here, "knobs", "--json").stdout)
+    assert {job["aim"] for job in known} == {"time"}  # two, where what was recalled was no faster and was probed anew
+    assert f"{len(known)} jobs written" in onefold(here, "knobs", "export", "known.json").stdout
+    assert (
+        f"{len(known)} jobs remembered" in onefold(here, "knobs", "import", "known.json", "--home", "elsewhere").stdout
+    )
+    assert json.loads(onefold(here, "knobs", "--json", "--home", "elsewhere").stdout) == known
 
 
 def test_knobs_stay_as_they_are_when_they_are_off(here: Path) -> None:
@@ -76,10 +78,10 @@ def test_mistakes_are_answered_in_one_sentence(here: Path, words: tuple[str, ...
 def test_submitted_studies_are_served_in_the_background(here: Path) -> None:
     quick = ("mine.py", "--trials", "2", "--max-epochs", "1", "--parallel", "1")
     assert "nothing was submitted" in onefold(here, "queue").stdout
-    first = onefold(here, "submit", *quick)
+    first = alone(here, "submit", *quick)
     assert first.returncode == 0, first.stderr
     assert "submitted mine-1; 0 before it" in first.stdout
-    second = json.loads(onefold(here, "submit", *quick, "--json").stdout)
+    second = json.loads(alone(here, "submit", *quick, "--json").stdout)
     assert second["study"] == "mine-2"
     for _ in range(600):
         queue = json.loads(onefold(here, "queue", "--json").stdout)

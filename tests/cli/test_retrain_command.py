@@ -1,4 +1,4 @@
-"""`onefold retrain` as a person uses it. Every command is a real process."""
+"""`onefold retrain` as a person uses it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from shell import onefold
+from shell import alone, onefold
 from torch.nn import functional
 
 from onefold import Config, datasets
@@ -64,7 +64,7 @@ def content_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_deployed_model_is_retrained_on_what_shift_made(here: Path) -> None:
-    done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", *QUICK)
+    done = alone(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", *QUICK)
     assert done.returncode == 0, done.stderr
     told = json.loads((here / "deploy" / "model.json").read_text())["retrained"]
     assert told["after"] > told["before"]
@@ -76,7 +76,7 @@ def test_a_deployed_model_is_retrained_on_what_shift_made(here: Path) -> None:
 
 def test_json_is_all_that_is_said_when_it_is_asked_for(here: Path) -> None:
     before = content_of(here / "deploy")
-    done = onefold(here, "retrain", "deploy", "--data", "new", *QUICK, "--save", "better", "--json")
+    done = alone(here, "retrain", "deploy", "--data", "new", *QUICK, "--save", "better", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((here / "better" / "retraining.json").read_text())
     assert content_of(here / "deploy") == before
@@ -84,11 +84,11 @@ def test_json_is_all_that_is_said_when_it_is_asked_for(here: Path) -> None:
 
 def test_plans_are_shown_without_retraining(here: Path) -> None:
     before = content_of(here)
-    done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--window", "1m", "--plan-only")
+    done = alone(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--window", "1m", "--plan-only")
     assert done.returncode == 0, done.stderr
     for word in ("batch", "frozen", "segments", "memory"):
         assert word in done.stdout
-    plain = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--plan-only", "--json")
+    plain = alone(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--plan-only", "--json")
     assert json.loads(plain.stdout)
     assert content_of(here) == before
 
@@ -108,7 +108,7 @@ def test_plans_are_shown_without_retraining(here: Path) -> None:
 def test_mistakes_end_in_a_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
     (here / "rules.toml").write_text('[[react]]\nname = 5\nwhen = "loss > 1"\nthen = "finish"\nsay = "so"\n')
     before = content_of(here)
-    done = onefold(here, "retrain", *words)
+    done = alone(here, "retrain", *words)
     assert done.returncode == 2, done.stderr
     assert why in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`devices`, `measure`, `serve-check` and `tune --device` as a person uses them. Every command is a real process."""
+"""`devices`, `measure`, `serve-check` and `tune --device` as a person uses them."""
 
 from __future__ import annotations
 

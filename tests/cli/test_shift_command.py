@@ -1,4 +1,4 @@
-"""`onefold shift` as a person uses it. Every command is a real process."""
+"""`onefold shift` as a person uses it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TINY = Budget(trials=2, max_epochs=1)
 
 
 def a_study(home: Home, name: str) -> Study:
-    return Study(Spirals(), budget=TINY, name=name, home=home, parallel=1)
+    return Study(Spirals(), budget=TINY, name=name, home=home, engine="inline")
 
 
 def test_studies_are_served_first_come_first_and_their_response_is_kept(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_study_that_fails_does_not_hold_the_others_up(tmp_path: Path) -> None:
         "    def build(self, config):\n"
         "        raise RuntimeError('no')\n"
     )
-    queue.submit(Study(str(workload), budget=TINY, name="broken", home=home, parallel=1))
+    queue.submit(Study(str(workload), budget=TINY, name="broken", home=home, engine="inline"))
     queue.submit(a_study(home, "sound"))
     assert queue.run(told=told.append) == 2
     assert "broken: failed" in told
