@@ -11,7 +11,7 @@ from rich.table import Table
 
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.cli.words import number, settings
+from onefold.cli.words import counted, number, settings
 from onefold.errors import InputError
 from onefold.knobs import Remembered, Steered, changed, gained
 from onefold.records import to_json
@@ -38,7 +38,7 @@ def remembered(context: typer.Context, home: HomeOption = None, as_json: JsonOpt
 @app.command("export")
 def export_them(path: Annotated[Path, typer.Argument(help="The file to write")], home: HomeOption = None) -> None:
     """Write all that is remembered to a file; it holds counters only, nothing of data or models."""
-    out.print(f"{export_knobs(path, home)} jobs written to {path}", soft_wrap=True)
+    out.print(f"{counted(export_knobs(path, home), 'job')} written to {path}", soft_wrap=True)
 
 
 @app.command("import")
@@ -46,7 +46,7 @@ def import_them(
     path: Annotated[Path, typer.Argument(help="A file that `onefold knobs export` wrote")], home: HomeOption = None
 ) -> None:
     """Remember what such a file holds: a warm start on the same kind of machine."""
-    out.print(f"{import_knobs(path, home)} jobs remembered from {path}", soft_wrap=True)
+    out.print(f"{counted(import_knobs(path, home), 'job')} remembered from {path}", soft_wrap=True)
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
