@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,16 @@ def test_what_cannot_be_quantised_stays_and_is_named(exact: Path, tmp_path: Path
     left = quantised(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
     assert len(left) == 2
     assert all(name.startswith("Conv") for name in left)
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO])
+def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(exact: Path, tmp_path: Path, level: int) -> None:
+    logging.disable(level)
+    try:
+        quantised(exact, tmp_path / "quantised.onnx", "int8-dynamic")
+        assert logging.root.manager.disable == level
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def test_recurrent_layers_are_quantised_on_the_way(tmp_path: Path) -> None:

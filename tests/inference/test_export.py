@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -130,6 +131,16 @@ def test_exporting_says_nothing(
     export(Recurrent("LSTM"), drawn([(3, 5, 4)]), tmp_path / "model.onnx")
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO, logging.CRITICAL])
+def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(tmp_path: Path, level: int) -> None:
+    logging.disable(level)
+    try:
+        export(nn.Linear(2, 1), drawn([(3, 2)]), tmp_path / "model.onnx")
+        assert logging.root.manager.disable == level
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("kind", [Bakes, Branches, Counts])

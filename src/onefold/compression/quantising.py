@@ -31,7 +31,8 @@ def quantised(model: Path, target: Path, precision: str, samples: Samples | None
     if precision == "fp16":
         _halve(model, target)
         return ()
-    logging.disable(logging.WARNING)  # what it says while it works is not for users
+    silent = logging.root.manager.disable  # as others want it
+    logging.disable(max(silent, logging.WARNING))  # what it says while it works is not for users
     try:
         with tempfile.TemporaryDirectory() as folder:
             prepared = _prepared(model, Path(folder) / "prepared.onnx")
@@ -44,7 +45,7 @@ def quantised(model: Path, target: Path, precision: str, samples: Samples | None
     except Exception as error:  # the library raises what it likes
         raise ModelError(f"the model cannot be quantised to {precision}: {_first_line(error)}") from error
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(silent)
     return left_as_they_were(target)
 
 

@@ -136,10 +136,11 @@ def _in_silence() -> Iterator[None]:
 
     with suppress(AttributeError):  # of what it cannot export the tracer prints a graph, past every redirection
         torch._C._jit_set_onnx_log_output_stream("stderr")
-    logging.disable(logging.WARNING)
+    silent = logging.root.manager.disable  # as others want it
+    logging.disable(max(silent, logging.WARNING))
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(silent)
