@@ -98,7 +98,7 @@ def test_plans_are_shown_without_retraining(here: Path) -> None:
     [
         (("nowhere", "--data", "new"), "nowhere is no folder of a trained model"),
         (("deploy", "--data", "nothing"), "nothing"),
-        (("deploy", "--data", "new", "--memory", "10MB"), "retraining this model takes at least"),
+        (("deploy", "--data", "new", "--memory", "10MB", "--window", "1h"), "retraining this model takes at least"),
         (("deploy", "--data", "new", "--window", "0.01s"), "but the window is 0.01 s; give --window"),
         (("deploy", "--data", "new", "--strategy", "best"), "the strategy 'best' is not known"),
         (("deploy", "--data", "new", "--rules", "rules.toml"), "rules.toml, line 2: "),
@@ -108,7 +108,7 @@ def test_plans_are_shown_without_retraining(here: Path) -> None:
 def test_mistakes_end_in_a_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
     (here / "rules.toml").write_text('[[react]]\nname = 5\nwhen = "loss > 1"\nthen = "finish"\nsay = "so"\n')
     before = content_of(here)
-    done = alone(here, "retrain", *words)
+    done = onefold(here, "retrain", *words)
     assert done.returncode == 2, done.stderr
     assert why in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
