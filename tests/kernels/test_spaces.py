@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from small_graphs import answers_of
+from torch import nn
 
 from onefold.candidates import Operator
+from onefold.inference.export import export
+from onefold.kernels.bench import Bench
+from onefold.kernels.graph import USUAL_LEVEL
 from onefold.kernels.spaces import OperatorSpace, Proposal, decisions_of, operators_of
 from onefold.kernels.targets import Target
 from onefold.kernels.whole import WholeModel
@@ -61,6 +69,20 @@ def test_of_an_operator_that_only_moves_numbers_there_is_one(
     space = OperatorSpace(*operators["transpose"], here)
     assert space.size == 0.0
     assert len({one.key for one in drawn(space)}) == 1
+
+
+def test_what_the_compiler_has_no_rule_for_is_not_told(
+    tmp_path: Path, bench: Bench, here: Target, capfd: pytest.CaptureFixture[str]
+) -> None:
+    picture = torch.rand(1, 3, 8, 8)
+    file = export(nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2)), [picture], tmp_path / "pools.onnx")
+    inputs = [picture.numpy()]
+    pools = WholeModel("pools", file, inputs, answers_of(file, inputs), bench, USUAL_LEVEL)
+    spaces = [OperatorSpace(operator, module, here) for operator, module in pools.operators]
+    assert all(space.sketches for space in spaces)
+    assert capfd.readouterr().err == ""
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard"
 
 
 def test_a_trace_is_json_and_makes_the_same_again(space: OperatorSpace, here: Target) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from onefold.candidates import Operator
 from onefold.kernels.targets import Target
 from onefold.kernels.tiles import divisions, fitting
-from onefold.kernels.toolchain import schedules
+from onefold.kernels.toolchain import schedules, unheard
 
 KINDS = ("conv2d", "matmul", "softmax", "layer_norm", "mean", "pool", "transpose")  # by which operators are told apart
 FITTING = 0.8  # of the random draws are such that they fit the processor
@@ -54,7 +54,8 @@ class OperatorSpace:
             module, target=target.opened(), space_generator="post-order-apply", search_strategy="replay-trace",
             task_name=operator.name, rand_state=seed + 1, num_threads=1,
         )  # fmt: skip
-        self.sketches = list(self.context.generate_design_space())
+        with unheard():
+            self.sketches = list(self.context.generate_design_space())
         generator = self.context.space_generator
         self._steps = list(generator.postprocs)
         mutators = sorted(generator.mutator_probs.items(), key=lambda pair: str(type(pair[0]).__name__))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import platform
 import shutil
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,21 @@ def schedules() -> Any:
     """Its tuner."""
     tvm()
     return importlib.import_module("tvm.s_tir.meta_schedule")
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Without what the compiler writes past Python to the error stream: it warns of rules that it has for graphics
+    processors only."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def check_linker() -> None:
