@@ -70,6 +70,8 @@ def opened(
             home = save if len(models) == 1 else save / name
             _check_place(home, file)
         found.append(_with_answers(name, file, home, _many(samples, place), batch_size))
+    if save is not None:
+        _check_use(save, [one.folder for one in found if one.folder is not None])
     return found
 
 
@@ -115,6 +117,15 @@ def _check_place(folder: Path, file: Path) -> None:
     there = folder / deploy.MODEL
     if there.is_file() and there.read_bytes() != file.read_bytes():
         raise InputError(f"{folder} holds another model; give another place with --save, or compile {folder} itself")
+
+
+def _check_use(save: Path, folders: Sequence[Path]) -> None:
+    """Raises InputError where nothing would be saved there: a deployment folder gets its library itself."""
+    if not any(folder.resolve().is_relative_to(save.resolve()) for folder in folders):
+        raise InputError(
+            f"--save is for models that are in no deployment folder: {folders[0]} gets its library itself; "
+            f"leave --save out, or compile {folders[0] / deploy.MODEL}"
+        )
 
 
 def _many(samples: Sequence[Any] | str | Path | None, folder: Path) -> Path | None:
