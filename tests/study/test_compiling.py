@@ -267,7 +267,7 @@ class TestMistakes:
             ({"money": 2}, BudgetError, "--money needs the price of energy: --price 0.30/kWh"),
             ({"money": 2, "price": "cheap"}, InputError, "a price reads like 0.30/kWh, but got 'cheap'"),
             ({"energy": "50 horses"}, InputError, "an energy reads like 50kJ"),
-            ({"minutes": 0}, BudgetError, "seconds of a compilation must be above 0, but got 0"),
+            ({"minutes": -3}, BudgetError, "minutes of a compilation must be above 0, but got -3"),
             ({"candidates": -1}, BudgetError, "candidates of a compilation must be above 0, but got -1"),
             ({"falls": 0.25}, BudgetError, "the gain per second may fall by a share below 0"),
             ({"level": 7}, InputError, "levels of graph optimisation are 0 to 4, but got 7"),
@@ -332,6 +332,13 @@ class TestMistakes:
         (tmp_path / "file").touch()
         with pytest.raises(InputError, match=r"--save is a folder for the model, but .*file is a file"):
             onefold.compile(model, save=tmp_path / "file", home=home)
+
+    def test_a_place_for_what_has_one(self, folder: Path, home: Path, tmp_path: Path) -> None:
+        before = content_of(folder)
+        with pytest.raises(InputError, match=r"gets its library itself; leave --save out, or compile .*model\.onnx"):
+            onefold.compile(folder, save=tmp_path / "other", home=home)
+        assert content_of(folder) == before
+        assert not (tmp_path / "other").exists()
 
 
 @pytest.fixture
