@@ -154,7 +154,7 @@ class Level:
 class Effort:
     """When to stop, whatever the models have come to: when something is used up, or when it no longer pays."""
 
-    seconds: float | None = None
+    minutes: float | None = None
     joules: float | None = None
     candidates: int | None = None
     money: float | None = None
@@ -163,7 +163,7 @@ class Effort:
 
     def check(self) -> None:
         """Tells the first mistake."""
-        for name in ("seconds", "joules", "candidates", "money", "price_per_kwh"):
+        for name in ("minutes", "joules", "candidates", "money", "price_per_kwh"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise BudgetError(f"{name} of a compilation must be above 0, but got {value:g}")

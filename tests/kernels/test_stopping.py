@@ -112,13 +112,13 @@ SPENT = Spent({"build": 5.0}, {"build": 1.8e6, "run": 1.8e6}, "rapl")
     ("effort", "said"),
     [
         (Effort(), ""),
-        (Effort(seconds=61.0, candidates=13, joules=3.7e6), ""),
-        (Effort(seconds=60.0), "the time is used up (60 s)"),
+        (Effort(minutes=1.1, candidates=13, joules=3.7e6), ""),
+        (Effort(minutes=1.0), "the time is used up (60 s)"),
         (Effort(candidates=12), "12 candidates were measured"),
         (Effort(joules=3.6e6), "the energy is used up (3,600,000 J, rapl)"),
         (Effort(money=0.30, price_per_kwh=0.30), "the money is used up (0.3 for 3,600,000 J, rapl)"),
         (Effort(money=0.31, price_per_kwh=0.30), ""),
-        (Effort(seconds=1.0, candidates=1), "the time is used up (60 s)"),
+        (Effort(minutes=0.5, candidates=1), "the time is used up (60 s)"),
     ],
 )
 def test_what_is_used_up_is_said(effort: Effort, said: str) -> None:

@@ -41,7 +41,7 @@ def no_longer_pays(rounds: Sequence[Round], falls: float, in_a_row: int = ROUNDS
 def used_up(effort: Effort, spent: Spent, elapsed_s: float, candidates: int) -> str:
     """What is used up, in words; empty while nothing is."""
     joules = spent.energy.joules
-    if effort.seconds is not None and elapsed_s >= effort.seconds:
+    if effort.minutes is not None and elapsed_s >= 60 * effort.minutes:
         return f"the time is used up ({elapsed_s:.0f} s)"
     if effort.candidates is not None and candidates >= effort.candidates:
         return f"{candidates} candidates were measured"

@@ -56,9 +56,8 @@ def schedules() -> Any:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Without what the compiler writes past Python to the error stream: it warns of rules that it has for graphics
-    processors only."""
-    sys.stderr.flush()
+    """Without what the compiler writes past Python to the error stream: it warns of rules of pooling layers that it
+    does not have, and goes on without them."""
     kept = os.dup(2)
     try:
         with Path(os.devnull).open("w") as nothing:

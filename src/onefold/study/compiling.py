@@ -118,10 +118,8 @@ def compile(
     """
     several = [*(model if isinstance(model, (list, tuple)) else [model]), *more]
     goals = _goals(goal, len(several))
-    if minutes is not None and not minutes > 0:
-        raise BudgetError(f"minutes of a compilation must be above 0, but got {minutes:g}")
     effort = Effort(
-        seconds=None if minutes is None else 60.0 * minutes,
+        minutes=minutes,
         joules=None if energy is None else joules_of(energy),
         candidates=candidates,
         money=money,
