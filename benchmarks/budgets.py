@@ -15,7 +15,7 @@ from typing import Any
 from claims import RESULTS, Claim, arguments, conclude, median, table
 
 from onefold import Budget, Study
-from onefold.records import Trial
+from onefold.vocabulary.records import Trial
 
 KINDS = ("multi", "epochs", "data")
 HALF_A_POINT = 0.005

@@ -13,7 +13,7 @@ from typing import Any
 from claims import Claim, arguments, conclude, table
 
 from onefold import Recipe, compress
-from onefold.study.training import training
+from onefold.study.single_trial import training
 
 SMALLER, LOST = 10.0, 0.012
 FASTER, LOST_BY_CHANNELS = 2.0, 0.015

@@ -21,8 +21,8 @@ from claims.networks import NAMES, exported
 
 from onefold.device import Effort, EmulatedSession
 from onefold.device.host import host
-from onefold.inference.export import samples_beside
-from onefold.serving import ServingPoint
+from onefold.serving.export import samples_beside
+from onefold.vocabulary.serving import ServingPoint
 
 WITHIN = 0.10
 EFFORT = Effort(warm_up=3, least=20, most=1000, seconds=0.4, precision=0.005)

@@ -26,21 +26,21 @@ from claims import Claim, arguments, conclude, median, table
 
 from onefold import Budget, Data, Objective, Study
 from onefold.compression import ENCODINGS, pack
+from onefold.compression.after_study import BEST, DROP, EPOCHS, RECIPES
+from onefold.compression.measurement import timed
+from onefold.compression.trial_variants import Forms, Order
+from onefold.compression.variant_builder import Answering
 from onefold.device import open_session
 from onefold.device.host import host
 from onefold.engine import ProcessEngine
-from onefold.ranking import front, ranked
-from onefold.requirement import requirement
-from onefold.study.afterwards import BEST, DROP, EPOCHS, RECIPES
-from onefold.study.forms import Forms, Order
-from onefold.study.home import Home
-from onefold.study.subject import Subject
-from onefold.study.visits import export_trained
-from onefold.study.weighing import timed
-from onefold.study.workshop import Answering
+from onefold.store.home import Home
+from onefold.study.tunable import Subject
+from onefold.study.worker_calls import export_trained
 from onefold.training.assignment import weights_file
 from onefold.training.trainer import Trainer
-from onefold.workload import load
+from onefold.vocabulary.ranking import front, ranked
+from onefold.vocabulary.requirement import requirement
+from onefold.vocabulary.workload_reference import load
 from onefold.workloads.lenet import FashionLenet
 from onefold.workloads.text_cnn import NewsgroupsCnn
 
@@ -149,7 +149,7 @@ def one_loop(
 
 def weighed(found: list[dict[str, Any]], folder: Path) -> None:
     """Times all models in turns, with nothing beside them, and packs them."""
-    from onefold.inference.export import samples_beside
+    from onefold.serving.export import samples_beside
 
     here = host(folder / "devices")
     models = [model for one in found for way in ("two steps", "one loop") for model in one[way]]

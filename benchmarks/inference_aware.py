@@ -25,11 +25,11 @@ from claims import Claim, Stopwatch, arguments, conclude, median, table
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study
 from onefold.device import CAREFUL, HostSession
 from onefold.device.host import host
-from onefold.inference.export import export
-from onefold.inference.tuner import Tuner
 from onefold.meter import ModelledMeter
-from onefold.serving import Purpose, Surface
-from onefold.workload import load
+from onefold.serving.export import export
+from onefold.serving.tuner import Tuner
+from onefold.vocabulary.serving import Purpose, Surface
+from onefold.vocabulary.workload_reference import load
 
 LESS_TIME, LESS_ENERGY = 0.80, 0.50
 FASTER, LESS_PER_SAMPLE, POINT = 1.3, 0.70, 0.01

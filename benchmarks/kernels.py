@@ -49,18 +49,18 @@ from claims import Claim, arguments, conclude, median, table
 from torch import nn
 
 import onefold
-from onefold.candidates import Compiled, Spent
 from onefold.device.options import options_of
-from onefold.inference.export import export
 from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ColdFilter
+from onefold.kernels.compiled_model import Timed, WholeModel
 from onefold.kernels.ledger import Ledger
+from onefold.kernels.model_loading import opened
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import schedules, tvm
-from onefold.kernels.whole import Timed, WholeModel
-from onefold.serving import ServingPoint
+from onefold.serving.export import export
 from onefold.store import SqliteStore
-from onefold.study.opening import opened
+from onefold.vocabulary.kernels import Compiled, Spent
+from onefold.vocabulary.serving import ServingPoint
 from onefold.workloads.mobilenet import Cifar10Mobilenet
 from onefold.workloads.resnet import Residual
 

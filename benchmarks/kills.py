@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 from claims import Claim, arguments, conclude, table
 
-from onefold.records import RungState
 from onefold.study import Home
+from onefold.vocabulary.records import RungState
 
 OPTIONS = ["--trials", "18", "--max-epochs", "27", "--parallel", "2", "--seed", "5", "--name", "s"]
 TIMED = ("train_time_s", "energy_j", "memory_bytes")

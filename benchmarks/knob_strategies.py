@@ -20,7 +20,7 @@ from typing import Any
 
 from claims import Claim, Stopwatch, arguments, conclude, median, table
 
-from onefold.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobWish
 
 AGAINST = {"fixed": 0.82, "as-hyperparameters": 0.70}  # of their tuning time
 RESPONSE = 0.70
@@ -39,7 +39,7 @@ JOBS, GAP_S = 12, 4.0
 def study(workload: str, strategy: str, trials: int, epochs: int, seed: int, home: str, trained: bool = False) -> Any:
     """The study of a strategy; `trained` makes it a single training with the author's configuration."""
     from onefold import Budget, Study
-    from onefold.study.training import training
+    from onefold.study.single_trial import training
 
     strategy, knobs = STRATEGIES[strategy]
     if trained:

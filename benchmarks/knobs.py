@@ -22,8 +22,8 @@ from typing import Any
 from claims import Claim, arguments, conclude, median, table
 
 from onefold.engine.processes import ENVIRONMENT
-from onefold.knobs import KnobWish, Phase, Remembered, Steered
-from onefold.records import Config, Epoch, Grant, from_json, to_json
+from onefold.vocabulary.knobs import KnobWish, Phase, Remembered, Steered
+from onefold.vocabulary.records import Config, Epoch, Grant, from_json, to_json
 
 EXACT, REDUCED, CROWDED, NEVER = 1.2, 1.7, 2.0, 0.97
 COST, RECALLED, POINT = 0.03, 0.03, 0.005
@@ -47,15 +47,14 @@ UNLIKE = [
 
 def train(order: dict[str, Any]) -> dict[str, Any]:
     """One training in this process, as a study would run it."""
-    from onefold.objective import Objective
-    from onefold.study.training import whole_config
     from onefold.training.assignment import Assignment
     from onefold.training.trainer import Trainer
-    from onefold.workload import load
+    from onefold.vocabulary.objective import Objective
+    from onefold.vocabulary.workload_reference import load
 
     workload = load(order["workload"])
     trainer = Trainer(workload, None)
-    config = whole_config(workload.space, order.get("config", {}))
+    config = workload.space.complete(order.get("config", {}))
     with tempfile.TemporaryDirectory() as folder:
         work = Assignment(
             trial=0, rung=0, config=config, grant=Grant(1, order["epochs"], order["data"]), seed=order["seed"],
@@ -198,7 +197,7 @@ def recall(rows: list[dict[str, Any]], epochs: int, scale: float) -> list[dict[s
 
 def pairs() -> list[dict[str, Any]]:
     """Whether jobs that are labelled alike are recalled, and others not."""
-    from onefold.training.recall import Recall
+    from onefold.training.knob_memory import Recall
 
     jobs = {json.dumps(job): None for pair in (*ALIKE, *UNLIKE) for job in pair}
     profiles = {}

@@ -152,8 +152,8 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
     torch.set_num_threads(1)
     import onefold
     from onefold.datasets import read_data
-    from onefold.errors import InputError
-    from onefold.study.trained import network_of
+    from onefold.training.trained_model import network_of
+    from onefold.vocabulary.errors import InputError
 
     network, workload, config = network_of(Path(model))
     parts = read_data(data)

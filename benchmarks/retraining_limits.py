@@ -261,14 +261,14 @@ def predict(name: str, seed: int) -> Row:
     import torch
 
     from onefold.meter.memory import high_water_bytes, put_mark_back
-    from onefold.plans import Plan
-    from onefold.records import Config
     from onefold.retraining.chain import chain_of
     from onefold.retraining.limits import ProcessMemory
     from onefold.retraining.profile import profile_of
     from onefold.retraining.samples import Samples
     from onefold.retraining.stepping import Stepper
-    from onefold.workload import load
+    from onefold.vocabulary.plans import Plan
+    from onefold.vocabulary.records import Config
+    from onefold.vocabulary.workload_reference import load
 
     allocator.follow_tensors()
     torch.manual_seed(seed)
@@ -397,8 +397,7 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
 
     from onefold import Data
     from onefold.datasets import corrupted_data, write_data
-    from onefold.study.training import whole_config
-    from onefold.workload import load
+    from onefold.vocabulary.workload_reference import load
 
     place = Path(folder)
     old_pictures, new_pictures, source = _pictures()
@@ -416,7 +415,7 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
     wanted += [(name, f"{name}-large", given, patterns[name]) for name, given in large.items()]
     for name, called, given, known in wanted:
         workload = load(name)
-        config = whole_config(workload.space, given)
+        config = workload.space.complete(given)
         torch.manual_seed(0)
         network = workload.build(config)
         inputs, targets = (torch.as_tensor(part) for part in known)
@@ -436,7 +435,7 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
 def _pictures() -> tuple[Any, Any, str]:
     """Clean pictures to train on and others to shift: photographs where there are any, else patterns."""
     from onefold.datasets import cifar10
-    from onefold.errors import DatasetError
+    from onefold.vocabulary.errors import DatasetError
 
     try:
         data = cifar10()
@@ -588,7 +587,7 @@ def score(given: str, saved: str, data: str) -> Row:
 
     from onefold.datasets import read_data
     from onefold.retraining.samples import new_data
-    from onefold.study.trained import network_of
+    from onefold.training.trained_model import network_of
 
     back = new_data(read_data(data), torch.device("cpu")).validation
     found = {}

@@ -35,12 +35,12 @@ import torch
 from claims import Claim, arguments, conclude, median, table
 
 from onefold import Config
-from onefold.inference.confirm import Line, confirm
-from onefold.inference.queueing import LatencyCurve, Rest, split
-from onefold.inference.scenarios import Choice, MultiStream, Scenario, Server, choose, predict
-from onefold.records import Energy
-from onefold.serving import Served, ServingPoint, Source
-from onefold.workload import load
+from onefold.serving.load_test import Line, confirm
+from onefold.serving.queueing import LatencyCurve, Rest, split
+from onefold.serving.scenarios import Choice, MultiStream, Scenario, Server, choose, predict
+from onefold.vocabulary.records import Energy
+from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.workload_reference import load
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "newsgroups-lstm": dict(stride=1, units=128),

@@ -18,8 +18,8 @@ from claims.networks import NAMES, exported
 
 from onefold.device import Effort, HostSession, Session
 from onefold.device.host import host
-from onefold.inference.tuner import Serving, Tuner
-from onefold.serving import Purpose, Served, Surface, best
+from onefold.serving.tuner import Serving, Tuner
+from onefold.vocabulary.serving import Purpose, Served, Surface, best
 
 WITHIN = 0.03
 SHARE = 0.15

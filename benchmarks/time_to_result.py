@@ -62,7 +62,7 @@ class PlainTraining:
 
         from onefold import Config
         from onefold.training.splits import split_of
-        from onefold.workload import load
+        from onefold.vocabulary.workload_reference import load
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
@@ -89,7 +89,7 @@ class PlainTraining:
 
 def arrays() -> Any:
     """The data set, loaded once per process as a careful user does."""
-    from onefold.workload import load
+    from onefold.vocabulary.workload_reference import load
 
     return load("fashion").data()
 

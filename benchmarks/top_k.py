@@ -18,7 +18,7 @@ from claims import Claim, arguments, conclude, table
 from onefold import Budget, Study
 from onefold.search import planned_work
 from onefold.training.splits import FEW
-from onefold.workload import load
+from onefold.vocabulary.workload_reference import load
 
 TOP = 3
 SLOTS = 2

@@ -5,8 +5,8 @@ python examples/retrain.py
 
 import onefold
 from onefold.datasets import corrupted_digits
-from onefold.study.training import training
-from onefold.workload import load
+from onefold.study.single_trial import training
+from onefold.vocabulary.workload_reference import load
 
 
 def main() -> None:

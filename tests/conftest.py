@@ -45,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from torch import nn
 
-    from onefold.inference.export import export
+    from onefold.serving.export import export
 
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
@@ -58,7 +58,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from torch import nn
 
-    from onefold.inference.export import export
+    from onefold.serving.export import export
 
     torch.manual_seed(0)
     body = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]
@@ -68,10 +68,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def deployed(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A deployment folder of that network for this machine; not to be changed: copy it."""
-    from onefold.deploy import Deployment, settings, write
     from onefold.device import BRIEF, open_session, runtime
-    from onefold.inference.points import ServingSpace
-    from onefold.inference.tuner import Tuner
+    from onefold.serving.deploy import Deployment, settings, write
+    from onefold.serving.space import ServingSpace
+    from onefold.serving.tuner import Tuner
 
     with open_session(this_host, this_host) as session:
         tuner = Tuner(session, ServingSpace((1, 4), (1,), ("all",), ("sequential",)))

@@ -1,141 +1,146 @@
-"""Who may import whom, read from the source with `ast`."""
+"""The import rules of ARCHITECTURE.md, read from the source with `ast`."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent / "src" / "onefold"
-VOCABULARY = {
-    "errors",
-    "records",
-    "space",
-    "expression",
-    "requirement",
-    "objective",
-    "workload",
-    "ranking",
-    "serving",
-    "knobs",
-    "variants",
-    "plans",
-    "quantities",
-    "candidates",
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
+
+# What the mechanics of a package may import, besides the vocabulary and themselves.
+ALLOWED: dict[str, set[str]] = {
+    "vocabulary": set(),
+    "datasets": set(),
+    "workloads": {"", "datasets"},
+    "search": set(),
+    "meter": set(),
+    "store": set(),
+    "processes": set(),
+    "engine": {"processes"},
+    "device": {"meter", "processes"},
+    "training": {"meter"},
+    "kernels": {"device", "meter", "processes"},
+    "serving": {"device", "kernels", "search"},
+    "compression": {"device", "serving", "training"},
+    "retraining": {"meter", "search", "training"},
+    "impact_analysis": set(),
+    "report": {"impact_analysis", "serving", "store"},
 }
-STAGES = {"training", "inference", "compression", "impact", "retraining", "kernels", "recommend", "report"}
-ALLOWED = {
-    "errors": set(),
-    "records": set(),
-    "space": {"errors", "records"},
-    "expression": {"errors", "records"},
-    "requirement": {"errors", "expression"},
-    "objective": {"errors", "expression", "records", "requirement"},
-    "serving": {"records"},
-    "knobs": {"errors", "records"},
-    "variants": {"errors", "records", "serving"},
-    "plans": {"errors"},
-    "quantities": {"errors"},
-    "candidates": {"errors", "records"},
-    "ranking": {"objective", "records"},
-    "workload": {"errors", "objective", "records", "space"},
-    "datasets": {"errors", "workload"},
-    "workloads": VOCABULARY | {"datasets", ""},
-    "search": VOCABULARY,
-    "meter": VOCABULARY,
-    "engine": VOCABULARY,
-    "store": VOCABULARY,
-    "device": VOCABULARY | {"meter"},
-    "training": VOCABULARY | {"meter"},
-    "inference": VOCABULARY | {"device", "search"},
-    "compression": VOCABULARY,
-    "impact": VOCABULARY,
-    "recommend": VOCABULARY,
-    "kernels": VOCABULARY | {"device", "meter"},
-    "retraining": VOCABULARY | {"meter", "search"},
-    "report": VOCABULARY | {"impact", "recommend", "store"},
-    "deploy": VOCABULARY | {"device", "inference", "kernels", "recommend"},
-    "study": VOCABULARY | STAGES | {"datasets", "deploy", "device", "search", "meter", "engine", "store"},
-    "cli": VOCABULARY | STAGES | {"datasets", "deploy", "device", "study", "store", "workloads", ""},
-    "testing": None,
+BELOW_STUDY = set(ALLOWED)
+ALLOWED |= {"study": BELOW_STUDY, "cli": BELOW_STUDY | {"study", ""}, "testing": BELOW_STUDY | {"study", "", "pytest"}}
+
+# Modules that decide where work runs and what is remembered. They may also use engine, store and other features.
+ORCHESTRATION = {
+    "compression.after_study",
+    "compression.api",
+    "compression.trial_variants",
+    "kernels.api",
+    "kernels.model_loading",
+    "kernels.runtime_comparison",
+    "retraining.api",
+    "serving.api",
+    "serving.trial_measurement",
+    "training.api",
 }
+ABOVE_STUDY = {"impact_analysis.api"}  # an impact analysis runs a study
+
 HOMES = {
-    "optuna": {"search"},
-    "cmaes": {"search"},
-    "sqlalchemy": {"store"},
-    "pynvml": {"meter"},
-    "jinja2": {"report"},
-    "typer": {"cli"},
-    "rich": {"cli"},
     "cloudpickle": {"engine"},
-    "sklearn": {"datasets", "impact", "training"},
-    "onnx": {"compression", "device", "inference", "kernels"},
-    "onnxruntime": {"compression", "deploy", "device", "inference"},
-    "torch": {"training", "inference", "compression", "kernels", "workloads", "workload", "study", "retraining"}
-    | {"testing"},
+    "cmaes": {"search"},
+    "jinja2": {"report"},
+    "onnx": {"compression", "device", "kernels", "serving"},
+    "onnxruntime": {"compression", "device", "serving"},
+    "optuna": {"search"},
+    "pynvml": {"meter"},
+    "rich": {"cli"},
     "rule_engine": {"retraining"},
-    "tvm": {"kernels"},
-    "xgboost": {"kernels"},
+    "sklearn": {"datasets", "impact_analysis", "training"},
+    "sqlalchemy": {"store"},
+    "torch": {"compression", "kernels", "retraining", "serving", "study", "testing", "training", "vocabulary"}
+    | {"workloads"},
     "torch_pruning": {"compression"},
+    "tvm": {"kernels"},
+    "typer": {"cli"},
+    "xgboost": {"kernels"},
     "zstandard": {"compression"},
 }
+FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "misc", "base", "core", "types", "constants", "models"}
+
+
+def module_of(path: Path) -> str:
+    """The dotted name below `onefold`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def package_of(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
+    """`search` for `onefold.search.ladder`; empty for `onefold` itself."""
+    return [*module.split("."), ""][1]
 
 
 def imports(path: Path) -> set[str]:
+    """The modules that a file imports, also inside functions and as strings handed to importlib."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            packages = {alias.name for alias in node.names if is_package_or_module(alias.name)}
-            if node.module == "onefold" and len(packages) == len(node.names):  # `from onefold import report`
-                names |= {f"onefold.{package}" for package in packages}
-            else:
-                names.add(node.module or "")
+            names |= {_submodule(node.module or "", alias.name) for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
     return names
 
 
-def is_package_or_module(name: str) -> bool:
-    return (ROOT / name).exists() or (ROOT / f"{name}.py").exists()
+def _submodule(module: str, name: str) -> str:
+    """Resolve `from MODULE import NAME` to the module that it imports: MODULE.NAME if that is one, or else MODULE."""
+    parts = module.split(".")
+    is_ours = parts[0] == "onefold"
+    place = ROOT.joinpath(*parts[1:], name)
+    return f"{module}.{name}" if is_ours and (place.is_dir() or place.with_suffix(".py").exists()) else module
 
 
-FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
+def allowed_for(module: str) -> set[str]:
+    """The packages that a module may import."""
+    if module in ORCHESTRATION:
+        return BELOW_STUDY
+    if module in ABOVE_STUDY:
+        return BELOW_STUDY | {"study"}
+    return ALLOWED[module.split(".")[0]] | {"vocabulary"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    allowed = ALLOWED[package]
-    for name in imports(path):
-        top = name.split(".")[0]
-        assert package in HOMES.get(top, {package}), f"{path.name} imports {name}, whose home is {HOMES[top]}"
-        if top == "onefold" and allowed is not None and package_of(name) != package:
-            assert package_of(name) in allowed, f"{path.name} imports {name}"
-
-
-def test_packages_do_not_import_each_other_in_a_circle() -> None:
-    graph: dict[str, set[str]] = {}
+def violations() -> Iterable[str]:
+    """One line for each import that breaks a rule."""
     for path in FILES:
-        package = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        graph.setdefault(package, set()).update(
-            package_of(name) for name in imports(path) if name.startswith("onefold.") and package_of(name) != package
-        )
-    left = dict(graph)
+        module, package = module_of(path), path.relative_to(ROOT).parts[0]
+        for name in imports(path):
+            top = name.split(".")[0]
+            if package not in HOMES.get(top, {package}):
+                yield f"{module} imports {name}, whose home is {sorted(HOMES[top])}"
+            if top != "onefold":
+                continue
+            if package_of(name) not in allowed_for(module) | {package}:
+                yield f"{module} imports {name}"
+            is_mechanics = package not in ("study", "cli", "testing") and module not in ORCHESTRATION | ABOVE_STUDY
+            if is_mechanics and name.endswith(".api"):
+                yield f"{module} imports {name}: mechanics do not call an api"
+
+
+def test_modules_import_only_what_their_layer_may() -> None:
+    assert not list(violations())
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    left = {
+        f"onefold.{module_of(path)}": {name for name in imports(path) if name.startswith("onefold.")} for path in FILES
+    }
     while left:
-        free = [package for package, needs in left.items() if not needs & left.keys()]
+        free = [module for module, needs in left.items() if not (needs - {module}) & left.keys()]
         assert free, f"a circle among {sorted(left)}"
-        for package in free:
-            del left[package]
+        for module in free:
+            del left[module]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_names_of_modules_say_what_is_inside(path: Path) -> None:
-    forbidden = {"utils", "util", "common", "helpers", "misc", "base", "core", "types", "constants", "models"}
-    assert path.stem not in forbidden
+def test_names_of_modules_say_what_is_inside() -> None:
+    assert not [module_of(path) for path in FILES if path.stem in FORBIDDEN_NAMES]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from onefold.errors import Rejected
-from onefold.inference.export import export
-from onefold.records import Config
+from onefold.serving.export import export
 from onefold.training.splits import split_of
-from onefold.workload import Workload, load
+from onefold.vocabulary.errors import Rejected
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.workload import Workload
+from onefold.vocabulary.workload_reference import load
 
 NAMES = ("fashion", "cifar10", "agnews-cnn", "newsgroups-lstm", "speech", "blood-cells")
 

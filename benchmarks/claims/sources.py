@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from onefold import Data
 from onefold.datasets import cifar10, corrupted_cifar10, write_data
-from onefold.study.training import whole_config
-from onefold.workload import load
+from onefold.vocabulary.workload_reference import load
 
 MODELS = {"cifar10": {"depth": 14, "width": 16}, "cifar10-mobilenet": {}, "cifar10-vit": {}}
 EPOCHS, BATCH, RATE = 90, 256, 2e-3
@@ -27,7 +26,7 @@ def source_model(name: str, folder: Path, epochs: int = EPOCHS) -> Path:
     if (place / "model.json").is_file():
         return place
     workload = load(name)
-    config = whole_config(workload.space, MODELS[name])
+    config = workload.space.complete(MODELS[name])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
     network = workload.build(config).to(device)

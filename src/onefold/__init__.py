@@ -24,30 +24,30 @@ import importlib
 from typing import Any
 
 from onefold import datasets
-from onefold.errors import OnefoldError, Rejected
-from onefold.objective import Budget, Objective
-from onefold.records import Config
-from onefold.requirement import at_least, at_most
-from onefold.space import Choice, Float, Int, Space
-from onefold.workload import Data, Workload
+from onefold.vocabulary.errors import OnefoldError, Rejected
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.requirement import at_least, at_most
+from onefold.vocabulary.space import Choice, Float, Int, Space
+from onefold.vocabulary.workload import Data, Workload
 
 __version__ = "0.1.0"
 
 # Handed out on first use, so that `import onefold` needs neither torch nor a database.
 _LAZY = {
-    "Recipe": "onefold.variants",
+    "Recipe": "onefold.vocabulary.variants",
     "Search": "onefold.search",
-    "ServingSpace": "onefold.inference.points",
+    "ServingSpace": "onefold.serving.space",
     "Study": "onefold.study",
-    "compile": "onefold.study.compiling",
-    "compress": "onefold.study.compressing",
-    "impact_of": "onefold.study.impact",
-    "measure": "onefold.study.measuring",
-    "retrain": "onefold.study.retraining",
-    "serve_check": "onefold.study.measuring",
+    "compile": "onefold.kernels.api",
+    "compress": "onefold.compression.api",
+    "impact_of": "onefold.impact_analysis.api",
+    "measure": "onefold.serving.api",
+    "retrain": "onefold.retraining.api",
+    "serve_check": "onefold.serving.api",
     "tune": "onefold.study",
 }
-_LAZY_MODULES = ("deploy",)
+_LAZY_MODULES = {"deploy": "onefold.serving.deploy"}
 
 __all__ = [
     "Budget",
@@ -81,7 +81,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_MODULES:
-        return importlib.import_module(f"onefold.{name}")
+        return importlib.import_module(_LAZY_MODULES[name])
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")

@@ -17,9 +17,9 @@ import psutil
 import pytest
 from shell import begun, onefold
 
-from onefold.records import StudyState
 from onefold.store.store import CompilationRecord
 from onefold.study import Home
+from onefold.vocabulary.records import StudyState
 
 TOTAL = 20
 COMMAND = ("compile", "deploy", "--candidates", str(TOTAL), "--batch", "3", "--threads", "1", "--strategy", "random",

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 
 from onefold.cli.display import LiveDisplay, PlainDisplay, sentence, spent
-from onefold.objective import Objective
-from onefold.records import Config
 from onefold.study import News, Snapshot
-from onefold.study.news import Underway
+from onefold.study.events import Underway
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.records import Config
 
 ACCURACY = Objective(maximize="accuracy")
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from onefold.compression import ENCODINGS, Masks, pack, unpack
-from onefold.errors import ModelError
-from onefold.inference.export import export
+from onefold.serving.export import export
+from onefold.vocabulary.errors import ModelError
 
 
 def model_of(*arrays: np.ndarray) -> bytes:

@@ -10,11 +10,10 @@ import torch
 
 from onefold import Budget, Objective, Study, deploy
 from onefold.compression.in_loop import CompressedWorkload, recipe_of
-from onefold.compression.quantising import zeros_of
-from onefold.records import Config
-from onefold.study.training import whole_config
-from onefold.variants import Recipe
-from onefold.workload import load
+from onefold.compression.quantization import zeros_of
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.variants import Recipe
+from onefold.vocabulary.workload_reference import load
 
 SMALL = {"compress_sparsity": 0.8, "compress_channels": 0.5, "compress_precision": "int8"}
 
@@ -28,14 +27,14 @@ def digits() -> CompressedWorkload:
 
 def test_the_space_has_the_recipe_in_it(digits: CompressedWorkload) -> None:
     assert set(digits.space.groups["compression"]) == set(SMALL)
-    config = whole_config(digits.space, SMALL)
+    config = digits.space.complete(SMALL)
     assert recipe_of(config) == Recipe(0.8, 0.5, "int8")
     assert recipe_of(Config(lr=0.1)).is_plain
     assert digits.name == load("digits").name
 
 
 def test_a_trial_trains_as_the_variant_that_it_will_be(digits: CompressedWorkload) -> None:
-    config, plain = whole_config(digits.space, SMALL), whole_config(digits.space, {})
+    config, plain = digits.space.complete(SMALL), digits.space.complete({})
     torch.manual_seed(0)
     network = digits.build(config)
     assert sum(w.numel() for w in network.parameters()) < 0.6 * sum(w.numel() for w in digits.build(plain).parameters())

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from onefold.compression import ChannelPruner, Masks, gradual, sensitivity
-from onefold.compression.masks import LEAST
-from onefold.errors import ModelError
-from onefold.workload import load
+from onefold.compression.magnitude_pruning import LEAST
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.workload_reference import load
 
 
 def lenet() -> nn.Module:
@@ -104,10 +104,9 @@ def test_a_network_without_matrices_has_nothing_to_prune() -> None:
     ],
 )
 def test_channels_are_really_taken_out_of_the_ready_networks(workload: str, inputs: torch.Tensor) -> None:
-    from onefold.study.training import whole_config
 
     ready = load(workload)
-    network = ready.build(whole_config(ready.space, {}))
+    network = ready.build(ready.space.complete({}))
     before = sum(weight.numel() for weight in network.parameters())
     shape = network.eval()(inputs).shape
     ChannelPruner(network, [inputs], share=0.5).step()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onefold import Data, datasets
 from onefold.datasets import Rows, read_data, write_data
 from onefold.datasets.arriving import check_place
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 INPUTS = np.arange(40, dtype=np.float32).reshape(10, 2, 2)
 TARGETS = np.arange(10) % 3

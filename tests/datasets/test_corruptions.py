@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from onefold.datasets.corruptions import CORRUPTIONS, FAMILIES, corrupted
 from onefold.datasets.corruptions.resampling import areas, linear, repeated, stretched
 from onefold.datasets.corruptions.weather import plasma
-from onefold.errors import InputError
+from onefold.vocabulary.errors import InputError
 
 KINDS = CORRUPTIONS[1:]
 DRAWN = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onefold.datasets.folder import Source, find, folders, read_arrays, read_rows
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 NUMBERS = Source("numbers.npz", {"x": "uint8 (N, 2)", "y": "uint8 (N)"}, "the shop around the corner")
 LINES = Source("lines.jsonl.gz", {"label": "a number", "text": "a string"}, "the library")

@@ -15,7 +15,7 @@ import pytest
 from onefold import datasets
 from onefold.datasets import idx, images
 from onefold.datasets.idx import FILES, IdxHome
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 
 def packed(array: np.ndarray) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onefold import Data, datasets
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 NEEDS_A_FILE = {"usps": (16, 16), "cifar10": (32, 32, 3)}
 

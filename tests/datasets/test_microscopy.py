@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onefold import datasets
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 BOXES = {0: [(0, 16, 12, 32, 24)], 1: [], 2: [(2, 0, 0, 160, 120), (1, 80, 60, 120, 90)]}  # class, x0, y0, x1, y1
 

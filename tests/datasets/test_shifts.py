@@ -11,7 +11,7 @@ from test_images import write
 
 from onefold import Data, datasets
 from onefold.datasets.images import MNIST, pictures
-from onefold.errors import InputError
+from onefold.vocabulary.errors import InputError
 
 PARTS = ("train", "validation", "test")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onefold import datasets
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 
 def write(folder: Path) -> None:

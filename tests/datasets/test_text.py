@@ -12,7 +12,7 @@ import pytest
 
 from onefold import datasets
 from onefold.datasets.text import numbered, numbering, words
-from onefold.errors import DatasetError, InputError
+from onefold.vocabulary.errors import DatasetError, InputError
 
 TOPICS = ("the ball is round", "the market fell", "a ball game", "the market rose", "round and round")
 

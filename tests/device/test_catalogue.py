@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from onefold.device.catalogue import device, devices, read_devices, save_device
 from onefold.device.device import Device
-from onefold.errors import DeviceError
+from onefold.vocabulary.errors import DeviceError
 
 BOARD = Device("my-board", "My board", 4, 7.0, 3.5, 10**9, 1.0, 5.0, source="user")
 NEEDED = (

@@ -12,8 +12,8 @@ import pytest
 
 from onefold.device import confinement
 from onefold.device.confinement import GIVEN, Confinement, confine, remove_group
-from onefold.errors import DeviceError
-from onefold.records import from_json, to_json
+from onefold.vocabulary.errors import DeviceError
+from onefold.vocabulary.records import from_json, to_json
 
 MB = 1_000_000
 
@@ -21,7 +21,8 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="cores and memor
 
 
 def in_a_process(body: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    code = "import json, os, sys\nfrom onefold.device.confinement import confine\nfrom onefold.records import to_json\n"
+    code = "import json, os, sys\nfrom onefold.device.confinement import confine\n"
+    code += "from onefold.vocabulary.records import to_json\n"
     return subprocess.run(
         [sys.executable, "-c", code + body, *arguments],
         capture_output=True,

@@ -13,7 +13,7 @@ import pytest
 
 from onefold.device import Device, Effort, HostSession
 from onefold.device.disturbance import UNDISTURBED, Waiting
-from onefold.serving import ServingPoint
+from onefold.vocabulary.serving import ServingPoint
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell")
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.device.fitting import Fit, Point, fit, read_points
-from onefold.errors import DeviceError
-from onefold.records import from_json, to_json
+from onefold.vocabulary.errors import DeviceError
+from onefold.vocabulary.records import from_json, to_json
 
 untimed = settings(deadline=None, max_examples=30)  # machines that run tests are busy
 GRID = [(batch, threads) for batch in (1, 4, 16, 64) for threads in (1, 2, 4)]

@@ -16,7 +16,7 @@ import pytest
 from onefold.device import probe_program
 from onefold.device.catalogue import device, read_devices, save_device
 from onefold.device.probe import device_from_probe, probe_models, probe_source
-from onefold.errors import DeviceError
+from onefold.vocabulary.errors import DeviceError
 
 ANSWER: dict[str, Any] = {
     "onefold_probe": 1,

@@ -18,7 +18,7 @@ from onefold.device.catalogue import devices
 from onefold.device.counting import Operator
 from onefold.device.device import Device
 from onefold.device.roofline import carry_over, operators, seconds, unknown
-from onefold.errors import DeviceError, ModelError
+from onefold.vocabulary.errors import DeviceError, ModelError
 
 HOST = Device("host", "", 2, 100.0, 20.0, 10**10, 0.0, 12.0, overhead_us=0.3)
 untimed = settings(deadline=None, max_examples=50)  # machines that run tests are busy

@@ -24,10 +24,10 @@ from onefold.device import Device, Effort, EmulatedSession, HostSession, open_se
 from onefold.device.catalogue import device
 from onefold.device.roofline import carry_over, operators
 from onefold.device.runner import Runner, options_of
-from onefold.errors import DeviceError, ModelError
-from onefold.inference.export import export
-from onefold.records import to_json
-from onefold.serving import ServingPoint, Source
+from onefold.serving.export import export
+from onefold.vocabulary.errors import DeviceError, ModelError
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.serving import ServingPoint, Source
 
 SHORT = Effort(warm_up=1, least=3, most=20, seconds=0.05, precision=0.05)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from onefold.engine import Call, Engine, Event, Failed, Finished, InlineEngine, ProcessEngine, Reported, Setup
-from onefold.errors import EngineError, WorkloadError
-from onefold.records import FailureKind
 from onefold.testing.engines import EngineContract, until_it_ends
+from onefold.vocabulary.errors import EngineError, WorkloadError
+from onefold.vocabulary.records import FailureKind
 
 Steps = Generator[Any, None, Any]
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from small_graphs import answers_of
 
-from onefold.candidates import Operator
 from onefold.device.host import describe
-from onefold.inference.export import samples_beside
 from onefold.kernels.bench import Bench
+from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import USUAL_LEVEL
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.whole import WholeModel
+from onefold.serving.export import samples_beside
+from onefold.vocabulary.kernels import Operator
 
 
 @pytest.fixture(autouse=True, scope="session")

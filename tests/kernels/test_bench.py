@@ -15,11 +15,11 @@ import psutil
 import pytest
 from small_graphs import calling, for_another_machine, layer, loops
 
-from onefold.candidates import Failure, Operator
-from onefold.errors import EngineError, InputError, ModelError
 from onefold.kernels.bench import LEAST_MS, REPEATS, Bench, Built, Outcome, Worker
 from onefold.kernels.targets import Target
 from onefold.kernels.worker import FLUSH, MOST_RUNS, clock_for, with_cold_weights, with_warm_weights
+from onefold.vocabulary.errors import EngineError, InputError, ModelError
+from onefold.vocabulary.kernels import Failure, Operator
 
 DOUBLE = "double"
 

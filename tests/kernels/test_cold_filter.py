@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from onefold.candidates import Candidate, Failure, Operator
 from onefold.kernels.cold_filter import ENOUGH, TRUSTED, ColdFilter, Example
+from onefold.vocabulary.kernels import Candidate, Failure, Operator
 
 CONV = Operator("conv", "fused_conv2d_add_relu", 1, "conv2d", ("1x8x8x16", "3x3x16x32", "1x8x8x32"), 6e5)
 WIDER = replace(CONV, key="wider", shapes=("1x16x16x16", "3x3x16x64", "1x16x16x64"), flops=5e6)

@@ -13,12 +13,12 @@ from onnx import helper
 from small_graphs import answers_of, saved
 from torch import nn
 
-from onefold.errors import InputError, ModelError
-from onefold.inference.export import export
 from onefold.kernels.graph import LEVELS, imported, optimised
 from onefold.kernels.spaces import operators_of
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
+from onefold.serving.export import export
+from onefold.vocabulary.errors import InputError, ModelError
 
 Array = np.ndarray[Any, Any]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onefold.candidates import Candidate
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.history import MOST, packed, teach, unpacked
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target
+from onefold.vocabulary.kernels import Candidate
 
 
 def test_loops_come_back_the_same(space: OperatorSpace, here: Target) -> None:

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from onefold.candidates import Spent
 from onefold.kernels.ledger import Ledger
+from onefold.vocabulary.kernels import Spent
 
 
 def test_phases_add_up() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import LEVELS
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.levels import compare_levels
-from onefold.kernels.whole import WholeModel
 
 
 def test_each_level_is_compiled_and_timed(whole: WholeModel, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 from onnx import helper
 from small_graphs import answers_of, saved
 
-from onefold.candidates import Runtime
-from onefold.errors import ModelError
-from onefold.inference.export import samples_beside
 from onefold.kernels.bench import Bench
+from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.library import ABOUT, ARCHIVE, INT8, LIBRARY, CompiledModel, Library, read_library, write_library
 from onefold.kernels.targets import Target
-from onefold.kernels.whole import WholeModel
+from onefold.serving.export import samples_beside
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.kernels import Runtime
 
 Array = np.ndarray[Any, Any]
 RUNTIMES = (Runtime("tvm", 1e-4, 1), Runtime("onnxruntime", 2e-4, 1, "as served"))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.candidates import Operator
-from onefold.errors import InputError
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import STRATEGIES, Strategy, needs_model, strategy
-from onefold.kernels.strategies.breeding import Breeding
 from onefold.kernels.strategies.clustering import _middles
+from onefold.kernels.strategies.model_guided_evolution import Breeding
 from onefold.kernels.strategies.strategy import unseen
 from onefold.kernels.targets import Target
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.kernels import Operator
 
 COUNT = 6
 Operators = dict[str, tuple[Operator, Any]]

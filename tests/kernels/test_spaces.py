@@ -13,13 +13,13 @@ import torch
 from small_graphs import answers_of
 from torch import nn
 
-from onefold.candidates import Operator
-from onefold.inference.export import export
 from onefold.kernels.bench import Bench
+from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import USUAL_LEVEL
 from onefold.kernels.spaces import OperatorSpace, Proposal, decisions_of, operators_of
 from onefold.kernels.targets import Target
-from onefold.kernels.whole import WholeModel
+from onefold.serving.export import export
+from onefold.vocabulary.kernels import Operator
 
 FEW = 12
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.candidates import Effort, Round, Spent
 from onefold.kernels.stopping import change, no_longer_pays, rates, used_up
+from onefold.vocabulary.kernels import Effort, Round, Spent
 
 rate = st.floats(-1e3, 1e3).filter(lambda value: abs(value) > 1e-3)
 gains = st.floats(1e-6, 1.0)

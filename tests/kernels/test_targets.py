@@ -10,8 +10,8 @@ import pytest
 from onefold.device import Device
 from onefold.device.catalogue import device, devices
 from onefold.device.host import describe
-from onefold.errors import DeviceError
 from onefold.kernels.targets import PROCESSORS, Target, target_of
+from onefold.vocabulary.errors import DeviceError
 
 PI = device("raspberry-pi-4")
 

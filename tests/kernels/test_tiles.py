@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.candidates import Operator
 from onefold.device.catalogue import device
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target, target_of
@@ -28,6 +27,7 @@ from onefold.kernels.tiles import (
     factors,
     fitting,
 )
+from onefold.vocabulary.kernels import Operator
 
 Operators = dict[str, tuple[Operator, Any]]
 

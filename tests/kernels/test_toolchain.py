@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from onefold.errors import InputError, MissingExtra
 from onefold.kernels import toolchain
+from onefold.vocabulary.errors import InputError, MissingExtra
 
 
 def test_only_patterns_that_are_needed_are_read() -> None:

@@ -7,7 +7,7 @@ from math import isclose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.records import Energy, Measurement
+from onefold.vocabulary.records import Energy, Measurement
 
 amounts = st.floats(0, 1e9)
 energies = st.one_of(

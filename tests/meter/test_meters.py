@@ -10,7 +10,6 @@ import pytest
 from fake_hardware import FakeMachine, FakeNvml
 
 from onefold import meter as meters
-from onefold.errors import MissingExtra
 from onefold.meter import (
     ClockMeter,
     CombinedMeter,
@@ -22,8 +21,9 @@ from onefold.meter import (
     ReplayMeter,
     choose,
 )
-from onefold.records import Energy
 from onefold.testing.meters import WINDOWS_PER_TEST, MeterContract, work
+from onefold.vocabulary.errors import MissingExtra
+from onefold.vocabulary.records import Energy
 
 
 def rapl(folder: Path) -> RaplMeter:

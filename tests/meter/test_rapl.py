@@ -10,8 +10,8 @@ from fake_hardware import RANGE_UJ, FakeMachine
 
 from onefold.meter import RaplMeter
 from onefold.meter.regularly import Regularly
-from onefold.records import Energy
 from onefold.testing.meters import work
+from onefold.vocabulary.records import Energy
 
 
 @pytest.fixture

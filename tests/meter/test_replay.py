@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from onefold.errors import InputError
 from onefold.meter import ModelledMeter, RecordingMeter, ReplayMeter
-from onefold.records import Measurement
 from onefold.testing.meters import work
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Measurement
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_file_that_is_not_there(path: Path) -> None:
 
 def test_a_real_gpu_as_it_was_recorded() -> None:
     """An NVIDIA H200 asleep for a second, then multiplying matrices for two, inside one window over both."""
-    meter = ReplayMeter(Path(__file__).parent / "recordings" / "h200.jsonl")
+    meter = ReplayMeter(Path(__file__).parent.parent / "recordings" / "h200.jsonl")
     with meter.window() as both:
         with meter.window() as idle:
             pass

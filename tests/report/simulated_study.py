@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onefold import Budget, Choice, Float, Int, Objective, Space
-from onefold.records import (
+from onefold.report import Summary, summarize
+from onefold.store.store import StudyRecord
+from onefold.vocabulary.records import (
     Config,
     Energy,
     Epoch,
@@ -22,8 +24,6 @@ from onefold.records import (
     Trial,
     TrialState,
 )
-from onefold.report import Summary, summarize
-from onefold.store.store import StudyRecord
 
 SPACE = Space(
     model={"width": Choice(16, 32, 64, 128), "depth": Int(1, 4), "activation": Choice("relu", "gelu", "tanh")},

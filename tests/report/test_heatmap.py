@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.records import Energy
 from onefold.report.plots import Plot
 from onefold.report.plots.heatmap import COLUMNS, ROWS, hatching, heatmap, spoken
-from onefold.serving import Served, ServingPoint, Source, Surface
+from onefold.vocabulary.records import Energy
+from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 

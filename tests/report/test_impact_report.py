@@ -13,13 +13,13 @@ import pytest
 from page_checks import checked
 
 from onefold import Choice, Float, Space
-from onefold.impact import TUNE_ALL, Arm, Evidence, Findings, Model, findings
-from onefold.records import Config
+from onefold.impact_analysis import TUNE_ALL, Arm, Evidence, Findings, Model, findings
 from onefold.report.impact import as_html, as_json, as_text, tables
 from onefold.report.impact.phrases import chance, change, multiple, quantity
 from onefold.report.impact.shares import shares
 from onefold.report.plots.boxes import box_of, boxes
 from onefold.report.plots.density import bandwidth, curve_of, density
+from onefold.vocabulary.records import Config
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 SPACE = Space(model={"width": Choice(8, 16, 32, default=16), "depth": Choice(1, 2, default=1)}, lr=Float(1e-3, 1e-1))

@@ -17,7 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_checks import checked
 
-from onefold.candidates import (
+from onefold.report import words
+from onefold.report.impact.sheet import Sheet
+from onefold.report.kernels import as_json, facts, page, tables, text
+from onefold.report.kernels.costs import Fate, fate_costs, fates, joules_per_ms_saved
+from onefold.report.kernels.scatter import most_time, scatter
+from onefold.report.kernels.survey import apart, survey
+from onefold.vocabulary.kernels import (
     PHASES,
     Candidate,
     Compiled,
@@ -30,13 +36,7 @@ from onefold.candidates import (
     Runtime,
     Spent,
 )
-from onefold.records import from_json
-from onefold.report import words
-from onefold.report.impact.sheet import Sheet
-from onefold.report.kernels import as_json, facts, page, tables, text
-from onefold.report.kernels.costs import Fate, fate_costs, fates, joules_per_ms_saved
-from onefold.report.kernels.scatter import most_time, scatter
-from onefold.report.kernels.survey import apart, survey
+from onefold.vocabulary.records import from_json
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 # Of each operator: name, kind, weight, shapes, flops, microseconds at first and at last, candidates, recalled.

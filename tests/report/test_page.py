@@ -11,8 +11,8 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Budget, Choice, Float, Objective, Space, at_least, at_most
-from onefold.records import FailureKind, Measurement, RungState, StudyState, TrialState
 from onefold.report import as_html, as_json, as_text, summarize
+from onefold.vocabulary.records import FailureKind, Measurement, RungState, StudyState, TrialState
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_checks import checked
 
-from onefold.plans import Expected, LayerCost, Limits, MicroWindow, Plan, Reaction, Retrained
 from onefold.report.plots.marks import Plot
 from onefold.report.retraining import as_json, as_page, as_plans_json, as_plans_text, as_text, plots, tables
 from onefold.report.retraining.agreement import agreement
 from onefold.report.retraining.facts import gained, is_over, memory_note, numbered, tiles
+from onefold.vocabulary.plans import Expected, LayerCost, Limits, MicroWindow, Plan, Reaction, Retrained
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 MIB = 2**20

@@ -12,11 +12,11 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Objective, at_least, at_most
-from onefold.objective import Goal
-from onefold.records import Energy, RungState, Trial
 from onefold.report import Summary, as_html, as_json, as_text, summarize
 from onefold.report.serving import explained, serving_parts, trade_offs, written
-from onefold.serving import Served, ServingPoint, Source, Surface
+from onefold.vocabulary.objective import Goal
+from onefold.vocabulary.records import Energy, RungState, Trial
+from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
 
 FAST_ENOUGH = Objective(minimize="latency_s", require={"accuracy": at_least(0.8)})
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"

@@ -6,9 +6,9 @@ import pytest
 from simulated_study import simulate
 
 from onefold import Objective, at_least, at_most
-from onefold.records import Energy, Epoch, Measurement, TrialState
 from onefold.report import summarize
-from onefold.space import Choice, Float
+from onefold.vocabulary.records import Energy, Epoch, Measurement, TrialState
+from onefold.vocabulary.space import Choice, Float
 
 
 def test_counts_levels_and_promotions_add_up() -> None:

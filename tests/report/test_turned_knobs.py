@@ -8,10 +8,10 @@ from dataclasses import replace
 from page_checks import checked
 from simulated_study import simulate
 
-from onefold.knobs import Phase, Steered, StepWindow
-from onefold.records import Config
 from onefold.report import Summary, as_html, as_json, as_text
 from onefold.report.knobs import knobs_table, turned_knobs
+from onefold.vocabulary.knobs import Phase, Steered, StepWindow
+from onefold.vocabulary.records import Config
 
 FOUND, BEST = Config(threads=2, update="loop"), Config(threads=1, update="loop")
 EVIL = "<script>alert('x')</script>&\"quoted\""

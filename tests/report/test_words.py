@@ -5,8 +5,8 @@ import math
 import pytest
 
 from onefold import Objective, at_least, at_most
-from onefold.records import Energy, Grant
 from onefold.report import words
+from onefold.vocabulary.records import Energy, Grant
 
 
 @pytest.mark.parametrize(

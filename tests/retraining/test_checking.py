@@ -11,11 +11,11 @@ import torch
 from small_networks import CLASSES, KINDS, WORDS
 from torch import Tensor, nn
 
-from onefold.errors import DatasetError
-from onefold.records import Config
 from onefold.retraining.checking import check_fits
 from onefold.retraining.samples import new_data
-from onefold.workload import Data, Workload
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.workload import Data, Workload
 
 CPU = torch.device("cpu")
 IMAGES = np.random.default_rng(0).random((50, 3, 8, 8)).astype(np.float32)

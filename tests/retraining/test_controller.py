@@ -19,15 +19,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onefold import datasets
-from onefold.errors import DatasetError, InputError
-from onefold.plans import Limits, MicroWindow, Reaction, Retrained
-from onefold.records import Config
-from onefold.retraining.controller import Job, Retraining
+from onefold.retraining.controller import Retraining
+from onefold.retraining.job import RetrainingJob
 from onefold.retraining.limits import ProcessMemory
 from onefold.retraining.rules import read_rules
 from onefold.retraining.samples import new_data
 from onefold.retraining.strategies import STRATEGIES, strategy
-from onefold.workload import Data, Workload
+from onefold.vocabulary.errors import DatasetError, InputError
+from onefold.vocabulary.plans import Limits, MicroWindow, Reaction, Retrained
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.workload import Data, Workload
 
 PLENTY = 2**40  # bytes; what the machine has then is the limit
 CPU = torch.device("cpu")
@@ -97,7 +98,7 @@ def retraining(
 ) -> Retraining:
     rules = read_rules(more_rules)
     limits = Limits(memory, window_s)
-    return Retraining(Job(network, new_data(data, CPU), limits, strategy(how, rules, 0.9), rules, **more))
+    return Retraining(RetrainingJob(network, new_data(data, CPU), limits, strategy(how, rules, 0.9), rules, **more))
 
 
 @pytest.fixture
@@ -375,7 +376,7 @@ def test_memory_that_really_runs_out_is_survived() -> None:
 
 
 def test_the_summary_survives_json(network: nn.Module, fog: Data, enough: Path) -> None:
-    from onefold.records import from_json, to_json
+    from onefold.vocabulary.records import from_json, to_json
 
     found = retraining(network, fog, more_rules=enough).run()
     assert from_json(Retrained, to_json(found)) == found

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron
 
 from onefold.meter.memory import put_mark_back
-from onefold.plans import Plan
 from onefold.retraining.chain import Chain, chain_of
 from onefold.retraining.footprint import footprint, stretches
 from onefold.retraining.stepping import Stepper
 from onefold.retraining.tracing import Amount, Curve, LinkTrace, Trace, trace_step
+from onefold.vocabulary.plans import Plan
 
 DEEP = {
     "residual": Kind(lambda: ResidualNet(8, 6), (3, 8, 8)),
@@ -165,7 +165,7 @@ from onefold.retraining.chain import chain_of
 from onefold.retraining.limits import ProcessMemory
 from onefold.retraining.profile import profile_of
 from onefold.retraining.stepping import Stepper
-from onefold.plans import Plan
+from onefold.vocabulary.plans import Plan
 from small_networks import ResidualNet, Kind, cross_entropy
 
 follow_tensors()

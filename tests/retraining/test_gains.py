@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.plans import Expected, Plan
 from onefold.retraining.gains import GainSearch
+from onefold.vocabulary.plans import Expected, Plan
 
 PLANS = [Plan(8, 32, lr=lr) for lr in (1e-3, 3e-3, 3e-4, 1e-4, 1e-5)]
 SECONDS = 0.01  # for a sample

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from small_networks import Kind, ResidualNet, cross_entropy
 
-from onefold.errors import InputError
-from onefold.plans import EFFECTIVE, Expected, Plan
 from onefold.retraining.chain import chain_of
+from onefold.retraining.planning_context import MARGIN, Situation
 from onefold.retraining.profile import profile_of
 from onefold.retraining.ranges import LARGEST_BATCH, MOST
 from onefold.retraining.rules import read_rules
-from onefold.retraining.situation import MARGIN, Situation
 from onefold.retraining.strategies import EXPLORED, STRATEGIES, Onefold, OomRetry, Strategy, strategy
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.plans import EFFECTIVE, Expected, Plan
 
 RULES = read_rules()
 HELD = 50_000_000

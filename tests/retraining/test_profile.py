@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy
 
-from onefold.plans import MemoryLesson, Plan
 from onefold.retraining.chain import chain_of
 from onefold.retraining.footprint import footprint
 from onefold.retraining.profile import OVERHEAD, Profile, least, profile_of
+from onefold.vocabulary.plans import MemoryLesson, Plan
 
 DEEP = Kind(lambda: ResidualNet(8, 6), (3, 16, 16))
 HELD = 200_000_000

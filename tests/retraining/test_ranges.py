@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import KINDS, Kind, ResidualNet, cross_entropy
 
-from onefold.plans import EFFECTIVE, MemoryLesson, Plan
 from onefold.retraining.chain import chain_of
 from onefold.retraining.facts import facts_of
+from onefold.retraining.planning_context import MARGIN, Situation
 from onefold.retraining.profile import OVERHEAD, Profile, profile_of
 from onefold.retraining.ranges import (
     LARGEST_BATCH,
@@ -24,8 +24,8 @@ from onefold.retraining.ranges import (
     update_samples,
 )
 from onefold.retraining.rules import FACTS, read_rules
-from onefold.retraining.situation import MARGIN, Situation
 from onefold.retraining.timing import LinkTime, Took
+from onefold.vocabulary.plans import EFFECTIVE, MemoryLesson, Plan
 
 RULES = read_rules()
 HELD = 50_000_000

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.errors import InputError
 from onefold.retraining.rules import FACTS, THENS, Fact, Rules, Verdict, read_rules
+from onefold.vocabulary.errors import InputError
 
 untimed = settings(deadline=None, max_examples=60)  # machines that run tests are busy
 DOCS = Path(__file__).parents[2] / "docs" / "retraining-rules.md"

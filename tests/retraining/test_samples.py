@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.datasets.rows import Rows
-from onefold.errors import DatasetError
 from onefold.retraining.samples import FEWEST, KEPT_BACK, NewData, Order, Samples, new_data
-from onefold.workload import Data
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.workload import Data
 
 CPU = torch.device("cpu")
 

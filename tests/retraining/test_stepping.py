@@ -13,10 +13,10 @@ from small_networks import CLASSES, KINDS, Batch, Kind, cross_entropy, cut
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onefold.plans import Plan
 from onefold.retraining.chain import chain_of
 from onefold.retraining.stepping import SMALL_BATCH, Stepper
 from onefold.retraining.tracing import trace_step
+from onefold.vocabulary.plans import Plan
 
 WITHOUT_BATCH_NORM = ("transformer", "recurrent", "deciding", "partly deciding", "perceptron")
 

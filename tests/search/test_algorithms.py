@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from onefold.errors import InputError, ObjectiveError, SpaceError
 from onefold.search.algorithms import ALGORITHMS, searcher
 from onefold.search.searcher import Observation, SpaceExhausted
-from onefold.space import Choice, Float, Int, Space
+from onefold.vocabulary.errors import InputError, ObjectiveError, SpaceError
+from onefold.vocabulary.space import Choice, Float, Int, Space
 
 SPACE = Space(
     model=dict(width=Choice(8, 16, 32), depth=Int(1, 2)),
@@ -91,7 +91,7 @@ def test_one_algorithm_for_all_groups_is_that_algorithm():
 
 def test_random_and_grid_do_without_optuna():
     run(
-        "import sys; from onefold.search.algorithms import searcher; from onefold.space import *\n"
+        "import sys; from onefold.search.algorithms import searcher; from onefold.vocabulary.space import *\n"
         "space = Space(model=dict(a=Int(1, 4)), training=dict(b=Float(0, 1)))\n"
         "for name in ('random', 'grid', {'model': 'grid', 'training': 'random'}): searcher(name, space).ask(0)\n"
         "assert 'optuna' not in sys.modules and 'torch' not in sys.modules"

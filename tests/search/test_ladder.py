@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.errors import BudgetError
-from onefold.objective import Budget, Objective
-from onefold.records import Grant, TrialState
 from onefold.search.ladder import LADDERS, Ladder, Move, Pause, ladder, planned_work, work_of
+from onefold.vocabulary.errors import BudgetError
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Grant, TrialState
 
 LOWEST = Objective(minimize="loss")
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.errors import SpaceError
-from onefold.records import Config
 from onefold.search.algorithms import searcher
 from onefold.search.draws import spread
 from onefold.search.searcher import Observation
-from onefold.space import Choice, Float, Int, Space
+from onefold.vocabulary.errors import SpaceError
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Choice, Float, Int, Space
 
 LINE = Space(x=Float(0.0, 1.0))
 PLANE = Space(x=Float(0.0, 1.0), y=Float(0.0, 1.0))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold import Budget, Choice, Config, Float, Int, Objective, Rejected, Space
-from onefold.errors import BudgetError, ObjectiveError, SpaceError, WorkloadError
-from onefold.records import Metrics
 from onefold.search import LADDERS, Decision, Observation, Search
+from onefold.vocabulary.errors import BudgetError, ObjectiveError, SpaceError, WorkloadError
+from onefold.vocabulary.records import Metrics
 
 SPACE = Space(
     model=dict(width=Int(1, 64, log=True)), training=dict(lr=Float(1e-4, 1.0, log=True), kind=Choice("a", "b"))

@@ -6,8 +6,8 @@ import pytest
 
 from onefold.search.algorithms import searcher
 from onefold.search.searcher import Searcher
-from onefold.space import Space
 from onefold.testing.searchers import Make, SearcherContract
+from onefold.vocabulary.space import Space
 
 
 def named(algorithm: str) -> Make:

@@ -16,12 +16,12 @@ from textwrap import dedent
 
 import pytest
 
-from onefold.errors import StoreError
-from onefold.records import TrialState
 from onefold.store import SqliteStore
 from onefold.store.schema import VERSION
 from onefold.testing.kernel_stores import a_candidate, a_compilation
 from onefold.testing.stores import a_rung, a_study, a_trial, an_epoch
+from onefold.vocabulary.errors import StoreError
+from onefold.vocabulary.records import TrialState
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ class TestSeveralProcesses:
 PRELUDE = """
 import sys
 from pathlib import Path
-from onefold.errors import StoreError
+from onefold.vocabulary.errors import StoreError
 from onefold.store import SqliteStore
 from onefold.testing.kernel_stores import a_candidate, a_compilation
 from onefold.testing.stores import a_rung, a_trial, an_epoch

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.candidates import Candidate, Operator, OperatorState, Round, Spent
-from onefold.candidates import Failure as CandidateFailure
-from onefold.records import (
+from onefold.store import MemoryStore, SqliteStore, Store, StudyRecord
+from onefold.store.store import CompilationRecord
+from onefold.testing.stores import StoreContract
+from onefold.vocabulary.kernels import Candidate, Operator, OperatorState, Round, Spent
+from onefold.vocabulary.kernels import Failure as CandidateFailure
+from onefold.vocabulary.records import (
     Config,
     Energy,
     Epoch,
@@ -27,9 +30,6 @@ from onefold.records import (
     TrialState,
     to_json,
 )
-from onefold.store import MemoryStore, SqliteStore, Store, StudyRecord
-from onefold.store.store import CompilationRecord
-from onefold.testing.stores import StoreContract
 
 KINDS = ("sqlite", "memory")
 

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from onefold.records import StudyState
 from onefold.study import Home
+from onefold.vocabulary.records import StudyState
 
 OPTIONS = ["--trials", "9", "--max-epochs", "9", "--parallel", "2", "--seed", "11", "--name", "s"]
 TIMED = ("train_time_s", "energy_j", "memory_bytes")

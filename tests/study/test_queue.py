@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from onefold import Budget, Config, Space, Study
-from onefold.errors import InputError, QueueBusy, StoreError
-from onefold.records import StudyState
-from onefold.space import Float
 from onefold.study import Home
 from onefold.study.queue import Queue
 from onefold.testing.toy import Spirals
+from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
+from onefold.vocabulary.records import StudyState
+from onefold.vocabulary.space import Float
 
 TINY = Budget(trials=2, max_epochs=1)
 

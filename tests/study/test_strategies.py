@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onefold import Budget, Study
-from onefold.knobs import KnobWish
 from onefold.testing.toy import Spirals
+from onefold.vocabulary.knobs import KnobWish
 
 TINY = Budget(trials=3, max_epochs=2)
 

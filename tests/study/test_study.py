@@ -16,7 +16,9 @@ import torch
 
 import onefold
 from onefold import Budget, Choice, Config, Data, Float, Objective, Space, Study, Workload, at_least
-from onefold.errors import (
+from onefold.study import Home, News
+from onefold.testing.toy import Lines, Spirals, Troubled
+from onefold.vocabulary.errors import (
     BudgetError,
     InputError,
     ObjectiveError,
@@ -27,9 +29,7 @@ from onefold.errors import (
     StudyNotFound,
     WorkloadError,
 )
-from onefold.records import FailureKind, StudyState, TrialState
-from onefold.study import Home, News
-from onefold.testing.toy import Lines, Spirals, Troubled
+from onefold.vocabulary.records import FailureKind, StudyState, TrialState
 
 TINY = Budget(trials=6, max_epochs=3, min_data=0.5)
 

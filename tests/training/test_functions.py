@@ -10,9 +10,9 @@ import pytest
 
 import onefold
 from onefold import Budget, Config, Float, Objective, Space, at_most
-from onefold.records import Epoch, Grant
 from onefold.training.assignment import Assignment
 from onefold.training.functions import FunctionTrainer
+from onefold.vocabulary.records import Epoch, Grant
 
 SPACE = Space(x=Float(0, 10))
 

@@ -11,9 +11,6 @@ import pytest
 import torch
 
 from onefold import Choice, Config, Data, Objective, Space
-from onefold.errors import NotANumber, WorkloadError
-from onefold.knobs import KnobWish, Phase, Settled, Steered
-from onefold.records import Epoch, Grant, Metrics, to_json
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import weights_of
@@ -21,6 +18,9 @@ from onefold.training.knobs import Job
 from onefold.training.knobs.processor import cores_here, machine_of
 from onefold.training.loop import evaluate
 from onefold.training.trainer import Trainer, device_of
+from onefold.vocabulary.errors import NotANumber, WorkloadError
+from onefold.vocabulary.knobs import KnobWish, Phase, Settled, Steered
+from onefold.vocabulary.records import Epoch, Grant, Metrics, to_json
 
 LOWEST = Objective(minimize="loss")
 CONFIG = Config(width=8, layers=1, batch_size=32, optimizer="adam", lr=0.01)

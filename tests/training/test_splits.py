@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.errors import WorkloadError
 from onefold.training.splits import ArraySplit, DatasetSplit, Loading, balanced_order, split_of
+from onefold.vocabulary.errors import WorkloadError
 
 CPU = torch.device("cpu")
 labels = st.lists(st.integers(0, 4), min_size=2, max_size=300)

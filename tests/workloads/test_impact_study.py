@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from onefold import Choice, Config, Rejected, Workload
 from onefold.compression import ChannelPruner, quantised
-from onefold.errors import DatasetError, InputError, ModelError
-from onefold.inference.export import check, export
-from onefold.workload import load
+from onefold.serving.export import check, export
+from onefold.vocabulary.errors import DatasetError, InputError, ModelError
+from onefold.vocabulary.workload_reference import load
 from onefold.workloads.ftrl import Ftrl
 from onefold.workloads.impact_study.training import LOSSES, OPTIMIZERS, kl_divergence, poisson
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from onefold import Config, Rejected, Workload
-from onefold.workload import load
-from onefold.workloads import READY
+from onefold.vocabulary.workload_reference import load, ready_workloads
 
 LENGTHS = {"newsgroups": 256, "imdb": 256, "agnews": 64, "paper": 256}
 
@@ -44,6 +43,9 @@ def draws(workload: Workload, wanted: int) -> Iterator[Config]:
         except Rejected:
             continue
         yield config
+
+
+READY = ready_workloads()
 
 
 @pytest.mark.parametrize("name", READY)

@@ -35,19 +35,20 @@ from onefold.cli.options import (
     space_up_to,
 )
 from onefold.cli.words import duration, served, settings
-from onefold.errors import InputError, OnefoldError
-from onefold.knobs import KnobWish
-from onefold.objective import Budget, Objective
-from onefold.quantities import bytes_of
-from onefold.ranking import ranked
-from onefold.records import to_json
-from onefold.requirement import requirement
 from onefold.study import Home, Result, Study
 from onefold.study.coordinator import DONE
 from onefold.study.queue import Queue
-from onefold.study.reporting import summary_of
-from onefold.study.subject import Subject
-from onefold.study.training import training
+from onefold.study.single_trial import training
+from onefold.study.summary import summary_of
+from onefold.study.tunable import Subject
+from onefold.vocabulary.errors import InputError, OnefoldError
+from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.quantities import bytes_of
+from onefold.vocabulary.ranking import ranked
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.requirement import requirement
+from onefold.vocabulary.workload_reference import ready_workloads
 
 app = typer.Typer(
     name="onefold",
@@ -320,9 +321,7 @@ def write_report(
 @app.command()
 def workloads() -> None:
     """The workloads that come with Onefold."""
-    from onefold.workloads import READY
-
-    for name, reference in READY.items():
+    for name, reference in ready_workloads().items():
         out.print(f"{name:20} {reference}")
 
 

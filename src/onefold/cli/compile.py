@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.candidates import Candidate, Compiled, Round
 from onefold.cli.console import err, out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.words import duration
 from onefold.device.catalogue import HOST
 from onefold.report import words
+from onefold.vocabulary.kernels import Candidate, Compiled, Round
 
 
 def compile_models(
@@ -59,7 +59,7 @@ def compile_models(
     as_json: JsonOption = False,
 ) -> None:
     """Compile the kernels of a model for a device, and say which runtime serves it fastest."""
-    from onefold.study.compiling import compile as make
+    from onefold.kernels.api import compile as make
 
     began = time.monotonic()
     every_goal = goal[0] if goal and len(goal) == 1 else goal or None

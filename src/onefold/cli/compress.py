@@ -14,10 +14,10 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
-from onefold.errors import InputError
-from onefold.records import to_json
 from onefold.report import words
-from onefold.variants import Recipe, Variant
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.variants import Recipe, Variant
 
 VOLTS = 3.85  # of a phone's battery
 
@@ -49,7 +49,7 @@ def compress(
     as_json: JsonOption = False,
 ) -> None:
     """Make smaller and faster variants of a trained model, measure them, and choose one."""
-    from onefold.study.compressing import compress as make
+    from onefold.compression.api import compress as make
 
     recipes = recipes_of(sparsity or [], channels or [], precision or [])
     with nullcontext() if as_json else out.status("opening the model …") as status:

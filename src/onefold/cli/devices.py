@@ -25,11 +25,11 @@ from onefold.device.host import calibrate as calibrate_host
 from onefold.device.host import find
 from onefold.device.host import host as this_machine
 from onefold.device.probe import device_from_probe, probe_source
-from onefold.errors import DeviceError, TooLarge
-from onefold.inference.points import ServingSpace
-from onefold.records import to_json
-from onefold.serving import Served, ServingPoint
+from onefold.serving.space import ServingSpace
 from onefold.study import Home
+from onefold.vocabulary.errors import DeviceError, TooLarge
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.serving import Served, ServingPoint
 
 app = typer.Typer(help="The devices that models are tuned for.", invoke_without_command=True)
 

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from onefold.cli.words import counted, duration, energy, number, settings
-from onefold.objective import Objective
-from onefold.records import Metrics
 from onefold.study import News, Snapshot
-from onefold.study.news import Underway
+from onefold.study.events import Underway
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.records import Metrics
 
 
 class Display(Protocol):

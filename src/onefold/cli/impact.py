@@ -14,11 +14,11 @@ from onefold.cli.console import err, out
 from onefold.cli.display import Display, display_for
 from onefold.cli.options import HomeOption, JsonOption, KnobsOption
 from onefold.device.catalogue import HOST
-from onefold.errors import InputError
-from onefold.quantities import bytes_of
-from onefold.study.home import Home
-from onefold.study.subject import Subject
-from onefold.variants import Recipe
+from onefold.store.home import Home
+from onefold.study.tunable import Subject
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.quantities import bytes_of
+from onefold.vocabulary.variants import Recipe
 
 
 def impact(
@@ -47,8 +47,8 @@ def impact(
     as_json: JsonOption = False,
 ) -> None:
     """Find out which hyperparameters are worth tuning for what: tune all, then hold each one fixed, and compare."""
+    from onefold.impact_analysis.api import impact_of, name_for
     from onefold.report import impact as report
-    from onefold.study.impact import impact_of, name_for
 
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise InputError(f"the page cannot be written to {output}; give a file in a folder that exists")

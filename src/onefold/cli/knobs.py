@@ -12,11 +12,11 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.words import counted, number, settings
-from onefold.errors import InputError
-from onefold.knobs import Remembered, Steered, changed, gained
-from onefold.records import to_json
 from onefold.report.words import step
-from onefold.study.known_knobs import export_knobs, import_knobs, known_knobs
+from onefold.training.api import export_knobs, import_knobs, known_knobs
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.knobs import Remembered, Steered, changed, gained
+from onefold.vocabulary.records import to_json
 
 app = typer.Typer(help="What is remembered of knobs.", invoke_without_command=True)
 

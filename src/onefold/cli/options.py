@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.inference.points import BATCH_SIZES, ServingSpace
+from onefold.serving.space import BATCH_SIZES, ServingSpace
 
 HomeOption = Annotated[
     Path | None,

@@ -13,10 +13,10 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.words import duration
-from onefold.records import to_json
 from onefold.store import Submission
 from onefold.study import Home
 from onefold.study.queue import Queue
+from onefold.vocabulary.records import to_json
 
 app = typer.Typer(help="Studies that wait for this machine.", invoke_without_command=True)
 

@@ -43,8 +43,8 @@ def retrain(
 ) -> None:
     """Retrain a deployed model on new data, within a memory limit and a time window. It never gets worse."""
     began = _process_began()
-    from onefold.study.retraining import plans_for
-    from onefold.study.retraining import retrain as make
+    from onefold.retraining.api import plans_for
+    from onefold.retraining.api import retrain as make
 
     options: dict[str, Any] = dict(
         memory=memory, window=window, device=device, strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer,

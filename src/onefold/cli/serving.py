@@ -10,20 +10,20 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from onefold import deploy
 from onefold.cli.console import out
 from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
 from onefold.device import Device, Session
 from onefold.device.catalogue import HOST
 from onefold.device.host import host as this_machine
-from onefold.inference.export import samples_beside
-from onefold.inference.scenarios import USUAL
-from onefold.inference.signature import read
-from onefold.records import to_json
-from onefold.serving import Purpose, Served
+from onefold.serving import deploy
+from onefold.serving.api import measure as measure_model
+from onefold.serving.api import serve_check as check_folder
+from onefold.serving.export import samples_beside
+from onefold.serving.scenarios import USUAL
+from onefold.serving.signature import read
 from onefold.study import Home
-from onefold.study.measuring import measure as measure_model
-from onefold.study.measuring import serve_check as check_folder
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.serving import Purpose, Served
 
 
 def measure(

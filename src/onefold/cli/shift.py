@@ -11,8 +11,8 @@ from rich.table import Table
 
 from onefold.cli.console import out
 from onefold.cli.options import JsonOption
-from onefold.errors import InputError
-from onefold.workload import load
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.workload_reference import load
 
 
 def shift(

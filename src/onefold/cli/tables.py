@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from onefold.cli.words import duration, energy, number, settings
-from onefold.objective import Objective
-from onefold.ranking import ranked
-from onefold.records import Measurement, StudyState, Trial
 from onefold.store import StudyRecord
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.ranking import ranked
+from onefold.vocabulary.records import Measurement, StudyState, Trial
 
 
 def best_trials(trials: Sequence[Trial], objective: Objective, most: int = 10) -> Table:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onefold.records import Value
-from onefold.serving import Purpose, Surface
+from onefold.vocabulary.records import Value
+from onefold.vocabulary.serving import Purpose, Surface
 
 
 def duration(seconds: float | None) -> str:

@@ -10,11 +10,11 @@ slimming    a model's file without what only people read
 sensitivity how much each layer minds being pruned
 """
 
-from onefold.compression.awareness import aware_of_integers
-from onefold.compression.channels import ChannelPruner
+from onefold.compression.channel_pruning import ChannelPruner
 from onefold.compression.encoding import ENCODINGS, pack, unpack
-from onefold.compression.masks import Masks, gradual
-from onefold.compression.quantising import quantised, zeros_of
+from onefold.compression.fake_quantization import aware_of_integers
+from onefold.compression.magnitude_pruning import Masks, gradual
+from onefold.compression.quantization import quantised, zeros_of
 from onefold.compression.sensitivity import sensitivity
 from onefold.compression.slimming import slim
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.errors import ModelError
+from onefold.vocabulary.errors import ModelError
 
 MAGIC = b"ONEFOLD1"
 SMALL = 64  # bytes; smaller weights stay in the file

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from onefold.compression.awareness import aware_of_integers, rounded
-from onefold.compression.channels import ChannelPruner
+from onefold.compression.channel_pruning import ChannelPruner
 from onefold.compression.encoding import side_by_side_or_sparse
-from onefold.compression.masks import Masks, after_each
-from onefold.errors import Rejected
-from onefold.records import Config, Metrics
-from onefold.space import Choice, Space
-from onefold.variants import Recipe
-from onefold.workload import Data, Split, Workload
+from onefold.compression.fake_quantization import aware_of_integers, rounded
+from onefold.compression.magnitude_pruning import Masks
+from onefold.training.trained_model import after_each
+from onefold.vocabulary.errors import Rejected
+from onefold.vocabulary.records import Config, Metrics
+from onefold.vocabulary.space import Choice, Space
+from onefold.vocabulary.variants import Recipe
+from onefold.vocabulary.workload import Data, Split, Workload
 
 GROUP = "compression"
 PREFIX = "compress_"  # of its parameters: a network may have `channels` of its own

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from onefold.compression.masks import Masks, prunable
+from onefold.compression.magnitude_pruning import Masks, prunable
 
 
 def sensitivity(

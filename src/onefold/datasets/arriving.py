@@ -25,8 +25,8 @@ from numpy.lib import format as npy
 
 from onefold.datasets.folder import BROKEN
 from onefold.datasets.rows import Rows, check_numbers, read_header
-from onefold.errors import DatasetError
-from onefold.workload import Data
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.workload import Data
 
 PARTS = ("", "validation_", "test_")
 NAME = re.compile(r"(validation_|test_|)(inputs\d*|targets)")

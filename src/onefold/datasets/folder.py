@@ -21,7 +21,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 Arrays = dict[str, NDArray[Any]]
 BROKEN = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 FILES = {
     "x_train": "train-images-idx3-ubyte",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from onefold.datasets import idx
 from onefold.datasets.folder import Source, read_arrays
 from onefold.datasets.split import Indices, held_back
-from onefold.errors import DatasetError
-from onefold.workload import Data
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.workload import Data
 
 
 def _fields(*shape: int) -> dict[str, str]:

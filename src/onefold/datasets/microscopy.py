@@ -6,8 +6,8 @@ import numpy as np
 
 from onefold.datasets.folder import Source, read_arrays
 from onefold.datasets.images import standardised
-from onefold.errors import DatasetError
-from onefold.workload import Data
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.workload import Data
 
 BCCD = Source(
     "bccd.npz",

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from onefold.datasets.folder import BROKEN
-from onefold.errors import DatasetError
+from onefold.vocabulary.errors import DatasetError
 
 
 class Rows:

@@ -17,8 +17,8 @@ from onefold.datasets.corruptions import NATURAL, check, corrupted
 from onefold.datasets.corruptions.resampling import Weights, areas, resampled, stretched
 from onefold.datasets.images import CIFAR10, MNIST, USPS, digits, pictures
 from onefold.datasets.split import Indices
-from onefold.errors import InputError
-from onefold.workload import Data
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.workload import Data
 
 MARGIN = 4  # pixels of MNIST's pictures on each side that no digit reaches: they are centred in 20x20
 

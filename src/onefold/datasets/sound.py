@@ -6,7 +6,7 @@ import numpy as np
 
 from onefold.datasets.folder import Source, read_arrays
 from onefold.datasets.split import held_back_groups
-from onefold.workload import Data
+from onefold.vocabulary.workload import Data
 
 SPEECH_COMMANDS = Source(
     "speech_commands.npz",

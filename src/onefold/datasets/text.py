@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from onefold.datasets.folder import Source, find, read_rows
 from onefold.datasets.split import held_back
-from onefold.errors import DatasetError, InputError
-from onefold.workload import Data
+from onefold.vocabulary.errors import DatasetError, InputError
+from onefold.vocabulary.workload import Data
 
 UNKNOWN = 1
 FIRST_WORD = 2

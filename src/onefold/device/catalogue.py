@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.device.device import Device
-from onefold.errors import DeviceError, suggestion
+from onefold.vocabulary.errors import DeviceError, suggestion
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")

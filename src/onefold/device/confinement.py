@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.device.probe_program import GROUPS, group_folders
-from onefold.errors import DeviceError
+from onefold.vocabulary.errors import DeviceError
 
 GIVEN = "ONEFOLD_CGROUP"
 _PREFIX = "onefold-"

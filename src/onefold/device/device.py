@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from onefold.records import to_json
+from onefold.vocabulary.records import to_json
 
 
 @dataclass(frozen=True, slots=True)

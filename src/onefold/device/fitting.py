@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.errors import DeviceError, suggestion
+from onefold.vocabulary.errors import DeviceError, suggestion
 
 Emulated = Callable[[int, int], float]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onefold.device.counting import ABSENT, Tensor
-from onefold.errors import ModelError
+from onefold.vocabulary.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from onefold.device.catalogue import HOST, device, read_devices, save_device
 from onefold.device.device import Device
-from onefold.errors import DeviceError
 from onefold.meter.modelled import WATTS_OF_OTHERS, WATTS_PER_BUSY_CORE
+from onefold.vocabulary.errors import DeviceError
 
 _POWER = "power modelled: {:g} W for each busy core, the idle machine left out"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onefold.serving import ServingPoint
+from onefold.vocabulary.serving import ServingPoint
 
 LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.device.catalogue import HOST, check_name
 from onefold.device.device import Device
 from onefold.device.roofline import operators
-from onefold.errors import DeviceError
+from onefold.vocabulary.errors import DeviceError
 
 if TYPE_CHECKING:
     import onnx

@@ -14,7 +14,7 @@ from pathlib import Path
 from onefold.device.counting import Operator, work_of
 from onefold.device.device import Device
 from onefold.device.graph import read_nodes
-from onefold.errors import DeviceError
+from onefold.vocabulary.errors import DeviceError
 
 __all__ = ["Operator", "carry_over", "operators", "seconds", "unknown"]
 

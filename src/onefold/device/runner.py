@@ -34,8 +34,8 @@ from onefold.device.effort import Effort, interval
 from onefold.device.inputs import made_up
 from onefold.device.options import options_of
 from onefold.meter.memory import high_water_bytes, put_mark_back
-from onefold.records import Measurement, from_json, to_json
-from onefold.serving import ServingPoint
+from onefold.vocabulary.records import Measurement, from_json, to_json
+from onefold.vocabulary.serving import ServingPoint
 
 ATTEMPTS = 3  # at a measurement that is disturbed
 RUNS = 2  # until a session has all the memory that it wants

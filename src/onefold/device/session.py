@@ -18,9 +18,9 @@ from onefold.device.device import Device
 from onefold.device.disturbance import UNDISTURBED
 from onefold.device.effort import Effort, interval, quantile
 from onefold.device.roofline import Operator, carry_over, operators, unknown
-from onefold.errors import DeviceError, ModelError, TooLarge
-from onefold.records import Energy, Measurement, from_json, to_json
-from onefold.serving import Served, ServingPoint, Source
+from onefold.vocabulary.errors import DeviceError, ModelError, TooLarge
+from onefold.vocabulary.records import Energy, Measurement, from_json, to_json
+from onefold.vocabulary.serving import Served, ServingPoint, Source
 
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "bad_alloc", "bad allocation")  # as the runtime says it
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from onefold.records import Failure
+from onefold.vocabulary.records import Failure
 
 Tick = Callable[[], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import traceback
 
-from onefold.errors import NotANumber
-from onefold.records import Failure, FailureKind
+from onefold.vocabulary.errors import NotANumber
+from onefold.vocabulary.records import Failure, FailureKind
 
 # How torch, numpy, CUDA and the C library say that memory has run out, in lower case.
 OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")

@@ -18,8 +18,8 @@ from typing import Any
 import cloudpickle
 
 from onefold.engine.engine import Call, Event, Failed, Finished, Reported, Setup
-from onefold.errors import EngineError
-from onefold.records import Failure, FailureKind
+from onefold.vocabulary.errors import EngineError
+from onefold.vocabulary.records import Failure, FailureKind
 
 GRACE_S = 5.0  # how long a stopped call may take to reach its next report
 # Freed memory is kept for the next step instead of being handed back and faulted in again.

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.engine.failures import failure_of
-from onefold.errors import EngineError, OnefoldError
+from onefold.vocabulary.errors import EngineError, OnefoldError
 
 TICK_EVERY_S = 0.5
 PR_SET_PDEATHSIG = 1  # prctl(2)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from onefold.candidates import Failure
-from onefold.errors import EngineError, InputError, ModelError
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import schedules
 from onefold.kernels.worker import Arguments, receive, send
+from onefold.vocabulary.errors import EngineError, InputError, ModelError
+from onefold.vocabulary.kernels import Failure
 
 START_S = 120.0
 BUILD_S, RUN_S = 20.0, 10.0  # after which a candidate has failed

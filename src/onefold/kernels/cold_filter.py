@@ -28,8 +28,8 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from onefold.candidates import Candidate, Operator
 from onefold.kernels.loess import line_of
+from onefold.vocabulary.kernels import Candidate, Operator
 
 EMBEDDED, MIDDLE = 10, 32
 PLACES, VALUES = 48, 130  # decisions of a candidate at most; how many values of one are told apart

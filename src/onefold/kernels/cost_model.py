@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from onefold.errors import MissingExtra
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.toolchain import schedules
+from onefold.vocabulary.errors import MissingExtra
 
 FAILED_S = 1e10  # as MetaSchedule writes it
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from onefold.errors import InputError, ModelError
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
+from onefold.vocabulary.errors import InputError, ModelError
 
 LEVELS = range(5)
 USUAL_LEVEL = 3

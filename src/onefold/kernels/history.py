@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from onefold.candidates import Candidate, Operator
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.kinship import unlike
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
+from onefold.kernels.transfer import unlike
+from onefold.vocabulary.kernels import Candidate, Operator
 
 MOST, EACH = 240, 16  # candidates to teach with: in all, of one operator
 FEWEST = 4  # of an operator, to tell fast from slow

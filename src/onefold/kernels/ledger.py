@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onefold import meter
-from onefold.candidates import Spent
+from onefold.vocabulary.kernels import Spent
 
 
 class Ledger:

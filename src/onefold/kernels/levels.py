@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from onefold.candidates import Level
-from onefold.errors import ModelError
+from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import LEVELS, optimised
 from onefold.kernels.ledger import Ledger
 from onefold.kernels.spaces import operators_of
-from onefold.kernels.whole import WholeModel
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.kernels import Level
 
 
 def compare_levels(whole: WholeModel, folder: Path, ledger: Ledger) -> tuple[Level, ...]:

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from onefold.candidates import Runtime
-from onefold.errors import ModelError
 from onefold.kernels.toolchain import tvm
-from onefold.records import from_json, to_json
-from onefold.serving import ServingPoint
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.kernels import Runtime
+from onefold.vocabulary.records import from_json, to_json
+from onefold.vocabulary.serving import ServingPoint
 
 LIBRARY, ARCHIVE, ABOUT, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
 MODEL = "model.onnx"  # beside them

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from onefold.candidates import Operator
 from onefold.kernels.targets import Target
 from onefold.kernels.tiles import divisions, fitting
 from onefold.kernels.toolchain import schedules, unheard
+from onefold.vocabulary.kernels import Operator
 
 KINDS = ("conv2d", "matmul", "softmax", "layer_norm", "mean", "pool", "transpose")  # by which operators are told apart
 FITTING = 0.8  # of the random draws are such that they fit the processor

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from onefold.candidates import Effort, Round, Spent
+from onefold.vocabulary.kernels import Effort, Round, Spent
 
 ROUNDS = 2  # in a row that must say so: one may be noise
 

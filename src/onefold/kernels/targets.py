@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from onefold.device import Device
-from onefold.errors import DeviceError, suggestion
 from onefold.kernels.toolchain import learn_patterns, tvm
+from onefold.vocabulary.errors import DeviceError, suggestion
 
 # Processors of the catalogue's boards. A board that is not here is compiled for what all of its kind understand.
 PROCESSORS = {

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from onefold.errors import InputError, MissingExtra
+from onefold.vocabulary.errors import InputError, MissingExtra
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onefold.candidates import Candidate, History, Operator, OperatorState
 from onefold.kernels.bench import Bench, Outcome
 from onefold.kernels.cold_filter import ColdFilter, Example
 from onefold.kernels.cost_model import CostModel
@@ -14,6 +13,7 @@ from onefold.kernels.ledger import Ledger
 from onefold.kernels.loess import line_of
 from onefold.kernels.spaces import OperatorSpace, Proposal
 from onefold.kernels.strategies import strategy
+from onefold.vocabulary.kernels import Candidate, History, Operator, OperatorState
 
 FIRST_GAIN = 0.5  # of an operator's time, which a first batch is expected to save
 LATEST = 0.6  # how much the latest batch counts in what the next one is expected to gain

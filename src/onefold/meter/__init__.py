@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from onefold.errors import MissingExtra
 from onefold.meter.clock import ClockMeter
 from onefold.meter.combined import CombinedMeter
 from onefold.meter.meter import Meter, Window
@@ -12,6 +11,7 @@ from onefold.meter.modelled import ModelledMeter
 from onefold.meter.nvml import NvmlMeter
 from onefold.meter.rapl import RaplMeter
 from onefold.meter.replay import RecordingMeter, ReplayMeter
+from onefold.vocabulary.errors import MissingExtra
 
 __all__ = [
     "ClockMeter",

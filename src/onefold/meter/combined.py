@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from onefold.meter.meter import Meter, Window
 from onefold.meter.window import UNAVAILABLE
-from onefold.records import Energy, Measurement
+from onefold.vocabulary.records import Energy, Measurement
 
 
 class CombinedMeter:

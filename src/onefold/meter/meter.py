@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from onefold.records import Measurement
+from onefold.vocabulary.records import Measurement
 
 
 class Window(Protocol):

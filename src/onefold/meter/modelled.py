@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from onefold.meter.meter import Window
 from onefold.meter.window import process_window
-from onefold.records import Energy
+from onefold.vocabulary.records import Energy
 
 # Watts of one busy core with its share of the package, by `platform.machine()`. They come from data sheets (rated power
 # over cores: EPYC 7763 280 W / 64, Xeon 8380 270 W / 40, Core i7-1165G7 28 W / 4; boards of the Raspberry Pi 4 kind

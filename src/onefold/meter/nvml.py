@@ -7,10 +7,10 @@ import os
 from contextlib import AbstractContextManager
 from typing import Any
 
-from onefold.errors import MissingExtra
 from onefold.meter.meter import Window
 from onefold.meter.window import UNAVAILABLE, EnergySoFar, process_window
-from onefold.records import Energy
+from onefold.vocabulary.errors import MissingExtra
+from onefold.vocabulary.records import Energy
 
 
 class NvmlMeter:

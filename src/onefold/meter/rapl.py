@@ -11,7 +11,7 @@ from threading import Lock
 from onefold.meter.meter import Window
 from onefold.meter.regularly import Regularly
 from onefold.meter.window import UNAVAILABLE, EnergySoFar, process_window
-from onefold.records import Energy
+from onefold.vocabulary.records import Energy
 
 _MOST_WATTS = 2000.0  # more than any package draws: how soon a counter may come round
 

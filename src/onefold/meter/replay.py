@@ -13,9 +13,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from onefold.errors import InputError
 from onefold.meter.meter import Meter, Window
-from onefold.records import Measurement, from_json, to_json
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Measurement, from_json, to_json
 
 
 class RecordingMeter:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import perf_counter, process_time
 
 from onefold.meter.memory import PROCESS
-from onefold.records import Energy, Measurement
+from onefold.vocabulary.records import Energy, Measurement
 
 UNAVAILABLE = Energy(None, "unavailable")
 

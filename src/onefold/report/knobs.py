@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.knobs import Phase, Steered, changed, gained
-from onefold.records import to_json
 from onefold.report import words
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.timeline import timeline
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table
+from onefold.vocabulary.knobs import Phase, Steered, changed, gained
+from onefold.vocabulary.records import to_json
 
 SHOWN = 12  # trials
 NOTES_SHOWN = 20

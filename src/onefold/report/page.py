@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.records import StudyState, Trial
 from onefold.report import words
 from onefold.report.knobs import turned_knobs
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
@@ -16,8 +15,9 @@ from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.standalone import rendered
 from onefold.report.summary import Summary
 from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
-from onefold.serving import SERVING_METRICS
-from onefold.space import Choice, Parameter
+from onefold.vocabulary.records import StudyState, Trial
+from onefold.vocabulary.serving import SERVING_METRICS
+from onefold.vocabulary.space import Choice, Parameter
 
 SHOWN = 25  # trials in the table
 FRONT_SHOWN = 12

@@ -35,10 +35,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from onefold.records import Failure, Grant, Measurement, Rung, Trial, to_json
 from onefold.report.knobs import knobs_json
 from onefold.report.serving import serving_json
 from onefold.report.summary import Failed, Summary
+from onefold.vocabulary.records import Failure, Grant, Measurement, Rung, Trial, to_json
 
 FORMAT = 1
 

@@ -6,17 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onefold.objective import Objective
-from onefold.ranking import rates
-from onefold.recommend import ON_THE_FRONT, OnDevice, Recommendation, compared_costs, costs_of, energy_way, label
-from onefold.records import RungState, Trial, to_json
 from onefold.report import words
 from onefold.report.plots.heatmap import heatmap
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.tradeoff import tradeoff
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table
-from onefold.serving import Served, Surface
+from onefold.serving.recommendation import (
+    ON_THE_FRONT,
+    OnDevice,
+    Recommendation,
+    compared_costs,
+    costs_of,
+    energy_way,
+    label,
+)
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.ranking import rates
+from onefold.vocabulary.records import RungState, Trial, to_json
+from onefold.vocabulary.serving import Served, Surface
 
 SHOWN = 12  # alternatives
 WAYS = {  # of obtaining a number other than by measuring it on the device

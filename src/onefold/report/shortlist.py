@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onefold.records import from_json
 from onefold.report import words
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table
-from onefold.variants import SHORTLIST, Shortlist
+from onefold.vocabulary.records import from_json
+from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
 
 def shortlist_of(summary: Summary) -> Shortlist | None:

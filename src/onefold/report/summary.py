@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onefold.knobs import Steered
-from onefold.objective import Goal, Objective
-from onefold.ranking import front, keeps, ranked, rates, settled
-from onefold.recommend import Recommendation, Servings, costs_of, recommend
-from onefold.records import (
+from onefold.report import words
+from onefold.serving.recommendation import Recommendation, Servings, costs_of, recommend
+from onefold.store.store import StudyRecord
+from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.objective import Goal, Objective
+from onefold.vocabulary.ranking import front, keeps, ranked, rates, settled
+from onefold.vocabulary.records import (
     Config,
     Epoch,
     Failure,
@@ -26,10 +28,8 @@ from onefold.records import (
     TrialState,
     Value,
 )
-from onefold.report import words
-from onefold.serving import SERVING_METRICS
-from onefold.space import Choice, Float, Parameter, Space
-from onefold.store.store import StudyRecord
+from onefold.vocabulary.serving import SERVING_METRICS
+from onefold.vocabulary.space import Choice, Float, Parameter, Space
 
 
 @dataclass(frozen=True, slots=True)

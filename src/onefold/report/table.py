@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from onefold.records import Trial
 from onefold.report import words
 from onefold.report.summary import Summary
-from onefold.space import Float, Parameter
+from onefold.vocabulary.records import Trial
+from onefold.vocabulary.space import Float, Parameter
 
 COSTS = ("train_time_s", "energy_j", "memory_bytes")  # metrics that the cost columns show already
 

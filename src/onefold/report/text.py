@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from onefold.recommend import Recommendation
-from onefold.records import StudyState, Trial
 from onefold.report import words
 from onefold.report.knobs import turned_knobs
 from onefold.report.serving import explained, serving_parts
 from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table, levels_table, settings_words, trials_table
+from onefold.serving.recommendation import Recommendation
+from onefold.vocabulary.records import StudyState, Trial
 
 SHOWN = 10  # trials in the table
 FAILURES_SHOWN = 10

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from onefold.knobs import StepWindow
-from onefold.objective import Objective
-from onefold.records import Energy, Grant, Value
-from onefold.requirement import Bound
+from onefold.vocabulary.knobs import StepWindow
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.records import Energy, Grant, Value
+from onefold.vocabulary.requirement import Bound
 
 NOTHING = "—"
 

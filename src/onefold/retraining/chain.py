@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
 
-from onefold.retraining.chance import Chance
+from onefold.retraining.rng_state import Chance
 
 Inputs = Sequence[Tensor]
 

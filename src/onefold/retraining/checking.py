@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onefold.errors import DatasetError
-from onefold.records import Config
 from onefold.retraining.samples import NewData, Samples
-from onefold.workload import Workload
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.workload import Workload
 
 
 def check_fits(network: nn.Module, data: NewData, workload: Workload, config: Config) -> None:

@@ -3,71 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from onefold.errors import InputError
-from onefold.plans import ALPHA, Expected, Limits, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
-from onefold.records import Config
 from onefold.retraining.allocator import collect, follow_tensors
 from onefold.retraining.chain import chain_of
 from onefold.retraining.checking import check_fits
-from onefold.retraining.complaints import complaint_about_memory, complaint_about_time
 from onefold.retraining.facts import Way, facts_of
+from onefold.retraining.job import RetrainingJob
 from onefold.retraining.judging import Judge, Judgement
 from onefold.retraining.limits import Memory, memory_of
-from onefold.retraining.practice import OutOfMemory, Practice
+from onefold.retraining.messages import complaint_about_memory, complaint_about_time
+from onefold.retraining.plan_runner import OutOfMemory, Practice
+from onefold.retraining.planning_context import Situation
 from onefold.retraining.profile import Profile, profile_of
-from onefold.retraining.rules import Rules
-from onefold.retraining.samples import NewData, Order
-from onefold.retraining.situation import Situation
+from onefold.retraining.samples import Order
 from onefold.retraining.snapshots import Snapshot
 from onefold.retraining.statistics import measure_statistics, norms_of
 from onefold.retraining.stepping import Stepper
-from onefold.retraining.strategies import OomRetry, Strategy
+from onefold.retraining.strategies import OomRetry
 from onefold.retraining.window import Window
-from onefold.workload import Workload
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.plans import Expected, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
 
 MICRO_WINDOWS, FEWEST_MICRO_WINDOWS = 40, 8  # in a window
 GLANCE = 0.08  # of a micro-window, about, to look how good the model is by then
 MEASURED = 0.02  # of the window, at most, for the statistics of batch norms
 FEWEST_MEASURED = 32  # samples, below which statistics say nothing
-Told = MicroWindow | Reaction | tuple[Expected, ...] | str
-
-
-@dataclass
-class Job:
-    """What is to be retrained, on what, within what."""
-
-    network: nn.Module
-    data: NewData
-    limits: Limits
-    strategy: Strategy
-    rules: Rules
-    workload: Workload = field(default_factory=Workload)
-    config: Config = field(default_factory=Config)
-    name: str = "model"
-    device: str = "host"
-    machine: str = ""
-    signature: str = ""
-    lessons: tuple[MemoryLesson, ...] = ()
-    optimizer: str = "adam"
-    metric: str | None = None
-    alpha: float = ALPHA
-    seed: int = 0
-    afterwards_bytes: int = 0  # that will be needed once it is done, to write the model
-    afterwards_s: float = 0.0
-    began: float | None = None  # on the monotonic clock; now without it
-    tell: Callable[[Told], None] = lambda _: None
 
 
 class Retraining:
     """One retraining. `run` leaves the network with the weights that are handed back."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RetrainingJob) -> None:
         self.job = job
         self.window = Window(job.limits.window_s, job.began)
         self.memory: Memory = memory_of(job.data.train.device, job.limits.memory_bytes)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onefold.plans import Expected, MicroWindow
+from onefold.retraining.planning_context import Situation
 from onefold.retraining.rules import Fact
-from onefold.retraining.situation import Situation
+from onefold.vocabulary.plans import Expected, MicroWindow
 
 
 def facts_of(situation: Situation, expected: Expected, fastest: float) -> dict[str, Fact]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onefold.plans import Plan
 from onefold.retraining.chain import Chain
 from onefold.retraining.tracing import Amount, Curve, LinkTrace, Trace
+from onefold.vocabulary.plans import Plan
 
 STATES = {"adam": 2, "sgd": 1}  # what an optimizer remembers of each weight; sgd: its momentum
 

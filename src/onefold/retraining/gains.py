@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onefold.plans import ALPHA, Expected, Plan
+from onefold.vocabulary.plans import ALPHA, Expected, Plan
 
 FALLS = 0.6  # of what is usual is left after a micro-window, at least: what gains still less is the plan's own fault
 LATEST = 0.5  # how much the latest judgement of a plan counts in what is thought of it

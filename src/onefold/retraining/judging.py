@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-from onefold.errors import InputError, suggestion
 from onefold.retraining.allocator import collect
+from onefold.retraining.job import RetrainingJob
 from onefold.retraining.limits import is_about_memory
-from onefold.retraining.practice import OutOfMemory
+from onefold.retraining.plan_runner import OutOfMemory
 from onefold.retraining.profile import Profile
 from onefold.retraining.samples import Samples
-
-if TYPE_CHECKING:
-    from onefold.retraining.controller import Job
+from onefold.vocabulary.errors import InputError, suggestion
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
@@ -42,7 +39,7 @@ class Judgement:
 class Judge:
     """Scores the network on kept-back data, in batches that fit."""
 
-    def __init__(self, job: Job, profile: Profile, room: int) -> None:
+    def __init__(self, job: RetrainingJob, profile: Profile, room: int) -> None:
         self.job = job
         self.profile = profile
         self.sample_s = max(1e-9, sum(one.forward.per_sample for one in profile.times))

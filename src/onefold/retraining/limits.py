@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 
 from onefold.meter.memory import PROCESS, Peak
-from onefold.retraining.spare import UNLIMITED, Spare
+from onefold.retraining.address_space_reserve import UNLIMITED, Spare
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")

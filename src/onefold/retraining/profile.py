@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from onefold.plans import Expected, LayerCost, MemoryLesson, Plan
 from onefold.retraining.chain import Chain
 from onefold.retraining.footprint import StepMemory, step_memory, stretches
 from onefold.retraining.timing import LinkTime, Took, time_step
 from onefold.retraining.tracing import Loss, Trace, trace_step
+from onefold.vocabulary.plans import Expected, LayerCost, MemoryLesson, Plan
 
 OVERHEAD = 8_000_000  # bytes that a first step takes besides its tensors, before anything was measured
 MOST_CORRECTION = 2.0

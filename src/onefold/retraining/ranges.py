@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onefold.plans import EFFECTIVE, Expected, Plan
 from onefold.retraining.facts import facts_of
+from onefold.retraining.planning_context import Situation
 from onefold.retraining.rules import Rules
-from onefold.retraining.situation import Situation
+from onefold.vocabulary.plans import EFFECTIVE, Expected, Plan
 
 MOST = 10  # plans that are left
 LARGEST_BATCH = 256

@@ -22,7 +22,7 @@ from typing import Any
 
 import rule_engine  # type: ignore[import-untyped]
 
-from onefold.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, suggestion
 
 Fact = float | str | bool
 

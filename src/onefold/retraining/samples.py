@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from onefold.errors import DatasetError
-from onefold.workload import Data
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.workload import Data
 
 KEPT_BACK = 0.2  # of the new data, where it comes without a validation part
 FEWEST = 5  # samples that can be parted at all

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onefold.plans import Plan
 from onefold.retraining.backward import go_back, place_of
 from onefold.retraining.chain import Chain
-from onefold.retraining.chance import Chance
 from onefold.retraining.footprint import stretches
+from onefold.retraining.rng_state import Chance
 from onefold.retraining.tracing import Loss, Trace
 from onefold.retraining.updates import Updates
+from onefold.vocabulary.plans import Plan
 
 SMALL_BATCH = 16  # with fewer samples than this the statistics of a batch say little of the data
 Norm = nn.modules.batchnorm._BatchNorm

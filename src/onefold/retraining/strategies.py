@@ -16,13 +16,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from onefold.errors import InputError, suggestion
-from onefold.plans import ALPHA, EFFECTIVE, Expected, Plan
+from onefold.retraining.alpha_search import Weighing
 from onefold.retraining.gains import GainSearch
+from onefold.retraining.planning_context import Situation
 from onefold.retraining.ranges import LARGEST_BATCH, feasible, largest_batch
 from onefold.retraining.rules import Rules
-from onefold.retraining.situation import Situation
-from onefold.retraining.weighing import Weighing
+from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.plans import ALPHA, EFFECTIVE, Expected, Plan
 
 EXPLORED = 0.25  # of the window, at most, is spent on trying plans for the first time
 STATIC = Plan(8, EFFECTIVE // 8, freeze_rate=0.4, lr=1e-3)
@@ -208,7 +208,7 @@ class Bayesian:
 
     def __init__(self, seed: int = 0) -> None:
         from onefold.search.algorithms import searcher
-        from onefold.space import Choice, Float, Space
+        from onefold.vocabulary.space import Choice, Float, Space
 
         self._space = Space(
             batch_size=Choice(*(2**power for power in range(9))),

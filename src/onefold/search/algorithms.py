@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onefold.errors import SpaceError, suggestion
 from onefold.search.draws import seed_for
 from onefold.search.searcher import Searcher
-from onefold.space import Space
+from onefold.vocabulary.errors import SpaceError, suggestion
+from onefold.vocabulary.space import Space
 
 ALGORITHMS = ("cmaes", "gp", "grid", "nsga2", "random", "tpe")
 DEFAULT = "tpe"

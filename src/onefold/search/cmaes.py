@@ -8,12 +8,12 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 
-from onefold.errors import ObjectiveError
-from onefold.records import Config
 from onefold.search.draws import PATIENCE
 from onefold.search.evolved import EvolvedSearcher
 from onefold.search.optuna_study import silent
-from onefold.space import Space
+from onefold.vocabulary.errors import ObjectiveError
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Space
 
 FAILED = 3.0
 FEWEST_KNOWN = 10  # the best tenth of what is known gives the first place

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 
-from onefold.records import Config, Value
-from onefold.space import Space
+from onefold.vocabulary.records import Config, Value
+from onefold.vocabulary.space import Space
 
 # A model that had this many draws of one trial turned down is left aside, and the rest are drawn at random.
 PATIENCE = 5

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import optuna
 from optuna.samplers import BaseSampler
 
-from onefold.records import Config
 from onefold.search.draws import seed_for
 from onefold.search.optuna_study import Axes, silent_study, within
 from onefold.search.searcher import Observation
-from onefold.space import Space
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Space
 
 
 class EvolvedSearcher(ABC):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from optuna.samplers import BaseSampler, GPSampler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from onefold.records import Config
 from onefold.search.level import Level
 from onefold.search.modelled import ModelledSearcher
+from onefold.vocabulary.records import Config
 
 
 class GpSearcher(ModelledSearcher):

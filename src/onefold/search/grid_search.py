@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 
-from onefold.errors import SpaceError
-from onefold.records import Config
 from onefold.search.draws import seed_for
 from onefold.search.searcher import Observation, SpaceExhausted
-from onefold.space import Space
+from onefold.vocabulary.errors import SpaceError
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Space
 
 
 class GridSearcher:

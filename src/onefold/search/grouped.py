@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from onefold.records import Config, Value
 from onefold.search.searcher import Observation, Searcher
-from onefold.space import Space
+from onefold.vocabulary.records import Config, Value
+from onefold.vocabulary.space import Space
 
 
 @runtime_checkable

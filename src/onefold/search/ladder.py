@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from onefold.errors import BudgetError, suggestion
-from onefold.objective import Budget, Objective
-from onefold.records import Grant, Metrics, TrialState
+from onefold.vocabulary.errors import BudgetError, suggestion
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Grant, Metrics, TrialState
 
 
 @dataclass(frozen=True, slots=True)

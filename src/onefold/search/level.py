@@ -11,8 +11,8 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState, create_trial
 
-from onefold.records import Config
 from onefold.search.optuna_study import REQUIRED, Axes, silent_study
+from onefold.vocabulary.records import Config
 
 Coded = Mapping[str, float]
 

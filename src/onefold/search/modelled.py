@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 
 from optuna.samplers import BaseSampler
 
-from onefold.records import Config
 from onefold.search.draws import draw, seed_for, spread
 from onefold.search.level import Coded, Level
 from onefold.search.optuna_study import Axes, within
 from onefold.search.searcher import Observation
-from onefold.space import Space
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Space
 
 MOST_BLIND = 10  # a model of so few results is already better than none
 

@@ -9,11 +9,11 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import NSGAIISampler
 from optuna.samplers.nsgaii import BLXAlphaCrossover, PolynomialMutation
 
-from onefold.records import Config
 from onefold.search.draws import PATIENCE
 from onefold.search.evolved import EvolvedSearcher
 from onefold.search.optuna_study import LARGEST, REQUIRED, silent
-from onefold.space import Space
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Space
 
 POPULATION = 8  # small, because a study has tens of trials where the textbook has thousands
 

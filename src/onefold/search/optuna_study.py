@@ -12,10 +12,10 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 
-from onefold.errors import SpaceError
-from onefold.records import Config, Value
 from onefold.search.draws import seed_for
-from onefold.space import Choice, Float, Int, Parameter, Space
+from onefold.vocabulary.errors import SpaceError
+from onefold.vocabulary.records import Config, Value
+from onefold.vocabulary.space import Choice, Float, Int, Parameter, Space
 
 Sampler = TypeVar("Sampler", bound=BaseSampler)
 REQUIRED = "required"  # the name of the one constraint: what the observation's violation says

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onefold.records import Config
 from onefold.search.draws import draw
 from onefold.search.searcher import Observation
-from onefold.space import Space
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Space
 
 
 class RandomSearcher:

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.errors import BudgetError, SpaceError
-from onefold.objective import Budget, Objective
-from onefold.records import Config, Grant, Metrics, Refusal, TrialState
 from onefold.search.algorithms import searcher
 from onefold.search.ladder import Move, Pause, ladder
 from onefold.search.searcher import Observation, SpaceExhausted
-from onefold.space import Space
-from onefold.workload import reason_against
+from onefold.vocabulary.errors import BudgetError, SpaceError
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Config, Grant, Metrics, Refusal, TrialState
+from onefold.vocabulary.space import Space
+from onefold.vocabulary.workload import reason_against
 
 Algorithm = str | Mapping[str, str]
 MOST_REFUSALS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from onefold.records import Config
+from onefold.vocabulary.records import Config
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from onefold.errors import StoreError
+from onefold.vocabulary.errors import StoreError
 
 
 class Blocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onefold.errors import StoreError, StudyNotFound, suggestion
+from onefold.vocabulary.errors import StoreError, StudyNotFound, suggestion
 
 
 def unknown_study(name: str, known: Iterable[str]) -> StudyNotFound:

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 
-from onefold.candidates import Candidate, Operator
-from onefold.knobs import Remembered, Steered
-from onefold.plans import MemoryLesson
-from onefold.records import Epoch, Rung, Trial, TrialState, to_json
-from onefold.serving import Surface
 from onefold.store import rows
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
 from onefold.store.store import CompilationRecord, StudyRecord, Submission
+from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.plans import MemoryLesson
+from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
+from onefold.vocabulary.serving import Surface
 
 
 @dataclass

@@ -13,12 +13,13 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from onefold.candidates import Candidate, Operator, Round, Spent
-from onefold.candidates import Failure as CandidateFailure
-from onefold.errors import StoreError
-from onefold.knobs import Remembered, Steered
-from onefold.plans import MemoryLesson, Plan
-from onefold.records import (
+from onefold.store.store import CompilationRecord, StudyRecord
+from onefold.vocabulary.errors import StoreError
+from onefold.vocabulary.kernels import Candidate, Operator, Round, Spent
+from onefold.vocabulary.kernels import Failure as CandidateFailure
+from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.plans import MemoryLesson, Plan
+from onefold.vocabulary.records import (
     Config,
     Epoch,
     Failure,
@@ -33,8 +34,7 @@ from onefold.records import (
     from_json,
     to_json,
 )
-from onefold.serving import Surface
-from onefold.store.store import CompilationRecord, StudyRecord
+from onefold.vocabulary.serving import Surface
 
 Row = Mapping[str, Any]
 

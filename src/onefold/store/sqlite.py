@@ -10,18 +10,18 @@ from typing import Any
 from sqlalchemy import URL, Connection, Executable, NullPool, create_engine
 from sqlalchemy.exc import IntegrityError
 
-from onefold.candidates import Candidate, Operator
-from onefold.errors import StoreError
-from onefold.knobs import Remembered, Steered
-from onefold.plans import MemoryLesson
-from onefold.records import Epoch, Rung, Trial, TrialState, to_json
-from onefold.serving import Surface
 from onefold.store import rows, schema, statements
 from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
 from onefold.store.store import CompilationRecord, StudyRecord, Submission
 from onefold.store.trouble import trouble
+from onefold.vocabulary.errors import StoreError
+from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.plans import MemoryLesson
+from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
+from onefold.vocabulary.serving import Surface
 
 
 class SqliteStore:

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from onefold.candidates import Candidate, Operator, Round, Spent
-from onefold.knobs import Remembered, Steered
-from onefold.plans import MemoryLesson
-from onefold.records import Epoch, Rung, StudyState, Trial, TrialState
-from onefold.serving import Surface
+from onefold.vocabulary.kernels import Candidate, Operator, Round, Spent
+from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.plans import MemoryLesson
+from onefold.vocabulary.records import Epoch, Rung, StudyState, Trial, TrialState
+from onefold.vocabulary.serving import Surface
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from onefold.errors import StoreError
+from onefold.vocabulary.errors import StoreError
 
 _ELSEWHERE = "point --home elsewhere"
 _FULL = "has no room to grow; free some space, nothing saved so far is lost"

@@ -1,7 +1,7 @@
 """The composition, resumable; `tune` is one call over `Study`."""
 
-from onefold.study.home import Home
-from onefold.study.news import News, Snapshot
+from onefold.store.home import Home
+from onefold.study.events import News, Snapshot
 from onefold.study.result import Result
 from onefold.study.spec import Spec
 from onefold.study.study import Study, tune

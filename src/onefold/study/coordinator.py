@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
-from onefold.errors import ModelError, StoreError
-from onefold.knobs import Steered
-from onefold.objective import Spent
-from onefold.ranking import best_epoch, ranked
-from onefold.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
 from onefold.search import Decision, Search, planned_work
 from onefold.search.ladder import work_of
+from onefold.serving.export import Exported
+from onefold.serving.trial_measurement import Inference
 from onefold.store import Store
-from onefold.study.inference import Inference
+from onefold.study.events import Listener, News, Snapshot, Underway
 from onefold.study.interrupts import Interrupts
-from onefold.study.news import Listener, News, Snapshot, Underway
 from onefold.study.spec import Spec
-from onefold.study.visits import Exported, visit
+from onefold.study.worker_calls import visit
 from onefold.training import calls
 from onefold.training.assignment import Assignment
+from onefold.vocabulary.errors import ModelError, StoreError
+from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.objective import Spent
+from onefold.vocabulary.ranking import best_epoch, ranked
+from onefold.vocabulary.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
 
 DONE = "every trial has had its turn"
 SAVE_EVERY_S = 5.0  # how often the time spent is written down

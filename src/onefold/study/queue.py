@@ -19,11 +19,11 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from onefold.errors import InputError, QueueBusy, StoreError
 from onefold.store import Submission
-from onefold.study.home import Home
-from onefold.study.locks import PATIENCE_S, locked
+from onefold.store.home import Home
+from onefold.store.locks import PATIENCE_S, locked
 from onefold.study.study import Study
+from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
 
 NOT_ITS_FAULT = (StoreError.exit_code, 130)  # a full disk, somebody else who runs it, Ctrl-C
 

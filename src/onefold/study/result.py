@@ -10,20 +10,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onefold import deploy
-from onefold.errors import InputError, OnefoldError
-from onefold.objective import Objective
-from onefold.ranking import best_epoch, front, ranked
-from onefold.recommend import Recommendation
-from onefold.records import Config, Epoch, Metrics, RungState, Trial
-from onefold.serving import Surface
+from onefold.serving import deploy
+from onefold.serving.recommendation import Recommendation
 from onefold.training.assignment import weights_file
-from onefold.variants import Shortlist
-from onefold.workload import Workload
-
-WEIGHTS = "weights.pt"
-CARD = "model.json"
-COMPRESSED_FOLDER = "compressed"  # of the variant to take, where the best trials were compressed afterwards
+from onefold.training.model_folder import CARD, WEIGHTS
+from onefold.vocabulary.errors import InputError, OnefoldError
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.ranking import best_epoch, front, ranked
+from onefold.vocabulary.records import Config, Epoch, Metrics, RungState, Trial
+from onefold.vocabulary.serving import Surface
+from onefold.vocabulary.variants import COMPRESSED_FOLDER, Shortlist
+from onefold.vocabulary.workload import Workload
 
 
 @dataclass(frozen=True)

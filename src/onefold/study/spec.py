@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from onefold.device import Device
-from onefold.inference.points import ServingSpace
-from onefold.inference.scenarios import USUAL
-from onefold.knobs import KnobWish
-from onefold.objective import Budget, Objective
-from onefold.records import Config, from_json, to_json
 from onefold.search import Algorithm, Observation
-from onefold.serving import SERVING_METRICS, Purpose
-from onefold.space import Space
+from onefold.serving.options import ServingOptions
+from onefold.serving.scenarios import USUAL
+from onefold.serving.space import ServingSpace
+from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Config, from_json, to_json
+from onefold.vocabulary.serving import SERVING_METRICS, Purpose
+from onefold.vocabulary.space import Space
 
 EngineName = Literal["processes", "inline"]
 Way = Literal["off", "in-loop", "after"]
@@ -25,7 +26,7 @@ Strategy = Literal["onefold", "hierarchical", "fixed", "as-hyperparameters"]
 class Spec:
     """What a study was asked for, and what was found out about the machine before the first trial."""
 
-    workload: str  # a reference that `onefold.workload.load` understands; empty when it lives in a program only
+    workload: str  # a reference that `workload_reference.load` understands; empty when it lives in a program only
     space: Space
     objective: Objective
     budget: Budget
@@ -56,6 +57,13 @@ class Spec:
     knobs: KnobWish = field(default_factory=KnobWish)
     compress: Way = "off"  # in-loop: the workload's trials are variants; after: the best trials once it has ended
     strategy: Strategy = "onefold"  # all together; others are there to compare with
+
+    @property
+    def serving(self) -> ServingOptions:
+        """The options of the inference tuner."""
+        return ServingOptions(
+            self.serve_for, self.serving_search, self.serving_space, self.scenarios, self.scenario_goal
+        )
 
     @property
     def window(self) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onefold.knobs import AS_PARAMETER, KnobWish
-from onefold.objective import Objective
-from onefold.space import Choice, Space
 from onefold.study.spec import Spec
+from onefold.vocabulary.knobs import AS_PARAMETER, KnobWish
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.space import Choice, Space
 
 # What every visit can turn: its threads are those of its worker, which keeps freed memory as it is.
 KNOBS = {"memory_format": ("contiguous", "channels last"), "update": ("loop", "fused")}

@@ -19,32 +19,34 @@ from typing import Any, get_args
 
 from onefold.device import Device
 from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
-from onefold.errors import BudgetError, InputError, OnefoldError, WorkloadError, suggestion
-from onefold.inference.points import ServingSpace
-from onefold.inference.tuner import Serving
-from onefold.knobs import KnobWish, Steered
-from onefold.objective import Budget, Objective
-from onefold.records import Config, Measurement, StudyState, Trial, Value, to_json
 from onefold.search import Algorithm, Search
-from onefold.serving import Purpose
-from onefold.space import Space
+from onefold.serving.options import ServingOptions
+from onefold.serving.space import ServingSpace
+from onefold.serving.trial_measurement import Inference
+from onefold.serving.tuner import Serving
 from onefold.store import Store, StudyRecord
-from onefold.study import machine
+from onefold.store.home import Home, check_name, free_name
+from onefold.study import parallelism
 from onefold.study.coordinator import Coordinator
-from onefold.study.ending import Ending
-from onefold.study.home import Home, check_name, free_name
-from onefold.study.inference import Inference
+from onefold.study.events import Listener, News, Snapshot
+from onefold.study.handover import Ending
 from onefold.study.interrupts import Interrupts
-from onefold.study.news import Listener, News, Snapshot
 from onefold.study.result import Result
+from onefold.study.serving_options import with_devices
 from onefold.study.spec import EngineName, Spec, Strategy, Way
 from onefold.study.strategies import with_strategy
-from onefold.study.subject import Given, Subject
-from onefold.study.targets import Asked, with_devices
+from onefold.study.tunable import Given, Subject
 from onefold.study.warm_start import observations
 from onefold.training import calls
-from onefold.training.recall import clusterer
-from onefold.workload import is_loading, reason_against
+from onefold.training.knob_memory import clusterer
+from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError, suggestion
+from onefold.vocabulary.knobs import KnobWish, Steered
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Config, Measurement, StudyState, Trial, Value, to_json
+from onefold.vocabulary.serving import Purpose
+from onefold.vocabulary.space import Space
+from onefold.vocabulary.workload import reason_against
+from onefold.vocabulary.workload_reference import is_loading
 
 log = logging.getLogger("onefold")
 
@@ -128,8 +130,8 @@ class Study:
         spec.knobs.check()
         clusterer(spec.knobs.similarity)
         given = [device] if isinstance(device, (str, Device)) else list(device)
-        asked = Asked(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal, strategy)
-        spec = with_strategy(with_devices(spec, given, asked, self._home))
+        serving = ServingOptions(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
+        spec = with_strategy(with_devices(spec, given, serving, strategy, self._home))
         with closing(self._home.store()) as store:
             spec = replace(spec, learned=observations(spec, store))
             self._search_of(replace(spec, parallel=1))  # a mistake is told before anything is written down
@@ -297,7 +299,7 @@ class Study:
         setup = self._subject.setup(folder, spec.accelerator)
         if spec.engine == "inline":
             return InlineEngine(setup)
-        slots = spec.parallel or machine.most_workers(spec.accelerator)
+        slots = spec.parallel or parallelism.most_workers(spec.accelerator)
         return ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes)
 
     def _inference(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> Inference | None:
@@ -323,7 +325,7 @@ class Study:
             return spec
         if self._subject.workload is None:
             return replace(spec, parallel=engine.slots, threads=1)
-        found = machine.measure(engine, spec.space.default(), engine.slots)
+        found = parallelism.measure(engine, spec.space.default(), engine.slots)
         self._tell("measured", to_json(found), lambda: Snapshot(self.name))
         return replace(spec, parallel=found.parallel, threads=found.threads, threads_of_few=found.threads_of_few)
 

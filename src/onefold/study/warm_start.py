@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onefold.errors import SpaceError
-from onefold.records import Metrics
 from onefold.search import Observation
 from onefold.store import Store
 from onefold.study.spec import Spec
+from onefold.vocabulary.errors import SpaceError
+from onefold.vocabulary.records import Metrics
 
 
 def observations(spec: Spec, store: Store) -> tuple[Observation, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onefold.engine import Call, Engine, Event, Failed, Finished, Reported, Setup
-from onefold.records import FailureKind
+from onefold.vocabulary.records import FailureKind
 
 Tick = Callable[[], None]
 Make = Callable[[Setup], Engine]

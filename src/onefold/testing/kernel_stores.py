@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from onefold.candidates import Candidate, Failure, Operator, OperatorState, Round, Spent
-from onefold.records import StudyState
 from onefold.store.store import CompilationRecord, Store
+from onefold.vocabulary.kernels import Candidate, Failure, Operator, OperatorState, Round, Spent
+from onefold.vocabulary.records import StudyState
 
 PLACES = [  # implementation, operator and target
     ("a", "conv", "llvm"),

@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 
 from onefold.meter import Meter
-from onefold.records import Measurement, from_json, to_json
+from onefold.vocabulary.records import Measurement, from_json, to_json
 
 SOURCES = ("rapl", "nvml", "rapl+nvml", "modelled", "unavailable")
 WINDOWS_PER_TEST = 4  # what a replayed recording must hold at least

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onefold.records import Config
 from onefold.search.searcher import Observation, Searcher, SpaceExhausted
-from onefold.space import Choice, Float, Int, Space
 from onefold.testing.spaces import spaces
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Choice, Float, Int, Space
 
 Make = Callable[[Space, int, int], Searcher]
 PLAIN = Space(

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from onefold.records import Value
-from onefold.space import Choice, Float, Int, Parameter, Space
+from onefold.vocabulary.records import Value
+from onefold.vocabulary.space import Choice, Float, Int, Parameter, Space
 
 GROUPS = ("model", "training", "system")
 OPTIONS = st.one_of(

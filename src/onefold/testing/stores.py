@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from onefold.errors import StoreError, StudyNotFound
-from onefold.knobs import Phase, Profile, Remembered, Steered, StepWindow
-from onefold.plans import MemoryLesson, Plan
-from onefold.records import (
+from onefold.store import Store, StudyRecord, Submission
+from onefold.testing.kernel_stores import KernelStoreContract
+from onefold.vocabulary.errors import StoreError, StudyNotFound
+from onefold.vocabulary.knobs import Phase, Profile, Remembered, Steered, StepWindow
+from onefold.vocabulary.plans import MemoryLesson, Plan
+from onefold.vocabulary.records import (
     Config,
     Energy,
     Epoch,
@@ -26,9 +28,7 @@ from onefold.records import (
     Trial,
     TrialState,
 )
-from onefold.serving import Served, ServingPoint, Source, Surface
-from onefold.store import Store, StudyRecord, Submission
-from onefold.testing.kernel_stores import KernelStoreContract
+from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
 
 COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
 

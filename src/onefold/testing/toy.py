@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from onefold.objective import Objective
-from onefold.records import Config
-from onefold.space import Choice, Float, Int, Space
-from onefold.workload import Data, Workload
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Choice, Float, Int, Space
+from onefold.vocabulary.workload import Data, Workload
 
 
 class Spirals(Workload):

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onefold.knobs import KnobWish, Remembered
-from onefold.objective import Objective
-from onefold.records import Config, Grant
+from onefold.vocabulary.knobs import KnobWish, Remembered
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.records import Config, Grant
 
 
 @dataclass(frozen=True, slots=True)

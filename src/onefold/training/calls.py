@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from onefold.knobs import Steered
-from onefold.records import Config, Epoch, Metrics
 from onefold.training.assignment import Assignment
 from onefold.training.functions import Function, FunctionTrainer
-from onefold.workload import Workload
+from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.records import Config, Epoch, Metrics
+from onefold.vocabulary.workload import Workload
 
 Tick = Callable[[], None]
 

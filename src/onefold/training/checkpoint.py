@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from onefold.knobs import Settled
-from onefold.records import Epoch, Measurement, from_json, to_json
 from onefold.training.assignment import Assignment, seed_of
 from onefold.training.seeding import seed_everything
-from onefold.workload import Workload
+from onefold.vocabulary.knobs import Settled
+from onefold.vocabulary.records import Epoch, Measurement, from_json, to_json
+from onefold.vocabulary.workload import Workload
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from onefold import meter
-from onefold.errors import NotANumber, WorkloadError
-from onefold.records import Epoch, Measurement, Metrics
 from onefold.training.assignment import Assignment, seed_of
+from onefold.vocabulary.errors import NotANumber, WorkloadError
+from onefold.vocabulary.records import Epoch, Measurement, Metrics
 
 Function = Callable[..., Any]
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from onefold.errors import NotANumber, WorkloadError
-from onefold.knobs import Steered
 from onefold.meter import Meter
-from onefold.ranking import best_epoch
-from onefold.records import Epoch, Measurement, Metrics
 from onefold.training.assignment import Assignment, seed_of
 from onefold.training.checkpoint import Progress, begin
+from onefold.training.fixed_knobs import Untouched
 from onefold.training.functions import costs_so_far, numbers_of
+from onefold.training.knob_session import Steering, steer
 from onefold.training.seeding import seed_everything
 from onefold.training.splits import FEW, AnySplit
-from onefold.training.steering import Steering, steer
-from onefold.training.unsteered import Untouched
-from onefold.workload import Workload
+from onefold.vocabulary.errors import NotANumber, WorkloadError
+from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.ranking import best_epoch
+from onefold.vocabulary.records import Epoch, Measurement, Metrics
+from onefold.vocabulary.workload import Workload
 
 # How many samples are scored at a time. Many leave a processor's cache, and take up to three times as long each.
 ON_PROCESSOR, ON_ACCELERATOR = 128, 1024

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import product
 
-from onefold.records import Value
+from onefold.vocabulary.records import Value
 
 Setting = dict[str, Value]
 Options = Mapping[str, Sequence[Value]]  # by knob: what it can be turned to, what was found first

@@ -19,8 +19,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from onefold.knobs import Profile
 from onefold.meter.counters import HARDWARE_EVENTS, Counters
+from onefold.vocabulary.knobs import Profile
 
 # The first that is part of an operator's name says what kind it is.
 KINDS = {

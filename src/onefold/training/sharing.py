@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from onefold.errors import OnefoldError, StoreError, WorkloadError
-from onefold.workload import Data, Workload
+from onefold.vocabulary.errors import OnefoldError, StoreError, WorkloadError
+from onefold.vocabulary.workload import Data, Workload
 
 PARTS = ("train", "validation", "test")
 

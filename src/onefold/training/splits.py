@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onefold.errors import WorkloadError
+from onefold.vocabulary.errors import WorkloadError
 
 FEW = 1000  # samples; a share of the data is never smaller than this: a rung's verdict must not be noise
 

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 
 from onefold import meter
-from onefold.errors import WorkloadError
-from onefold.knobs import Steered
-from onefold.records import Config, Epoch, Metrics
 from onefold.training.assignment import Assignment, weights_file
 from onefold.training.checkpoint import weights_of
 from onefold.training.loop import Splits, evaluate, train
 from onefold.training.seeding import seed_everything
 from onefold.training.sharing import open_data
 from onefold.training.splits import split_of
-from onefold.workload import Workload, load
+from onefold.vocabulary.errors import WorkloadError
+from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.records import Config, Epoch, Metrics
+from onefold.vocabulary.workload import Workload
+from onefold.vocabulary.workload_reference import load
 
 KEPT_BACK = 0.2  # of the training data, where the user has no validation data
 Tick = Callable[[], None]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onefold import Choice, Config, Data, Float, Int, Objective, Space, Workload, datasets
-from onefold.records import Metrics
+from onefold.vocabulary.records import Metrics
 from onefold.workloads.boxes import Found, distinct, mean_average_precision, overlap
 
 CLASSES = 3

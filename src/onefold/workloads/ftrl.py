@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import ParamsT
 
-from onefold.errors import InputError
+from onefold.vocabulary.errors import InputError
 
 
 class Ftrl(torch.optim.Optimizer):

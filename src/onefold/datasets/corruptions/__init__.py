@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onefold.datasets.corruptions import blur, digital, noise, weather
 from onefold.datasets.corruptions.corruption import Corruption
-from onefold.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, suggestion
 
 __all__ = ["CORRUPTIONS", "FAMILIES", "NATURAL", "SEVERITIES", "check", "corrupted"]
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onefold.errors import InputError, suggestion
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.spaces import OperatorSpace
 from onefold.kernels.strategies.annealing import Annealing
-from onefold.kernels.strategies.breeding import Breeding
 from onefold.kernels.strategies.clustering import Clustering
 from onefold.kernels.strategies.evolutionary import Evolutionary
 from onefold.kernels.strategies.genetic import Genetic
 from onefold.kernels.strategies.grid import Grid
+from onefold.kernels.strategies.model_guided_evolution import Breeding
 from onefold.kernels.strategies.sampling import RandomSearch
 from onefold.kernels.strategies.strategy import Strategy
+from onefold.vocabulary.errors import InputError, suggestion
 
 __all__ = ["STRATEGIES", "Strategy", "needs_model", "strategy"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onefold.impact import Evidence, Findings
+from onefold.impact_analysis import Evidence, Findings
 from onefold.report import words
 from onefold.report.page import Tile
 

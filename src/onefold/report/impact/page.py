@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onefold.impact import Findings, advice
+from onefold.impact_analysis import Findings, advice
 from onefold.report.impact import tables
 from onefold.report.impact.facts import aim, measured, tiles
 from onefold.report.impact.phrases import change, multiple

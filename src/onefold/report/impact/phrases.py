@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onefold.impact import Effect, Interval
+from onefold.impact_analysis import Effect, Interval
 from onefold.report import words
 
 BETTER, WORSE = "▴", "▾"

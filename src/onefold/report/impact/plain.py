@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from onefold.impact import Findings, advice
-from onefold.records import to_json
+from onefold.impact_analysis import Findings, advice
 from onefold.report.plain import finite
+from onefold.vocabulary.records import to_json
 
 FORMAT = 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onefold.impact import Findings, Form, Importance, Property, Share
-from onefold.impact.advice import TRUSTED, trusted
+from onefold.impact_analysis import Findings, Form, Importance, Property, Share
+from onefold.impact_analysis.advice import TRUSTED, trusted
 from onefold.report import words
 from onefold.report.impact.phrases import part
 from onefold.report.impact.sheet import Cell, Line, Sheet, columns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onefold.impact import TUNE_ALL, Arm, Effect, Findings, Form, Model, Property
-from onefold.impact.advice import APART, TOGETHER
+from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, Model, Property
+from onefold.impact_analysis.advice import APART, TOGETHER
 from onefold.report import words
 from onefold.report.impact.phrases import BETTER, WORSE, chance, change, multiple, quantity, signed, spoken
 from onefold.report.impact.sheet import Cell, Kind, Line, Sheet, Tone, columns

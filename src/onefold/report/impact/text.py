@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from onefold.impact import Advice, Findings, advice
+from onefold.impact_analysis import Advice, Findings, advice
 from onefold.report.impact import tables
 from onefold.report.impact.facts import aim, measured, tiles
 from onefold.report.impact.shares import pairs_table, singles_table

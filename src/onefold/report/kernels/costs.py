@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from onefold.candidates import Candidate, Compiled, Failure, History, OperatorState
+from onefold.vocabulary.kernels import Candidate, Compiled, Failure, History, OperatorState
 
 
 class Fate(Enum):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from onefold.candidates import Compiled, Runtime
-from onefold.records import Energy
 from onefold.report import words
 from onefold.report.impact.phrases import multiple
 from onefold.report.kernels.costs import Fate, failures, fate_costs, joules_per_ms_saved, saved_s
 from onefold.report.page import Tile
 from onefold.report.retraining.facts import part
+from onefold.vocabulary.kernels import Compiled, Runtime
+from onefold.vocabulary.records import Energy
 
 COMPILED = "tvm"  # the runtime that the rounds are about
 FASTEST = "it measured fastest"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onefold.candidates import Compiled
 from onefold.report import words
 from onefold.report.impact.sheet import Sheet
 from onefold.report.kernels import facts, tables
@@ -14,6 +13,7 @@ from onefold.report.kernels.survey import survey
 from onefold.report.page import Tile
 from onefold.report.plots.marks import Plot
 from onefold.report.standalone import rendered
+from onefold.vocabulary.kernels import Compiled
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from onefold.candidates import Compiled, History, Round
-from onefold.records import to_json
 from onefold.report.kernels.costs import failures, fate_costs, joules_per_ms_saved, saved_s
 from onefold.report.plain import finite
+from onefold.vocabulary.kernels import Compiled, History, Round
+from onefold.vocabulary.records import to_json
 
 FORMAT = 1
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from onefold.candidates import Candidate, Compiled, History
 from onefold.report import words
 from onefold.report.impact.phrases import quantity
 from onefold.report.kernels.costs import Fate, by_time, fates, has_failed
@@ -16,6 +15,7 @@ from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale
 from onefold.report.plots.svg import cross, element, picture, polyline, shortened, text
+from onefold.vocabulary.kernels import Candidate, Compiled, History
 
 NAME, TITLE = "candidates", "Candidates over time"
 SHOWN = 6  # operators

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from onefold.candidates import Compiled, Round, Runtime
 from onefold.report import words
 from onefold.report.kernels.facts import COMPILED
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
@@ -15,6 +14,7 @@ from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, shortened, text
+from onefold.vocabulary.kernels import Compiled, Round, Runtime
 
 NAME, TITLE = "survey", "The whole model's latency, round by round"
 WIDTH, HEIGHT = 560.0, 340.0

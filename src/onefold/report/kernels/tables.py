@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from onefold.candidates import PHASES, Compiled, OperatorState
-from onefold.records import Energy
 from onefold.report import words
 from onefold.report.impact.phrases import multiple
 from onefold.report.impact.sheet import Cell, Line, Sheet
@@ -15,6 +13,8 @@ from onefold.report.kernels.costs import by_time, fate_costs, share_of_model
 from onefold.report.plots.svg import shortened
 from onefold.report.retraining.facts import part
 from onefold.report.table import About, Column
+from onefold.vocabulary.kernels import PHASES, Compiled, OperatorState
+from onefold.vocabulary.records import Energy
 
 SHOWN = 40  # operators
 NAME = 40  # letters of an operator's name

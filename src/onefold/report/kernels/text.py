@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from onefold.candidates import Compiled
 from onefold.report import words
 from onefold.report.impact.sheet import Sheet
 from onefold.report.impact.text import laid
 from onefold.report.kernels import facts, tables
+from onefold.vocabulary.kernels import Compiled
 
 WIDTH = 110
 SHOWN = 12  # operators

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onefold.recommend import energy_way
 from onefold.report import words
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import SHADES, Plot, said, shade
 from onefold.report.plots.svg import element, picture, text
-from onefold.serving import Purpose, Served, Source, Surface, best
+from onefold.serving.recommendation import energy_way
+from onefold.vocabulary.serving import Purpose, Served, Source, Surface, best
 
 WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
 WIDEST, TALLEST, LOWEST = 92.0, 44.0, 26.0  # a cell

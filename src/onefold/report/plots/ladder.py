@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onefold.ranking import rates
-from onefold.records import Rung, RungState
 from onefold.report import words
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, ramp, said, shades
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.summary import Summary
+from onefold.vocabulary.ranking import rates
+from onefold.vocabulary.records import Rung, RungState
 
 NAME, TITLE = "rungs", "Rungs and promotions"
 WIDTH, TOP, LEFT = 640.0, 58.0, 46.0

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onefold.objective import Goal
-from onefold.records import Trial
 from onefold.report.plots.svg import element
 from onefold.report.summary import Summary
+from onefold.vocabulary.objective import Goal
+from onefold.vocabulary.records import Trial
 
 EMPTY = Markup("")
 SHADES = 8  # classes s0 (worst, lowest) to s7 (best, highest); the page's style gives them their colours

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from onefold.objective import Goal
-from onefold.records import Trial, Value
 from onefold.report import words
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
 from onefold.report.summary import Summary
-from onefold.space import Choice, Float, Parameter
+from onefold.vocabulary.objective import Goal
+from onefold.vocabulary.records import Trial, Value
+from onefold.vocabulary.space import Choice, Float, Parameter
 
 NAME, TITLE = "parallel", "Configurations"
 WIDTH, TOP, BOTTOM, ASIDE = 1136.0, 72.0, 340.0, 376.0  # ASIDE is where trials pass that have no value on an axis

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from onefold.knobs import Phase, Steered, StepWindow
 from onefold.report import words
 from onefold.report.plots.axes import Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture
+from onefold.vocabulary.knobs import Phase, Steered, StepWindow
 
 NAME, TITLE = "knobs-timeline", "A step's time, window by window"
 KINDS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from onefold.plans import MicroWindow
+from onefold.vocabulary.plans import MicroWindow
 
 
 @dataclass(frozen=True, slots=True)

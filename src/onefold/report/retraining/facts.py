@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from onefold.plans import Plan, Retrained
 from onefold.report import words
 from onefold.report.page import Tile
 from onefold.report.retraining.agreement import agreement
+from onefold.vocabulary.plans import Plan, Retrained
 
 STAYS = "the given model stays"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onefold.plans import Retrained
 from onefold.report.retraining import facts, plots, tables
 from onefold.report.standalone import rendered
+from onefold.vocabulary.plans import Retrained
 
 REACTIONS_SHOWN, REACTIONS_FOLDED = 8, 100
 

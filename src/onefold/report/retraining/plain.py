@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onefold.plans import Expected, Limits, Retrained
-from onefold.records import to_json
 from onefold.report.plain import finite
 from onefold.report.retraining.agreement import Agreement, agreement
+from onefold.vocabulary.plans import Expected, Limits, Retrained
+from onefold.vocabulary.records import to_json
 
 FORMAT = 1
 

@@ -12,13 +12,13 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from onefold.plans import MicroWindow, Plan, Retrained
 from onefold.report import words
 from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said, shade
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, staircase, text
 from onefold.report.retraining.facts import numbered
+from onefold.vocabulary.plans import MicroWindow, Plan, Retrained
 
 WIDTH, HEIGHT = 560.0, 320.0
 LANE = 26.0  # the room below the data for the plans' numbers

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onefold.plans import Expected, LayerCost, MicroWindow, Plan, Retrained
 from onefold.report import words
 from onefold.report.impact.sheet import Cell, Line, Sheet, columns
 from onefold.report.retraining.facts import numbered, part, predicted_bytes
 from onefold.report.table import About, Column, Row, Table
+from onefold.vocabulary.plans import Expected, LayerCost, MicroWindow, Plan, Retrained
 
 PREDICTED = "predicted"
 SHOWN = 30  # plans

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from onefold.plans import Expected, Limits, Retrained
 from onefold.report import words
 from onefold.report.impact.text import laid
 from onefold.report.retraining import facts, tables
+from onefold.vocabulary.plans import Expected, Limits, Retrained
 
 WIDTH = 110
 SHOWN = 12  # plans

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
+from onefold.vocabulary.records import Value
 
 
 class Gpus:

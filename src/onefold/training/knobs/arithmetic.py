@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
+from onefold.vocabulary.records import Value
 
 FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of processors that multiply bfloat16: x86, x86, Arm
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from onefold.records import Value
 from onefold.training.knobs.accelerators import Gpus
 from onefold.training.knobs.arithmetic import Precision, TensorFloat
 from onefold.training.knobs.knob import Job, Knob, NotHere
@@ -17,6 +16,7 @@ from onefold.training.knobs.loading import Loaders
 from onefold.training.knobs.memory import Allocator, MemoryFormat
 from onefold.training.knobs.processor import Cores, Frequency, Threads
 from onefold.training.knobs.program import Compiling, Update
+from onefold.vocabulary.records import Value
 
 # What promises most comes first: whoever tries them one after the other tries them in this order.
 KNOBS: tuple[Knob, ...] = (

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
-from onefold.records import Value
 from onefold.training.splits import Loading
+from onefold.vocabulary.records import Value
 
 
 class NotHere(Exception):

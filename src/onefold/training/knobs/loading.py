@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
+from onefold.vocabulary.records import Value
 
 
 class Loaders:

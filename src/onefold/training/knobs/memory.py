@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import torch
 
-from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
+from onefold.vocabulary.records import Value
 
 CONTIGUOUS, LAST = "contiguous", "channels last"
 CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d)

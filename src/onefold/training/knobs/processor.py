@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
+from onefold.vocabulary.records import Value
 
 ALL = "all"
 MOST_CORES = 8  # with more of them single cores are not worth trying

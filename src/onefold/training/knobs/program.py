@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-from onefold.records import Value
 from onefold.training.knobs.knob import Job, NotHere
+from onefold.vocabulary.records import Value
 
 FLAGS = {"loop": (False, False), "foreach": (True, False), "fused": (False, True)}  # foreach, fused
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)

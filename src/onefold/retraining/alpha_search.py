@@ -1,0 +1,31 @@
+"""How much gain counts against speed, where nobody says: found by Bayesian optimisation on the way."""
+
+from __future__ import annotations
+
+from onefold.vocabulary.records import Config
+
+ROUND = 3  # micro-windows with one weight
+
+
+class Weighing:
+    """Proposes a weight for some micro-windows, and learns from what they gained."""
+
+    def __init__(self, seed: int = 0) -> None:
+        from onefold.search.algorithms import searcher
+        from onefold.vocabulary.space import Float, Space
+
+        self._searcher = searcher("gp", Space(alpha=Float(0.0, 1.0)), seed, 1)
+        self._number = 0
+        self._config: Config = Config(alpha=0.5)
+        self._gains: list[float] = []
+
+    def tell(self, gain_per_s: float) -> float:
+        """What a micro-window gained; the weight for the next one."""
+        from onefold.search.searcher import Observation
+
+        self._gains.append(gain_per_s)
+        if len(self._gains) >= ROUND:
+            self._searcher.tell(Observation(self._number, 1, self._config, (-sum(self._gains) / len(self._gains),)))
+            self._number, self._gains = self._number + 1, []
+            self._config = self._searcher.ask(self._number)
+        return float(self._config["alpha"])  # type: ignore[arg-type]

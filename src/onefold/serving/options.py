@@ -1,0 +1,38 @@
+"""How a model is to be served: what serving points are searched for, and under which load they are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onefold.serving import point_search
+from onefold.serving.scenarios import GOALS, scenario
+from onefold.serving.space import ServingSpace
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.serving import Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class ServingOptions:
+    """How to search serving points, and the scenarios that a deployment is set up for.
+
+    `optimize_for` is latency, throughput or energy. `search` names the algorithm that picks the points to measure, and
+    `space` the points that it may pick; by default all that the device allows. `scenarios` describe how requests
+    arrive (`server:8@20`), and `scenario_goal` whether their mean or p99 response time is minimized.
+    """
+
+    optimize_for: str = Purpose.THROUGHPUT.value
+    search: str = "few"
+    space: ServingSpace | None = None
+    scenarios: tuple[str, ...] = ()
+    scenario_goal: str = GOALS[0]
+
+    def check(self) -> None:
+        """Raise InputError for the first option that makes no sense."""
+        purposes = [purpose.value for purpose in Purpose]
+        if self.optimize_for not in purposes:
+            raise InputError(f"optimize_for must be one of {', '.join(purposes)}; got {self.optimize_for!r}")
+        if self.scenario_goal not in GOALS:
+            raise InputError(f"scenario_goal must be {' or '.join(GOALS)}; got {self.scenario_goal!r}")
+        point_search.algorithm(self.search)
+        for text in self.scenarios:
+            scenario(text)

@@ -1,0 +1,194 @@
+"""Finds out what serving each trial's architecture costs, while the trials train.
+
+An architecture is measured once per device, whatever its weights: the answer is kept in the store under its signature,
+the device's figures, the serving space and the runtime's version, for this study and for all to come. A measurement
+on this machine holds the trials still for a moment; how long that was stands in the surface.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onefold.device import BRIEF, CAREFUL, RESTED, SOUND, Device, Effort, Session, open_session, runtime
+from onefold.device.lease import alone
+from onefold.engine import Engine
+from onefold.serving.export import Exported
+from onefold.serving.space import ServingSpace
+from onefold.serving.tuner import Serving, Tuner
+from onefold.store import Store
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.records import Metrics, to_json
+from onefold.vocabulary.serving import Purpose, Surface
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+
+
+class Inference:
+    """The inference tuner of one study. `with` opens its devices and closes them."""
+
+    def __init__(
+        self,
+        study: str,
+        devices: tuple[Device, ...],
+        host: Device,
+        serving: Serving,
+        *,
+        store: Store,
+        engine: Engine,
+        lease: Path,
+        space: ServingSpace | None = None,
+    ) -> None:
+        self._study = study
+        self._devices = devices
+        self._host = host
+        self._serving = serving
+        self._within = ServingSpace() if space is None else space
+        self._lease = lease
+        self._store = store
+        self._engine = engine
+        self.tell: Tell = lambda kind, facts: None  # noqa: ARG005 - whoever runs the study listens
+        self._surfaces: dict[tuple[int, str], Surface] = {}
+        self._due: dict[int, Exported] = {}  # trials whose architecture waits to be measured
+        self._unfit: dict[int, ModelError] = {}  # trials whose model cannot be served, and why
+        self._sessions: dict[str, Session] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Inference:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.__exit__(None, None, None)
+
+    def recall(self) -> None:
+        """Takes over what the store knows of this study's trials, as they were compared with each other."""
+        devices = {device.name: device for device in self._devices}
+        for (trial, name), linked in self._store.servings(self._study).items():
+            brief = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
+            self._surfaces[trial, name] = brief or linked
+
+    def knows(self, trial: int) -> bool:
+        """Whether a trial's architecture is known on all devices."""
+        return all((trial, device.name) in self._surfaces for device in self._devices)
+
+    def take(self, exported: Exported) -> None:
+        """An architecture has become known; what the store remembers of it needs no measurement."""
+        self._due[exported.trial] = exported
+        for device in self._devices:
+            key = self._key(exported.signature, device)
+            known = self._store.surface(key)
+            if known is not None:
+                self._keep(exported.trial, device, key, known, recalled=True)
+        if self.knows(exported.trial):
+            del self._due[exported.trial]
+
+    def measure_due(self) -> None:
+        """Measures what waits, with the trials held still for it."""
+        for exported in list(self._due.values()):
+            self._measure(exported)
+
+    def metrics(self, trial: int) -> Metrics:
+        """What serving a trial costs, by the names that objectives use; raises ModelError when it cannot be served."""
+        if trial in self._due:
+            self._measure(self._due[trial])
+        if trial in self._unfit:
+            raise self._unfit[trial]
+        found: dict[str, float] = {}
+        for place, device in enumerate(self._devices):
+            surface = self._surfaces.get((trial, device.name))
+            if surface is not None:
+                found |= surface.metrics() if place == 0 else {}
+                found |= surface.metrics(device.name) if len(self._devices) > 1 else {}
+        return found
+
+    def measure_carefully(self, trial: int, model: Path, signature: str, *, rests: bool) -> dict[str, Surface]:
+        """What is written on the label of the model handed over: all points soundly, the best ones with care.
+
+        `rests`: also after rests, which loads from outside need to know.
+        """
+        found = {}
+        serving = replace(self._serving, thorough=True)
+        for device in self._devices:
+            efforts = (SOUND, CAREFUL, RESTED) if rests else (SOUND, CAREFUL)
+            key = memo_key(signature, device, self._host, self._space(device), serving, *efforts)
+            surface = self._store.surface(key)
+            recalled = surface is not None
+            if surface is None:
+                tuner = Tuner(self._session(device), self._space(device), serving)
+                tuner.prepare(model)
+                with alone(self._lease), self._engine.quiet():
+                    surface = tuner.measure(model, SOUND, label=CAREFUL, rests=rests)
+            self._keep(trial, device, key, surface, recalled=recalled)
+            found[device.name] = surface
+        return found
+
+    def _measure(self, exported: Exported) -> None:
+        del self._due[exported.trial]
+        try:
+            for device in self._devices:
+                if (exported.trial, device.name) not in self._surfaces:
+                    self._measure_on(device, exported)
+        except ModelError as error:
+            self._unfit[exported.trial] = error
+            self._stack.close()  # it may have ended the process that serves; the next model gets a new one
+            self._sessions.clear()
+
+    def _measure_on(self, device: Device, exported: Exported) -> None:
+        key = self._key(exported.signature, device)
+        surface = self._store.surface(key)  # two trials of one architecture may have waited together
+        recalled = surface is not None
+        if surface is None:
+            model = Path(exported.model)
+            tuner = Tuner(self._session(device), self._space(device), self._serving)
+            tuner.prepare(model)
+            with alone(self._lease), self._engine.quiet():
+                surface = tuner.measure(model, BRIEF)
+        self._keep(exported.trial, device, key, surface, recalled=recalled)
+
+    def _keep(self, trial: int, device: Device, key: str, surface: Surface, *, recalled: bool) -> None:
+        with self._store.together():
+            if not recalled:
+                self._store.save_surface(key, surface)
+            self._store.save_serving(self._study, trial, device.name, key, recalled=recalled)
+        self._surfaces[trial, device.name] = surface
+        points = sum(one.runs > 0 for one in surface.served)
+        source = surface.best(Purpose.LATENCY).source.value
+        facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled, "source": source}
+        self.tell(
+            "served",
+            {**facts, "metrics": dict(surface.metrics()), "measured_s": 0.0 if recalled else surface.measured_s},
+        )
+
+    def _space(self, device: Device) -> ServingSpace:
+        return self._within.on(device.cores)
+
+    def _key(self, signature: str, device: Device) -> str:
+        return memo_key(signature, device, self._host, self._space(device), self._serving, BRIEF)
+
+    def _session(self, device: Device) -> Session:
+        if device.name not in self._sessions:
+            session: Session = open_session(device, self._host)
+            self._stack.enter_context(session)
+            self._sessions[device.name] = session
+        return self._sessions[device.name]
+
+
+def memo_key(
+    signature: str, device: Device, host: Device, space: ServingSpace, serving: Serving, *efforts: Effort
+) -> str:
+    """Under what a surface is remembered: everything that a measurement depends on."""
+    parts = {
+        "signature": signature,
+        "device": device.digest,
+        "host": host.digest,  # from which the device's times are carried over
+        "space": to_json(space),
+        "serving": to_json(serving),
+        "efforts": [to_json(effort) for effort in efforts],
+        "runtime": runtime(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""The vocabulary: what every package shares. Standard library only."""

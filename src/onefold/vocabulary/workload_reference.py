@@ -1,0 +1,149 @@
+"""Load a workload from a reference.
+
+    file.py            the only workload that the file defines
+    file.py:Class      one of several
+    package.module:Class
+    digits             a ready workload: an entry point of the group "onefold.workloads"
+    compressed+REF     the workload REF inside a wrapper: an entry point of the group "onefold.workload_wrappers"
+
+Other packages add ready workloads and wrappers of their own through these two groups.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from onefold.vocabulary.errors import OnefoldError, WorkloadError, suggestion
+from onefold.vocabulary.workload import Workload
+
+READY_GROUP = "onefold.workloads"
+WRAPPER_GROUP = "onefold.workload_wrappers"
+_loading: ContextVar[bool] = ContextVar("loading", default=False)
+
+
+def ready_workloads() -> dict[str, str]:
+    """Return the ready workloads: their names and the references they stand for."""
+    return {point.name: point.value for point in entry_points(group=READY_GROUP)}
+
+
+def split_wrapper(reference: str) -> tuple[str, str]:
+    """Split `compressed+REF` into the wrapper's name and REF; the name is empty where there is no wrapper."""
+    found = re.match(r"([a-z][a-z0-9_-]*)\+", reference)
+    return (found[1], reference[found.end() :]) if found else ("", reference)
+
+
+def load(reference: str) -> Workload:
+    """Return an instance of the workload that a reference names.
+
+    A package is looked for in the current folder first. Raises WorkloadError if there is no such workload.
+    """
+    wrapper, inner = split_wrapper(reference)
+    if wrapper:
+        return _wrap(wrapper, load(inner))
+    place, _, wanted = reference.partition(":")
+    path = Path(place).expanduser()
+    if path.suffix == ".py":
+        module = _module_of_file(path)
+    elif not wanted and place in (ready := ready_workloads()):
+        return load(ready[place])
+    elif path.is_file():
+        module = _module_of_file(path)
+    elif re.fullmatch(r"[A-Za-z_][\w.]*", place) and ("." in place or wanted):
+        module = _module_of_name(place)
+    else:
+        raise WorkloadError(
+            f"{place!r} is neither a Python file nor a ready workload{suggestion(place, ready_workloads())}"
+        )
+    return _instance(_choose(module, wanted, reference), reference)
+
+
+def _wrap(name: str, inner: Workload) -> Workload:
+    wrappers = {point.name: point for point in entry_points(group=WRAPPER_GROUP)}
+    if name not in wrappers:
+        raise WorkloadError(f"there is no workload wrapper {name!r}{suggestion(name, wrappers)}")
+    wrapped: Workload = wrappers[name].load()(inner)
+    return wrapped
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise WorkloadError(f"there is no file {str(path)!r}; give the Python file that holds your workload")
+    path = path.resolve()
+    name = f"onefold_workload_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise WorkloadError(f"{str(path)!r} is not a Python file")
+    if str(path.parent) not in sys.path:  # a workload may import its neighbours
+        sys.path.insert(0, str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with _explained(str(path)):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _module_of_name(name: str) -> ModuleType:
+    top = Path(name.partition(".")[0])
+    if top.is_dir() or top.with_suffix(".py").is_file():  # a package of the current folder need not be installed
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+    with _explained(name):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _explained(place: str) -> Iterator[None]:
+    token = _loading.set(True)
+    try:
+        yield
+    except OnefoldError:
+        raise
+    except SyntaxError as error:
+        raise WorkloadError(f"{place} is not valid Python: {error.msg} in line {error.lineno}") from error
+    except Exception as error:
+        raise WorkloadError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        _loading.reset(token)
+
+
+def is_loading() -> bool:
+    """Whether a file of workloads is being imported right now."""
+    return _loading.get()
+
+
+def _choose(module: ModuleType, wanted: str, reference: str) -> type[Workload]:
+    found = {
+        name: thing
+        for name, thing in vars(module).items()
+        if inspect.isclass(thing) and issubclass(thing, Workload) and thing.__module__ == module.__name__
+    }
+    if wanted:
+        if wanted not in found:
+            raise WorkloadError(f"{reference.partition(':')[0]} has no workload {wanted!r}{suggestion(wanted, found)}")
+        return found[wanted]
+    if not found:
+        raise WorkloadError(
+            f"{reference} has no workload: define a class that derives from onefold.Workload "
+            "and has a space, build(self, config) and data(self)"
+        )
+    if len(found) > 1:
+        raise WorkloadError(f"{reference} has several workloads; choose one: {reference}:{' or :'.join(found)}")
+    return next(iter(found.values()))
+
+
+def _instance(kind: type[Workload], reference: str) -> Workload:
+    try:
+        return kind()
+    except TypeError as error:
+        raise WorkloadError(f"{reference} cannot be made without arguments: {error}") from error

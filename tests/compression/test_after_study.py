@@ -1,0 +1,218 @@
+"""Compression after a study and in it: which variants there are, which one is taken, and where it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onefold import Budget, Config, Float, Recipe, Space, Study, at_least, deploy
+from onefold.compression import after_study, unpack
+from onefold.compression.after_study import Afterwards
+from onefold.compression.api import PACKED
+from onefold.compression.in_loop import CompressedWorkload
+from onefold.device import Device
+from onefold.study.result import Result
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Energy, Trial, from_json
+from onefold.vocabulary.serving import Source
+from onefold.vocabulary.variants import Shortlist, Variant
+from onefold.workloads.digits import Digits
+
+RECIPES = (Recipe(precision="int8"), Recipe(sparsity=0.8, precision="int8"))
+
+
+class Ran:
+    """A study of three trials, handed over twice: when every variant counts as slow, and when none does."""
+
+    def __init__(self, home: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(after_study, "RECIPES", RECIPES)
+            patch.setattr(after_study, "EPOCHS", 1)
+            patch.setattr(after_study, "DROP", 0.5)
+            patch.setattr("onefold.compression.selection.NOISE", 0.0)
+            self.study = Study(
+                "digits",
+                compress="after",
+                budget=Budget(trials=3, max_epochs=2),
+                rungs="none",
+                knobs="off",
+                engine="inline",
+                home=home,
+                name="s",
+            )
+            self.slow = self.study.run()
+            self.slow_record = self.study.record
+            self.slow_folder = self.slow.compressed
+            notes = sorted((self.slow.folder / "variants").iterdir())
+            self.notes = {note.name: note.read_text() for note in notes}
+            patch.setattr("onefold.compression.selection.NOISE", 1000.0)
+            self.quick = Study.open("s", home=home).run()
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Ran:
+    home = tmp_path_factory.mktemp("afterwards")
+    shutil.copytree(calibrated, home / "devices")
+    return Ran(home)
+
+
+def shortlist(result: Result) -> Shortlist:
+    assert result.shortlist is not None
+    return result.shortlist
+
+
+def test_the_best_trials_come_plain_and_in_every_variant(ran: Ran) -> None:
+    found = shortlist(ran.slow)
+    assert found.metric == "accuracy"
+    assert found.failures == {}
+    trials = list(dict.fromkeys(one.trial for one in found.candidates))
+    assert trials[0] == ran.slow.best.number
+    assert sorted(trials) == [0, 1, 2]
+    recipes = [one.variant.recipe for one in found.candidates]
+    assert recipes == [Recipe(), *RECIPES] * 3
+
+
+def test_a_variant_that_is_slower_is_refused_with_a_reason(ran: Ran) -> None:
+    found = shortlist(ran.slow)
+    assert (found.choice.trial, found.choice.variant.recipe) == (ran.slow.best.number, Recipe())
+    assert found.choice.refused == ""
+    refused = [one.refused for one in found.candidates if one is not found.choice]
+    assert all("x as slow" in reason or "accuracy is worse by" in reason for reason in refused)
+    assert found.why == "the plain model: no variant is better for size"
+    assert ran.slow_folder is None
+    assert found.test == {}
+
+
+def test_the_smallest_that_is_as_good_and_as_fast_is_taken_from_any_trial(ran: Ran) -> None:
+    found = shortlist(ran.quick)
+    able = [one for one in found.candidates if not one.refused]
+    assert found.choice in able
+    assert found.choice.variant.smallest_bytes == min(one.variant.smallest_bytes for one in able)
+    assert not found.choice.variant.recipe.is_plain
+    assert found.why.startswith(f"{found.choice}: ")
+    assert "x smaller, " in found.why
+    before = shortlist(ran.slow)  # nothing was made or measured again
+    assert [one.variant for one in before.candidates] == [one.variant for one in found.candidates]
+    taken = f"{found.choice.trial:05d}.json"
+    for name, text in ran.notes.items():
+        assert name == taken or (ran.quick.folder / "variants" / name).read_text() == text
+    assert sorted(ran.notes) == ["00000.json", "00001.json", "00002.json"]
+
+
+def test_what_was_found_is_kept_with_the_study(ran: Ran) -> None:
+    for record, result in ((ran.slow_record, ran.slow), (ran.study.record, ran.quick)):
+        kept = json.loads(json.dumps(record.result["shortlist"]))
+        assert from_json(Shortlist, kept) == result.shortlist
+
+
+def test_the_one_taken_can_be_served_and_taken_away(ran: Ran, tmp_path: Path) -> None:
+    result, choice = ran.quick, shortlist(ran.quick).choice
+    assert result.compressed == result.folder / "compressed"
+    saved = result.save(tmp_path / "model")
+    assert (saved / "weights.pt").is_file()
+    for folder in (result.compressed, saved / "compressed"):
+        assert deploy.load(folder)(np.zeros((3, 1, 8, 8), "float32")).shape == (3, 10)
+        assert unpack((folder / PACKED).read_bytes()) == (folder / deploy.MODEL).read_bytes()
+    about = deploy.read(saved / "compressed").model
+    assert (about["study"], about["trial"], about["variant"]) == ("s", choice.trial, str(choice.variant.recipe))
+    assert about["config"] == dict(result.trials[choice.trial].config)
+    assert about["test"] == shortlist(result).test
+    assert 0 < about["test"]["accuracy"] <= 1
+
+
+def test_a_study_that_compresses_nothing_has_no_shortlist(tmp_path: Path) -> None:
+    study = Study("digits", budget=Budget(trials=1, max_epochs=1), knobs="off", engine="inline", home=tmp_path)
+    result = study.run()
+    assert (result.shortlist, result.compressed) == (None, None)
+    assert "shortlist" not in study.record.result
+
+
+def a_variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) -> Variant:
+    return Variant(
+        recipe, {"accuracy": accuracy}, latency_s, Source.MEASURED, Energy(1.0, "modelled"), None, 2 * packed,
+        {"zstd": packed}, 1e6, 1e6, 100, 0.0,
+    )  # fmt: skip
+
+
+def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> None:
+    """The same recipe is taken of one trial, too slow of another and too bad of a third."""
+    step = Afterwards(ran.study.spec, None, ran.slow.folder, None, this_host, this_host, print)  # type: ignore[arg-type]
+    int8 = RECIPES[0]
+    found = {
+        4: (a_variant(Recipe(), 0.80, 1.0, 900), a_variant(int8, 0.80, 1.0, 300)),
+        2: (a_variant(Recipe(), 0.90, 1.0, 1000), a_variant(int8, 0.90, 1.5, 100)),
+        7: (a_variant(Recipe(), 0.895, 1.0, 700), a_variant(int8, 0.895, 1.01, 400)),
+    }
+    made = step._shortlist(found, Trial(2, Config()), {})
+    assert {str(one): one.refused for one in made.candidates if one.refused} == {
+        "trial 4, plain": "accuracy is worse by 0.1, more than the 0.01 allowed",
+        "trial 4, int8": "accuracy is worse by 0.1, more than the 0.01 allowed",
+        "trial 2, int8": "1.50x as slow",
+    }
+    assert str(made.choice) == "trial 7, int8"
+    assert made.why == "trial 7, int8: 2.5x smaller, 0.99x as fast, accuracy 0.895 instead of 0.9"
+    assert [one.trial for one in made.candidates] == [4, 4, 2, 2, 7, 7]
+    made = step._shortlist(found, Trial(2, Config()), {"accuracy": at_least(0.9), "unheard_of": at_least(1)})
+    assert str(made.choice) == "trial 2, plain"
+    assert made.candidates[-1].refused == "accuracy>=0.9 is required"
+    broken = replace(found[7][1], metrics={"accuracy": float("nan")})
+    made = step._shortlist({**found, 7: (found[7][0], broken)}, Trial(2, Config()), {})
+    assert made.candidates[-1].refused == "accuracy is not a number"
+    plain = replace(found[2][0], encoded_bytes={"zstd": 10})
+    made = step._shortlist({**found, 2: (plain, found[2][1])}, Trial(2, Config()), {})
+    assert made.choice.variant is plain
+
+
+def test_an_unknown_way_to_compress_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'in-loop'"):
+        Study("digits", compress="inloop", home=tmp_path)
+
+
+def parabola(x: float) -> float:
+    return x * x
+
+
+@pytest.mark.parametrize("way", ["in-loop", "after"])
+def test_a_function_cannot_be_compressed(tmp_path: Path, way: str) -> None:
+    with pytest.raises(InputError, match="a function has no model to compress"):
+        Study(parabola, Space(x=Float(0.0, 1.0)), compress=way, home=tmp_path)
+
+
+def in_loop(home: Path) -> Study:
+    budget = Budget(trials=2, max_epochs=1)
+    return Study(Digits(), compress="in-loop", budget=budget, knobs="off", engine="inline", home=home, name="s")
+
+
+def test_a_study_in_one_loop_searches_the_recipe_and_goes_on_with_it(tmp_path: Path) -> None:
+    study = in_loop(tmp_path)
+    assert set(study.spec.space.groups) == {"model", "training", "compression"}
+    result = Study.open("s", home=tmp_path).run()
+    assert isinstance(result.workload, CompressedWorkload)
+    assert "compress_sparsity" in result.config
+    assert result.metrics["encoded_bytes"] > 0
+    again = Study("compressed+digits", compress="in-loop", home=tmp_path)
+    assert again.spec.space == study.spec.space
+
+
+def test_a_study_in_one_loop_that_is_opened_with_its_workload_goes_on_with_the_recipe(tmp_path: Path) -> None:
+    in_loop(tmp_path)
+    result = Study.open("s", home=tmp_path, workload=Digits()).run()
+    assert result.metrics["encoded_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        ([{"x": 0.5}, {"x": 0.5}], "one is there twice"),
+        ([{"x": 0.1}, {"x": 0.2}, {"x": 0.3}], "3 configurations are to be tried first, in only 2 trials"),
+        ([{"x": 7.0}], "x must be in"),
+    ],
+)
+def test_what_is_tried_first_must_make_sense(tmp_path: Path, first: list[dict[str, float]], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Study(parabola, Space(x=Float(0, 1)), first=first, budget=Budget(trials=2), home=tmp_path)

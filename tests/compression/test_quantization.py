@@ -1,0 +1,174 @@
+"""Integers in the place of floating-point numbers, as ONNX Runtime computes with them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from onefold.compression import Masks, aware_of_integers, quantised, slim, zeros_of
+from onefold.compression.quantization import density_of
+from onefold.compression.reordering import activate_before_pooling
+from onefold.serving.export import export
+from onefold.vocabulary.errors import InputError, ModelError
+
+IMAGES = torch.rand(64, 1, 12, 12)
+SAMPLES = {"input0": IMAGES.numpy()}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten(),
+        nn.Linear(16 * 64, 32), nn.ReLU(), nn.Linear(32, 10),
+    ).eval()  # fmt: skip
+
+
+def answers(path: Path, inputs: np.ndarray) -> np.ndarray:
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"input0": inputs})[0]
+
+
+@pytest.fixture
+def exact(tmp_path: Path) -> Path:
+    return export(network(), [IMAGES], tmp_path / "exact.onnx")
+
+
+@pytest.mark.parametrize(
+    ("precision", "smaller", "close"), [("int8", 3, 0.1), ("int8-dynamic", 2.5, 0.1), ("fp16", 1.8, 0.01)]
+)
+def test_a_quantised_model_is_smaller_and_answers_nearly_the_same(
+    exact: Path, tmp_path: Path, precision: str, smaller: float, close: float
+) -> None:
+    path = tmp_path / "quantised.onnx"
+    quantised(exact, path, precision, SAMPLES)
+    assert path.stat().st_size * smaller < exact.stat().st_size
+    wanted, got = answers(exact, SAMPLES["input0"]), answers(path, SAMPLES["input0"])
+    assert np.abs(got - wanted).max() < close * np.abs(wanted).max()
+
+
+def test_what_cannot_be_quantised_stays_and_is_named(exact: Path, tmp_path: Path) -> None:
+    assert quantised(exact, tmp_path / "static.onnx", "int8", SAMPLES) == ()
+    left = quantised(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
+    assert len(left) == 2
+    assert all(name.startswith("Conv") for name in left)
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO])
+def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(exact: Path, tmp_path: Path, level: int) -> None:
+    logging.disable(level)
+    try:
+        quantised(exact, tmp_path / "quantised.onnx", "int8-dynamic")
+        assert logging.root.manager.disable == level
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_recurrent_layers_are_quantised_on_the_way(tmp_path: Path) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.lstm, self.head = nn.Embedding(50, 16), nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.head(self.lstm(self.words(words))[0].amax(dim=1))
+
+    words = torch.randint(0, 50, (64, 20))
+    exact = export(Reader(), [words], tmp_path / "exact.onnx")
+    left = quantised(exact, tmp_path / "static.onnx", "int8", {"input0": words.numpy()})
+    assert any(name.startswith("LSTM") for name in left)
+    path = tmp_path / "dynamic.onnx"
+    assert not any(name.startswith("LSTM") for name in quantised(exact, path, "int8-dynamic"))
+    assert np.abs(answers(path, words.numpy()) - answers(exact, words.numpy())).max() < 0.1
+
+
+@pytest.mark.parametrize("samples", [None, {}, {"input0": SAMPLES["input0"][:5]}])
+def test_too_little_to_calibrate_with_is_told(exact: Path, tmp_path: Path, samples) -> None:
+    with pytest.raises(InputError, match="too few: give 32 at least, or take int8-dynamic"):
+        quantised(exact, tmp_path / "q.onnx", "int8", samples)
+
+
+def test_weights_too_large_for_half_precision_are_told(tmp_path: Path) -> None:
+    layer = nn.Linear(12, 12)
+    nn.init.constant_(layer.weight, 1e6)
+    exact = export(layer, [torch.rand(8, 12)], tmp_path / "exact.onnx")
+    with pytest.raises(ModelError, match="too large for half precision"):
+        quantised(exact, tmp_path / "half.onnx", "fp16")
+
+
+def test_zeros_stay_zeros_when_they_become_integers(tmp_path: Path) -> None:
+    pruned = network()
+    Masks(pruned).prune(0.8)
+    exact = export(pruned, [IMAGES], tmp_path / "exact.onnx")
+    path = tmp_path / "int8.onnx"
+    quantised(exact, path, "int8", SAMPLES)
+    assert zeros_of(exact) == pytest.approx(0.8, abs=0.01)
+    assert zeros_of(path) >= 0.8 - 0.01
+    assert all(0 < share < 1 for share in density_of(path).values())
+    assert len(density_of(path)) == 4
+
+
+def test_a_network_that_trains_aware_of_integers_is_put_back_and_learns() -> None:
+    model = network().train()
+    names = [name for name, _ in model.named_parameters()]
+    weights = [id(weight) for weight in model.parameters()]
+    seen = []
+    model[3].register_forward_hook(lambda module, inputs, _: seen.append(module.weight.detach()))
+    with aware_of_integers(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        losses = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(IMAGES), torch.arange(64) % 10)
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+    assert [name for name, _ in model.named_parameters()] == names
+    assert [id(weight) for weight in model.parameters()] == weights, "masks and optimisers hold the weights themselves"
+    first = seen[0][0]
+    scale = first.abs().max() / 127
+    assert torch.allclose((first / scale).round(), first / scale, atol=1e-3), "a layer saw integers"
+
+
+def test_a_slim_file_answers_the_same(exact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "int8.onnx"
+    quantised(exact, path, "int8", SAMPLES)
+    wanted, size, dense = answers(path, SAMPLES["input0"]), path.stat().st_size, len(density_of(path))
+    slim(path)
+    assert path.stat().st_size < size
+    assert np.array_equal(answers(path, SAMPLES["input0"]), wanted)
+    assert len(density_of(path)) == dense
+
+
+def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pooled = nn.Sequential(nn.Conv2d(1, 8, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 25, 10)).eval()
+    exact = export(pooled, [IMAGES], tmp_path / "exact.onnx")
+    model = onnx.load(str(exact))
+    activate_before_pooling(model)
+    assert [node.op_type for node in model.graph.node][:3] == ["Conv", "Relu", "MaxPool"]
+    path = tmp_path / "reordered.onnx"
+    onnx.save(model, str(path))
+    assert np.array_equal(answers(path, SAMPLES["input0"]), answers(exact, SAMPLES["input0"]))
+    quantised(exact, path, "int8", SAMPLES)
+    wanted = answers(exact, SAMPLES["input0"])
+    assert np.abs(answers(path, SAMPLES["input0"]) - wanted).max() < 0.2 * np.abs(wanted).max()
+
+
+def test_a_pooling_that_somebody_else_reads_stays_where_it_is(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            pooled = nn.functional.max_pool2d(images - 0.5, 2)
+            return pooled + pooled.relu()
+
+    exact = export(Both(), [IMAGES], tmp_path / "exact.onnx")
+    model = onnx.load(str(exact))
+    before = [node.op_type for node in model.graph.node]
+    activate_before_pooling(model)
+    assert [node.op_type for node in model.graph.node] == before

@@ -1,0 +1,452 @@
+"""Findings beside the same figures worked out by hand with numpy and scipy alone, and the advice that they lead to."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from importlib import import_module
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from onefold.impact_analysis import (
+    FORMS,
+    TUNE_ALL,
+    Arm,
+    Evidence,
+    Findings,
+    Form,
+    Model,
+    advice,
+    arms,
+    findings,
+    importance,
+)
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.space import Choice, Float, Space
+
+SPACE = Space(model=dict(width=Choice(8, 16, 32), depth=Choice(1, 2)), lr=Float(1e-3, 1e-1, log=True))
+COSTS = ("latency_s", "size_bytes", "flops")
+# Who tries what: the first two have six trials in common, so that their best have equal values.
+ARMS = (
+    Arm(TUNE_ALL, "all", (), tuple(range(12))),
+    Arm("fix model", "group", ("width", "depth"), tuple(range(6, 18))),
+    Arm("fix width", "hyperparameter", ("width",), tuple(range(18, 30))),
+    Arm("fix lr", "hyperparameter", ("lr",), tuple(range(30, 42))),
+)
+BEST = 6
+
+
+def close(expected: Any) -> Any:
+    return pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_forests() -> Iterator[None]:
+    """Importance has tests of its own; here a few trees will do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("onefold.impact_analysis.findings"), "importance", partial(importance, trees=12))
+        yield
+
+
+def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None = None) -> Evidence:
+    """Random numbers for 42 trials, of which the best 6 of each arm and all of "tune all" were measured."""
+    rng = np.random.default_rng(7)
+    numbers = rng.uniform(0.5, 1.5, size=(42, 2, 4))
+    if levels is not None:
+        numbers = np.ceil(numbers * levels) / levels
+    numbers[18:30, :, 1] *= 0.25  # one arm is faster, by more than chance
+    begun, ended = rng.uniform(0.5, 1.0, size=(2, 42))
+    sign = 1 if higher else -1
+    best = {arm.name: tuple(sorted(arm.members, key=lambda trial: -sign * ended[trial])[:BEST]) for arm in ARMS}
+    best["fix lr"] = best["fix lr"][::-1]  # whatever the order: the score says which is best
+    going_on = {trial for trials in best.values() for trial in trials}
+    configs = {trial: SPACE.draw(random.Random(trial)) for trial in range(42)}
+    models = {}
+    for trial in sorted(going_on | set(ARMS[0].members)):
+        plain, compressed = (dict(zip((metric, *COSTS), form.tolist())) for form in numbers[trial])
+        models[trial] = Model(
+            trial, configs[trial], float(ended[trial]), plain, compressed if trial in going_on else {}
+        )
+    scores = dict(enumerate(begun.tolist()))
+    return Evidence("made up", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8")
+
+
+CASES: dict[str, Callable[[], Evidence]] = {
+    "higher is better": evidence,
+    "lower is better": lambda: evidence("rmse", higher=False),
+    "many are equal": lambda: evidence(levels=3),
+}
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@cache
+def found(case: str) -> Findings:
+    return findings(CASES[case]())
+
+
+def names(given: Findings) -> tuple[str, ...]:
+    return (given.evidence.metric, *COSTS)
+
+
+def column(given: Findings, name: str, form: Form = "plain", arm: str = TUNE_ALL) -> list[float]:
+    """One property of the best models of an arm."""
+    models = [given.evidence.models[trial] for trial in given.evidence.best[arm]]
+    return [(model.plain if form == "plain" else model.compressed)[name] for model in models]
+
+
+def word(delta: float) -> str:
+    bounds = {"large": 0.474, "medium": 0.33, "small": 0.147}
+    return next((name for name, bound in bounds.items() if abs(delta) >= bound), "negligible")
+
+
+def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, str]:
+    method = "asymptotic" if len({*one, *other}) < len(one) + len(other) else "exact"
+    result = stats.mannwhitneyu(one, other, alternative="two-sided", method=method)
+    return float(result.statistic), float(result.pvalue), method
+
+
+@every_case
+@pytest.mark.parametrize("form", FORMS)
+def test_effects_are_those_of_a_test_beside_tune_all(case: str, form: Form) -> None:
+    given = found(case)
+    rows = [effect for effect in given.effects if effect.form == form]
+    assert [(row.arm, row.property) for row in rows] == [(a.name, name) for a in ARMS[1:] for name in names(given)]
+    ps = []
+    for row in rows:
+        mine, base = column(given, row.property, form, row.arm), column(given, row.property, form)
+        u, p, method = mann_whitney(mine, base)
+        delta = sum((a > b) - (a < b) for a in mine for b in base) / 36
+        ps.append(p)
+        assert (row.compared.n, row.compared.n_baseline, row.compared.method) == (6, 6, method)
+        assert (row.compared.u, row.compared.p, row.compared.delta) == (close(u), close(p), close(delta))
+        assert row.compared.magnitude == word(delta)
+        assert given.effect(row.arm, row.property, form) is row
+    adjusted = stats.false_discovery_control(ps, method="bh")
+    assert [row.p_adjusted for row in rows] == close(adjusted.tolist())
+    assert [row.is_significant for row in rows] == (adjusted < 0.05).tolist()
+    assert given.effect("fix width", "latency_s", form) in [row for row in rows if row.is_significant]
+
+
+def test_both_ways_to_test_occur() -> None:
+    assert {effect.compared.method for effect in found("higher is better").effects} == {"exact", "asymptotic"}
+
+
+@every_case
+@pytest.mark.parametrize("form", FORMS)
+def test_the_best_model_of_an_arm_is_the_one_with_the_best_score(case: str, form: Form) -> None:
+    given = found(case)
+    sign = 1 if given.evidence.higher_is_better else -1
+
+    def of_the_best(arm: str, name: str) -> float:
+        scores = [sign * given.evidence.models[trial].score for trial in given.evidence.best[arm]]
+        return column(given, name, form, arm)[int(np.argmax(scores))]
+
+    for row in (effect for effect in given.effects if effect.form == form):
+        mine, base = of_the_best(row.arm, row.property), of_the_best(TUNE_ALL, row.property)
+        assert (row.best.arm, row.best.baseline, row.best.relative) == (mine, base, close((mine - base) / base))
+        higher = row.property == "accuracy"
+        assert row.best.higher_is_better == higher
+        assert row.best.better == (mine > base if higher else mine < base)
+
+
+@every_case
+@pytest.mark.parametrize("form", FORMS)
+def test_medians_have_bounds_from_drawing_again(case: str, form: Form) -> None:
+    given = found(case)
+    for row in (effect for effect in given.effects if effect.form == form):
+        mine, base = (np.array(column(given, row.property, form, arm)) for arm in (row.arm, TUNE_ALL))
+        rng = np.random.default_rng(0)
+        drawn = [np.median(values[rng.integers(6, size=(2000, 6))], axis=1) for values in (mine, base)]
+        low, high = np.percentile((drawn[0] - drawn[1]) / drawn[1], [2.5, 97.5])
+        value = (np.median(mine) - np.median(base)) / np.median(base)
+        assert (row.medians.value, row.medians.low, row.medians.high) == (close(value), close(low), close(high))
+
+
+@every_case
+def test_deviations_are_of_the_best_from_the_worst(case: str) -> None:
+    given = found(case)
+    assert [one.property for one in given.deviations] == list(names(given))
+    for one in given.deviations:
+        for form, deviation in (("plain", one.plain), ("compressed", one.compressed)):
+            low, high = (end(column(given, one.property, form)) for end in (min, max))  # type: ignore[arg-type]
+            best, worst = (high, low) if one.property == "accuracy" else (low, high)
+            assert deviation == close(abs(best - worst) / worst)
+
+
+@every_case
+def test_distributions_are_multiples_of_the_least(case: str) -> None:
+    given = found(case)
+    everyone = [given.evidence.models[trial].plain for trial in range(12)]
+    expected = {
+        **{(name, "all"): [plain[name] for plain in everyone] for name in names(given)},
+        (given.evidence.metric, "all"): [given.evidence.scores[trial] for trial in range(12)],  # after short training
+        **{(name, "best"): column(given, name) for name in names(given)},
+        **{(name, "best compressed"): column(given, name, "compressed") for name in names(given)},
+    }
+    shown = {(one.property, one.models): one.scaled for one in given.distributions}
+    assert list(shown) == list(expected)
+    assert len(given.distributions) == len(expected)
+    for place, values in expected.items():
+        assert shown[place] == close(tuple(value / min(values) for value in values))
+
+
+@every_case
+def test_changes_are_shares_of_the_plain_model(case: str) -> None:
+    given = found(case)
+    assert list(given.changes) == list(names(given))
+    for name, changes in given.changes.items():
+        plain, compressed = np.array(column(given, name)), np.array(column(given, name, "compressed"))
+        assert changes == close(tuple((compressed / plain - 1).tolist()))
+
+
+@every_case
+def test_pairs_are_all_pairs_of_the_best_first_with_second(case: str) -> None:
+    given = found(case)
+    assert list(given.pairs) == list(names(given))
+    for name, pair in given.pairs.items():
+        before, after = ([(a - b) / b for a, b in combinations(column(given, name, form), 2)] for form in FORMS)
+        assert (pair.plain, pair.compressed) == (close(tuple(before)), close(tuple(after)))
+        assert pair.delta == close(tuple(np.subtract(after, before).tolist()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            test = stats.ks_2samp(before, after)
+        assert (pair.statistic, pair.p) == (close(test.statistic), close(test.pvalue))
+
+
+@every_case
+@pytest.mark.parametrize("form", FORMS)
+def test_correlations_are_of_the_best_of_tune_all(case: str, form: Form) -> None:
+    given = found(case)
+    known = given.correlations[form]
+    assert (known.names, known.n, known.constant) == (names(given), 6, ())
+    assert [(pair.one, pair.other) for pair in known.pairs] == list(combinations(names(given), 2))
+    for pair in known.pairs:
+        left, right = column(given, pair.one, form), column(given, pair.other, form)
+        ranks = stats.rankdata(left), stats.rankdata(right)
+        line = stats.pearsonr(left, right)
+        assert (pair.pearson, pair.pearson_p) == (close(line.statistic), close(line.pvalue))
+        assert pair.spearman == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-12)
+        assert pair.spearman_p == pytest.approx(stats.spearmanr(left, right).pvalue, abs=1e-12)
+
+
+@every_case
+def test_importance_learns_the_metric_from_all_trials_and_the_rest_from_models(case: str) -> None:
+    given = found(case)
+    measured = len(given.evidence.models)
+    compressed = sum(bool(model.compressed) for model in given.evidence.models.values())
+    for form, others in (("plain", measured), ("compressed", compressed)):
+        known = given.importance[form]  # type: ignore[index]
+        assert {name: one.n for name, one in known.items()} == {
+            given.evidence.metric: 42 if form == "plain" else compressed, **dict.fromkeys(COSTS, others)
+        }  # fmt: skip
+        assert all({share.parameters[0] for share in one.singles} == {"width", "depth", "lr"} for one in known.values())
+
+
+# What is missing.
+
+
+def changed(given: Evidence, trial: int, **forms: dict[str, float]) -> Evidence:
+    return replace(given, models={**given.models, trial: replace(given.models[trial], **forms)})  # type: ignore[arg-type]
+
+
+def test_an_arm_with_one_model_has_an_effect_but_no_test() -> None:
+    usual = evidence()
+    given = findings(replace(usual, best={**usual.best, "fix lr": usual.best["fix lr"][:1]}))
+    for row in (effect for effect in given.effects if effect.arm == "fix lr"):
+        assert (row.compared.n, row.compared.p, row.p_adjusted, row.is_significant) == (1, None, None, False)
+        assert row.compared.delta is not None
+        assert "no test" in row.compared.note
+    ps = [effect.compared.p for effect in given.effects if effect.form == "plain" and effect.arm != "fix lr"]
+    adjusted = [effect.p_adjusted for effect in given.effects if effect.form == "plain" and effect.arm != "fix lr"]
+    assert adjusted == close(stats.false_discovery_control(ps).tolist())  # of those that were asked
+
+
+def test_an_arm_without_models_has_no_effects() -> None:
+    usual = evidence()
+    given = findings(replace(usual, best={**usual.best, "fix lr": ()}))
+    assert {effect.arm for effect in given.effects} == {"fix model", "fix width"}
+    assert given.effect("fix lr", "latency_s") is None
+
+
+def test_trials_that_failed_are_left_out() -> None:
+    usual = evidence()
+    lost = usual.best[TUNE_ALL][0]
+    models = {trial: model for trial, model in usual.models.items() if trial != lost}
+    scores = {trial: score for trial, score in usual.scores.items() if trial != lost}
+    given = findings(replace(usual, models=models, scores=scores, failures={lost: "out of memory"}))
+    row = given.effect("fix width", "latency_s")
+    assert row is not None
+    assert row.compared.n_baseline == given.correlations["plain"].n == 5
+    assert row.best.baseline == usual.models[usual.best[TUNE_ALL][1]].plain["latency_s"]
+    assert given.importance["plain"]["accuracy"].n == 41
+    assert len(next(one.scaled for one in given.distributions if one.models == "all")) == 11
+
+
+def test_without_compressed_models_nothing_is_said_of_them() -> None:
+    usual = evidence()
+    given = findings(
+        replace(usual, models={trial: replace(model, compressed={}) for trial, model in usual.models.items()})
+    )
+    assert given.forms == ("plain",)
+    assert (given.changes, given.pairs) == ({}, {})
+    assert {effect.form for effect in given.effects} == set(given.correlations) == set(given.importance) == {"plain"}
+    assert {one.compressed for one in given.deviations} == {None}
+    assert {one.models for one in given.distributions} == {"all", "best"}
+    assert [row for row in found("higher is better").effects if row.form == "plain"] == list(given.effects)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_property_that_is_nothing_for_one_model_is_left_out_with_a_word(form: Form) -> None:
+    usual = evidence()
+    trial = usual.best["fix lr"][2]
+    given = findings(changed(usual, trial, **{form: {**usual.models[trial].form(form), "latency_s": 0.0}}))
+    assert given.skipped == ("latency is 0 or below for some model, so that there are no shares of it",)
+    left = {"accuracy", "size_bytes", "flops"}
+    tables = [given.changes, given.pairs, given.importance["plain"], given.importance["compressed"]]
+    assert all(set(table) == left for table in tables)
+    for rows in (given.effects, given.deviations, given.distributions):
+        assert {row.property for row in rows} == left
+    assert found("higher is better").skipped == ()
+
+
+def test_a_property_that_some_model_lacks_is_none() -> None:
+    usual = evidence()
+    plain = {name: value for name, value in usual.models[3].plain.items() if name != "flops"}
+    given = changed(usual, 3, plain=plain)
+    assert [one.name for one in given.properties] == ["accuracy", "latency_s", "size_bytes"]
+    assert findings(given).skipped == ()
+
+
+def test_values_that_are_all_the_same_are_no_finding() -> None:
+    usual = evidence()
+    models = {
+        trial: replace(
+            model,
+            plain={**model.plain, "flops": 2.0},
+            compressed={**model.compressed, "flops": 1.0} if model.compressed else {},
+        )
+        for trial, model in usual.models.items()
+    }
+    given = findings(replace(usual, models=models))
+    row = given.effect("fix lr", "flops")
+    assert row is not None
+    assert (row.best.relative, row.compared.p, row.compared.delta, row.medians.high) == (0.0, 1.0, 0.0, 0.0)
+    assert given.correlations["plain"].constant == ("flops",)
+    assert given.changes["flops"] == (-0.5,) * BEST
+    assert next(one for one in given.deviations if one.property == "flops").plain == 0.0
+    assert given.importance["plain"]["flops"].explained is None
+
+
+# Advice.
+
+FILTERS = Space(
+    model=dict(filters=Choice(4, 8, 16, 32, default=4), kernel=Choice(3, 5, 7, default=3)),
+    training=dict(lr=Float(1e-3, 1e-1, log=True, default=1e-2), decay=Float(0.0, 1.0)),
+)
+
+
+def said(given: Evidence) -> dict[str, tuple[str, ...]]:
+    return {one.question: one.answers for one in advice(findings(given))}
+
+
+def filters_alone(trials: int, best: int, space: Space = FILTERS) -> Evidence:
+    """The filters make the size, and the accuracy is chance."""
+    plan, rng = arms(space, trials), np.random.default_rng(3)
+    models = {}
+    for trial, config in enumerate(plan.configs):
+        accuracy = float(rng.uniform(0.90, 0.91))
+        models[trial] = Model(trial, config, accuracy, {"accuracy": accuracy, "size_bytes": 1000.0 * config.filters})
+    chosen = {arm.name: tuple(sorted(arm.members, key=lambda t: -models[t].score)[:best]) for arm in plan.arms}
+    scores = {trial: model.score for trial, model in models.items()}
+    configs = {trial: model.config for trial, model in models.items()}
+    return Evidence("made up", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", "")
+
+
+def test_what_drives_a_property_is_worth_tuning_and_the_rest_can_be_left() -> None:
+    answers = said(filters_alone(30, 12))
+    accuracy, size = answers["What is worth tuning?"]
+    assert accuracy.startswith("accuracy: too few models to say, or nothing tunes it: configurations foretell")
+    assert size.startswith("For size: filters (")
+    assert "Held fixed: filters −" in size
+    assert ", large)." in size
+    assert "kernel" not in size
+    assert "lr" not in size
+    (left,) = answers["What can be left at its default?"]
+    assert left.startswith("Leave alone: kernel, lr, decay. Held fixed, no property of the best 12 models changes")
+    assert "What does compression change?" not in answers
+
+
+def test_what_explains_a_property_is_not_left_where_its_default_is_as_good_as_any() -> None:
+    model = {**FILTERS.groups["model"], "filters": Choice(4, 8, 16, 32, default=8)}
+    middle = filters_alone(30, 12, Space(**{**FILTERS.groups, "model": model}))
+    assert not any(effect.is_significant for effect in findings(middle).effects if effect.arm == "fix filters")
+    answers = said(middle)
+    assert answers["What is worth tuning?"][1].startswith("For size: filters (")
+    assert "Held fixed" not in answers["What is worth tuning?"][1]
+    assert answers["What can be left at its default?"][0].startswith("Leave alone: kernel, lr, decay.")
+
+
+def test_with_few_models_the_advice_says_so() -> None:
+    answers = said(filters_alone(3, 2))
+    assert answers["What can be left at its default?"] == ("2 models are too few to say.",)
+    assert "Which properties tell each other?" not in answers
+    accuracy, size = answers["What is worth tuning?"]
+    assert accuracy.startswith("accuracy: too few models to say, or nothing tunes it")
+    assert size.startswith("For size: filters (")
+
+
+def rivals(*others: tuple[float, float, float], compressed: bool = False, higher: bool = True) -> Evidence:
+    """The best model has 0.95, 3 ms and 10 kB; the others as given, worse and worse by their score."""
+    metric = "accuracy" if higher else "rmse"
+    models = {}
+    for trial, figures in enumerate([(0.95, 3e-3, 1e4), *others]):
+        form = dict(zip((metric, "latency_s", "size_bytes"), figures))
+        score = 1 - trial / 100 if higher else trial / 100
+        models[trial] = Model(trial, Config(width=8, depth=1, lr=0.01), score, form, form if compressed else {})
+    alone = (Arm(TUNE_ALL, "all", (), tuple(models)),)
+    configs = {trial: model.config for trial, model in models.items()}
+    scores = {trial: model.score for trial, model in models.items()}
+    best = {TUNE_ALL: tuple(models)}
+    return Evidence("made up", metric, higher, SPACE, alone, best, configs, scores, models, "here", "int8")
+
+
+def test_a_model_that_is_as_good_and_much_cheaper_is_named() -> None:
+    worse, larger, good = (0.90, 1e-3, 1e4), (0.95, 1e-3, 3e4), (0.945, 1e-3, 1e4)
+    (answer,) = said(rivals(worse, larger, good))["Is the best model the one to take?"]
+    assert answer == (
+        "Plain: trial 0 was chosen, but trial 3 has accuracy 0.945 instead of 0.95 and is 3.0× better in latency."
+    )
+    plain, compressed = said(rivals(worse, good, compressed=True))["Is the best model the one to take?"]
+    assert "but trial 2 has" in plain
+    assert compressed.startswith("Compressed: trial 0 was chosen, but trial 2 has accuracy 0.945")
+    (answer,) = said(rivals(worse, larger))["Is the best model the one to take?"]
+    assert answer == "Plain: none of the best 3 is as good and clearly cheaper."
+
+
+def test_where_lower_is_better_a_model_is_as_good_that_is_hardly_higher() -> None:
+    worse, good = (1.0, 1e-3, 1e4), (0.955, 1e-3, 1e4)
+    (answer,) = said(rivals(worse, good, higher=False))["Is the best model the one to take?"]
+    assert "but trial 2 has rmse 0.955 instead of 0.95 and is 3.0× better in latency" in answer
+
+
+def test_a_single_model_has_no_rivals() -> None:
+    assert "Is the best model the one to take?" not in said(rivals())
+
+
+def test_compression_and_correlations_are_told_in_words() -> None:
+    usual = evidence()
+    models = {}
+    for trial, model in usual.models.items():
+        plain = {**model.plain, "flops": model.plain["size_bytes"] ** 2}
+        smaller = {**plain, "size_bytes": plain["size_bytes"] / 4, "accuracy": plain["accuracy"]}
+        models[trial] = replace(model, plain=plain, compressed=smaller if model.compressed else {})
+    answers = said(replace(usual, models=models))
+    assert answers["What does compression change?"] == ("size: −75.0 % at the median, from −75.0 % to −75.0 %.",)
+    assert answers["Which properties tell each other?"][0].startswith("size, FLOPs go together")

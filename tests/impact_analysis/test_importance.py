@@ -1,0 +1,163 @@
+"""Which hyperparameters matter: functions whose answer is known, and data that say little."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from onefold.impact_analysis import Importance, importance
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Config, Value
+from onefold.vocabulary.space import Choice, Float, Int, Space
+
+SPACE = Space(
+    model=dict(width=Choice(8, 16, 32, 64), depth=Int(1, 4), act=Choice("relu", "tanh")),
+    training=dict(optimizer=Choice("sgd", "adam"), momentum=Float(0.0, 0.9, when={"optimizer": "sgd"})),
+)
+
+
+def drawn(n: int, space: Space = SPACE) -> list[Config]:
+    rng = random.Random(0)
+    return [space.draw(rng) for _ in range(n)]
+
+
+def test_the_one_that_decides_has_nearly_everything() -> None:
+    configs = drawn(80)
+    found = importance(configs, [config.width**2 / 100 for config in configs], SPACE)
+    assert found.singles[0].parameters == ("width",)
+    assert found.singles[0].share > 0.97
+    assert found.explained is not None
+    assert found.explained > 0.97
+    assert (found.n, found.note) == (80, "")
+
+
+def test_two_that_add_up_share_by_their_variance() -> None:
+    # Switches of 1 and of 2 have variances of 0.25 and 1: a fifth and four fifths, and nothing in common.
+    space = Space(a=Choice(0, 1), b=Choice(0, 1), c=Choice(0, 1))
+    configs = drawn(200, space)
+    found = importance(configs, [config.a + 2 * config.b for config in configs], space)
+    assert found.of("a").share == pytest.approx(0.2, abs=0.01)
+    assert found.of("b").share == pytest.approx(0.8, abs=0.01)
+    assert found.of("c").share == pytest.approx(0.0, abs=0.001)
+    assert found.of("b", "a").share == pytest.approx(0.0, abs=0.001)
+
+
+def test_what_takes_two_is_seen_as_a_pair() -> None:
+    space = Space(a=Choice(0, 1), b=Choice(0, 1), c=Choice(0, 1))
+    configs = drawn(200, space)
+    found = importance(configs, [float(config.a != config.b) for config in configs], space)
+    assert found.pairs[0].parameters == ("a", "b")
+    assert found.pairs[0].share > 0.97
+    assert found.of("a").share < 0.01
+    # With more to split at, trees that look one step ahead see less of it, and still most.
+    configs = drawn(120)
+    found = importance(configs, [float((config.act == "relu") != (config.depth > 2)) for config in configs], SPACE)
+    assert set(found.pairs[0].parameters) == {"act", "depth"}
+    assert found.pairs[0].share > 2 * max(found.singles[0].share, found.pairs[1].share)
+
+
+def test_what_a_condition_hides_is_shared_with_what_it_asks_about() -> None:
+    configs = drawn(120)
+    found = importance(configs, [float(config.optimizer == "sgd") for config in configs], SPACE)
+    # Momentum is there with sgd and only then, so that no tree can tell which of the two decided.
+    assert found.of("optimizer").share + found.of("momentum").share > 0.97
+    assert found.of("momentum").share > 0.1
+
+
+def test_a_range_is_seen_on_the_scale_it_is_drawn_on() -> None:
+    space = Space(lr=Float(1e-4, 1e-1, log=True), other=Float(0, 1))
+    configs = drawn(150, space)
+    # Half of all rates lie below the geometric middle: were they spread evenly, that would be 3 % of the variance.
+    found = importance(configs, [float(config.lr > 10**-2.5) for config in configs], space)
+    assert found.of("lr").share > 0.97
+    assert found.of("lr").spread < 0.05
+
+
+def test_being_absent_can_be_what_matters() -> None:
+    rng = random.Random(0)
+    configs: list[dict[str, Value]] = [
+        {"warmup": rng.random(), "width": 8} if rng.random() < 0.5 else {"width": 16} for _ in range(60)
+    ]
+    for space in (None, Space(warmup=Float(0, 1), width=Choice(8, 16))):
+        values = [1.0 if "warmup" in config else 0.0 for config in configs]
+        either = importance(configs, values, space)
+        assert either.of("warmup").share + either.of("width").share + either.of("warmup", "width").share > 0.99
+
+
+def test_without_a_space_what_was_seen_is_looked_at() -> None:
+    configs = drawn(60)
+    found = importance(configs, [float(config.depth) for config in configs])
+    assert {share.parameters[0] for share in found.singles} == set(SPACE)
+    assert found.singles[0].parameters == ("depth",)
+    assert found.singles[0].share > 0.9
+
+
+def test_a_group_can_be_looked_at_alone() -> None:
+    configs = drawn(40)
+    found = importance(configs, [float(config.width) for config in configs], SPACE.only(["model"]))
+    assert {share.parameters[0] for share in found.singles} == {"width", "depth", "act"}
+    assert len(found.pairs) == 3
+
+
+def test_noise_is_not_explained() -> None:
+    rng = random.Random(1)
+    found = importance(drawn(40), [rng.gauss(0, 1) for _ in range(40)], SPACE)
+    assert found.explained is not None
+    assert found.explained < 0.2
+
+
+def shares_of(found: Importance) -> list[float]:
+    return [share.share for share in found.singles + found.pairs]
+
+
+def test_shares_are_shares_whatever_the_data() -> None:
+    rng = random.Random(2)
+    for n in (2, 3, 5, 9, 25):
+        found = importance(drawn(n), [rng.random() for _ in range(n)], SPACE, trees=16)
+        assert all(0 <= share <= 1 for share in shares_of(found))
+        assert sum(shares_of(found)) <= 1 + 1e-9
+        assert len(found.singles) == 5
+        assert len(found.pairs) == 10
+
+
+def test_the_unit_and_the_run_do_not_matter() -> None:
+    configs = drawn(30)
+    values = [config.width * config.depth + random.Random(3).random() for config in configs]
+    found = importance(configs, values, SPACE, trees=16)
+    assert importance(configs, values, SPACE, trees=16) == found
+    assert importance(configs, [1024 * value for value in values], SPACE, trees=16) == found
+    assert importance(configs, values, SPACE, trees=16, seed=1) != found
+
+
+def test_where_nothing_differs_nothing_is_important() -> None:
+    found = importance(drawn(20), [0.1 + 0.2, 0.3] * 10, SPACE)
+    assert set(shares_of(found)) == {0.0}
+    assert found.explained is None
+    assert found.note == "nothing differs, so nothing is important"
+    assert importance([{}, {}], [1.0, 2.0]).singles == ()
+
+
+def test_configurations_that_do_not_differ_explain_nothing() -> None:
+    found = importance([{"width": 8}] * 12, [float(i) for i in range(12)])
+    assert shares_of(found) == [0.0]
+    assert found.explained is not None
+    assert found.explained <= 0
+
+
+def test_few_configurations_say_so() -> None:
+    configs = drawn(6)
+    found = importance(configs, [float(config.width) for config in configs], SPACE)
+    assert found.note == "only 6 to learn from"
+    assert importance(drawn(1), [1.0], SPACE).note.endswith("only 1 to learn from")
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    with pytest.raises(InputError, match="each configuration has one value"):
+        importance(drawn(2), [1.0])
+    with pytest.raises(InputError, match="at least one tree"):
+        importance(drawn(2), [1.0, 2.0], trees=0)
+    with pytest.raises(InputError, match="one or two"):
+        importance(drawn(2), [1.0, 2.0], SPACE, trees=1).of("heads")
+    with pytest.raises(InputError, match="width must be one of"):
+        importance([{"width": 9}, {"width": 8}], [1.0, 2.0], SPACE)

@@ -1,0 +1,226 @@
+"""Whole models: compiled with the best of their operators, checked, timed."""
+
+from __future__ import annotations
+
+import struct
+import tarfile
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_graphs import answers_of
+
+from onefold.device.catalogue import device
+from onefold.kernels.bench import Bench
+from onefold.kernels.compiled_model import FINAL_LOOKS, LOOKS, TOLERATED, Timed, WholeModel, difference
+from onefold.kernels.ledger import Ledger
+from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.targets import Target, target_of
+from onefold.vocabulary.errors import ModelError
+
+Array = np.ndarray[Any, Any]
+MACHINES = {"raspberry-pi-4": (64, 183), "armv7-board": (32, 40)}  # bits and number of an architecture, as ELF has them
+
+
+@pytest.fixture(scope="module")
+def plain(whole: WholeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of the tiny model, its operators as they come."""
+    return whole.compiled({}, tmp_path_factory.mktemp("plain") / "plain.so")
+
+
+def test_it_answers_as_onnxruntime_does(whole: WholeModel, plain: Path) -> None:
+    found = whole.timed(plain)
+    assert found.latency_s > 0
+    assert found.error < 1e-5
+
+
+def test_candidates_are_built_in_and_change_no_answer(
+    whole: WholeModel, plain: Path, here: Target, tmp_path: Path
+) -> None:
+    best: dict[str, Proposal] = {}
+    for operator, module in whole.operators:
+        space = OperatorSpace(operator, module, here, seed=1)
+        best[operator.key] = next(one for one in iter(space.random, object()) if one is not None)
+    chosen = whole.compiled(best, tmp_path / "best.so")
+    assert chosen.read_bytes() != plain.read_bytes()
+    assert whole.timed(chosen).error < 1e-5
+
+
+def test_the_best_is_one_of_the_libraries_that_were_timed(
+    tiny: Path, sample: Array, bench: Bench, tmp_path: Path
+) -> None:
+    ledger = Ledger()
+    model = WholeModel("kept", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
+    operator, module = model.operators[0]
+    proposal = next(filter(None, iter(OperatorSpace(operator, module, bench.target).random, object())))
+    timed = [model.measured(best, tmp_path, ledger) for best in ({}, {operator.key: proposal})]
+    assert model.best is not None
+    assert model.best.file in [one.file for one in timed]
+    assert model.best.file.is_file()
+    assert set(ledger.spent.seconds) == {"whole"}
+
+
+def test_the_best_library_is_timed_again_and_not_compiled_again(
+    tiny: Path, sample: Array, bench: Bench, tmp_path: Path
+) -> None:
+    model = WholeModel("again", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
+    first, again = (model.measured({}, tmp_path, Ledger()) for _ in range(2))
+    assert again is not first
+    assert again is model.best
+    assert again.file == first.file
+
+
+@pytest.mark.parametrize(
+    ("new", "again", "is_kept", "looks"),
+    [(0.5, 1.0, True, 1), (0.9, 1.0, True, 2), (1.1, 1.0, False, 2), (1.1, 1.3, True, 2), (0.9, 0.8, False, 2)],
+)
+def test_a_library_is_kept_if_it_is_faster_than_the_best_is_now(
+    new: float, again: float, is_kept: bool, looks: int, whole: WholeModel, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The best was timed at 1.0."""
+    model = copy(whole)
+    old = tmp_path / "old.so"
+    old.touch()
+    model.best = Timed(old, 1.0, 0.0)
+    model._kept = {old: model.best}
+    timed: list[Path] = []
+
+    def time(file: Path, ledger: Ledger | None = None) -> Timed:
+        timed.append(file)
+        return Timed(file, again if file == old else new, 0.0)
+
+    monkeypatch.setattr(model, "timed", time)
+    monkeypatch.setattr(model, "compiled", lambda best, file: file.touch())
+    found = model.measured({}, tmp_path, Ledger())
+    assert found.latency_s == new
+    assert model.best.file == (found.file if is_kept else old)
+    assert model.best.file.is_file()
+    assert len(timed) == 1 + LOOKS * looks
+
+
+def test_libraries_that_were_close_are_compared_in_turns_at_the_end(
+    whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The looks of a round may be at a busy machine; the fastest of several later ones is handed over."""
+    model = copy(whole)
+    model.best, model._kept = None, {}
+    latencies = {"slow": 9.0, "far": 1.5, "unlucky": 1.1, "lucky": 1.0}
+    names: dict[Path, str] = {}
+    timed: list[str] = []
+
+    def time(file: Path, ledger: Ledger | None = None) -> Timed:
+        timed.append(names[file])
+        return Timed(file, latencies[names[file]], 0.0)
+
+    def compiled(best: dict[str, Proposal], file: Path) -> None:
+        assert file not in names, "it was compiled before"
+        names[file] = best[key].key
+        file.touch()
+
+    monkeypatch.setattr(model, "timed", time)
+    monkeypatch.setattr(model, "compiled", compiled)
+    key = model.operators[0][0].key
+    for name in latencies:
+        model.measured({key: Proposal(0, (), None, name)}, tmp_path, Ledger())
+    assert model.best is not None
+    assert names[model.best.file] == "lucky"
+    assert {names[file] for file in tmp_path.iterdir()} == {"lucky", "unlucky"}
+    timed.clear()
+    latencies["unlucky"] = 0.9
+    found = model.settled(Ledger())
+    assert found is model.best
+    assert (names[found.file], found.latency_s) == ("unlucky", 0.9)
+    assert timed == ["lucky", "unlucky"] * FINAL_LOOKS
+    assert names[model.measured({key: Proposal(0, (), None, "lucky")}, tmp_path, Ledger()).file] == "lucky"
+
+
+def test_the_least_of_several_looks_counts(whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy(whole)
+    model.best, model._kept = None, {}
+    looks = iter([1.4, 1.3, 1.0, 1.3])
+    monkeypatch.setattr(model, "timed", lambda file, ledger: Timed(file, next(looks), 0.0))
+    monkeypatch.setattr(model, "compiled", lambda best, file: file.touch())
+    found = model.measured({}, tmp_path, Ledger())
+    assert found is model.best
+    assert found.latency_s == 1.0
+
+
+def test_a_library_that_cannot_be_timed_again_does_not_end_it(whole: WholeModel, tmp_path: Path) -> None:
+    model = copy(whole)
+    gone = [Timed(tmp_path / f"{name}.so", 1.0, 0.0) for name in ("first", "second")]
+    model.best, model._kept = gone[0], {one.file: one for one in gone}
+    assert model.settled(Ledger()) is gone[0]
+
+
+def test_a_single_library_is_looked_at_again_too(
+    whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copy(whole)
+    only = Timed(tmp_path / "only.so", 1.0, 0.0)
+    model.best, model._kept = only, {only.file: only}
+    looks = iter([1.1, 0.9, 1.2, 1.0, 1.1])
+    monkeypatch.setattr(model, "timed", lambda file, ledger: Timed(file, next(looks), 0.0))
+    found = model.settled(Ledger())
+    assert found is model.best
+    assert found is not None
+    assert found.latency_s == 0.9
+
+
+def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:
+    wrong = [answers_of(tiny, [sample])[0] * 1.01]
+    model = WholeModel("other", tiny, [sample], wrong, bench, 3)
+    with pytest.raises(ModelError, match=r"the compiled other answers otherwise than the model: by 0\.99% of the larg"):
+        model.timed(plain)
+
+
+@pytest.mark.parametrize("board", MACHINES)
+def test_for_another_machine_it_is_an_archive_of_objects(board: str, tiny: Path, sample: Array, tmp_path: Path) -> None:
+    with Bench(target_of(device(board), is_host=False)) as there:
+        model = WholeModel("far", tiny, [sample], [], there, 3)
+        file = model.compiled({}, tmp_path / "far.tar")
+    with tarfile.open(file) as archive:
+        objects = [archive.extractfile(name) for name in archive.getnames() if name.endswith(".o")]
+        heads = [one.read(20) for one in objects if one is not None]
+    assert len(heads) >= 2
+    for head in heads:
+        assert head.startswith(b"\x7fELF")
+        assert (32 * head[4], struct.unpack_from("<H", head, 18)[0]) == MACHINES[board]
+
+
+ONES = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "answers", "expected"),
+    [
+        ([], [], 0.0),
+        ([ONES], [ONES], 0.0),
+        ([ONES * 4], [ONES * 5], 0.2),
+        ([ONES, ONES * 4], [ONES, ONES * 5], 0.2),  # the worst of several
+        ([ONES * 4, ONES], [ONES * 5, ONES], 0.2),
+        ([ONES], [ONES, ONES], np.inf),
+        ([ONES], [ONES.T], np.inf),
+        ([ONES * np.nan], [ONES], np.inf),
+        ([ONES, ONES * np.nan, ONES], [ONES, ONES, ONES], np.inf),
+        ([ONES * np.inf], [ONES], np.inf),
+        ([np.zeros((0, 3))], [np.zeros((0, 3))], 0.0),
+    ],
+)
+def test_a_difference_is_a_share_of_the_largest_answer(
+    outputs: list[Array], answers: list[Array], expected: float
+) -> None:
+    assert difference(outputs, answers) == pytest.approx(expected)
+
+
+@given(values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8), by=st.floats(1e-6, 1.0))
+def test_what_differs_by_more_than_is_tolerated_is_seen(values: list[float], by: float) -> None:
+    answer = np.array(values, np.float64)
+    moved = answer.copy()
+    moved[0] += by * max(np.abs(answer).max(), 1e-6)
+    assert difference([moved], [answer]) == pytest.approx(by, rel=1e-6)
+    assert (difference([moved], [answer]) > TOLERATED) == (by > TOLERATED) or by == pytest.approx(TOLERATED)

@@ -1,0 +1,258 @@
+"""Retraining of model folders and of plain networks: what is changed, what is kept, what is written."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from onefold import Config, Data, datasets, deploy
+from onefold.retraining.api import PREVIOUS, _Asked, plans_for, retrain
+from onefold.serving.export import export
+from onefold.store.home import Home
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.plans import Retrained
+from onefold.workloads.digits import Digits
+
+CONFIG = Config(
+    depth=1, filters=4, kernel=3, hidden=16, activation="relu", dropout=0.0,
+    batch_size=32, optimizer="adam", lr=3e-3, weight_decay=1e-5,
+)  # fmt: skip
+# A window so long that a busy machine does not matter, and an end as soon as the test has seen enough.
+WINDOW = "20s"
+ENOUGH = """
+[[react]]
+name = "seen enough"
+when = "best_score > first_score + 0.03 or stalled >= 2"
+then = "finish"
+say = "the test has seen enough"
+"""
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of clean digits, as `--save` writes it after a study without devices."""
+    torch.manual_seed(0)
+    network = Digits().build(CONFIG)
+    images, labels = (torch.from_numpy(part) for part in datasets.digits().train)
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+    for _ in range(8):
+        for places in torch.randperm(len(labels)).split(32):
+            optimizer.zero_grad()
+            functional.cross_entropy(network(images[places]), labels[places]).backward()
+            optimizer.step()
+    folder = tmp_path_factory.mktemp("trained")
+    torch.save(network.state_dict(), folder / "weights.pt")
+    (folder / "model.json").write_text(json.dumps({"workload": "digits", "trial": 0, "config": dict(CONFIG)}))
+    return folder
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "deploy")
+
+
+@pytest.fixture(scope="session")
+def fog() -> Data:
+    return datasets.corrupted_digits("fog", 4)
+
+
+@pytest.fixture(scope="session")
+def new(fog: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return datasets.write_data(tmp_path_factory.mktemp("new"), fog)
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A home without anything in it."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def quick(empty: Path, tmp_path: Path) -> dict[str, Any]:
+    """Options of a retraining that ends soon."""
+    (tmp_path / "enough.toml").write_text(ENOUGH)
+    return {"window": WINDOW, "rules": tmp_path / "enough.toml", "home": empty}
+
+
+def network_of(folder: Path) -> nn.Module:
+    network = Digits().build(CONFIG)
+    network.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    return network.eval()
+
+
+def content_of(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_served_folder_is_renewed_in_place_and_what_was_before_is_kept(
+    folder: Path, new: Path, fog: Data, quick: dict[str, Any], this_host: Any
+) -> None:
+    export(network_of(folder), [fog.train[0][:8]], folder / "model.onnx")
+    (folder / "deployment.json").write_text(
+        json.dumps({"model": {"study": "digits-1"}, "devices": [], "version": 1, "runtime": "", "host": this_host.name})
+    )
+    before = content_of(folder)
+    found = retrain(folder, new, memory="100GB", **quick)
+
+    assert found.summary.kept_new
+    assert found.folder == folder
+    assert found.summary.limits.window_s == 20
+    assert not list(folder.glob("*new*"))
+    kept = content_of(folder / PREVIOUS)
+    for name in ("weights.pt", "model.json", "model.onnx", "deployment.json"):
+        assert kept[name] == before[name]
+        assert content_of(folder)[name] != before[name]
+    for name, value in found.network.state_dict().items():
+        assert torch.equal(value, network_of(folder).state_dict()[name])
+
+    import onnxruntime
+
+    images = fog.test[0][:50]
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    answers = session.run(None, {session.get_inputs()[0].name: images})[0]
+    with torch.no_grad():
+        np.testing.assert_allclose(answers, network_of(folder)(torch.from_numpy(images)), atol=1e-4)
+
+    card = json.loads((folder / "model.json").read_text())
+    assert card["retrained"]["after"] == found.summary.after > card["retrained"]["before"] == found.summary.before
+    assert card["config"] == dict(CONFIG)
+    assert json.loads((folder / deploy.DEPLOYMENT).read_text())["model"] == {
+        "study": "digits-1", "retrained": card["retrained"],
+    }  # fmt: skip
+    assert found.report == folder / "retraining.html"
+    assert "<html" in found.report.read_text()
+    told = json.loads((folder / "retraining.json").read_text())
+    assert found.summary.metric in json.dumps(told)
+
+
+def test_a_model_that_does_not_become_better_stays_where_it_is(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
+    before = content_of(folder)
+    random = np.random.default_rng(0)
+    nonsense = (fog.train[0], random.integers(0, 10, len(fog.train[1])))
+    with torch.no_grad():  # by its own answers it is perfect: nothing can be better
+        answers = network_of(folder)(torch.from_numpy(fog.validation[0])).argmax(1).numpy()
+    found = retrain(folder, Data(nonsense, (fog.validation[0], answers)), **quick)
+    assert found.summary.windows
+    assert not found.summary.kept_new
+    assert before.items() <= content_of(folder).items()
+    assert content_of(folder).keys() - before.keys() == {"retraining.html", "retraining.json"}
+
+
+def test_saved_elsewhere_the_source_stays(folder: Path, new: Path, quick: dict[str, Any], tmp_path: Path) -> None:
+    before = content_of(folder)
+    found = retrain(folder, new, save=tmp_path / "better", **quick)
+    assert found.summary.kept_new
+    assert content_of(folder) == before
+    assert {path.name for path in (tmp_path / "better").iterdir()} == {
+        "weights.pt", "model.json", "retraining.html", "retraining.json",
+    }  # fmt: skip
+    for name, value in found.network.state_dict().items():
+        assert torch.equal(value, network_of(tmp_path / "better").state_dict()[name])
+
+
+def test_saving_to_the_same_folder_under_another_name_is_in_place(
+    folder: Path, new: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    assert retrain(folder.name, new, save=folder, **quick).summary.kept_new
+    assert (folder / PREVIOUS / "weights.pt").is_file()
+
+
+def test_what_memory_plans_took_is_kept_for_the_next_time(
+    folder: Path, fog: Data, empty: Path, quick: dict[str, Any]
+) -> None:
+    options = {"save": folder.parent / "better", **quick}
+    first = retrain(folder, fog, **options)
+    asked = _Asked(folder, fog, **options)
+    work = asked.open()
+    lessons = work.job.lessons
+    with closing(Home(empty).store()) as store:
+        assert list(lessons) == store.lessons(asked.machine) != []
+    assert first.summary.chosen in {one.plan for one in lessons}
+    work.plan_only()
+    assert work.profile.correction(first.summary.chosen) != 1.0
+    another = _Asked(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fog, home=empty).open()
+    assert another.job.lessons == ()
+
+
+def test_asking_for_plans_changes_nothing(folder: Path, new: Path, empty: Path) -> None:
+    before = content_of(folder)
+    plans, limits = plans_for(folder, new, memory="100GB", window="5s", home=empty)
+    assert 1 <= len(plans) <= 10
+    assert limits.memory_bytes == 100 * 10**9
+    assert content_of(folder) == before
+    assert not empty.exists()
+
+
+def test_a_network_learns_from_plain_arrays(folder: Path, fog: Data, quick: dict[str, Any], tmp_path: Path) -> None:
+    network = network_of(folder)
+    given = copy.deepcopy(network.state_dict())
+    found = retrain(network, fog.train, alpha="auto", **quick)
+    assert found.network is network
+    assert found.summary.model == "SmallCnn"
+    assert found.summary.kept_new
+    assert any(not torch.equal(value, given[name]) for name, value in network.state_dict().items())
+    assert found.folder is found.report is None
+    assert {path.name for path in found.save(tmp_path / "saved").iterdir()} == {
+        "weights.pt", "retraining.html", "retraining.json",
+    }  # fmt: skip
+
+
+def test_a_regression_is_judged_by_its_error(quick: dict[str, Any]) -> None:
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(400, 3)).astype(np.float32)
+    found = retrain(nn.Linear(3, 1), (inputs, inputs @ np.float32([[1], [2], [3]])), **quick)
+    assert not found.summary.higher_is_better
+    assert isinstance(found.summary, Retrained)
+    assert found.summary.after < found.summary.before
+    assert found.summary.gain > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (dict(alpha=1.5), "alpha is a number from 0 .* or auto, but got 1.5"),
+        (dict(alpha="much"), "but got 'much'"),
+        (dict(alpha="nan"), "but got 'nan'"),
+        (dict(memory="500"), "the limit is 0 MB"),
+        (dict(memory=0), "at least one byte"),
+        (dict(memory="plenty"), "a size reads like 500MB"),
+        (dict(window=0), "longer than nothing"),
+        (dict(window=float("nan")), "longer than nothing"),
+        (dict(window="soon"), "a time reads like .* 10m"),
+        (dict(optimizer="adamw"), "the optimizer is adam or sgd, but got 'adamw'"),
+        (dict(strategy="onefeld"), "did you mean 'onefold'"),
+        (dict(metric="acuracy"), "did you mean 'accuracy'"),
+        (dict(device="nothing-like-it"), "nothing-like-it"),
+        (dict(rules="nowhere.toml"), "nowhere.toml cannot be read"),
+    ],
+)
+def test_mistakes_are_told_and_leave_the_folder(
+    folder: Path, fog: Data, empty: Path, options: dict[str, Any], why: str
+) -> None:
+    before = content_of(folder)
+    with pytest.raises(InputError, match=why) as told:
+        retrain(folder, fog, **{"home": empty, **options})
+    assert "\n" not in str(told.value)
+    assert content_of(folder) == before
+
+
+def test_a_folder_of_something_else_is_refused(folder: Path, fog: Data, empty: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    (folder / "weights.pt").unlink()  # as in the folder of a compressed variant, which has its ONNX alone
+    for place in (tmp_path / "nothing", tmp_path / "nowhere", folder):
+        with pytest.raises(InputError, match=r"is no folder of a trained model: it has no .*weights\.pt") as told:
+            retrain(place, fog, home=empty)
+        assert "\n" not in str(told.value)

@@ -1,0 +1,281 @@
+"""The deployment folder: written, read back, served from, and checked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from onefold import deploy
+from onefold.device import Device, Effort, open_session, runtime
+from onefold.serving.deploy import Deployment, Settings, card, check, load, read, write
+from onefold.serving.export import export
+from onefold.serving.scenarios import choose, scenario
+from onefold.serving.space import ServingSpace
+from onefold.serving.tuner import Tuner
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.records import from_json, to_json
+from onefold.vocabulary.serving import ServingPoint, Source
+
+SHORT = Effort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
+SPACE = ServingSpace((1, 4, 16), (1,), ("all",), ("sequential",))
+SCENARIOS = ("single-stream", "offline:40", "server:6@2")
+
+
+class Pair(nn.Module):
+    """Two inputs, two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.numbers = nn.Embedding(10, 3), nn.Linear(4, 3)
+
+    def forward(self, words: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.words(words).sum(1), self.numbers(numbers)
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3)).eval()
+
+
+@pytest.fixture(scope="module")
+def slow(this_host: Device) -> Device:
+    return replace(this_host, name="slow", title="A slow board", cores=1, gflops=this_host.gflops / 8)
+
+
+@pytest.fixture(scope="module")
+def deployment(
+    network: nn.Module, this_host: Device, slow: Device, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Deployment]:
+    """A model, measured on this machine and in the place of another."""
+    model = export(network, [torch.randn(9, 4)], tmp_path_factory.mktemp("measured") / "some-name.onnx")
+    found = []
+    for device in (this_host, slow):
+        with open_session(device, this_host) as session:
+            tuner = Tuner(session, SPACE)
+            tuner.prepare(model)
+            surface = tuner.measure(model, SHORT)
+        choices = tuple(choose(scenario(text), surface.served) for text in SCENARIOS)
+        found.append(Settings(device, surface, choices))
+    about = {"study": "s-1", "trial": 7, "config": {"width": 16, "lr": 0.0123456789}, "metrics": {"accuracy": 0.91}}
+    return model, Deployment(this_host, tuple(found), runtime(), about)
+
+
+@pytest.fixture(scope="module")
+def written(deployment: tuple[Path, Deployment], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("deployed") / "deep" / "deploy", *deployment)
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    """One to break."""
+    return Path(shutil.copytree(written, tmp_path / "deploy"))
+
+
+class TestWriting:
+    def test_the_folder_has_all_that_is_needed(self, written: Path) -> None:
+        assert {path.name for path in written.iterdir()} == {"model.onnx", "model.npz", "deployment.json", "README.md"}
+
+    def test_it_comes_back_equal(self, written: Path, deployment: tuple[Path, Deployment]) -> None:
+        assert read(written) == deployment[1]
+        assert from_json(Deployment, json.loads(json.dumps(to_json(deployment[1])))) == deployment[1]
+
+    def test_it_can_be_written_over_itself(self, folder: Path, deployment: tuple[Path, Deployment]) -> None:
+        before = (folder / "model.onnx").read_bytes()
+        write(folder, folder / "model.onnx", replace(deployment[1], model={}))
+        assert (folder / "model.onnx").read_bytes() == before
+        assert read(folder).model == {}
+
+    def test_a_model_without_samples_can_be_deployed(
+        self, deployment: tuple[Path, Deployment], tmp_path: Path, this_host: Device
+    ) -> None:
+        shutil.copyfile(deployment[0], tmp_path / "alone.onnx")
+        found = write(tmp_path / "deploy", tmp_path / "alone.onnx", deployment[1])
+        assert not (found / "model.npz").exists()
+        assert check(found, this_host, "host", SHORT)
+
+    def test_the_card_says_how_each_number_was_obtained(self, deployment: tuple[Path, Deployment]) -> None:
+        text = card(deployment[1])
+        assert "study s-1, trial 7" in text
+        assert "| lr | 0.012346 |" in text
+        assert "| accuracy | 0.91 |" in text
+        for on in deployment[1].devices:
+            assert f"(`{on.device.name}`)" in text
+            for choice in on.choices:
+                row = next(line for line in text.splitlines() if line.startswith(f"| {choice.scenario} |") and
+                           line.endswith(f"| {on.expected(choice.point).source.value} |"))  # fmt: skip
+                assert f"| {choice.point.batch_size} | {choice.point.threads} |" in row
+                assert f"- {choice.scenario}: {choice.why}" in text
+        assert "`emulated`" in text
+
+    def test_a_card_of_a_bare_model_says_nothing_of_a_study(self, deployment: tuple[Path, Deployment]) -> None:
+        assert "Tuned by Onefold" not in card(replace(deployment[1], model={"file": "x.onnx"}))
+
+
+class TestExpectations:
+    def test_measured_points_are_as_measured(self, deployment: tuple[Path, Deployment]) -> None:
+        on = deployment[1].on("host")
+        for served in on.surface.served:
+            assert on.expected(served.point) == served
+
+    def test_a_whole_query_in_one_batch_is_predicted(self, deployment: tuple[Path, Deployment]) -> None:
+        on = deployment[1].on("slow")
+        found = on.expected(ServingPoint(6))
+        assert found.source is Source.PREDICTED
+        neighbours = sorted(on.expected(ServingPoint(size)).latency_s for size in (4, 16))
+        assert neighbours[0] <= found.latency_s <= neighbours[1]
+
+    def test_what_nothing_is_known_about_is_told(self, deployment: tuple[Path, Deployment]) -> None:
+        with pytest.raises(ModelError, match="nothing is known about serving on host at batch 99"):
+            deployment[1].on("host").expected(ServingPoint(99))
+
+    def test_devices_and_scenarios_by_name(self, deployment: tuple[Path, Deployment]) -> None:
+        assert deployment[1].on().device.name == "host"
+        assert deployment[1].on("slow").choice("offline:40").scenario == "offline:40"
+        with pytest.raises(ModelError, match="no settings for the device 'slwo'; did you mean 'slow'"):
+            deployment[1].on("slwo")
+        with pytest.raises(ModelError, match="no settings for the scenario 'single'; "):
+            deployment[1].on().choice("single")
+
+
+class TestServing:
+    @pytest.mark.parametrize("scenario", [None, *SCENARIOS])
+    @pytest.mark.parametrize("count", [1, 5, 37])
+    def test_answers_are_those_of_pytorch(
+        self, scenario: str | None, count: int, written: Path, network: nn.Module
+    ) -> None:
+        inputs = np.random.default_rng(count).standard_normal((count, 4)).astype("f4")
+        with torch.no_grad():
+            wanted = network(torch.as_tensor(inputs)).numpy()
+        assert load(written, scenario=scenario)(inputs) == pytest.approx(wanted, abs=1e-5)
+
+    def test_it_has_the_recommended_settings(self, written: Path) -> None:
+        for device in ("host", "slow"):
+            for text in SCENARIOS:
+                assert load(written, device, text).point == read(written).on(device).choice(text).point
+        assert load(written).point == read(written).on("host").choice("single-stream").point
+
+    def test_batches_are_split_as_recommended(self, written: Path) -> None:
+        served = deploy.ServedModel(written / "model.onnx", ServingPoint(batch_size=4))
+        sizes: list[int] = []
+        run = served.session.run
+
+        class Noted:
+            def __getattr__(self, name: str) -> object:
+                return getattr(session, name)
+
+            def run(self, outputs: None, feed: dict[str, np.ndarray]) -> object:
+                sizes.append(len(feed["input0"]))
+                return run(outputs, feed)
+
+        session, served.session = served.session, Noted()
+        assert served(np.zeros((10, 4), "f4")).shape == (10, 3)
+        assert sizes == [4, 4, 2]
+
+    def test_no_samples_give_no_answers(self, written: Path) -> None:
+        assert load(written)(np.zeros((0, 4), "f4")).shape == (0, 3)
+
+    def test_lists_and_other_precisions_are_fine(self, written: Path) -> None:
+        served = load(written)
+        rows = [[0.1, 0.2, 0.3, 0.4], [1, 2, 3, 4]]
+        wanted = served(np.array(rows, "f4"))
+        assert served(rows) == pytest.approx(wanted)
+        assert served(np.array(rows)) == pytest.approx(wanted)
+        assert served(torch.tensor(rows)) == pytest.approx(wanted)
+
+    def test_several_inputs_and_outputs(self, tmp_path: Path) -> None:
+        network = Pair().eval()
+        words, numbers = np.arange(21).reshape(7, 3) % 10, np.ones((7, 4), "f4")
+        path = export(network, [words, numbers], tmp_path / "pair.onnx")
+        served = deploy.ServedModel(path, ServingPoint(batch_size=2))
+        with torch.no_grad():
+            wanted = [each.numpy() for each in network(torch.as_tensor(words), torch.as_tensor(numbers))]
+        found = served(words, numbers)
+        assert [each.shape for each in found] == [(7, 3), (7, 3)]
+        for one, other in zip(found, wanted):
+            assert one == pytest.approx(other, abs=1e-5)
+        with pytest.raises(ModelError, match="takes 2 inputs"):
+            served(words)
+        with pytest.raises(ModelError, match="different numbers of samples"):
+            served(words, numbers[:3])
+        with pytest.raises(ModelError, match="input0"):
+            served(words + 0.5, numbers)  # word numbers are whole
+
+    def test_a_wrong_shape_is_told_with_the_right_one(self, written: Path) -> None:
+        with pytest.raises(ModelError, match=r"the model takes input0 tensor\(float\) \['batch', 4\]"):
+            load(written)(np.zeros((2, 5), "f4"))
+
+
+class TestChecking:
+    @pytest.fixture(autouse=True)
+    def briefly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deploy, "CONFIRM_S", 0.05)
+
+    def test_measured_stands_beside_expected(self, written: Path, this_host: Device) -> None:
+        rows = check(written, this_host, effort=SHORT)
+        assert [(row.device, row.scenario) for row in rows] == [(d, s) for d in ("host", "slow") for s in SCENARIOS]
+        for row in rows:
+            assert row.measured.point == row.expected.point
+            assert row.ratio == row.measured.latency_s / row.expected.latency_s
+        assert {row.measured.source for row in rows} == {Source.MEASURED, Source.EMULATED}
+
+    def test_scenarios_are_served_for_real_where_the_device_is_this_machine(
+        self, written: Path, this_host: Device
+    ) -> None:
+        rows = check(written, this_host, effort=SHORT)
+        choices = {(on.device.name, choice.scenario): choice for on in read(written).devices for choice in on.choices}
+        for row in rows:
+            assert row.predicted == choices[row.device, row.scenario].predicted
+            assert (row.response is None) == (row.device == "slow")
+            if row.response is not None:
+                assert row.response.queries >= 1
+                assert 0 < row.response.p50_s <= row.response.p99_s
+
+    def test_one_device_of_several(self, written: Path, this_host: Device) -> None:
+        assert {row.device for row in check(written, this_host, "slow", SHORT)} == {"slow"}
+
+    def test_points_with_more_threads_than_cores_are_left_out(
+        self, folder: Path, deployment: tuple[Path, Deployment], this_host: Device, slow: Device
+    ) -> None:
+        on = deployment[1].on("slow")
+        wide = replace(on.surface.served[0], point=ServingPoint(1, 4096), source=Source.PREDICTED)
+        choice = replace(on.choices[0], point=wide.point)
+        surface = replace(on.surface, served=(*on.surface.served, wide))
+        large = Settings(replace(slow, cores=4096), surface, (choice, on.choices[1]))
+        write(folder, folder / "model.onnx", replace(deployment[1], devices=(large,)))
+        assert [row.scenario for row in check(folder, this_host, effort=SHORT)] == ["offline:40"]
+
+
+class TestMistakes:
+    def test_a_folder_that_is_none(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelError, match=r"is no deployment folder: it has no deployment.json; make one with"):
+            load(tmp_path)
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"host": 3}', "null"])
+    def test_a_file_that_cannot_be_read(self, text: str, folder: Path) -> None:
+        (folder / "deployment.json").write_text(text)
+        with pytest.raises(ModelError, match=r"deployment\.json (cannot be read|names no device)"):
+            read(folder)
+
+    def test_a_model_that_is_missing_or_broken(self, folder: Path) -> None:
+        (folder / "model.onnx").write_bytes(b"no model")
+        with pytest.raises(ModelError, match="cannot be served"):
+            load(folder)
+        (folder / "model.onnx").unlink()
+        with pytest.raises(ModelError, match=r"has no model\.onnx; copy the whole deployment folder"):
+            load(folder)
+
+    def test_unknown_devices_and_scenarios(self, written: Path, this_host: Device) -> None:
+        with pytest.raises(ModelError, match="did you mean 'host'"):
+            load(written, "hots")
+        with pytest.raises(ModelError, match="did you mean 'offline:40'"):
+            load(written, scenario="offline")
+        with pytest.raises(ModelError, match="did you mean 'slow'"):
+            check(written, this_host, "slov")

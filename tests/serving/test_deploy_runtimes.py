@@ -1,0 +1,149 @@
+"""Deployment folders that have compiled kernels: which runtime serves, and that all of them answer the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onefold.device import Device
+from onefold.kernels.bench import Bench
+from onefold.kernels.compiled_model import WholeModel
+from onefold.kernels.library import CompiledModel, Library, digest_of, read_library, write_library
+from onefold.kernels.targets import target_of
+from onefold.serving.deploy import ServedModel, load, read
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.kernels import Runtime
+from onefold.vocabulary.serving import ServingPoint
+
+INPUTS = np.random.default_rng(0).standard_normal((5, 3, 8, 8)).astype("f4")
+RUNTIMES = (Runtime("tvm", 1e-6, 1), Runtime("onnxruntime", 2e-6, 1))
+
+
+@pytest.fixture(scope="module")
+def library(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The network compiled as it is for batches of one, without any tuning."""
+    target = target_of(this_host, 1, is_host=True)
+    with Bench(target) as bench:
+        whole = WholeModel("tiny", tiny, [INPUTS[:1]], [], bench, 3)
+        return whole.compiled({}, tmp_path_factory.mktemp("library") / "tiny.so")
+
+
+@pytest.fixture
+def folder(deployed: Path, library: Path, tmp_path: Path) -> Path:
+    copy = shutil.copytree(deployed, tmp_path / "deploy")
+    write_library(copy, library, about(copy))
+    return copy
+
+
+def about(folder: Path) -> Library:
+    names = ServedModel(folder / "model.onnx", read(folder).on().choices[0].point)
+    kinds = {each.name: "float32" for each in names.session.get_inputs()}
+    return Library("host", "this processor", 1, 1, kinds, RUNTIMES, "tvm")
+
+
+def test_the_recommended_runtime_serves_where_nobody_asks_for_another(folder: Path) -> None:
+    assert isinstance(load(folder), CompiledModel)
+    assert isinstance(load(folder, scenario="single-stream"), CompiledModel)
+    write_library(folder, None, replace(about(folder), recommended="onnxruntime"))
+    assert isinstance(load(folder), ServedModel)
+
+
+def test_a_scenario_of_other_batches_is_served_by_onnxruntime(folder: Path) -> None:
+    size = read(folder).on().choice("offline:8").point.batch_size
+    assert size != 1, "a query of eight is served in larger batches"
+    assert isinstance(load(folder, scenario="offline:8"), ServedModel)
+
+
+def test_kernels_for_another_device_do_not_serve_this_one(folder: Path, library: Path) -> None:
+    write_library(folder, library, replace(about(folder), device="raspberry-pi-4"))
+    assert isinstance(load(folder), ServedModel)
+
+
+def test_kernels_of_a_model_that_was_there_before_do_not_serve(folder: Path, library: Path, model: Path) -> None:
+    write_library(folder, library, replace(about(folder), model=digest_of(folder / "model.onnx")))
+    assert isinstance(load(folder), CompiledModel)
+    shutil.copy(model, folder / "model.onnx")
+    assert isinstance(load(folder), ServedModel)
+    with pytest.raises(ModelError, match="has no runtime 'tvm'"):
+        load(folder, runtime="tvm")
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_all_runtimes_answer_the_same(folder: Path, count: int) -> None:
+    plain, compiled = (load(folder, runtime=name) for name in ("onnxruntime", "tvm"))
+    assert isinstance(plain, ServedModel)
+    wanted, found = plain(INPUTS[:count]), compiled(INPUTS[:count])
+    assert found.shape == wanted.shape == (count, 4)
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
+def test_threads_spin_where_that_was_recommended(folder: Path, library: Path) -> None:
+    name = "onnxruntime spinning"
+    found = (Runtime(name, 1e-6, 2), *RUNTIMES)
+    write_library(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
+    served = load(folder)
+    assert isinstance(served, ServedModel)
+    assert served.point == ServingPoint(1, 2, waiting="spinning")
+    assert served(INPUTS) == pytest.approx(load(folder, runtime="onnxruntime")(INPUTS), abs=1e-5)
+    assert load(folder, runtime="onnxruntime").point.waiting == "sleeping"
+
+
+def test_lists_and_other_precisions_are_fine(folder: Path) -> None:
+    served = load(folder, runtime="tvm")
+    assert served(INPUTS.tolist()) == pytest.approx(served(INPUTS), abs=1e-5)
+    assert served(INPUTS.astype("f8")) == pytest.approx(served(INPUTS), abs=1e-5)
+
+
+def test_inputs_that_the_model_does_not_take_are_told(folder: Path) -> None:
+    served = load(folder, runtime="tvm")
+    with pytest.raises(ModelError, match=r"takes 1 inputs \(input0\), got 2"):
+        served(INPUTS, INPUTS)
+    with pytest.raises(ModelError, match="input0"):
+        served(INPUTS[:, :2])
+    with pytest.raises(ModelError, match="input0"):
+        served(["no", "numbers"])
+
+
+def test_a_runtime_that_is_not_there_is_told_with_the_nearest(folder: Path, deployed: Path) -> None:
+    with pytest.raises(ModelError, match="has no runtime 'tvn'; did you mean 'tvm'"):
+        load(folder, runtime="tvn")
+    with pytest.raises(ModelError, match="has no runtime 'onnxruntime int8'"):
+        load(folder, runtime="onnxruntime int8")
+    with pytest.raises(ModelError, match="has no runtime 'tvm'"):
+        load(deployed, runtime="tvm")
+    assert isinstance(load(deployed, runtime="onnxruntime"), ServedModel)
+
+
+def test_a_library_that_is_missing_or_broken_is_told(folder: Path) -> None:
+    (folder / "kernels.so").write_bytes(b"no library")
+    with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded"):
+        load(folder, runtime="tvm")
+    (folder / "kernels.so").unlink()
+    with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded"):
+        load(folder)
+    assert isinstance(load(folder, runtime="onnxruntime"), ServedModel)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"device": 3}'])
+def test_what_a_folder_says_of_kernels_must_be_readable(text: str, folder: Path) -> None:
+    (folder / "kernels.json").write_text(text)
+    with pytest.raises(ModelError, match=r"kernels\.json cannot be read: .*; compile the model again"):
+        load(folder)
+
+
+def test_a_library_replaces_the_one_before_and_leaves_nothing_of_it(folder: Path, library: Path) -> None:
+    first = about(folder)
+    write_library(folder, library, first, int8=folder / "model.onnx")
+    assert (folder / "model.int8.onnx").is_file()
+    write_library(folder, library, replace(first, device="raspberry-pi-4", file="kernels.tar"))
+    assert read_library(folder) == replace(first, device="raspberry-pi-4", file="kernels.tar")
+    left = {path.name for path in folder.iterdir()}
+    assert {"kernels.tar", "kernels.json"} <= left
+    assert not left & {"kernels.so", "model.int8.onnx"}
+    assert not [name for name in left if name.endswith(".new")]
+    assert json.loads((folder / "kernels.json").read_text())["version"] == 1

@@ -1,0 +1,175 @@
+"""From real networks to ONNX files that serve the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from onefold.serving.export import SAMPLES, check, difference, export, samples_beside
+from onefold.vocabulary.errors import ModelError
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer = getattr(nn, kind)(4, 8, batch_first=True)
+        self.last = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layer(x)[0][:, -1])
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.numbers = nn.Embedding(10, 3), nn.Linear(4, 3)
+
+    def forward(self, words: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return self.words(words).mean(1) + self.numbers(numbers)
+
+
+class Bakes(nn.Module):
+    """Takes the batch size for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x).reshape(int(x.shape[0]), 2)
+
+
+class Branches(Bakes):
+    """Answers otherwise when alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x) if len(x) > 1 else 2 * self.last(x)
+
+
+class Counts(Bakes):
+    """Makes a constant as long as the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x) + torch.from_numpy(np.arange(len(x), dtype="f4"))[:, None]
+
+
+class Exotic(nn.Module):
+    """Uses an operator that ONNX does not have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svdvals(x.reshape(-1, 2, 2))
+
+
+def pictures() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(), nn.Flatten(), nn.Linear(36, 5)
+    )
+
+
+NETWORKS = [
+    pytest.param(lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), [(9, 4)], id="dense"),
+    pytest.param(pictures, [(9, 1, 8, 8)], id="convolutions"),
+    pytest.param(lambda: Recurrent("LSTM"), [(9, 5, 4)], id="LSTM"),
+    pytest.param(lambda: Recurrent("GRU"), [(9, 5, 4)], id="GRU"),
+    pytest.param(lambda: Recurrent("RNN"), [(9, 5, 4)], id="RNN"),
+]
+
+
+def drawn(shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return [torch.randn(shape) for shape in shapes]
+
+
+@pytest.mark.parametrize(("build", "shapes"), NETWORKS)
+def test_the_exported_model_answers_as_the_network_at_every_batch_size(build, shapes, tmp_path: Path) -> None:
+    network, samples = build(), drawn(shapes)
+    path = export(network, samples, tmp_path / "deep" / "model.onnx")
+    check(network, path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for count in (1, 2, 9):
+        feed = {f"input{place}": each[:count].numpy() for place, each in enumerate(samples)}
+        with torch.no_grad():
+            wanted = network.eval()(*(each[:count] for each in samples)).numpy()
+        assert session.run(None, feed)[0] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_several_inputs_of_several_kinds(tmp_path: Path) -> None:
+    network = TwoInputs()
+    path = export(network, [np.arange(27).reshape(9, 3) % 10, np.ones((9, 4), "f4")], tmp_path / "two.onnx")
+    check(network, path)
+    graph = onnx.load(str(path)).graph
+    assert [each.name for each in graph.input] == ["input0", "input1"]
+    with np.load(samples_beside(path)) as kept:
+        assert {name: (kept[name].shape, kept[name].dtype.kind) for name in kept.files} == {
+            "input0": ((SAMPLES, 3), "i"),
+            "input1": ((SAMPLES, 4), "f"),
+        }
+
+
+def test_the_batch_is_open_and_the_rest_is_not(tmp_path: Path) -> None:
+    path = export(pictures(), drawn([(9, 1, 8, 8)]), tmp_path / "model.onnx")
+    dimensions = onnx.load(str(path)).graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value or dim.dim_param for dim in dimensions] == ["batch", 1, 8, 8]
+
+
+def test_dropout_and_normalisation_are_as_in_evaluation(tmp_path: Path) -> None:
+    path = export(pictures().train(), drawn([(9, 1, 8, 8)]), tmp_path / "model.onnx")
+    assert "Dropout" not in {node.op_type for node in onnx.load(str(path)).graph.node}
+
+
+def test_exporting_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    export(Recurrent("LSTM"), drawn([(3, 5, 4)]), tmp_path / "model.onnx")
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO, logging.CRITICAL])
+def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(tmp_path: Path, level: int) -> None:
+    logging.disable(level)
+    try:
+        export(nn.Linear(2, 1), drawn([(3, 2)]), tmp_path / "model.onnx")
+        assert logging.root.manager.disable == level
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("kind", [Bakes, Branches, Counts])
+def test_a_network_that_depends_on_the_batch_size_is_found_out(
+    kind: type[nn.Module], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    network = kind()
+    path = export(network, drawn([(8, 4)]), tmp_path / "model.onnx")
+    assert difference(network, path) > 0.01
+    with pytest.raises(ModelError, match=r"answers differently from PyTorch .* branches on the data or on the batch"):
+        check(network, path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_other_weights_are_found_out(tmp_path: Path) -> None:
+    network = nn.Linear(4, 2)
+    path = export(network, drawn([(8, 4)]), tmp_path / "model.onnx")
+    with torch.no_grad():
+        network.weight += 1.0
+    with pytest.raises(ModelError, match="answers differently"):
+        check(network, path)
+
+
+def test_an_operator_that_cannot_be_exported_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ModelError, match=r"cannot be exported to ONNX: .*aten::linalg_svdvals"):
+        export(Exotic(), drawn([(8, 4)]), tmp_path / "model.onnx")
+    assert capfd.readouterr().out == ""
+
+
+def test_a_network_that_fails_by_itself_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"cannot be exported to ONNX: .*shapes cannot be multiplied"):
+        export(nn.Linear(7, 2), drawn([(8, 4)]), tmp_path / "model.onnx")

@@ -1,0 +1,182 @@
+"""Which points to measure, on made-up surfaces of which everything is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onefold.serving.point_search import ALGORITHMS, LOOKS, algorithm, few, grid, halving
+from onefold.serving.space import GRAPH_LEVELS, ServingSpace
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Energy
+from onefold.vocabulary.serving import Purpose, Served, ServingPoint, Source
+
+TWO_CORES = ServingSpace().on(2)
+SMALL = ServingSpace((1, 4, 16), (1, 2), ("basic", "all"), ("sequential",))
+parts = st.floats(-7, -2).map(lambda exponent: 10**exponent)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a batch of n: a + b n + d n², so that a sample's cost has one valley; others for each thread."""
+
+    threads: dict[int, tuple[float, float, float]]
+    levels: dict[str, float]  # what each graph level multiplies it with
+    parallel: float = 1.0
+
+    def latency_s(self, point: ServingPoint) -> float:
+        a, b, d = self.threads[point.threads]
+        size = point.batch_size
+        factor = self.levels[point.graph_level] * (self.parallel if point.execution == "parallel" else 1.0)
+        return (a + b * size + d * size**2) * factor
+
+    def served(self, point: ServingPoint) -> Served:
+        time_s = self.latency_s(point)
+        energy = Energy(time_s * (2.0 + point.threads), "modelled")
+        return Served(point, time_s, time_s, time_s, time_s, time_s, 9, energy, None, Source.MEASURED)
+
+
+@st.composite
+def costs(draw: st.DrawFn, threads: tuple[int, ...] = (1, 2)) -> Cost:
+    """Levels gain for some steps down from `all`, and then lose."""
+    gains = draw(st.lists(st.floats(0.6, 0.95), max_size=3))
+    losses = draw(st.lists(st.floats(1.0, 2.0), min_size=3 - len(gains), max_size=3 - len(gains)))
+    factors = [1.0]
+    for step in (*gains, *losses):
+        factors.append(factors[-1] * step)
+    levels = dict(zip(reversed(GRAPH_LEVELS), factors))
+    return Cost({n: draw(st.tuples(parts, parts, parts)) for n in threads}, levels, draw(st.floats(1.0, 3.0)))
+
+
+def played(
+    propose: Callable[..., object], space: ServingSpace, purpose: Purpose, cost: Cost, **options: bool
+) -> list[Served]:
+    """What is measured in the end, in order."""
+    proposals = propose(space, purpose, **options)
+    found: list[Served] = []
+    try:
+        point = next(proposals)  # type: ignore[call-overload]
+        while True:
+            found.append(cost.served(point))
+            assert len(found) < 1000
+            point = proposals.send(found[-1])  # type: ignore[attr-defined]
+    except StopIteration:
+        return found
+
+
+def least(space: ServingSpace, purpose: Purpose, cost: Cost) -> float:
+    return min(cost.served(point).cost(purpose) for point in space.points())
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_every_algorithm_ends_and_stays_in_the_space(name: str, purpose: Purpose) -> None:
+    cost = Cost({1: (1e-4, 1e-5, 0), 2: (2e-4, 5e-6, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
+    for branches in (False, True):
+        found = played(algorithm(name), SMALL, purpose, cost, branches=branches, thorough=True)
+        assert found
+        assert {one.point for one in found} <= set(SMALL.points())
+
+
+@given(costs(), st.sampled_from(Purpose), st.booleans(), st.booleans())
+def test_few_never_leaves_the_space_and_asks_twice_for_finalists_only(
+    cost: Cost, purpose: Purpose, branches: bool, thorough: bool
+) -> None:
+    points = [one.point for one in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
+    assert max(Counter(points).values()) <= (LOOKS if thorough else 1)
+    assert set(points) <= set(TWO_CORES.points())
+
+
+def test_few_comes_back_from_a_disturbed_measurement() -> None:
+    """At the bottom of the valley, which looked a third too slow the first time."""
+    cost = Cost({1: (1e-3, 1e-4, 3e-7), 2: (2e-3, 5e-5, 1e-6)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
+    bottom = min(TWO_CORES.points(), key=lambda point: cost.served(point).cost(Purpose.THROUGHPUT))
+    proposals = few(TWO_CORES, Purpose.THROUGHPUT)
+    seen: dict[ServingPoint, float] = {}
+    try:
+        point = next(proposals)
+        while True:
+            served = cost.served(point)
+            if point == bottom and point not in seen:
+                served = replace(served, latency_s=1.3 * served.latency_s)
+            seen[point] = min(seen.get(point, served.latency_s), served.latency_s)
+            point = proposals.send(served)
+    except StopIteration:
+        pass
+    best = min(seen, key=lambda point: seen[point] / point.batch_size)
+    assert replace(best, graph_level=bottom.graph_level) == bottom
+
+
+@given(costs(), st.sampled_from(Purpose), st.booleans())
+def test_few_takes_at_most_15_percent(cost: Cost, purpose: Purpose, branches: bool) -> None:
+    assert len(played(few, TWO_CORES, purpose, cost, branches=branches)) <= 0.15 * len(TWO_CORES)
+
+
+@settings(max_examples=300)
+@given(costs(), st.sampled_from((Purpose.THROUGHPUT, Purpose.ENERGY)))
+def test_few_finds_the_bottom_of_the_valley(cost: Cost, purpose: Purpose) -> None:
+    found = played(few, TWO_CORES, purpose, cost)
+    assert min(one.cost(purpose) for one in found) <= 1.03 * least(TWO_CORES, purpose, cost)
+
+
+@given(costs((1, 2, 4, 8)))
+def test_few_finds_it_with_more_threads_too(cost: Cost) -> None:
+    space = ServingSpace().on(8)
+    found = played(few, space, Purpose.THROUGHPUT, cost)
+    assert len(found) <= 0.15 * len(space)
+    best = min(one.cost(Purpose.THROUGHPUT) for one in found)
+    assert best <= 1.03 * least(space, Purpose.THROUGHPUT, cost)
+
+
+@given(costs())
+def test_few_looks_at_single_samples_for_latency(cost: Cost) -> None:
+    found = played(few, TWO_CORES, Purpose.LATENCY, cost)
+    assert {one.point.batch_size for one in found} == {1}
+    assert min(one.latency_s for one in found) <= 1.03 * min(
+        cost.latency_s(point) for point in TWO_CORES.points() if point.batch_size == 1
+    )
+
+
+def test_few_tries_branches_side_by_side_where_there_are_some() -> None:
+    cost = Cost({1: (1e-3, 1e-3, 0), 2: (1e-3, 1e-4, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0), parallel=0.5)
+    for branches in (False, True):
+        found = played(few, TWO_CORES, Purpose.THROUGHPUT, cost, branches=branches)
+        assert ("parallel" in {one.point.execution for one in found}) is branches
+
+
+def test_few_leaves_levels_alone_when_told() -> None:
+    cost = Cost({1: (1e-3, 1e-3, 0), 2: (1e-3, 1e-4, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
+    assert {one.point.graph_level for one in played(few, TWO_CORES, Purpose.LATENCY, cost, thorough=False)} == {"all"}
+
+
+@given(costs())
+def test_the_grid_is_everything_once(cost: Cost) -> None:
+    assert [one.point for one in played(grid, SMALL, Purpose.LATENCY, cost)] == SMALL.points()
+
+
+@given(costs(), st.sampled_from(Purpose))
+def test_halving_measures_the_better_half_again_and_again(cost: Cost, purpose: Purpose) -> None:
+    found = played(halving, SMALL, purpose, cost)
+    times = {point: sum(one.point == point for one in found) for point in SMALL.points()}
+    assert sorted(times.values()) == [1] * 6 + [2] * 3 + [3] + [4] * 2
+    best = min(SMALL.points(), key=lambda point: cost.served(point).cost(purpose))
+    assert cost.served(best).cost(purpose) == pytest.approx(
+        min(cost.served(point).cost(purpose) for point, count in times.items() if count == 4)
+    )
+
+
+@pytest.mark.parametrize("name", ["random", "tpe"])
+def test_those_that_draw_take_their_share(name: str) -> None:
+    cost = Cost({1: (1e-4, 1e-5, 0), 2: (2e-4, 5e-6, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
+    found = played(algorithm(name), TWO_CORES, Purpose.THROUGHPUT, cost)
+    assert len(found) == round(0.15 * 128)
+
+
+def test_an_unknown_algorithm_is_told_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="the serving search 'gird' is not known; did you mean 'grid'"):
+        algorithm("gird")

@@ -1,0 +1,235 @@
+"""The simulation against theory, and against what must be true of any server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onefold.serving.queueing import LatencyCurve, Rest, query_s, simulate_poisson, simulate_server, split
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Energy
+from onefold.vocabulary.serving import Served, ServingPoint, Source
+
+
+def curve(latencies: dict[int, float], p90: float = 1.0, p99: float = 1.0) -> LatencyCurve:
+    medians = tuple(latencies.values())
+    return LatencyCurve(
+        tuple(latencies), medians, tuple(p90 * time_s for time_s in medians), tuple(p99 * time_s for time_s in medians)
+    )
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> LatencyCurve:
+    """Any measured curve from batch 1 on, with any spread."""
+    sizes = [1, *sorted(draw(st.sets(st.integers(2, 40), max_size=5)))]
+    latencies = {size: draw(st.floats(1e-4, 1e-1)) for size in sizes}
+    p90 = draw(st.floats(1.0, 1.5))
+    return curve(latencies, p90, p90 * draw(st.floats(1.0, 2.0)))
+
+
+def served(batch_size: int, latency_s: float, source: Source = Source.MEASURED, runs: int = 10) -> Served:
+    point = ServingPoint(batch_size=batch_size)
+    energy = Energy(None, "unavailable")
+    return Served(point, latency_s, latency_s, latency_s, latency_s, latency_s, runs, energy, None, source)
+
+
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.7, 0.8])
+def test_single_samples_wait_as_pollaczek_and_khinchine_say(load: float) -> None:
+    service_s = 0.002
+    found = simulate_poisson(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
+    wait_s = load * service_s / (2 * (1 - load))  # M/D/1
+    assert found.mean_s == pytest.approx(service_s + wait_s, rel=0.03)
+    assert found.utilisation == pytest.approx(load, rel=0.02)
+    assert found.throughput_per_s == pytest.approx(load / service_s, rel=0.02)
+
+
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.7])
+def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
+    """M/G/1 with an exceptional first service of each busy spell."""
+    service_s, woken_s = 0.002, 0.0035
+    rate = load / service_s
+    slow = replace(curve({1: service_s}), rests=(Rest(1, *(3 * [woken_s - service_s])),))
+    found = simulate_poisson(slow, rate, 1, 0.0, 200_000, seed=4)
+    spell = 1 - load + rate * woken_s
+    wait_s = rate * service_s**2 / (2 * (1 - load)) + rate * (woken_s**2 - service_s**2) / (2 * spell)
+    idle = (1 - load) / spell
+    assert found.mean_s == pytest.approx(wait_s + idle * woken_s + (1 - idle) * service_s, rel=0.03)
+
+
+def test_a_query_that_finds_the_server_idle_wakes_it_once() -> None:
+    slow = replace(curve({1: 0.001, 4: 0.004}), rests=(Rest(1, 0.001, 0.001, 0.001), Rest(4, 0.002, 0.002, 0.002)))
+    rare = simulate_server(slow, 8, 1.0, 4, 100, 0)
+    assert rare.mean_s == pytest.approx(0.008 + 0.002)
+    assert simulate_server(slow, 2, 1.0, 2, 100, 0).mean_s == pytest.approx(0.002 + 0.001 + 0.001 / 3)  # between
+    busy = simulate_server(slow, 8, 0.0079, 4, 1_000, 0)  # never idle again
+    assert busy.utilisation == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_a_rest_adds_is_taken_from_points_that_were_measured_with_rests() -> None:
+    plain, single, several = served(2, 0.002), served(1, 0.001), served(8, 0.004)
+    single = replace(single, after_rest_s=(0.0015, 0.002, 0.004))
+    several = replace(several, after_rest_s=(0.0039, 0.005, 0.005))
+    assert Rest.of([plain]) == []
+    few, many = Rest.of([plain, single, several])
+    assert (few.batch_size, many.batch_size) == (1, 8)
+    assert (few.median_s, few.p90_s, few.p99_s) == pytest.approx((0.0005, 0.001, 0.003))
+    assert many.median_s == 0.0  # never less than nothing
+
+
+def test_spread_service_times_wait_as_pollaczek_and_khinchine_say() -> None:
+    spread = curve({1: 0.002}, p90=1.4, p99=2.5)
+    rate = 0.6 / spread.mean_s(1)
+    found = simulate_poisson(spread, rate, 1, 0.0, 200_000, seed=2)
+    still = curve({1: spread.mean_s(1)})
+    steady = simulate_poisson(still, rate, 1, 0.0, 200_000, seed=2)
+    # M/G/1: the wait grows by 1 plus the squared coefficient of variation of the service.
+    draws = np.array([simulate_server(spread, 1, 1.0, 1, 1, seed).mean_s for seed in range(4_000)])
+    variation = float(draws.var() / draws.mean() ** 2)
+    grown = (found.mean_s - spread.mean_s(1)) / (steady.mean_s - spread.mean_s(1))
+    assert grown == pytest.approx(1 + variation, rel=0.1)
+
+
+@given(curves(), st.integers(1, 40))
+def test_the_line_between_two_points_stays_between_them(known: LatencyCurve, size: int) -> None:
+    if size > known.largest:
+        with pytest.raises(InputError, match="were measured"):
+            known.time_s(size)
+        return
+    place = max(i for i, measured in enumerate(known.batch_sizes) if measured <= size)
+    ends = known.latency_s[place : place + 2]
+    assert min(ends) * (1 - 1e-9) <= known.time_s(size) <= max(ends) * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(curves())
+def test_drawn_service_times_have_the_measured_percentiles(known: LatencyCurve) -> None:
+    for place, size in enumerate(known.batch_sizes):
+        alone = simulate_server(known, size, 1e3, size, 4_000, seed=3)
+        assert alone.p50_s == pytest.approx(known.latency_s[place], rel=0.05)
+        assert alone.p90_s == pytest.approx(known.p90_s[place], rel=0.08)
+        assert alone.p99_s == pytest.approx(known.p99_s[place], rel=0.2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(curves(), st.integers(1, 40), st.floats(0, 0.05), st.floats(1, 2_000), st.integers(0, 1_000))
+def test_any_response_takes_at_least_its_service(
+    known: LatencyCurve, size: int, wait_s: float, rate: float, seed: int
+) -> None:
+    size = min(size, known.largest)
+    still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
+    fastest_s = min(still.time_s(n) for n in range(1, size + 1))
+    found = simulate_poisson(still, rate, size, wait_s, 500, seed)
+    assert found.mean_s >= fastest_s * (1 - 1e-9)
+    assert found.p50_s <= found.p90_s <= found.p99_s
+    assert 0 < found.utilisation <= 1
+    assert simulate_poisson(still, rate, size, wait_s, 500, seed) == found
+    asked = simulate_server(still, 2 * size, 1 / rate, size, 100, seed)
+    assert asked.p50_s >= 2 * still.time_s(size) * (1 - 1e-9)
+
+
+@given(curves(), st.integers(1, 100), st.integers(0, 100))
+def test_a_query_in_one_batch_takes_that_batch(known: LatencyCurve, queries: int, seed: int) -> None:
+    still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
+    samples = known.largest
+    found = simulate_server(still, samples, 2 * still.time_s(samples), samples, queries, seed)
+    assert found.mean_s == pytest.approx(still.time_s(samples))
+    assert found.stable
+    assert found.utilisation == pytest.approx(queries / (2 * queries - 1), rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(curves(), st.floats(1.05, 5), st.integers(1, 40))
+def test_an_overloaded_server_is_not_stable_and_gets_later_and_later(
+    known: LatencyCurve, over: float, size: int
+) -> None:
+    size = min(size, known.largest)
+    samples = 2 * size + 1
+    period_s = query_s(known, samples, size) / over
+    short, long = (simulate_server(known, samples, period_s, size, queries, 0) for queries in (200, 2_000))
+    assert not short.stable
+    assert not long.stable
+    assert long.mean_s > short.mean_s
+    assert not simulate_poisson(known, over * known.capacity_per_s(size), size, 0.0, 10, 0).stable
+    assert simulate_poisson(known, known.capacity_per_s(size) / over, size, 0.0, 10, 0).stable
+
+
+def told(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -> list[float]:
+    """The policy told slowly: at every moment at which something may happen, look whether a batch may leave."""
+    moments = sorted({*arrivals, *(came_s + wait_s for came_s in arrivals)})
+    left, waiting, responses, free_s = list(arrivals), [], [], 0.0
+    while moments:
+        now_s = moments.pop(0)
+        while left and left[0] <= now_s:
+            waiting.append(left.pop(0))
+        if now_s >= free_s and waiting and (len(waiting) >= size or now_s >= waiting[0] + wait_s):
+            batch, waiting = waiting[:size], waiting[size:]
+            free_s = now_s + known.time_s(len(batch))
+            responses += [free_s - came_s for came_s in batch]
+            moments = sorted({*moments, free_s})
+    return responses
+
+
+@settings(max_examples=40, deadline=None)
+@given(curves(), st.integers(1, 40), st.floats(0, 0.05), st.floats(1, 2_000), st.integers(0, 1_000))
+def test_batches_leave_by_the_rule(known: LatencyCurve, size: int, wait_s: float, rate: float, seed: int) -> None:
+    size = min(size, known.largest)
+    still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
+    arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 60)).tolist()
+    responses = told(arrivals, still, size, wait_s)
+    found = simulate_poisson(still, rate, size, wait_s, 60, seed)
+    assert found.queries == len(responses) == 60
+    assert found.mean_s == pytest.approx(np.mean(responses))
+    assert found.p99_s == pytest.approx(max(responses))
+
+
+@given(st.integers(1, 500), st.integers(1, 100))
+def test_a_split_loses_nothing(samples: int, batch_size: int) -> None:
+    batches = split(samples, batch_size)
+    assert sum(batches) == samples
+    assert all(1 <= size <= batch_size for size in batches)
+
+
+def test_waiting_fills_batches_and_costs_time_where_there_is_plenty() -> None:
+    known = curve({1: 0.001, 8: 0.002})
+    at_once, patient = (simulate_poisson(known, 200, 8, wait_s, 20_000, 0) for wait_s in (0.0, 0.05))
+    assert patient.utilisation < at_once.utilisation
+    assert patient.mean_s > at_once.mean_s
+
+
+def test_a_full_batch_leaves_before_its_wait_is_over() -> None:
+    known = curve({1: 0.001, 4: 0.001})
+    found = simulate_poisson(known, 1_000, 4, 10.0, 4_000, 0)
+    assert found.p99_s < 0.1
+
+
+def test_measured_points_win_over_predicted_ones_and_many_runs_over_few() -> None:
+    known = LatencyCurve.of(
+        [served(1, 3.0, runs=99), served(1, 9.0, Source.PREDICTED, 999), served(1, 5.0, runs=9), served(4, 7.0)]
+    )
+    assert known.latency_s == (3.0, 7.0)
+    assert known.time_s(2) == pytest.approx(3 + 4 / 3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "latencies", "says"),
+    [((), (), "needs a median"), ((2, 1), (1.0, 1.0), "grow from 1"), ((1, 2), (1.0, 0.0), "positive and finite")],
+)
+def test_a_curve_that_makes_no_sense_is_refused(
+    sizes: tuple[int, ...], latencies: tuple[float, ...], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        LatencyCurve(sizes, latencies, latencies, latencies)
+
+
+def test_numbers_that_make_no_sense_are_refused() -> None:
+    known = curve({1: 1.0})
+    with pytest.raises(InputError, match="period_s is more than 0"):
+        simulate_server(known, 1, 0.0, 1, 10, 0)
+    with pytest.raises(InputError, match="rate_per_s is more than 0"):
+        simulate_poisson(known, float("nan"), 1, 0.0, 10, 0)
+    with pytest.raises(InputError, match="a wait is 0 s or more"):
+        simulate_poisson(known, 1.0, 1, -1.0, 10, 0)

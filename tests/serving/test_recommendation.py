@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold import Objective, at_least, at_most
+from onefold.serving.recommendation import (
+    NEAR,
+    Recommendation,
+    chosen_points,
+    cost_goal,
+    costs_of,
+    energy_way,
+    label,
+    recommend,
+)
+from onefold.vocabulary.objective import Goal, dominates
+from onefold.vocabulary.records import (
+    Config,
+    Energy,
+    Failure,
+    FailureKind,
+    Grant,
+    Rung,
+    RungState,
+    Trial,
+    TrialState,
+    from_json,
+    to_json,
+)
+from onefold.vocabulary.serving import Purpose, Served, ServingPoint, Source, Surface
+
+ACCURACY = Goal("accuracy", True)
+FASTEST = Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})
+BOARD = "board"
+
+
+def served(
+    batch: int,
+    threads: int,
+    latency_s: float,
+    source: Source = Source.EMULATED,
+    energy: Energy | None = None,
+    graph_level: str = "all",
+) -> Served:
+    times = (latency_s, latency_s * 1.1, latency_s * 1.2, latency_s * 0.99, latency_s * 1.01)
+    energy = energy or Energy(latency_s * 4, "modelled")
+    return Served(ServingPoint(batch, threads, graph_level), *times, 20, energy, 2**26, source)
+
+
+def surface(latency_s: float, source: Source = Source.EMULATED, size_bytes: int = 2**20) -> Surface:
+    """Batch 1 takes this long on one thread; batches and threads help, within limits."""
+    known = [
+        served(batch, threads, latency_s * (0.5 + 0.5 * batch) / threads**0.5, source)
+        for batch in (1, 4, 16)
+        for threads in (1, 2)
+    ]
+    return Surface(f"{latency_s}", BOARD, tuple(known), size_bytes)
+
+
+def trial(number: int, metrics: Mapping[str, float], level: int = 9, failure: Failure | None = None) -> Trial:
+    rung = Rung(number, number, 0, 0, Grant(level, level, 1.0), state=RungState.DONE, metrics=metrics)
+    broken = Rung(100 + number, number, 1, 0, Grant(9, 9, 1.0), state=RungState.FAILED, failure=failure)
+    return Trial(number, Config(), TrialState.DONE, (rung, broken) if failure else (rung,))
+
+
+def study(
+    *rows: tuple[float, float],
+    objective: Objective = FASTEST,
+    levels: Mapping[int, int] | None = None,
+    source: Source = Source.EMULATED,
+    quality: Goal = ACCURACY,
+) -> Recommendation | None:
+    """The recommendation for trials of these qualities and latencies, each numbered by its place."""
+    servings = {(number, BOARD): surface(latency_s, source) for number, (_, latency_s) in enumerate(rows)}
+    trials = [
+        trial(number, {quality.metric: value, **servings[number, BOARD].metrics()}, (levels or {}).get(number, 9))
+        for number, (value, _) in enumerate(rows)
+    ]
+    return recommend(trials, objective, servings, [BOARD], quality)
+
+
+def found(given: Recommendation | None) -> Recommendation:
+    assert given is not None
+    return given
+
+
+def test_the_fastest_above_the_bound_is_recommended_and_beside_the_most_accurate_one() -> None:
+    this = found(study((0.95, 0.004), (0.946, 0.002), (0.85, 0.001), (0.91, 0.003)))
+    assert (this.trial, this.keeps, this.shortfalls) == (1, True, ())
+    assert this.reasons == (
+        "trial 1 keeps accuracy>=0.9 and has the lowest latency_s of the 3 that do: 1.41 ms (emulated)",
+        "against the trial of the highest accuracy (trial 0) it is 2x faster, for 0.4 points of accuracy",
+    )
+
+
+def test_trials_are_compared_by_what_they_were_all_measured_with() -> None:
+    """The one that is handed over was measured again, with more care: its points say that, the comparison does not."""
+    servings = {(0, BOARD): surface(0.004), (1, BOARD): surface(0.002)}
+    trials = [trial(n, {"accuracy": 0.95, **servings[n, BOARD].metrics()}) for n in (0, 1)]
+    again = surface(0.0015)
+    this = found(recommend(trials, FASTEST, {**servings, (1, BOARD): again}, [BOARD], ACCURACY))
+    on = this.devices[0]
+    mine = next(each for each in on.alternatives if each.trial == 1)
+    assert mine.costs["latency_s"] == servings[1, BOARD].metrics()["latency_s"]
+    assert on.points["latency"] == again.best(Purpose.LATENCY)
+
+
+def test_a_cheaper_trial_that_is_nearly_as_good_as_the_top_1_is_pointed_out() -> None:
+    this = found(study((0.95, 0.004), (0.945, 0.002), (0.90, 0.001), objective=Objective("accuracy")))
+    assert this.trial == 0
+    assert this.reasons == (
+        "trial 0 has the highest accuracy of the 3 trials: 0.95",
+        "trial 1 is nearly as good and is 2x faster, for 0.5 points of accuracy",
+    )
+    (on,) = this.devices
+    assert [(one.trial, one.near) for one in on.alternatives] == [(1, True), (0, True)]
+    assert on.alternatives[0].relative["latency_s"] == pytest.approx(0.5)
+    assert on.alternatives[0].relative["throughput_per_s"] == pytest.approx(2.0)
+    assert on.alternatives[1].relative["latency_s"] == 1.0
+    assert on.alternatives[0].labels["latency_s"] == "emulated"
+    assert on.alternatives[0].labels["energy_per_sample_j"] == "modelled"
+    assert "size_bytes" not in on.alternatives[0].labels
+
+
+@pytest.mark.parametrize(
+    ("goal", "says"),
+    [
+        ("throughput_per_s", "serves 2x the samples per second"),
+        ("energy_per_sample_j", "takes 50 % less energy per sample"),
+        ("latency_p99_s", "is 2x faster at p99"),
+    ],
+)
+def test_cheap_means_what_the_objective_says(goal: str, says: str) -> None:
+    more = goal == "throughput_per_s"
+    objective = Objective(goal if more else (), () if more else goal)
+    assert cost_goal(objective) == Goal(goal, more)
+    this = found(study((0.95, 0.004), (0.9, 0.002), objective=objective))
+    assert this.trial == 1
+    assert f"(trial 0) it {says}, for 5 points of accuracy" in this.reasons[1]
+
+
+def test_a_better_trial_that_costs_no_more_is_named_with_what_speaks_against_it() -> None:
+    objective = Objective("accuracy", require={"accuracy": at_most(0.94)})
+    this = found(study((0.95, 0.004), (0.9, 0.004), objective=objective))
+    assert this.trial == 1
+    assert this.reasons[-1] == (
+        "trial 0 has the highest accuracy, 5 points of accuracy better, but it misses a requirement"
+    )
+
+
+def test_how_far_the_nearest_is_when_nothing_keeps_a_requirement() -> None:
+    objective = Objective("accuracy", require={"latency_s": at_most(0.001), "accuracy": at_least(0.5)})
+    this = found(study((0.95, 0.004), (0.9, 0.0014 * 2**0.5), objective=objective))
+    assert not this.keeps
+    assert this.trial == 1
+    assert this.shortfalls == (
+        "no trial keeps latency_s<=0.001; the nearest, trial 1, needs 0.0014 (40 % too much, emulated)",
+    )
+    assert "no trial keeps every requirement; trial 1 comes nearest" in this.reasons[0]
+
+
+def test_requirements_that_only_exclude_each_other_are_told_apart() -> None:
+    objective = Objective("accuracy", require={"latency_s": at_most(0.002), "accuracy": at_least(0.94)})
+    this = found(study((0.95, 0.008), (0.9, 0.001), objective=objective))
+    assert this.shortfalls == (
+        "each requirement is kept by some trial, but none keeps all; trial 1 comes nearest",
+        "trial 1 misses accuracy>=0.94: it reaches 0.9 (4.26 % too little)",
+    )
+
+
+def test_measured_figures_have_no_label() -> None:
+    this = found(study((0.95, 0.004), (0.95, 0.002), source=Source.MEASURED))
+    assert this.reasons[0].endswith("1.41 ms")
+    assert this.devices[0].alternatives[0].labels == {"energy_per_sample_j": "modelled"}
+    assert "emulated" not in " ".join(this.devices[0].reasons)
+
+
+def test_labels_say_the_weakest_thing_about_a_figure() -> None:
+    rapl = Energy(1.0, "rapl")
+    assert label(served(1, 1, 0.1, Source.MEASURED, rapl), "energy_per_sample_j") == ""
+    assert label(served(1, 1, 0.1, Source.PREDICTED, rapl), "energy_per_sample_j") == "predicted"
+    assert label(served(1, 1, 0.1, Source.PREDICTED), "size_bytes") == ""
+    assert energy_way(served(1, 1, 0.1, Source.MEASURED, rapl)) == "rapl"
+    assert energy_way(served(1, 1, 0.1, Source.PREDICTED, rapl)) == "predicted"
+    assert energy_way(served(1, 1, 0.1)) == "modelled"
+
+
+def test_points_say_why_they_were_chosen() -> None:
+    this = found(study((0.95, 0.004)))
+    (on,) = this.devices
+    assert {purpose: one.point.batch_size for purpose, one in on.points.items()} == {
+        "latency": 1,
+        "throughput": 16,
+        "energy": 16,
+    }
+    assert on.reasons == (
+        "batch 1 on 2 threads answers first, in 2.83 ms (emulated): 1.4x faster than 1 thread",
+        "batch 16 on 2 threads serves the most, 665.5 per second (emulated): 1.9x the samples per second of batch 1",
+        "the same point takes the least energy, 6.01 mJ (modelled) a sample",
+    )
+
+
+def test_points_that_nothing_improves_on_say_so() -> None:
+    known = (served(1, 1, 0.001, graph_level="all"), served(1, 2, 0.002, graph_level="basic"), served(8, 1, 0.1))
+    servings = {(0, BOARD): Surface("s", BOARD, known, 1)}
+    metrics = {"accuracy": 0.9, **servings[0, BOARD].metrics()}
+    this = found(recommend([trial(0, metrics)], Objective("accuracy"), servings, [BOARD], ACCURACY))
+    first, second, _ = this.devices[0].reasons
+    assert (
+        first
+        == "batch 1 on 1 thread (graph level all) answers first, in 1 ms (emulated); more threads do not make it faster"
+    )
+    assert second.endswith("larger batches do not serve more")
+
+
+def test_a_batch_that_misses_the_latency_bound_is_not_hidden() -> None:
+    objective = Objective("accuracy", require={"latency_s": at_most(0.01)})
+    this = found(study((0.95, 0.004), objective=objective))
+    assert this.devices[0].reasons[-1] == "a batch of 16 takes 24 ms (emulated), which misses latency_s<=0.01"
+
+
+def test_energy_is_compared_among_points_that_have_one() -> None:
+    nothing = Energy(None, "unavailable")
+    known = (served(1, 1, 0.1, energy=Energy(5.0, "modelled")), served(2, 1, 1e-6, energy=nothing))
+    mixed = Surface("s", BOARD, known, 1)
+    assert chosen_points(mixed)["energy"] is known[0]
+    assert costs_of(mixed)[0]["energy_per_sample_j"] == 5.0
+    bare = Surface("s", BOARD, (known[1],), 1)
+    assert set(chosen_points(bare)) == {"latency", "throughput"}
+    assert "energy_per_sample_j" not in costs_of(bare)[0]
+
+
+def test_trials_of_low_levels_and_failed_ones_are_not_held_against_the_top_1() -> None:
+    this = found(study((0.95, 0.004), (0.945, 0.002), (0.949, 0.001), (0.9, 0.003), levels={1: 4, 2: 1, 3: 1}))
+    assert this.devices[0].compared == (0, 1)
+    assert {one.trial for one in this.devices[0].alternatives} == {0, 1}
+    servings = {(number, BOARD): surface(0.002) for number in range(2)}
+    metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
+    trials = [trial(0, metrics), trial(1, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
+    assert found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY)).devices[0].compared == (0,)
+
+
+def test_the_top_1_is_the_best_of_all_that_are_compared() -> None:
+    """A trial that was stopped for its cost may be the most accurate one."""
+    on = found(study((0.96, 0.001), (0.98, 0.004), levels={0: 9, 1: 4})).devices[0]
+    assert on.top == 1
+    assert {candidate.trial: candidate.relative["latency_s"] for candidate in on.alternatives} == {0: 0.25, 1: 1.0}
+
+
+def test_losses_are_compared_in_per_cent() -> None:
+    quality = Goal("loss", False)
+    rows = ((0.2, 0.004), (0.2015, 0.002), (0.21, 0.001))
+    this = found(study(*rows, objective=Objective(minimize="loss"), quality=quality))
+    assert [one.trial for one in this.devices[0].alternatives] == [1, 0]
+    assert this.reasons[-1] == "trial 1 is nearly as good and is 2x faster, for 0.75 % of loss"
+
+
+def test_several_goals_tell_of_the_front() -> None:
+    this = found(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
+    assert this.reasons[0] == (
+        f"trial {this.trial} is one of 2 that no other beats in all of: highest accuracy 0.95, "
+        "lowest latency_s 2.83 ms (emulated)"
+    )
+    assert this.devices[0].front == (0, 1)
+
+
+def test_a_device_that_was_not_measured_is_said_to_be_so() -> None:
+    servings = {(0, BOARD): surface(0.004), (1, "other"): surface(0.004)}
+    metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
+    trials = [trial(0, metrics), trial(1, {**metrics, "accuracy": 0.9})]
+    this = found(recommend(trials, Objective("accuracy"), servings, [BOARD, "other", "third"], ACCURACY))
+    assert [on.device for on in this.devices] == [BOARD, "other"]
+    other = this.on("other")
+    assert other is not None
+    assert (dict(other.points), other.top, this.on("third")) == ({}, 1, None)
+    assert this.reasons[-2:] == (
+        "serving trial 0 on other has not been measured",
+        "serving trial 0 on third has not been measured",
+    )
+
+
+def test_figures_of_another_device_are_labelled_by_that_device() -> None:
+    servings = {(0, BOARD): surface(0.004), (0, "host"): surface(0.001, Source.MEASURED)}
+    metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics(), **servings[0, "host"].metrics("host")}
+    objective = Objective(minimize="latency_s@host")
+    this = found(recommend([trial(0, metrics)], objective, servings, [BOARD, "host"], ACCURACY))
+    assert this.reasons[0] == "trial 0 is the only one with a result: lowest latency_s@host 707 µs"
+
+
+def test_trials_are_compared_on_the_device_that_the_objective_asks_about() -> None:
+    servings = {(n, BOARD): surface(0.004) for n in (0, 1)} | {(n, "host"): surface(0.002 - 0.001 * n) for n in (0, 1)}
+    trials = [
+        trial(n, {"accuracy": 0.95 - 0.01 * n, **servings[n, BOARD].metrics(), **servings[n, "host"].metrics("host")})
+        for n in (0, 1)
+    ]
+    this = found(recommend(trials, Objective(minimize="latency_s@host"), servings, [BOARD, "host"], ACCURACY))
+    assert this.reasons[1] == (
+        "on host, against the trial of the highest accuracy (trial 0) it is 2x faster, for 1 point of accuracy"
+    )
+
+
+def test_a_trial_that_failed_later_is_only_recommended_as_the_nearest() -> None:
+    servings = {(0, BOARD): surface(0.002)}
+    metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
+    trials = [trial(0, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
+    this = found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY))
+    assert this.reasons[0].startswith("no trial finished without a failure; trial 0 comes nearest")
+    assert this.devices == ()
+
+
+def test_without_a_result_there_is_no_recommendation() -> None:
+    assert study() is None
+    assert recommend([Trial(0, Config())], FASTEST, {(0, BOARD): surface(0.1)}, [BOARD], ACCURACY) is None
+
+
+def test_without_servings_the_trial_is_still_named() -> None:
+    this = found(recommend([trial(0, {"accuracy": 0.9})], Objective("accuracy"), {}, [], ACCURACY))
+    assert (this.trial, this.devices) == (0, ())
+
+
+rows = st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(1e-5, 10.0)), min_size=1, max_size=12)
+objectives = st.sampled_from(
+    [
+        FASTEST,
+        Objective("accuracy"),
+        Objective("throughput_per_s"),
+        Objective("accuracy", ("latency_s", "energy_per_sample_j")),
+        Objective("accuracy", require={"latency_s": at_most(1e-3), "accuracy": at_least(0.6)}),
+    ]
+)
+
+
+@given(rows, objectives, st.dictionaries(st.integers(0, 11), st.sampled_from([1, 3, 9])))
+def test_a_recommendation_survives_json_and_holds_together(
+    given: list[tuple[float, float]], objective: Objective, levels: dict[int, int]
+) -> None:
+    this = found(study(*given, objective=objective, levels=levels))
+    assert from_json(Recommendation, json.loads(json.dumps(to_json(this)))) == this
+    (on,) = this.devices
+    shown = [one.trial for one in on.alternatives]
+    assert {this.trial, on.top} <= set(shown)
+    assert len(set(shown)) == len(shown)
+    top = given[on.top][0]
+    cheap = cost_goal(objective)
+    costs = [cheap.loss(one.costs[cheap.metric]) for one in on.alternatives]
+    assert costs == sorted(costs)
+    for one in on.alternatives:
+        assert one.near or one.trial == this.trial
+        assert not one.near or one.quality >= top - NEAR - 1e-9
+        assert one.relative["latency_s"] == pytest.approx(given[one.trial][1] / given[on.top][1])
+    assert bool(this.shortfalls) == (not this.keeps)
+
+
+@given(rows)
+def test_the_front_holds_those_that_no_other_beats(given: list[tuple[float, float]]) -> None:
+    (on,) = found(study(*given, objective=Objective("accuracy"))).devices
+    losses = {number: (-quality, latency_s) for number, (quality, latency_s) in enumerate(given)}
+    beaten = {one for one in losses if any(dominates(losses[other], losses[one]) for other in losses)}
+    assert set(on.front) == set(losses) - beaten
+    assert list(on.front) == sorted(on.front, key=lambda number: (losses[number][0], number))

@@ -1,0 +1,183 @@
+"""Scenarios as text, and the choice among measured points."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onefold.serving.queueing import LatencyCurve
+from onefold.serving.scenarios import (
+    Choice,
+    MultiStream,
+    Offline,
+    Scenario,
+    Server,
+    SingleStream,
+    choose,
+    largest_rate,
+    predict,
+    scenario,
+)
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Energy, from_json, to_json
+from onefold.vocabulary.serving import Served, ServingPoint, Source
+
+SIZES = (1, 2, 4, 8, 16, 32)
+rates = st.floats(0.01, 1e5)
+scenarios = st.one_of(
+    st.just(SingleStream()),
+    st.builds(Server, st.integers(1, 64), rates),
+    st.builds(MultiStream, rates),
+    st.builds(Offline, st.integers(1, 10_000)),
+)
+
+
+def served(batch_size: int, latency_s: float, threads: int = 1, spread: float = 1.0) -> Served:
+    point = ServingPoint(batch_size=batch_size, threads=threads)
+    p90_s, p99_s = spread * latency_s, spread**2 * latency_s
+    energy = Energy(None, "unavailable")
+    return Served(point, latency_s, p90_s, p99_s, latency_s, latency_s, 100, energy, None, Source.MEASURED)
+
+
+def line(fixed_s: float, sample_s: float, threads: int = 1, spread: float = 1.0) -> list[Served]:
+    """Points of a network that takes so long for each batch and for each sample."""
+    return [served(size, fixed_s + size * sample_s, threads, spread) for size in SIZES]
+
+
+@given(scenarios)
+def test_a_scenario_survives_being_written(asked: Scenario) -> None:
+    assert scenario(str(asked)) == asked
+
+
+def test_the_texts_mean_what_the_grammar_says() -> None:
+    assert scenario("single-stream") == SingleStream()
+    assert scenario("server:8@20") == Server(samples_per_query=8, queries_per_s=20)
+    assert scenario("multi-stream:0.5") == MultiStream(rate_per_s=0.5)
+    assert scenario("offline") == Offline()
+    assert scenario("offline:50") == Offline(50)
+    assert str(scenario(" server:8@20 ")) == "server:8@20"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "servr:8@20", "server", "server:8", "server:8.5@2", "multi-stream:-1", "offline:x"]
+)
+def test_a_text_that_is_no_scenario_is_answered_with_the_grammar(text: str) -> None:
+    with pytest.raises(InputError, match="server:N@Q"):
+        scenario(text)
+
+
+def test_a_near_name_is_offered() -> None:
+    with pytest.raises(InputError, match="did you mean 'server'"):
+        scenario("servr:8@20")
+
+
+@pytest.mark.parametrize("text", ["server:0@20", "server:8@0", "multi-stream:0", "offline:0"])
+def test_nothing_to_serve_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="more than 0"):
+        scenario(text)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    scenarios,
+    st.floats(1e-4, 1e-2),
+    st.floats(1e-5, 1e-2),
+    st.floats(1.0, 1.5),
+    st.sampled_from(["mean", "p99"]),
+    st.integers(0, 99),
+)
+def test_the_choice_is_never_predicted_to_be_worse_than_one_by_one(
+    asked: Scenario, fixed_s: float, sample_s: float, spread: float, goal: str, seed: int
+) -> None:
+    points = line(fixed_s, sample_s, 1, spread) + line(1.2 * fixed_s, 0.7 * sample_s, 2, spread)
+    choice = choose(asked, points, goal, seed)
+    found, single = choice.predicted, choice.batch_one
+    assert found.stable >= single.stable
+    if found.stable and single.stable and isinstance(asked, Server | MultiStream):
+        assert (found.p99_s if goal == "p99" else found.mean_s) <= (single.p99_s if goal == "p99" else single.mean_s)
+    if isinstance(asked, Offline):
+        assert found.throughput_per_s >= single.throughput_per_s
+    assert from_json(Choice, json.loads(json.dumps(to_json(choice)))) == choice
+
+
+def test_a_choice_is_repeated_by_its_seed() -> None:
+    points = line(0.001, 0.0002, spread=1.2)
+    first, again, other = (choose(MultiStream(500), points, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.predicted != other.predicted
+
+
+def test_a_single_stream_gets_the_fastest_single_sample() -> None:
+    points = [*line(0.001, 0.001), *line(0.0005, 0.001, threads=2)]
+    choice = choose(SingleStream(), points)
+    assert choice.point == ServingPoint(batch_size=1, threads=2)
+    assert choice.predicted.p50_s == pytest.approx(0.0015)
+    steady, shaky = served(1, 0.002), served(1, 0.0019, threads=2, spread=2.0)
+    assert choose(SingleStream(), [steady, shaky], "mean").point.threads == 2
+    assert choose(SingleStream(), [steady, shaky], "p99").point.threads == 1
+
+
+def test_offline_gets_the_most_samples_a_second() -> None:
+    points = [served(1, 0.001), served(8, 0.004), served(32, 0.040)]
+    choice = choose(Offline(64), points)
+    assert choice.point.batch_size == 8
+    assert choice.predicted.throughput_per_s == pytest.approx(2_000)
+    assert choice.batch_one.throughput_per_s == pytest.approx(1_000)
+
+
+def test_a_query_whose_batch_has_a_price_is_not_split() -> None:
+    choice = choose(Server(6, 10), line(0.010, 0.001))
+    assert choice.point.batch_size == 6  # between the measured 4 and 8
+    assert choice.predicted.mean_s == pytest.approx(0.016)
+    assert choice.batch_one.mean_s == pytest.approx(6 * 0.011)
+
+
+def test_a_query_whose_large_batches_are_slow_is_split() -> None:
+    points = [served(1, 0.002), served(2, 0.003), served(4, 0.004), served(8, 0.020)]
+    assert choose(Server(8, 10), points).point.batch_size == 4
+
+
+def test_batches_that_bring_nothing_are_left() -> None:
+    choice = choose(MultiStream(50), [served(size, 0.001 * size) for size in SIZES])
+    assert choice.point.batch_size == 1
+    assert choice.wait_s == 0
+    assert "do not pay" in choice.why
+
+
+def test_random_arrivals_are_gathered_when_batches_are_cheap() -> None:
+    choice = choose(MultiStream(900), line(0.0009, 0.0001))
+    assert choice.point.batch_size > 1
+    assert choice.predicted.mean_s < choice.batch_one.mean_s
+    assert "one by one" in choice.why
+
+
+def test_waiting_is_chosen_where_it_helps() -> None:
+    # Two samples in one batch cost as much as one, and the second comes soon: going at once blocks it.
+    choice = choose(MultiStream(1_000), [served(1, 0.010), served(64, 0.0101)], "p99")
+    at_once = predict(MultiStream(1_000), LatencyCurve.of([served(1, 0.010), served(64, 0.0101)]), 64)
+    assert choice.predicted.p99_s <= at_once.p99_s
+
+
+def test_an_overload_is_said_with_the_largest_rate_that_would_do() -> None:
+    points = line(0.001, 0.001)
+    choice = choose(MultiStream(5_000), points)
+    assert not choice.predicted.stable
+    assert choice.point.batch_size == 32
+    limit = largest_rate(MultiStream(5_000), LatencyCurve.of(points), 32)
+    assert f"{limit:.4g} samples a second" in choice.why
+    assert choose(MultiStream(0.99 * limit), points).predicted.stable
+    queries = choose(Server(8, 1_000), points)
+    assert "overloaded" in queries.why
+    assert "111.1 queries a second" in queries.why  # 1 / (1 ms + 8 x 1 ms)
+
+
+def test_a_wrong_goal_and_a_missing_single_sample_are_refused() -> None:
+    with pytest.raises(InputError, match="mean or p99"):
+        choose(Offline(), line(0.001, 0.001), "median")
+    with pytest.raises(InputError, match="batch size 1"):
+        choose(Offline(), [served(2, 0.001)])
+    with pytest.raises(InputError, match="batch size 1"):
+        choose(Offline(), [])

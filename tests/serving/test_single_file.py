@@ -1,0 +1,89 @@
+"""Models with weights in files beside them, made one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from onefold import deploy
+from onefold.compression.onnx_builder import GraphWorkshop
+from onefold.kernels.model_loading import opened
+from onefold.serving.export import export, samples_beside
+from onefold.serving.single_file import in_one_file
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.serving import ServingPoint
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    return export(
+        nn.Sequential(nn.Linear(4, 300), nn.ReLU(), nn.Linear(300, 3)), [torch.randn(8, 4)], tmp_path / "a.onnx"
+    )
+
+
+@pytest.fixture
+def apart(plain: Path, tmp_path: Path) -> Path:
+    """The same model as exporters write larger ones."""
+    folder = tmp_path / "apart"
+    folder.mkdir()
+    file = folder / "b.onnx"
+    onnx.save(onnx.load(plain), str(file), save_as_external_data=True, location="b.onnx.data", size_threshold=0)
+    assert (folder / "b.onnx.data").stat().st_size > file.stat().st_size
+    return file
+
+
+def answers(file: Path) -> np.ndarray:  # type: ignore[type-arg]
+    return np.asarray(deploy.ServedModel(file, ServingPoint(4))(np.ones((4, 4), np.float32)))
+
+
+def test_one_that_is_whole_is_left_as_it_is(plain: Path, tmp_path: Path) -> None:
+    assert in_one_file(plain, tmp_path / "nowhere") == plain
+
+
+def test_weights_beside_it_come_in(plain: Path, apart: Path, tmp_path: Path) -> None:
+    samples_beside(apart).write_bytes(samples_beside(plain).read_bytes())
+    found = in_one_file(apart, tmp_path)
+    assert found.name == "b.onnx"
+    assert samples_beside(found).read_bytes() == samples_beside(plain).read_bytes()
+    expected = answers(apart)
+    for file in apart.parent.iterdir():
+        file.unlink()
+    assert np.array_equal(answers(found), expected)
+
+
+def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> None:
+    expected = answers(apart)
+    place = tmp_path / "place"
+    place.mkdir()
+    found = opened([apart], None, place, None)[0]
+    assert found.name == "b"
+    for file in apart.parent.iterdir():
+        file.unlink()
+    assert np.array_equal(answers(found.file), expected)
+
+
+@pytest.mark.parametrize("name", ["b.onnx", "plain.onnx"])
+def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "variants"
+    folder.mkdir()
+    workshop = GraphWorkshop(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
+    assert workshop.about == {"file": name}
+    assert (folder / "plain.onnx").stat().st_size > 300 * 4 * 4
+
+
+def test_weights_that_are_gone_are_told(apart: Path, tmp_path: Path) -> None:
+    (apart.parent / "b.onnx.data").unlink()
+    with pytest.raises(ModelError, match=r"b\.onnx has weights in files beside it, and cannot be made one file"):
+        in_one_file(apart, tmp_path)
+
+
+def test_what_is_no_model_is_left_to_others(tmp_path: Path) -> None:
+    file = tmp_path / "c.onnx"
+    file.write_bytes(b"no model")
+    assert in_one_file(file, tmp_path) == file

@@ -1,0 +1,452 @@
+"""Studies that measure every candidate the way it will be served: real exports, real sessions, real processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch import nn
+
+from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, at_most, deploy
+from onefold.device import BRIEF, CAREFUL, Device
+from onefold.device.catalogue import device, save_device
+from onefold.serving.space import ServingSpace
+from onefold.serving.trial_measurement import memo_key
+from onefold.serving.tuner import Serving
+from onefold.study import Home, News
+from onefold.study.spec import Spec
+from onefold.testing.toy import Spirals
+from onefold.vocabulary.errors import DeviceError, InputError, ObjectiveError, StudyFailed
+from onefold.vocabulary.records import FailureKind, StudyState
+from onefold.vocabulary.serving import SERVING_METRICS, Purpose, Source
+
+TINY = Budget(trials=6, max_epochs=2, min_data=0.5)
+TRAINING = dict(batch_size=32, optimizer="adam", lr=Float(1e-3, 1e-1, log=True))
+ONE = Space(model=dict(width=8, layers=1), training=TRAINING)
+TWO = Space(model=dict(width=Choice(4, 16), layers=1), training=TRAINING)
+
+
+class Heard(list[News]):
+    """The news of a study."""
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [dict(news.facts) for news in self if news.kind == kind]
+
+    @property
+    def measured(self) -> list[dict[str, Any]]:
+        return [facts for facts in self.of("served") if not facts["recalled"]]
+
+
+def small(home: Path, heard: Heard | None = None, subject: Any = None, **options: Any) -> Study:
+    wanted = {"engine": "inline", "home": home, "budget": TINY, "space": TWO, "device": "host", **options}
+    return Study(subject or Spirals(), **wanted, listener=heard.append if heard is not None else lambda _: None)
+
+
+def slow(home: Path, name: str = "slow", **figures: Any) -> Device:
+    """A device of the user: this machine, slower, and with one core so that nothing is predicted."""
+    from onefold.device.host import host
+
+    here = host(home / "devices")
+    board = replace(here, name=name, cores=1, gflops=here.gflops / 8, overhead_us=here.overhead_us * 8, **figures)
+    save_device(board, home / "devices")
+    return board
+
+
+class TestMemo:
+    def test_one_architecture_is_measured_once(self, home: Path) -> None:
+        heard = Heard()
+        study = small(home, heard)
+        result = study.run()
+        first = [facts for facts in heard.measured if heard.of("served").index(facts) < len(heard.of("served")) - 1]
+        widths = {trial.number: trial.config.width for trial in result.trials}
+        assert Counter(widths[facts["trial"]] for facts in first) == Counter(set(widths.values()))
+        assert len(heard.measured) == len(set(widths.values())) + 1  # and the winner's with care
+        with closing(Home(home).store()) as store:
+            found = store.servings(study.name)
+        assert set(found) == {(trial.number, "host") for trial in result.trials}
+        by_width = {}
+        for (trial, _), surface in found.items():
+            if trial != result.best.number:
+                assert by_width.setdefault(widths[trial], surface.served) == surface.served
+
+    def test_what_only_changes_training_is_never_measured_again(self, home: Path) -> None:
+        heard = Heard()
+        small(home, heard, space=ONE).run()
+        assert [facts["trial"] for facts in heard.measured][:1] == [0]
+        assert len(heard.measured) == 2  # the architecture, and the winner's with care
+        assert {facts["recalled"] for facts in heard.of("served")} == {True, False}
+
+    @pytest.mark.parametrize("space", [ONE, TWO], ids=["one", "two"])
+    def test_a_second_study_over_known_architectures_measures_nothing(self, space: Space, home: Path) -> None:
+        small(home, space=space, seed=3).run()
+        heard = Heard()
+        again = small(home, heard, space=space, seed=3 if space is TWO else 4)
+        result = again.run()
+        assert heard.of("served")
+        assert heard.measured == []
+        with closing(Home(home).store()) as store:
+            assert all(surface.recalled for surface in store.servings(again.name).values())
+        assert all(set(trial.metrics) >= {"latency_s", "throughput_per_s"} for trial in result.trials)
+
+    def test_running_a_finished_study_again_measures_nothing(self, home: Path) -> None:
+        study = small(home)
+        first = study.run()
+        heard = Heard()
+        study.listener = heard.append
+        again = study.run()
+        assert heard.measured == []
+        assert again.best.metrics == first.best.metrics
+
+    def test_other_figures_other_spaces_and_other_efforts_are_other_keys(self, this_host: Device) -> None:
+        other = replace(this_host, gflops=1.0)
+        space, serving = ServingSpace((1,)), Serving()
+        keys = {
+            memo_key("a", this_host, this_host, space, serving, BRIEF),
+            memo_key("b", this_host, this_host, space, serving, BRIEF),
+            memo_key("a", other, this_host, space, serving, BRIEF),
+            memo_key("a", this_host, other, space, serving, BRIEF),  # carried over from another machine
+            memo_key("a", this_host, this_host, replace(space, batch_sizes=(1, 2)), serving, BRIEF),
+            memo_key("a", this_host, this_host, space, replace(serving, purpose=Purpose.ENERGY), BRIEF),
+            memo_key("a", this_host, this_host, space, replace(serving, algorithm="grid"), BRIEF),
+            memo_key("a", this_host, this_host, space, serving, replace(BRIEF, seconds=1.0)),
+            memo_key("a", this_host, this_host, space, serving, BRIEF, CAREFUL),
+        }
+        assert len(keys) == 9
+        assert memo_key("a", replace(this_host, note="x", title="y"), this_host, space, serving, BRIEF) in keys
+
+
+class TestObjectives:
+    def test_the_fastest_that_keeps_the_requirement_wins(self, home: Path) -> None:
+        objective = Objective(minimize="latency_s", require={"accuracy": at_least(0.4)})
+        result = small(home, objective=objective, rungs="none").run()
+        assert result.keeps_requirements
+        keeping = [trial for trial in result.trials if trial.metrics["accuracy"] >= 0.4]
+        assert result.metrics["latency_s"] == min(trial.metrics["latency_s"] for trial in keeping)
+
+    def test_a_requirement_that_nothing_keeps_gives_the_nearest(self, home: Path) -> None:
+        objective = Objective(maximize="accuracy", require={"latency_s": at_most(1e-12)})
+        result = small(home, objective=objective, rungs="none").run()
+        assert not result.keeps_requirements
+        assert result.metrics["latency_s"] == min(trial.metrics["latency_s"] for trial in result.trials)
+
+    @pytest.mark.parametrize("text", ["time_ratio", "energy_ratio", "loss + 100 * latency_s"])
+    def test_ratios_and_expressions_are_worked_out(self, text: str, home: Path) -> None:
+        result = small(home, objective=Objective(minimize=text), budget=replace(TINY, trials=3)).run()
+        m = result.metrics
+        wanted = {
+            "time_ratio": lambda: (m["train_time_s"] + m["latency_s"]) / m["accuracy"],
+            "energy_ratio": lambda: (m["energy_j"] + m["energy_per_sample_j"]) / m["accuracy"],
+            "loss + 100 * latency_s": lambda: m["loss"] + 100 * m["latency_s"],
+        }[text]()
+        assert m[text] == pytest.approx(wanted)
+
+    def test_several_goals_give_a_front(self, home: Path) -> None:
+        objective = Objective(maximize="accuracy", minimize=("latency_s", "size_bytes"))
+        result = small(home, objective=objective).run()
+        assert result.best.number in {trial.number for trial in result.front}
+
+    def test_every_serving_metric_is_recorded(self, home: Path) -> None:
+        slow(home)
+        result = small(home, device="slow", budget=replace(TINY, trials=2)).run()
+        assert set(result.metrics) >= set(SERVING_METRICS)
+        assert {one.source for one in result.surfaces["slow"].served} == {Source.EMULATED}
+
+    def test_the_epochs_of_a_trial_are_judged_by_the_workloads_own_objective(self, home: Path) -> None:
+        study = small(home, objective=Objective(minimize="latency_s"), rungs="none")
+        assert study.spec.judge == Spirals.objective
+        result = study.run()
+        with closing(Home(home).store()) as store:
+            epochs = store.epochs(study.name, result.best.number)
+        assert result.metrics["accuracy"] == max(epoch.metrics["accuracy"] for epoch in epochs)
+
+
+class TestDevices:
+    def test_several_devices_have_metrics_by_name(self, home: Path) -> None:
+        slow(home)
+        objective = Objective(maximize="accuracy", require={"latency_s@slow": at_most(10.0)})
+        result = small(home, device=["host", "slow"], objective=objective, budget=replace(TINY, trials=3)).run()
+        for metric in ("latency_s", "throughput_per_s", "energy_per_sample_j"):
+            assert result.metrics[metric] == result.metrics[f"{metric}@host"]
+            assert f"{metric}@slow" in result.metrics
+        assert result.keeps_requirements
+        assert list(result.surfaces) == ["host", "slow"]
+        folder = deploy.read(result.folder / "best")
+        assert [on.device.name for on in folder.devices] == ["host", "slow"]
+
+    def test_a_device_too_small_for_the_models_fails_the_trials_with_the_reason(self, home: Path) -> None:
+        slow(home, "thimble", memory_bytes=20_000_000)
+        heard = Heard()
+        study = small(home, heard, device="thimble")
+        with pytest.raises(StudyFailed, match=r"all 6 trials failed.*the 20 MB that thimble has"):
+            study.run()
+        assert study.record.state is StudyState.FAILED
+        assert all("thimble" in facts["reason"] for facts in heard.of("failed"))
+
+    def test_one_model_that_ends_the_runner_does_not_end_the_others(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from onefold.device.session import HostSession
+
+        ask, asked = HostSession._ask, Counter[str]()
+
+        def kill_once(self: HostSession, action: str, **message: Any) -> Any:
+            asked[action] += 1
+            if action == "time" and asked[action] == 1:
+                assert self._process is not None
+                os.kill(self._process.pid, signal.SIGKILL)
+            return ask(self, action, **message)
+
+        monkeypatch.setattr(HostSession, "_ask", kill_once)
+        result = small(home, rungs="none").run()
+        failures = [trial.failure for trial in result.trials if trial.failure is not None]
+        assert len(failures) == 1
+        assert "was ended" in failures[0].reason
+        assert asked["confine"] == 2
+
+    def test_the_deployment_folder_serves_what_was_trained(self, home: Path, tmp_path: Path) -> None:
+        result = small(home, scenarios=["single-stream", "server:6@20"]).run()
+        result.save(tmp_path / "out")
+        points, _ = Spirals().data().test
+        with torch.no_grad():
+            wanted = result.model()(torch.as_tensor(points)).numpy()
+        assert deploy.load(tmp_path / "out")(points) == pytest.approx(wanted, abs=1e-4)
+        found = deploy.read(tmp_path / "out")
+        assert [choice.scenario for choice in found.on("host").choices] == ["single-stream", "server:6@20"]
+        single, asked = found.on("host").choices
+        assert single.expected is not None
+        assert single.expected.memory_bytes is not None
+        assert single.throughput_per_s == single.expected.throughput_per_s
+        assert single.confirmed is None
+        assert asked.confirmed is not None  # served for real
+        assert asked.confirmed.queries > 0
+        assert deploy.load(tmp_path / "out", scenario="server:6@20").choice == asked
+        text = (tmp_path / "out" / "README.md").read_text()
+        assert "| accuracy |" in text
+        assert "| latency_s |" not in text  # it stands with the device, and says how it was obtained
+        assert "served for real" in text
+        assert found.model["trial"] == result.best.number
+        assert {name: found.model["config"][name] for name in ("width", "layers")} == {
+            name: result.config[name] for name in ("width", "layers")
+        }
+        assert not (result.folder / "models").exists()
+
+
+class TestStrategies:
+    def test_an_extended_study_compares_by_what_all_trials_were_measured_with(self, home: Path) -> None:
+        """And not by the careful figures of the one that was handed over."""
+        study = small(home)
+        first = study.run()
+        study.extend(trials=2)
+        again = {trial.number: trial for trial in study.run().trials}
+        assert again[first.best.number].metrics["latency_s"] == first.best.metrics["latency_s"]
+        top = again[first.best.number]
+        alternatives = first.recommendation.devices[0].alternatives if first.recommendation else ()
+        mine = next(each for each in alternatives if each.trial == top.number)
+        assert mine.costs["latency_s"] == first.best.metrics["latency_s"]
+
+    def test_the_serving_space_is_kept(self, home: Path) -> None:
+        space = ServingSpace(batch_sizes=(1, 3), graph_levels=("all",), executions=("sequential",))
+        result = small(home, serving_space=space, scenario_goal="p99", scenarios=["multi-stream:50"]).run()
+        sizes = {one.point.batch_size for surface in result.surfaces.values() for one in surface.served}
+        assert sizes == {1, 3}
+
+    def test_hierarchical_measures_only_the_winner(self, home: Path) -> None:
+        heard = Heard()
+        objective = Objective(minimize="latency_s", require={"accuracy": at_least(0.4)})
+        study = small(home, heard, strategy="hierarchical", objective=objective)
+        result = study.run()
+        assert study.spec.objective.goals == Spirals.objective.goals
+        assert study.spec.objective.require == {"accuracy": at_least(0.4)}  # what is not about serving stays
+        assert [facts["trial"] for facts in heard.measured] == [result.best.number]
+        assert "latency_s" not in result.metrics
+        assert result.surfaces["host"].metrics()["latency_s"] > 0
+
+    def test_it_decides_as_a_study_without_devices(self, home: Path, tmp_path: Path) -> None:
+        one = small(home, strategy="hierarchical", seed=5).run()
+        other = small(tmp_path / "plain", device=(), seed=5).run()
+        assert [dict(trial.config) for trial in one.trials] == [dict(trial.config) for trial in other.trials]
+        assert one.best.number == other.best.number
+
+
+class Unexportable(Spirals):
+    """Some of its models use an operator that ONNX does not have."""
+
+    space = Space(model=dict(exotic=Choice(False, True)), training=dict(lr=0.02))
+
+    def build(self, config: Config) -> nn.Module:
+        plain = super().build(Config(config, width=4, layers=1))
+        return Exotic(plain) if config.exotic else plain
+
+
+class Exotic(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # It has no gradient either way, but an exporter has to write it down.
+        return self.inner(x) + 0 * torch.linalg.svdvals(x.detach()[:, :, None])
+
+
+class TestModels:
+    def test_a_model_that_cannot_be_exported_fails_its_trial(self, home: Path) -> None:
+        heard = Heard()
+        budget = Budget(trials=2, max_epochs=1)
+        study = small(home, heard, Unexportable(), space=Unexportable.space, search="grid", rungs="none", budget=budget)
+        result = study.run()
+        failures = {trial.config.exotic: trial.failure for trial in result.trials}
+        assert failures[False] is None
+        assert failures[True] is not None
+        assert failures[True].kind is FailureKind.RAISED
+        assert "cannot be exported to ONNX" in failures[True].reason
+        assert "aten::linalg_svdvals" in failures[True].reason
+        assert [facts["reason"] for facts in heard.of("failed")] == [failures[True].reason]
+
+    def test_when_none_can_be_exported_the_study_says_so(self, home: Path) -> None:
+        space = Space(model=dict(exotic=True), training=dict(lr=Float(0.01, 0.1)))
+        study = small(home, subject=Unexportable(), space=space, budget=Budget(trials=1, max_epochs=1))
+        with pytest.raises(StudyFailed, match="cannot be exported to ONNX"):
+            study.run()
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("options", "kind", "complaint"),
+        [
+            ({"device": "rasberry-pi-4"}, DeviceError, "did you mean 'raspberry-pi-4'"),
+            ({"device": (), "objective": Objective(minimize="latency_s")}, ObjectiveError, "add --device host"),
+            ({"device": (), "objective": Objective(minimize="time_ratio")}, ObjectiveError, "only with a device"),
+            ({"objective": Objective(minimize="latency_s@host")}, ObjectiveError, "write latency_s"),
+            (
+                {"device": ["host", "raspberry-pi-4"], "objective": Objective(minimize="latency_s@raspberry-pi-5")},
+                ObjectiveError,
+                "names a device that the study does not have; did you mean 'raspberry-pi-4'",
+            ),
+            ({"serve_for": "beauty"}, InputError, "latency, throughput, energy, but got 'beauty'"),
+            ({"serving_search": "grib"}, InputError, "did you mean 'grid'"),
+            ({"strategy": "onefoldd"}, InputError, "did you mean 'onefold'"),
+            ({"scenarios": ["serve:8@20"]}, InputError, "server"),
+            ({"scenario_goal": "p90"}, InputError, "the goal of a scenario is mean or p99; got 'p90'"),
+            ({"device": (), "scenarios": ["offline"]}, InputError, "asked for without a device: add --device host"),
+            ({"device": (), "strategy": "hierarchical"}, InputError, "asked for without a device"),
+        ],
+    )
+    def test_a_mistake_is_told_before_anything_is_written(
+        self, options: dict[str, Any], kind: type[Exception], complaint: str, home: Path
+    ) -> None:
+        with pytest.raises(kind, match=complaint):
+            small(home, **options)
+        with closing(Home(home).store()) as store:
+            assert store.studies() == []
+
+    def test_a_function_has_no_model_to_serve(self, home: Path) -> None:
+        with pytest.raises(InputError, match="a function has none: tune a workload"):
+            small(home, subject=lambda config: config.x, space=Space(x=Float(0, 1)))
+
+
+def test_a_spec_survives_the_store(home: Path) -> None:
+    study = small(
+        home,
+        device=["host", "raspberry-pi-4"],
+        serve_for="energy",
+        scenarios=["offline:50"],
+        serving_space=ServingSpace((1, 2)),
+    )
+    spec = study.spec
+    assert Spec.from_json(spec.to_json()) == spec
+    assert spec.devices[1] == device("raspberry-pi-4")
+    assert spec.serving_metrics[-1] == "serving_memory_bytes@raspberry-pi-4"
+
+
+def test_measurements_hold_the_workers_still_and_no_trial_is_lost(home: Path) -> None:
+    """In real worker processes, two side by side."""
+    heard = Heard()
+    space = Space(model=dict(width=Choice(4, 8, 16), layers=1), training=TRAINING)
+    study = small(home, heard, engine="processes", parallel=2, space=space, patience_s=20.0)
+    result = study.run()
+    assert len(result.trials) == 6
+    assert all(trial.failure is None for trial in result.trials)
+    assert all("latency_s" in trial.metrics for trial in result.trials)
+    assert len(heard.measured) == len({trial.config.width for trial in result.trials}) + 1
+
+
+# kill -9, for real.
+
+OPTIONS = ["--trials", "6", "--max-epochs", "4", "--parallel", "2", "--seed", "11", "--name", "s", "--device", "host"]
+TIMED = ("train_time_s", "energy_j", "memory_bytes", *SERVING_METRICS)
+
+
+def onefold(home: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "onefold.cli", *words, "--home", str(home), "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def decisions(home: Path) -> list[Any]:
+    """Everything decided and learned, without what depends on the clock."""
+    with closing(Home(home).store()) as store:
+        assert store.study("s").state is StudyState.DONE
+        trials = store.trials("s")
+        assert set(store.servings("s")) == {(trial.number, "host") for trial in trials}
+    return sorted(
+        (rung.decision, trial.number, dict(trial.config), rung.rung, rung.grant, rung.state.value,
+         {name: value for name, value in rung.metrics.items() if name not in TIMED})
+        for trial in trials
+        for rung in trial.rungs
+    )  # fmt: skip
+
+
+def killed_at(home: Path, kind: str, times: int, *, held: bool) -> None:
+    """Runs the study, kills its coordinator after so much news of a kind, and looks who is left."""
+    process = onefold(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS)
+    assert process.stdout is not None
+    for line in process.stdout:
+        times -= f'"kind": "{kind}"' in line
+        if not times:
+            break
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    if held:  # as they are while something is measured
+        for child in children:
+            if "onefold.engine.worker" in child.cmdline():
+                child.suspend()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive, [child.cmdline() for child in alive]
+
+
+def test_a_coordinator_killed_while_workers_are_held_leaves_nobody_behind(home: Path) -> None:
+    killed_at(home, "served", 1, held=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> list[Any]:
+    home = tmp_path_factory.mktemp("undisturbed")
+    shutil.copytree(calibrated, home / "devices")
+    process = onefold(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS)
+    assert '"kind": "ended"' in process.communicate(timeout=120)[0]
+    return decisions(home)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "times", "held"), [("served", 1, True), ("epoch", 5, True), ("result", 3, False)])
+def test_a_killed_study_decides_the_same_when_resumed(
+    kind: str, times: int, held: bool, home: Path, undisturbed: list[Any]
+) -> None:
+    killed_at(home, kind, times, held=held)
+    resumed = onefold(home, "resume", "s")
+    assert '"kind": "ended"' in resumed.communicate(timeout=120)[0]
+    assert resumed.returncode == 0
+    assert decisions(home) == undisturbed

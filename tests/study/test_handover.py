@@ -1,0 +1,253 @@
+"""What a study leaves behind when it is interrupted, when the disk is full, and where its time left comes from."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from onefold import Budget, Config, Float, Space, Study, deploy
+from onefold.study import News
+from onefold.study.result import keep_best, kept_card
+from onefold.testing.toy import Spirals
+from onefold.vocabulary.errors import InputError, StoreError
+from onefold.vocabulary.records import StudyState
+
+TINY = Budget(trials=6, max_epochs=3)
+
+
+def small(home: Path, workload: Any = None, **options: Any) -> Study:
+    given = {"engine": "inline", "home": home, "budget": TINY, "name": "s", **options}
+    return Study(workload or Spirals(), **given)
+
+
+def again(home: Path, workload: Any = None) -> Study:
+    return Study.open("s", home=home, workload=workload or Spirals())
+
+
+def at_trial(number: int, act: Callable[[], None], kind: str = "epoch") -> Callable[[News], None]:
+    def listener(news: News) -> None:
+        if news.kind == kind and news.facts["trial"] == number:
+            act()
+
+    return listener
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests were started in the background, with it turned off."""
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, found)
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)  # heard at once: one sent to the process may wait for another thread to wake up
+
+
+def accuracy_of(folder: Path) -> float:
+    """What the model that was left behind reaches on the validation data."""
+    network = Spirals().build(Config(kept_card(folder)["config"]))
+    network.load_state_dict(torch.load(folder / "best" / "weights.pt", weights_only=True))
+    inputs, targets = (torch.as_tensor(part) for part in Spirals().data().validation)
+    return float((network.eval()(inputs).argmax(1) == targets).float().mean())
+
+
+# Interrupted.
+
+
+def test_an_interrupted_study_leaves_its_best_model_so_far_and_goes_on(tmp_path: Path) -> None:
+    study = small(tmp_path, listener=at_trial(3, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    card = kept_card(study.folder)
+    assert study.record.state is StudyState.INTERRUPTED
+    assert study.record.result == card
+    assert card["metrics"]["accuracy"] == max(trial.metrics.get("accuracy", 0.0) for trial in study.trials)
+    assert card["test"] == {}
+    assert accuracy_of(study.folder) == pytest.approx(card["metrics"]["accuracy"])
+    result = again(tmp_path).run()
+    assert kept_card(study.folder)["test"] == dict(result.test)
+    assert study.record.state is StudyState.DONE
+
+
+def test_one_epoch_is_enough_to_leave_a_model_behind(tmp_path: Path) -> None:
+    study = small(tmp_path, listener=at_trial(0, interrupt), rungs="none")
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    assert not any(trial.finished_rungs for trial in study.trials)
+    assert kept_card(study.folder)["trial"] == 0
+    assert (study.folder / "best" / "weights.pt").exists()
+
+
+def test_before_the_first_epoch_there_is_nothing_to_leave_behind(tmp_path: Path) -> None:
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    study = small(tmp_path, listener=at_trial(0, leave, kind="trial"))
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    assert study.record.state is StudyState.INTERRUPTED
+    assert study.record.result == {}
+    assert not (study.folder / "best").exists()
+
+
+def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+    def twice() -> None:
+        interrupt()
+        interrupt()
+
+    study = small(tmp_path, listener=at_trial(3, twice))
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    assert study.record.state is StudyState.INTERRUPTED
+    assert not (study.folder / "best").exists()
+
+
+class Leaving(Spirals):
+    """Is interrupted while the best model is scored on the test data."""
+
+    def evaluate(self, model: Any, batches: Any, config: Config) -> Any:
+        held = list(batches)
+        if torch.equal(held[0][0].cpu(), torch.as_tensor(self.data().test[0])):
+            interrupt()
+        return super().evaluate(model, held, config)
+
+
+def test_an_interrupt_while_the_best_model_is_tested_leaves_that_model(tmp_path: Path) -> None:
+    study = small(tmp_path, Leaving())
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    assert study.record.state is StudyState.INTERRUPTED
+    assert accuracy_of(study.folder) == pytest.approx(kept_card(study.folder)["metrics"]["accuracy"])
+
+
+def test_an_interrupt_keeps_what_is_known_of_the_same_model(tmp_path: Path) -> None:
+    result = small(tmp_path).run()
+    study = again(tmp_path).extend(trials=2)
+    study.listener = at_trial(6, interrupt, kind="trial")
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    assert study.record.result["test"] == dict(result.test)
+    assert kept_card(study.folder)["test"] == dict(result.test)
+
+
+def test_what_serves_a_former_best_does_not_stand_beside_another_model(tmp_path: Path) -> None:
+    result = small(tmp_path).run()
+    best, card = result.folder / "best", kept_card(result.folder)
+    (best / deploy.DEPLOYMENT).write_text("{}")
+    keep_best(result.folder, result.best, card)
+    assert (best / deploy.DEPLOYMENT).exists()
+    keep_best(result.folder, result.best, {**card, "trial": 99})
+    assert sorted(file.name for file in best.iterdir()) == ["model.json", "weights.pt"]
+
+
+# A full disk: /dev/full is one.
+
+
+@pytest.mark.parametrize("file", ["best/weights.pt.new", "best/model.json.new", "report.html"])
+def test_a_full_disk_at_the_end_is_told_and_the_study_completes_later(tmp_path: Path, file: str) -> None:
+    study = small(tmp_path)
+    full = study.folder / file
+    full.parent.mkdir(parents=True)
+    full.symlink_to("/dev/full")
+    with pytest.raises(StoreError, match=r"disk is full.*nothing is lost.*onefold resume s"):
+        study.run()
+    full.unlink(missing_ok=True)
+    result = again(tmp_path).run()
+    assert result.report.read_text().startswith("<!")
+    assert accuracy_of(study.folder) == pytest.approx(result.metrics["accuracy"])
+    assert study.record.state is StudyState.DONE
+
+
+def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path) -> None:
+    result = small(tmp_path).run()
+    best, card = result.folder / "best", kept_card(result.folder)
+    (best / "weights.pt.new").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        keep_best(result.folder, result.best, {**card, "trial": 99})
+    assert kept_card(result.folder) == card
+    assert sorted(file.name for file in best.iterdir()) == ["model.json", "weights.pt"]
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    study = small(tmp_path)
+    (study.folder / "report.html").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"cannot be written .*Is a directory.*onefold resume s"):
+        study.run()
+
+
+def test_a_model_that_cannot_be_saved_is_told_with_where_it_is(tmp_path: Path) -> None:
+    result = small(tmp_path / "home").run()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"cannot be saved in .*file \(File exists\); it is in .*best"):
+        result.save(tmp_path / "file")
+    with pytest.raises(InputError, match=r"Not a directory.*; it is in .*best"):
+        result.save(tmp_path / "file" / "below")
+    with pytest.raises(InputError, match=r"same file.*; it is in .*best"):
+        result.save(result.folder / "best")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "weights.pt").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"No space left on device\); it is in .*best"):
+        result.save(tmp_path / "full")
+    assert json.loads((result.save(tmp_path / "out") / "model.json").read_text()) == kept_card(result.folder)
+
+
+# Time left.
+
+
+def left_at_the_last_result(home: Path, subject: Any, **options: Any) -> float | None:
+    seen: list[float | None] = []
+
+    def listener(news: News) -> None:
+        if news.kind == "result":
+            seen.append(news.now().left_s)
+
+    Study(subject, engine="inline", home=home, listener=listener, **options).run()
+    return seen[-1]
+
+
+def flat(config: Config) -> float:
+    return float(config.x)
+
+
+def often(config: Config) -> Any:
+    for epoch in range(1, 4):
+        yield float(config.x) / epoch
+
+
+def told(config: Config, run: Any) -> float:
+    return float(config.x) / run.epochs
+
+
+LINE = Space(x=Float(0, 1))
+
+
+@pytest.mark.parametrize("kind", ["multi", "epochs", "data", "time"])
+@pytest.mark.parametrize("subject", [Spirals(), flat, often, told], ids=["workload", "flat", "often", "told"])
+def test_at_the_end_no_time_is_left(tmp_path: Path, kind: Any, subject: Any) -> None:
+    most = 3 if isinstance(subject, Spirals) else 1000
+    budget = Budget(trials=4, kind=kind, max_epochs=most, min_data=0.5, min_time_s=0.02, max_time_s=0.06)
+    space = None if isinstance(subject, Spirals) else LINE
+    left_s = left_at_the_last_result(tmp_path, subject, space=space, budget=budget)
+    assert left_s == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_time_left_of_a_function_goes_by_its_trials(tmp_path: Path) -> None:
+    seen: list[tuple[float, float, float]] = []
+
+    def listener(news: News) -> None:
+        if news.kind == "result":
+            before, now, after = news.now().elapsed_s, news.now(), news.now().elapsed_s
+            share = (8 - news.facts["trial"] - 1) / (news.facts["trial"] + 1)
+            assert now.left_s is not None
+            seen.append((before * share, now.left_s, after * share))
+
+    Study(flat, LINE, engine="inline", home=tmp_path, budget=Budget(trials=8, max_epochs=1000), listener=listener).run()
+    assert len(seen) == 8
+    assert all(least - 1e-6 <= left_s <= most + 1e-6 for least, left_s, most in seen)

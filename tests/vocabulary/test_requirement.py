@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.vocabulary.errors import ObjectiveError
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.requirement import Bound, at_least, at_most, requirement
+
+NUMBERS = st.integers(-4, 4).map(float) | st.floats(-10, 10)
+NEAR_BEST = Objective(minimize="parameters", require={"accuracy": at_least("best-0.01")})
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_bound_is_kept_or_missed_by_a_relative_amount(limit, value):
+    assert (at_least(limit).violation(value) == 0) == (value >= limit)
+    assert (at_most(limit).violation(value) == 0) == (value <= limit)
+    missed = at_least(limit).violation(value) + at_most(limit).violation(value)
+    assert missed == pytest.approx(abs(value - limit) / (abs(limit) or 1))
+
+
+def test_what_is_not_a_number_keeps_no_bound():
+    assert at_least(0.5).violation(math.nan) > 0
+    assert at_most(0.5).violation(math.nan) > 0
+
+
+@given(
+    st.sampled_from((">=", "<=")), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(("", " ", "  "))
+)
+def test_a_requirement_is_read_as_it_is_written(sign, limit, space):
+    assert requirement(f"{space}accuracy{space}{sign}{space}{limit!r}{space}") == (
+        "accuracy",
+        Bound(limit, sign == ">="),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accuracy",
+        "accuracy>0.9",
+        "accuracy>=",
+        ">=0.9",
+        "accuracy>=high",
+        "accuracy>=1.2.3",
+        "accuracy>=nan",
+        "a b>=1",
+        "2x<=1",
+    ],
+)
+def test_what_is_no_requirement_is_refused_with_an_example(text):
+    with pytest.raises(ObjectiveError, match=r"reads like accuracy>=0\.9"):
+        requirement(text)
+
+
+def test_a_bound_can_be_counted_from_the_best():
+    assert requirement("accuracy>=best-0.01") == ("accuracy", at_least("best-0.01"))
+    assert requirement("loss <= best + 1e-2") == ("loss", at_most("best+0.01"))
+    assert requirement("loss<=best") == ("loss", Bound(at_least=False, from_best=0.0))
+    assert [str(at_least("best-0.01")), str(at_most("best+2")), str(at_most("best"))] == [
+        ">=best-0.01",
+        "<=best+2",
+        "<=best",
+    ]
+
+
+@pytest.mark.parametrize("text", ["accuracy>=best+0.01", "loss<=best-0.01"])
+def test_a_bound_beyond_the_best_is_refused(text):
+    with pytest.raises(ObjectiveError, match="nothing is better than the best"):
+        requirement(text)
+
+
+@given(st.lists(NUMBERS, min_size=1), st.floats(0, 3))
+def test_the_best_always_keeps_a_bound_that_is_counted_from_it(values, room):
+    for bound, best in ((at_least(f"best-{room!r}"), max(values)), (at_most(f"best+{room!r}"), min(values))):
+        assert bound.is_open
+        assert bound.violation(values[0]) == 0, "each result is the best one so far"
+        settled = bound.settled(values)
+        assert settled.violation(best) == 0
+        assert settled.settled([*values, 1e9, -1e9]) == settled, "what is settled stays"
+        assert str(settled) == str(bound)
+
+
+def test_nothing_settles_a_bound_but_numbers():
+    assert at_least("best-1").settled([math.nan, math.inf]).is_open
+    assert at_least("best-1").settled([]).is_open
+    assert at_least("best-1").violation(math.nan) > 0
+
+
+def test_results_within_reach_of_the_best_come_first_and_among_them_the_goal_decides():
+    results = [
+        {"accuracy": 0.900, "parameters": 900.0},
+        {"accuracy": 0.893, "parameters": 300.0},
+        {"accuracy": 0.880, "parameters": 100.0},
+        {"accuracy": 0.891, "parameters": 500.0},
+    ]
+    assert NEAR_BEST.order(results) == [1, 3, 0, 2]
+    assert NEAR_BEST.front(results) == [1]
+
+
+def test_of_equals_the_one_with_more_room_inside_its_bounds_comes_first():
+    results = [{"accuracy": accuracy, "parameters": 10.0} for accuracy in (0.895, 0.9, 0.5)]
+    assert NEAR_BEST.order(results) == [1, 0, 2]
+
+
+def test_json_brings_a_bound_back_open():
+    settled = NEAR_BEST.settled([{"accuracy": 0.9, "parameters": 1.0}])
+    assert settled.require["accuracy"].limit == pytest.approx(0.89)
+    assert Objective.from_json(json.loads(json.dumps(settled.to_json()))) == NEAR_BEST

@@ -1,0 +1,83 @@
+"""Where a workload is found, and that a broken one is told in a sentence. Every command is a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onefold.vocabulary.errors import WorkloadError
+from onefold.vocabulary.workload_reference import load
+
+MODULE = """
+from onefold.testing.toy import Spirals
+from {package}.parts import WIDTH
+
+class Mine(Spirals):
+    width = WIDTH
+"""
+QUICK = ("--trials", "2", "--max-epochs", "1", "--parallel", "2")
+
+
+def package(here: Path, name: str) -> None:
+    (here / name).mkdir()
+    (here / name / "__init__.py").write_text("")
+    (here / name / "parts.py").write_text("WIDTH = 8\n")
+    (here / name / "shapes.py").write_text(MODULE.format(package=name))
+
+
+def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command as it is installed: without -P, `python -m` would put the current folder on the path."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "onefold.cli", *words],
+        capture_output=True, text=True, cwd=here, timeout=120,
+        env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+def test_a_package_of_the_current_folder_is_found_by_the_command_and_its_workers(tmp_path: Path) -> None:
+    package(tmp_path, "lately")
+    tuned = onefold(tmp_path, "tune", "lately.shapes:Mine", *QUICK)
+    assert tuned.returncode == 0, tuned.stderr
+    assert "winner" in tuned.stdout
+    resumed = onefold(tmp_path, "resume", "mine-1", "--trials", "1")
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_the_current_folder_joins_the_path_only_for_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, "later")
+    (tmp_path / "single.py").write_text("from onefold.testing.toy import Spirals\nclass Mine(Spirals): ...\n")
+    (tmp_path / "later" / "__init__.py").write_text("from onefold.testing.toy import Spirals\nclass Mine(Spirals): ...")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    load("digits")
+    with pytest.raises(WorkloadError, match="nowhere cannot be imported: ModuleNotFoundError"):
+        load("nowhere:Mine")
+    assert str(tmp_path) not in sys.path
+    for reference in ("later.shapes:Mine", "later:Mine", "single:Mine"):
+        assert load(reference).name == "mine"
+    assert sys.path.count(str(tmp_path)) == 1
+
+
+BROKEN = """
+from onefold.testing.toy import Spirals
+
+class Mine(Spirals):
+    def check(self, config):
+        if config.widht > 8:
+            raise ValueError("too wide")
+"""
+
+
+def test_a_check_that_breaks_ends_the_command_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN)
+    answer = onefold(tmp_path, "tune", "mine.py", *QUICK)
+    assert answer.returncode == 2
+    assert len(answer.stderr.splitlines()) == 1
+    for word in ("check", "AttributeError", "'widht'", "Config(width="):
+        assert word in answer.stderr
