@@ -28,8 +28,8 @@ from onefold import Budget, Data, Objective, Study
 from onefold.compression import ENCODINGS, pack
 from onefold.compression.after_study import BEST, DROP, EPOCHS, RECIPES
 from onefold.compression.measurement import timed
-from onefold.compression.trial_variants import Forms, Order
-from onefold.compression.variant_builder import Answering
+from onefold.compression.trial_variants import TrialVariants, VariantRequest
+from onefold.compression.variant_builder import OnnxModule
 from onefold.device import open_session
 from onefold.device.host import host
 from onefold.engine import ProcessEngine
@@ -97,14 +97,14 @@ def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, 
     )  # fmt: skip
     study.run()
     orders = [
-        Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
+        VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
         for trial in ranked(study.trials, study.spec.objective)[:BEST]
         if (weights := weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
     ]
     here = host(home.devices)
     with (
         ProcessEngine(workers, Subject(workload).setup(study.folder, "cpu")) as engine,
-        Forms(engine, here, here, home.lease, study.folder / "variants", keep=True) as forms,
+        TrialVariants(engine, here, here, home.lease, study.folder / "variants", keep=True) as forms,
     ):
         found = forms.of(orders)
         return [
@@ -139,7 +139,7 @@ def one_loop(
         file = place / "front" / f"{trial.number}.onnx"
         file.parent.mkdir(exist_ok=True)
         list(export_trained(trainer, trial.config, str(weights), str(file), tick=lambda: None))
-        network, batches = Answering(file), trainer.splits.validation.batches(128)
+        network, batches = OnnxModule(file), trainer.splits.validation.batches(128)
         plain = {name: value for name, value in trial.config.items() if not name.startswith("compress_")}
         metrics = compressed.inner.evaluate(network, batches, type(trial.config)(plain))  # type: ignore[attr-defined]
         what = f"trial {trial.number}, {dict(trial.config)}"

@@ -12,7 +12,7 @@ import pytest
 
 from onefold import Budget, Config, Float, Recipe, Space, Study, at_least, deploy
 from onefold.compression import after_study, unpack
-from onefold.compression.after_study import Afterwards
+from onefold.compression.after_study import AfterStudyCompression
 from onefold.compression.api import PACKED
 from onefold.compression.in_loop import CompressedWorkload
 from onefold.device import Device
@@ -141,7 +141,17 @@ def a_variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) ->
 
 def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> None:
     """The same recipe is taken of one trial, too slow of another and too bad of a third."""
-    step = Afterwards(ran.study.spec, None, ran.slow.folder, None, this_host, this_host, print)  # type: ignore[arg-type]
+    step = AfterStudyCompression(
+        ran.study.spec.objective,
+        ran.study.spec.objective,
+        None,
+        None,
+        ran.slow.folder,
+        None,
+        this_host,
+        this_host,
+        print,
+    )  # type: ignore[arg-type]
     int8 = RECIPES[0]
     found = {
         4: (a_variant(Recipe(), 0.80, 1.0, 900), a_variant(int8, 0.80, 1.0, 300)),

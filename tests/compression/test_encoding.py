@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from onefold.compression import ENCODINGS, Masks, pack, unpack
+from onefold.compression import ENCODINGS, PruningMasks, pack, unpack
 from onefold.serving.export import export
 from onefold.vocabulary.errors import ModelError
 
@@ -51,7 +51,7 @@ def test_a_file_that_would_not_come_back_is_packed_whole() -> None:
 def test_sparse_weights_take_less_than_their_zeros_would(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     dense = export(network, [torch.rand(8, 256)], tmp_path / "dense.onnx").read_bytes()
-    Masks(network).prune(0.9)
+    PruningMasks(network).prune(0.9)
     sparse = export(network, [torch.rand(8, 256)], tmp_path / "sparse.onnx").read_bytes()
     for encoding in ENCODINGS:
         assert len(pack(sparse, encoding)) < 0.25 * len(pack(dense, encoding))

@@ -10,7 +10,7 @@ import torch
 
 from onefold import Budget, Objective, Study, deploy
 from onefold.compression.in_loop import CompressedWorkload, recipe_of
-from onefold.compression.quantization import zeros_of
+from onefold.compression.quantization import weight_sparsity
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.variants import Recipe
 from onefold.vocabulary.workload_reference import load
@@ -77,6 +77,6 @@ def test_a_study_hands_over_a_variant_that_was_measured(tmp_path: Path) -> None:
     assert result.metrics["latency_s"] > 0
     model = result.folder / "best" / deploy.MODEL
     recipe = recipe_of(result.config)
-    assert zeros_of(model) >= recipe.sparsity - 0.02
+    assert weight_sparsity(model) >= recipe.sparsity - 0.02
     served = deploy.load(result.folder / "best")
     assert served(torch.zeros(2, 1, 8, 8).numpy()).shape == (2, 10)

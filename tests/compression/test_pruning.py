@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from onefold.compression import ChannelPruner, Masks, gradual, sensitivity
+from onefold.compression import ChannelPruner, PruningMasks, gradual, sensitivity
 from onefold.compression.magnitude_pruning import LEAST
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.workload_reference import load
@@ -31,7 +31,7 @@ IMAGES = torch.rand(4, 1, 12, 12)
 @given(sparsity=st.floats(0, 0.97))
 def test_the_asked_share_of_the_whole_network_becomes_zero_and_no_layer_all_of_it(sparsity: float) -> None:
     network = lenet()
-    masks = Masks(network)
+    masks = PruningMasks(network)
     masks.prune(sparsity)
     weights = [weight for weight in network.parameters() if weight.ndim >= 2]
     zeros, count = sum(int((w == 0).sum()) for w in weights), sum(w.numel() for w in weights)
@@ -43,7 +43,7 @@ def test_the_asked_share_of_the_whole_network_becomes_zero_and_no_layer_all_of_i
 def test_the_smallest_go_first_and_pruned_ones_stay_zero_while_the_network_trains() -> None:
     network = lenet()
     before = copy.deepcopy(network)
-    masks = Masks(network)
+    masks = PruningMasks(network)
     masks.prune(0.5)
     count = 0
     for old, new in zip(before.parameters(), network.parameters()):
@@ -63,7 +63,7 @@ def test_the_smallest_go_first_and_pruned_ones_stay_zero_while_the_network_train
 def test_layers_with_small_weights_keep_their_share_beside_one_with_large_ones() -> None:
     torch.manual_seed(0)
     network = torch.nn.ModuleList([torch.nn.Embedding(500, 16), torch.nn.Linear(16, 32)])  # of size 1, and of size 0.1
-    Masks(network).prune(0.8)
+    PruningMasks(network).prune(0.8)
     dense = network[1].weight
     assert float((dense == 0).float().mean()) < 0.95
 
@@ -91,7 +91,7 @@ def test_layers_are_pruned_one_at_a_time_for_their_sensitivity() -> None:
 
 def test_a_network_without_matrices_has_nothing_to_prune() -> None:
     with pytest.raises(ModelError, match="no weights that can be pruned"):
-        Masks(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()))
+        PruningMasks(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()))
 
 
 @pytest.mark.parametrize(

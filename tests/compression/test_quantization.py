@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.compression import Masks, aware_of_integers, quantised, slim, zeros_of
-from onefold.compression.quantization import density_of
-from onefold.compression.reordering import activate_before_pooling
+from onefold.compression import PruningMasks, fake_quantization, quantize_onnx, strip_metadata, weight_sparsity
+from onefold.compression.onnx_node_order import move_relu_before_max_pool
+from onefold.compression.quantization import operator_density
 from onefold.serving.export import export
 from onefold.vocabulary.errors import InputError, ModelError
 
@@ -46,15 +46,15 @@ def test_a_quantised_model_is_smaller_and_answers_nearly_the_same(
     exact: Path, tmp_path: Path, precision: str, smaller: float, close: float
 ) -> None:
     path = tmp_path / "quantised.onnx"
-    quantised(exact, path, precision, SAMPLES)
+    quantize_onnx(exact, path, precision, SAMPLES)
     assert path.stat().st_size * smaller < exact.stat().st_size
     wanted, got = answers(exact, SAMPLES["input0"]), answers(path, SAMPLES["input0"])
     assert np.abs(got - wanted).max() < close * np.abs(wanted).max()
 
 
 def test_what_cannot_be_quantised_stays_and_is_named(exact: Path, tmp_path: Path) -> None:
-    assert quantised(exact, tmp_path / "static.onnx", "int8", SAMPLES) == ()
-    left = quantised(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
+    assert quantize_onnx(exact, tmp_path / "static.onnx", "int8", SAMPLES) == ()
+    left = quantize_onnx(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
     assert len(left) == 2
     assert all(name.startswith("Conv") for name in left)
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_quantised_stays_and_is_named(exact: Path, tmp_path: Path
 def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(exact: Path, tmp_path: Path, level: int) -> None:
     logging.disable(level)
     try:
-        quantised(exact, tmp_path / "quantised.onnx", "int8-dynamic")
+        quantize_onnx(exact, tmp_path / "quantised.onnx", "int8-dynamic")
         assert logging.root.manager.disable == level
     finally:
         logging.disable(logging.NOTSET)
@@ -80,17 +80,17 @@ def test_recurrent_layers_are_quantised_on_the_way(tmp_path: Path) -> None:
 
     words = torch.randint(0, 50, (64, 20))
     exact = export(Reader(), [words], tmp_path / "exact.onnx")
-    left = quantised(exact, tmp_path / "static.onnx", "int8", {"input0": words.numpy()})
+    left = quantize_onnx(exact, tmp_path / "static.onnx", "int8", {"input0": words.numpy()})
     assert any(name.startswith("LSTM") for name in left)
     path = tmp_path / "dynamic.onnx"
-    assert not any(name.startswith("LSTM") for name in quantised(exact, path, "int8-dynamic"))
+    assert not any(name.startswith("LSTM") for name in quantize_onnx(exact, path, "int8-dynamic"))
     assert np.abs(answers(path, words.numpy()) - answers(exact, words.numpy())).max() < 0.1
 
 
 @pytest.mark.parametrize("samples", [None, {}, {"input0": SAMPLES["input0"][:5]}])
 def test_too_little_to_calibrate_with_is_told(exact: Path, tmp_path: Path, samples) -> None:
     with pytest.raises(InputError, match="too few: give 32 at least, or take int8-dynamic"):
-        quantised(exact, tmp_path / "q.onnx", "int8", samples)
+        quantize_onnx(exact, tmp_path / "q.onnx", "int8", samples)
 
 
 def test_weights_too_large_for_half_precision_are_told(tmp_path: Path) -> None:
@@ -98,19 +98,19 @@ def test_weights_too_large_for_half_precision_are_told(tmp_path: Path) -> None:
     nn.init.constant_(layer.weight, 1e6)
     exact = export(layer, [torch.rand(8, 12)], tmp_path / "exact.onnx")
     with pytest.raises(ModelError, match="too large for half precision"):
-        quantised(exact, tmp_path / "half.onnx", "fp16")
+        quantize_onnx(exact, tmp_path / "half.onnx", "fp16")
 
 
 def test_zeros_stay_zeros_when_they_become_integers(tmp_path: Path) -> None:
     pruned = network()
-    Masks(pruned).prune(0.8)
+    PruningMasks(pruned).prune(0.8)
     exact = export(pruned, [IMAGES], tmp_path / "exact.onnx")
     path = tmp_path / "int8.onnx"
-    quantised(exact, path, "int8", SAMPLES)
-    assert zeros_of(exact) == pytest.approx(0.8, abs=0.01)
-    assert zeros_of(path) >= 0.8 - 0.01
-    assert all(0 < share < 1 for share in density_of(path).values())
-    assert len(density_of(path)) == 4
+    quantize_onnx(exact, path, "int8", SAMPLES)
+    assert weight_sparsity(exact) == pytest.approx(0.8, abs=0.01)
+    assert weight_sparsity(path) >= 0.8 - 0.01
+    assert all(0 < share < 1 for share in operator_density(path).values())
+    assert len(operator_density(path)) == 4
 
 
 def test_a_network_that_trains_aware_of_integers_is_put_back_and_learns() -> None:
@@ -119,7 +119,7 @@ def test_a_network_that_trains_aware_of_integers_is_put_back_and_learns() -> Non
     weights = [id(weight) for weight in model.parameters()]
     seen = []
     model[3].register_forward_hook(lambda module, inputs, _: seen.append(module.weight.detach()))
-    with aware_of_integers(model):
+    with fake_quantization(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         losses = []
         for _ in range(20):
@@ -138,12 +138,12 @@ def test_a_network_that_trains_aware_of_integers_is_put_back_and_learns() -> Non
 
 def test_a_slim_file_answers_the_same(exact: Path, tmp_path: Path) -> None:
     path = tmp_path / "int8.onnx"
-    quantised(exact, path, "int8", SAMPLES)
-    wanted, size, dense = answers(path, SAMPLES["input0"]), path.stat().st_size, len(density_of(path))
-    slim(path)
+    quantize_onnx(exact, path, "int8", SAMPLES)
+    wanted, size, dense = answers(path, SAMPLES["input0"]), path.stat().st_size, len(operator_density(path))
+    strip_metadata(path)
     assert path.stat().st_size < size
     assert np.array_equal(answers(path, SAMPLES["input0"]), wanted)
-    assert len(density_of(path)) == dense
+    assert len(operator_density(path)) == dense
 
 
 def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None
     pooled = nn.Sequential(nn.Conv2d(1, 8, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 25, 10)).eval()
     exact = export(pooled, [IMAGES], tmp_path / "exact.onnx")
     model = onnx.load(str(exact))
-    activate_before_pooling(model)
+    move_relu_before_max_pool(model)
     assert [node.op_type for node in model.graph.node][:3] == ["Conv", "Relu", "MaxPool"]
     path = tmp_path / "reordered.onnx"
     onnx.save(model, str(path))
     assert np.array_equal(answers(path, SAMPLES["input0"]), answers(exact, SAMPLES["input0"]))
-    quantised(exact, path, "int8", SAMPLES)
+    quantize_onnx(exact, path, "int8", SAMPLES)
     wanted = answers(exact, SAMPLES["input0"])
     assert np.abs(answers(path, SAMPLES["input0"]) - wanted).max() < 0.2 * np.abs(wanted).max()
 
@@ -170,5 +170,5 @@ def test_a_pooling_that_somebody_else_reads_stays_where_it_is(tmp_path: Path) ->
     exact = export(Both(), [IMAGES], tmp_path / "exact.onnx")
     model = onnx.load(str(exact))
     before = [node.op_type for node in model.graph.node]
-    activate_before_pooling(model)
+    move_relu_before_max_pool(model)
     assert [node.op_type for node in model.graph.node] == before

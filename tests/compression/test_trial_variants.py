@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from onefold.compression.trial_variants import Forms, Order
+from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, InlineEngine, Setup
 from onefold.training import calls
@@ -44,7 +44,7 @@ def engine() -> Iterator[Counting]:
 
 
 @pytest.fixture(scope="module")
-def orders(tmp_path_factory: pytest.TempPathFactory) -> list[Order]:
+def orders(tmp_path_factory: pytest.TempPathFactory) -> list[VariantRequest]:
     """Two trials of different sizes, trained a little."""
     workload, folder = load("digits"), tmp_path_factory.mktemp("study")
     trainer, found = Trainer(workload, None), []
@@ -55,30 +55,32 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> list[Order]:
             objective=workload.objective,
         )  # fmt: skip
         assert len(list(trainer.train([work], tick=lambda: None))) == 1
-        found.append(Order(trial, config, str(work.best), (INT8,)))
+        found.append(VariantRequest(trial, config, str(work.best), (INT8,)))
     return found
 
 
-def forms_in(folder: Path, engine: Counting, host: Device, **options: Any) -> Forms:
-    return Forms(engine, host, host, folder / "measuring.lock", folder / "forms", **options)
+def forms_in(folder: Path, engine: Counting, host: Device, **options: Any) -> TrialVariants:
+    return TrialVariants(engine, host, host, folder / "measuring.lock", folder / "forms", **options)
 
 
 class Made:
     """The forms of both trials, with their files kept."""
 
-    def __init__(self, folder: Path, engine: Counting, host: Device, orders: list[Order]) -> None:
+    def __init__(self, folder: Path, engine: Counting, host: Device, orders: list[VariantRequest]) -> None:
         self.folder, self.engine, self.host = folder, engine, host
         self.told: list[tuple[int, int]] = []
         with self.forms(tell=lambda done, of: self.told.append((done, of))) as forms:
             self.found = forms.of(orders)
         assert not forms.failures
 
-    def forms(self, **options: Any) -> Forms:
+    def forms(self, **options: Any) -> TrialVariants:
         return forms_in(self.folder, self.engine, self.host, keep=True, **options)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, engine: Counting, this_host: Device, orders: list[Order]) -> Made:
+def made(
+    tmp_path_factory: pytest.TempPathFactory, engine: Counting, this_host: Device, orders: list[VariantRequest]
+) -> Made:
     return Made(tmp_path_factory.mktemp("made"), engine, this_host, orders)
 
 
@@ -95,7 +97,7 @@ def test_each_trial_has_its_plain_form_and_one_for_each_recipe(made: Made) -> No
     assert made.told == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_what_is_known_is_recalled_and_nothing_is_made_again(made: Made, orders: list[Order]) -> None:
+def test_what_is_known_is_recalled_and_nothing_is_made_again(made: Made, orders: list[VariantRequest]) -> None:
     notes = sorted((made.folder / "forms").glob("*.json"))
     assert [note.name for note in notes] == ["00000.json", "00001.json"]
     times, before = [note.stat().st_mtime_ns for note in notes], made.engine.calls
@@ -106,14 +108,14 @@ def test_what_is_known_is_recalled_and_nothing_is_made_again(made: Made, orders:
     assert [note.stat().st_mtime_ns for note in notes] == times
 
 
-def test_forms_are_made_again_when_something_is_new(made: Made, orders: list[Order], tmp_path: Path) -> None:
+def test_forms_are_made_again_when_something_is_new(made: Made, orders: list[VariantRequest], tmp_path: Path) -> None:
     shutil.copytree(made.folder / "forms", tmp_path / "forms")
     elsewhere = tmp_path / "elsewhere.pt"
     shutil.copyfile(orders[0].weights, elsewhere)
     before = made.engine.calls
     with forms_in(tmp_path, made.engine, made.host) as forms:
 
-        def asked_for(order: Order) -> tuple[int, tuple[Variant, ...]]:
+        def asked_for(order: VariantRequest) -> tuple[int, tuple[Variant, ...]]:
             calls = made.engine.calls
             found = forms.of([order])[0]
             return made.engine.calls - calls, found
@@ -136,7 +138,7 @@ def test_forms_are_made_again_when_something_is_new(made: Made, orders: list[Ord
 
 
 def test_a_trial_whose_weights_do_not_fit_is_a_failure_and_the_others_go_on(
-    made: Made, orders: list[Order], tmp_path: Path
+    made: Made, orders: list[VariantRequest], tmp_path: Path
 ) -> None:
     shutil.copytree(made.folder / "forms", tmp_path / "forms")
     wrong = replace(orders[1], trial=7, weights=orders[0].weights)
@@ -150,7 +152,7 @@ def test_a_trial_whose_weights_do_not_fit_is_a_failure_and_the_others_go_on(
 
 
 def test_a_file_that_was_kept_is_made_again_where_it_was_cleared_away(
-    made: Made, orders: list[Order], tmp_path: Path
+    made: Made, orders: list[VariantRequest], tmp_path: Path
 ) -> None:
     shutil.copytree(made.folder / "forms", tmp_path / "forms")
     with forms_in(tmp_path, made.engine, made.host, keep=True) as forms:
@@ -169,7 +171,9 @@ def test_a_file_that_was_kept_is_made_again_where_it_was_cleared_away(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"order": "of another time"}'])
-def test_a_note_that_says_nothing_is_none(made: Made, orders: list[Order], tmp_path: Path, content: str) -> None:
+def test_a_note_that_says_nothing_is_none(
+    made: Made, orders: list[VariantRequest], tmp_path: Path, content: str
+) -> None:
     (tmp_path / "forms").mkdir()
     (tmp_path / "forms" / "00001.json").write_text(content)
     known = json.loads((made.folder / "forms" / "00001.json").read_text())

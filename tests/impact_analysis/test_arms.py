@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onefold.impact_analysis import TUNE_ALL, Arm, Plan, arms
+from onefold.impact_analysis import TUNE_ALL, Arm, ArmPlan, arms
 from onefold.testing.spaces import spaces
 from onefold.vocabulary.errors import InputError, Rejected
 from onefold.vocabulary.records import Config
@@ -23,11 +23,11 @@ HELD = {"width": 16, "depth": 2, "lr": pytest.approx(1e-3), "optimizer": "sgd", 
 FLAT = Space(a=Float(0.0, 1.0), b=Float(0.0, 1.0, default=0.25), c=Float(0.0, 4.0))
 
 
-def tried(plan: Plan, arm: Arm) -> list[Config]:
+def tried(plan: ArmPlan, arm: Arm) -> list[Config]:
     return [plan.configs[place] for place in arm.members]
 
 
-def by_arm(plan: Plan) -> dict[str, list[Config]]:
+def by_arm(plan: ArmPlan) -> dict[str, list[Config]]:
     return {arm.name: tried(plan, arm) for arm in plan.arms}
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from onefold.impact_analysis import cliffs_delta, compared, magnitude
+from onefold.impact_analysis import cliffs_delta, compare_samples, magnitude
 from onefold.impact_analysis.comparison import SMALL
 from onefold.vocabulary.errors import InputError
 
@@ -35,7 +35,7 @@ def counted_p(one: list[float], other: list[float]) -> float:
 
 
 def test_a_sample_all_below_the_baseline() -> None:
-    found = compared([1, 2, 3], [4, 5, 6])
+    found = compare_samples([1, 2, 3], [4, 5, 6])
     assert (found.n, found.n_baseline, found.u, found.delta, found.magnitude) == (3, 3, 0.0, -1.0, "large")
     assert found.p == pytest.approx(0.1)  # 2 of the 20 ways to deal six values out are this far apart
     assert (found.method, found.note) == ("exact", "")
@@ -43,7 +43,7 @@ def test_a_sample_all_below_the_baseline() -> None:
 
 def test_equal_values_count_half() -> None:
     # 1 is below 2 and 3; each 2 is equal to 2 and below 3: none above, four below, two equal of six pairs.
-    found = compared([1, 2, 2], [2, 3])
+    found = compare_samples([1, 2, 2], [2, 3])
     assert found.u == 1.0
     assert found.delta == pytest.approx(-4 / 6)
     assert found.method == "asymptotic"
@@ -59,7 +59,7 @@ def test_the_effect_is_that_of_a_double_loop_with_equal_values(one: list[float],
 @settings(derandomize=True)
 @given(many_values, many_values)
 def test_the_effect_and_the_statistic_say_the_same(one: list[float], other: list[float]) -> None:
-    found, turned = compared(one, other), compared(other, one)
+    found, turned = compare_samples(one, other), compare_samples(other, one)
     assert found.delta == looped_delta(one, other)
     assert found.delta == pytest.approx(2 * found.u / (len(one) * len(other)) - 1)
     assert found.u == stats.mannwhitneyu(one, other, method="exact").statistic
@@ -70,7 +70,7 @@ def test_the_effect_and_the_statistic_say_the_same(one: list[float], other: list
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=9, unique=True), st.integers(2, 7))
 def test_few_values_are_tested_exactly(values: list[float], cut: int) -> None:
     one, other = values[: min(cut, len(values) - 2)], values[min(cut, len(values) - 2) :]
-    found = compared(one, other)
+    found = compare_samples(one, other)
     assert found.method == "exact"
     assert found.p == pytest.approx(counted_p(one, other))
 
@@ -78,7 +78,7 @@ def test_few_values_are_tested_exactly(values: list[float], cut: int) -> None:
 @settings(derandomize=True)
 @given(st.lists(st.integers(0, 2), max_size=4), st.lists(st.integers(0, 2), max_size=4))
 def test_whatever_comes_a_record_is_made_of_it(one: list[float], other: list[float]) -> None:
-    found = compared(one, other)
+    found = compare_samples(one, other)
     assert (found.p is None) == (min(len(one), len(other)) < 2)
     assert (found.delta is None) == (not one or not other)
     assert found.p is None or 0 <= found.p <= 1
@@ -87,18 +87,18 @@ def test_whatever_comes_a_record_is_made_of_it(one: list[float], other: list[flo
 
 
 def test_too_few_values_have_an_effect_but_no_test() -> None:
-    found = compared([3.0], [1.0, 2.0, 4.0])
+    found = compare_samples([3.0], [1.0, 2.0, 4.0])
     assert (found.u, found.p, found.method) == (2.0, None, None)
     assert found.delta == pytest.approx(1 / 3)  # above two, below one
     assert found.note == "no test: it takes two values on either side, and there are 1 and 3"
-    assert compared([], [1.0, 2.0]).magnitude is None
+    assert compare_samples([], [1.0, 2.0]).magnitude is None
 
 
 def test_values_that_are_all_the_same_do_not_differ() -> None:
-    found = compared([0.5] * 10, [0.5] * 10)
+    found = compare_samples([0.5] * 10, [0.5] * 10)
     assert (found.u, found.p, found.delta, found.magnitude) == (50.0, 1.0, 0.0, "negligible")
     assert found.note == "all values of the sample and of the baseline are the same"
-    apart = compared([0.5] * 10, [0.6] * 10)
+    apart = compare_samples([0.5] * 10, [0.6] * 10)
     assert (apart.delta, apart.magnitude) == (-1.0, "large")
     assert apart.p is not None
     assert apart.p < 0.001
@@ -106,7 +106,7 @@ def test_values_that_are_all_the_same_do_not_differ() -> None:
 
 def test_larger_groups_are_approximated_closely() -> None:
     one, other = [2.0 * i + 20 for i in range(SMALL)], [2.0 * i + 1 for i in range(SMALL)]
-    exact, more = compared(one, other), compared([*one, 999.0], other)
+    exact, more = compare_samples(one, other), compare_samples([*one, 999.0], other)
     assert (exact.method, more.method) == ("exact", "asymptotic")
     assert exact.p == pytest.approx(stats.mannwhitneyu(one, other, method="asymptotic").pvalue, abs=0.002)
 
@@ -116,7 +116,7 @@ def test_of_ten_and_ten_a_significant_difference_is_always_large() -> None:
         # Each value of the sample is above two of the baseline, some above three.
         threes = pairs_above - 20
         sample = [(1.5 if i >= threes else 2.5) + i / 100 for i in range(10)]
-        found = compared(sample, list(range(10)))
+        found = compare_samples(sample, list(range(10)))
         assert found.u == pairs_above
         return found.p or 0.0, found.magnitude or ""
 
@@ -146,6 +146,6 @@ def test_what_is_no_effect_and_no_number_is_refused() -> None:
     with pytest.raises(InputError, match="between -1 and 1"):
         magnitude(1.5)
     with pytest.raises(InputError, match="finite"):
-        compared([1.0, float("inf")], [1.0, 2.0])
+        compare_samples([1.0, float("inf")], [1.0, 2.0])
     with pytest.raises(InputError, match="at least 1"):
         cliffs_delta([], [1.0])

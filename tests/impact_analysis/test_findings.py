@@ -19,10 +19,10 @@ from onefold.impact_analysis import (
     FORMS,
     TUNE_ALL,
     Arm,
-    Evidence,
     Findings,
     Form,
-    Model,
+    ImpactMeasurements,
+    MeasuredModel,
     advice,
     arms,
     findings,
@@ -55,7 +55,7 @@ def _small_forests() -> Iterator[None]:
         yield
 
 
-def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None = None) -> Evidence:
+def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None = None) -> ImpactMeasurements:
     """Random numbers for 42 trials, of which the best 6 of each arm and all of "tune all" were measured."""
     rng = np.random.default_rng(7)
     numbers = rng.uniform(0.5, 1.5, size=(42, 2, 4))
@@ -71,14 +71,14 @@ def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None =
     models = {}
     for trial in sorted(going_on | set(ARMS[0].members)):
         plain, compressed = (dict(zip((metric, *COSTS), form.tolist())) for form in numbers[trial])
-        models[trial] = Model(
+        models[trial] = MeasuredModel(
             trial, configs[trial], float(ended[trial]), plain, compressed if trial in going_on else {}
         )
     scores = dict(enumerate(begun.tolist()))
-    return Evidence("made up", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8")
+    return ImpactMeasurements("made up", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8")
 
 
-CASES: dict[str, Callable[[], Evidence]] = {
+CASES: dict[str, Callable[[], ImpactMeasurements]] = {
     "higher is better": evidence,
     "lower is better": lambda: evidence("rmse", higher=False),
     "many are equal": lambda: evidence(levels=3),
@@ -252,7 +252,7 @@ def test_importance_learns_the_metric_from_all_trials_and_the_rest_from_models(c
 # What is missing.
 
 
-def changed(given: Evidence, trial: int, **forms: dict[str, float]) -> Evidence:
+def changed(given: ImpactMeasurements, trial: int, **forms: dict[str, float]) -> ImpactMeasurements:
     return replace(given, models={**given.models, trial: replace(given.models[trial], **forms)})  # type: ignore[arg-type]
 
 
@@ -352,21 +352,25 @@ FILTERS = Space(
 )
 
 
-def said(given: Evidence) -> dict[str, tuple[str, ...]]:
+def said(given: ImpactMeasurements) -> dict[str, tuple[str, ...]]:
     return {one.question: one.answers for one in advice(findings(given))}
 
 
-def filters_alone(trials: int, best: int, space: Space = FILTERS) -> Evidence:
+def filters_alone(trials: int, best: int, space: Space = FILTERS) -> ImpactMeasurements:
     """The filters make the size, and the accuracy is chance."""
     plan, rng = arms(space, trials), np.random.default_rng(3)
     models = {}
     for trial, config in enumerate(plan.configs):
         accuracy = float(rng.uniform(0.90, 0.91))
-        models[trial] = Model(trial, config, accuracy, {"accuracy": accuracy, "size_bytes": 1000.0 * config.filters})
+        models[trial] = MeasuredModel(
+            trial, config, accuracy, {"accuracy": accuracy, "size_bytes": 1000.0 * config.filters}
+        )
     chosen = {arm.name: tuple(sorted(arm.members, key=lambda t: -models[t].score)[:best]) for arm in plan.arms}
     scores = {trial: model.score for trial, model in models.items()}
     configs = {trial: model.config for trial, model in models.items()}
-    return Evidence("made up", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", "")
+    return ImpactMeasurements(
+        "made up", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", ""
+    )
 
 
 def test_what_drives_a_property_is_worth_tuning_and_the_rest_can_be_left() -> None:
@@ -402,19 +406,19 @@ def test_with_few_models_the_advice_says_so() -> None:
     assert size.startswith("For size: filters (")
 
 
-def rivals(*others: tuple[float, float, float], compressed: bool = False, higher: bool = True) -> Evidence:
+def rivals(*others: tuple[float, float, float], compressed: bool = False, higher: bool = True) -> ImpactMeasurements:
     """The best model has 0.95, 3 ms and 10 kB; the others as given, worse and worse by their score."""
     metric = "accuracy" if higher else "rmse"
     models = {}
     for trial, figures in enumerate([(0.95, 3e-3, 1e4), *others]):
         form = dict(zip((metric, "latency_s", "size_bytes"), figures))
         score = 1 - trial / 100 if higher else trial / 100
-        models[trial] = Model(trial, Config(width=8, depth=1, lr=0.01), score, form, form if compressed else {})
+        models[trial] = MeasuredModel(trial, Config(width=8, depth=1, lr=0.01), score, form, form if compressed else {})
     alone = (Arm(TUNE_ALL, "all", (), tuple(models)),)
     configs = {trial: model.config for trial, model in models.items()}
     scores = {trial: model.score for trial, model in models.items()}
     best = {TUNE_ALL: tuple(models)}
-    return Evidence("made up", metric, higher, SPACE, alone, best, configs, scores, models, "here", "int8")
+    return ImpactMeasurements("made up", metric, higher, SPACE, alone, best, configs, scores, models, "here", "int8")
 
 
 def test_a_model_that_is_as_good_and_much_cheaper_is_named() -> None:

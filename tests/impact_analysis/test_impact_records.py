@@ -15,11 +15,11 @@ from onefold.vocabulary.records import from_json, to_json
 
 RECORDS = [
     impact_analysis.best_difference([1.0, 2.0], [3.0], higher_is_better=True),
-    impact_analysis.compared([1.0, 2.0, 2.0], [2.0, 3.0]),
-    impact_analysis.compared([1.0], []),
-    impact_analysis.pairwise([1.0, 2.0, 3.0], [2.0, 2.0, 1.0]),
+    impact_analysis.compare_samples([1.0, 2.0, 2.0], [2.0, 3.0]),
+    impact_analysis.compare_samples([1.0], []),
+    impact_analysis.pairwise_differences([1.0, 2.0, 3.0], [2.0, 2.0, 1.0]),
     impact_analysis.correlations({"a": [1.0, 2.0, 4.0], "b": [1.0, 1.0, 1.0]}),
-    impact_analysis.interval(lambda rows: np.mean(rows, axis=-1), [1.0, 2.0], draws=10),
+    impact_analysis.bootstrap_interval(lambda rows: np.mean(rows, axis=-1), [1.0, 2.0], draws=10),
     impact_analysis.importance([{"a": i, "b": i % 2} for i in range(8)], [float(i) for i in range(8)], trees=3),
 ]
 

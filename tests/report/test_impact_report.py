@@ -13,7 +13,7 @@ import pytest
 from page_checks import checked
 
 from onefold import Choice, Float, Space
-from onefold.impact_analysis import TUNE_ALL, Arm, Evidence, Findings, Model, findings
+from onefold.impact_analysis import TUNE_ALL, Arm, Findings, ImpactMeasurements, MeasuredModel, findings
 from onefold.report.impact import as_html, as_json, as_text, tables
 from onefold.report.impact.phrases import chance, change, multiple, quantity
 from onefold.report.impact.shares import shares
@@ -25,7 +25,7 @@ EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 SPACE = Space(model={"width": Choice(8, 16, 32, default=16), "depth": Choice(1, 2, default=1)}, lr=Float(1e-3, 1e-1))
 
 
-def model(trial: int, *, compressed: bool = True) -> Model:
+def model(trial: int, *, compressed: bool = True) -> MeasuredModel:
     """A model whose costs grow with its width; every number is made up."""
     width, depth = (8, 16, 32)[trial % 3] if trial < 12 else 16, 1 + trial % 2
     accuracy, cost = 0.9 - 0.01 * trial + 0.001 * width, width * width * depth * (1 + 0.01 * trial)
@@ -33,10 +33,10 @@ def model(trial: int, *, compressed: bool = True) -> Model:
     smaller = {"accuracy": accuracy - 0.002 * (trial % 4), "latency_s": 6e-6 * cost * (1 + 0.3 * (trial % 4))}
     smaller |= {"size_bytes": 90.0 * cost + 9000, "flops": 2000.0}
     config = Config(width=width, depth=depth, lr=0.001 * (trial + 1))
-    return Model(trial, config, accuracy + 0.001, plain, smaller if compressed else {})
+    return MeasuredModel(trial, config, accuracy + 0.001, plain, smaller if compressed else {})
 
 
-def evidence(count: int = 12, *, compressed: bool = True) -> Evidence:
+def evidence(count: int = 12, *, compressed: bool = True) -> ImpactMeasurements:
     """Three arms that share models: all tuned, the group held fixed, the width held fixed."""
     models = {trial: model(trial, compressed=compressed) for trial in range(count)}
     narrow = tuple(trial for trial in models if trial % 3 == 1)
@@ -46,7 +46,7 @@ def evidence(count: int = 12, *, compressed: bool = True) -> Evidence:
         Arm("fix width", "hyperparameter", ("width",), narrow),
     )
     best = {TUNE_ALL: tuple(models)[:6], "fix model": narrow[::2], "fix width": narrow}
-    return Evidence(
+    return ImpactMeasurements(
         "digits",
         "accuracy",
         True,
@@ -67,13 +67,13 @@ def found(case: str) -> Findings:
     return findings(CASES[case]())
 
 
-def lost() -> Evidence:
+def lost() -> ImpactMeasurements:
     """The last arm has no model, and one failure is told with control characters."""
     usual = evidence()
     return replace(usual, best={**usual.best, "fix width": ()}, failures={4: "out of\x1b[2J memory\n", 10: "diverged"})
 
 
-def hostile() -> Evidence:
+def hostile() -> ImpactMeasurements:
     """Every name that a user can give is an attack."""
     usual = evidence()
     arms = tuple(replace(arm, name=arm.name if arm.kind == "all" else f"{arm.name}{EVIL}") for arm in usual.arms)
@@ -103,7 +103,7 @@ def hostile() -> Evidence:
     )
 
 
-def odd() -> Evidence:
+def odd() -> ImpactMeasurements:
     """The metric is 0 for some model, and a number that nobody asked for is not finite."""
     usual = evidence()
     model = usual.models[3]

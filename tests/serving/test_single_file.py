@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from onefold import deploy
-from onefold.compression.onnx_builder import GraphWorkshop
+from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.kernels.model_loading import opened
 from onefold.serving.export import export, samples_beside
 from onefold.serving.single_file import in_one_file
@@ -72,7 +72,7 @@ def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> 
 def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> None:
     folder = tmp_path / "variants"
     folder.mkdir()
-    workshop = GraphWorkshop(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
+    workshop = OnnxVariantBuilder(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
     assert workshop.about == {"file": name}
     assert (folder / "plain.onnx").stat().st_size > 300 * 4 * 4
 

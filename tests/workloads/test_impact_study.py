@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from onefold import Choice, Config, Rejected, Workload
-from onefold.compression import ChannelPruner, quantised
+from onefold.compression import ChannelPruner, quantize_onnx
 from onefold.serving.export import check, export
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.workload_reference import load
@@ -116,7 +116,7 @@ def test_each_is_exported_and_quantised(name: str, changes: dict, tmp_path: Path
     exact = export(network, [inputs], tmp_path / "exact.onnx")
     check(network, exact)
     precision = "int8-dynamic" if name == LSTM else "int8"
-    left = quantised(exact, tmp_path / "int8.onnx", precision, {"input0": inputs.numpy()})
+    left = quantize_onnx(exact, tmp_path / "int8.onnx", precision, {"input0": inputs.numpy()})
     assert left == ()
     wanted = answers(exact, inputs)
     assert np.abs(answers(tmp_path / "int8.onnx", inputs) - wanted).max() < 0.15 * np.abs(wanted).max()

@@ -12,22 +12,22 @@ sensitivity how much each layer minds being pruned
 
 from onefold.compression.channel_pruning import ChannelPruner
 from onefold.compression.encoding import ENCODINGS, pack, unpack
-from onefold.compression.fake_quantization import aware_of_integers
-from onefold.compression.magnitude_pruning import Masks, gradual
-from onefold.compression.quantization import quantised, zeros_of
+from onefold.compression.fake_quantization import fake_quantization
+from onefold.compression.magnitude_pruning import PruningMasks, gradual
+from onefold.compression.onnx_metadata import strip_metadata
+from onefold.compression.quantization import quantize_onnx, weight_sparsity
 from onefold.compression.sensitivity import sensitivity
-from onefold.compression.slimming import slim
 
 __all__ = [
     "ENCODINGS",
     "ChannelPruner",
-    "Masks",
-    "aware_of_integers",
+    "PruningMasks",
+    "fake_quantization",
     "gradual",
     "pack",
-    "quantised",
+    "quantize_onnx",
     "sensitivity",
-    "slim",
+    "strip_metadata",
     "unpack",
-    "zeros_of",
+    "weight_sparsity",
 ]

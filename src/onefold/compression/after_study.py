@@ -14,7 +14,7 @@ from typing import Any
 
 from onefold.compression.api import pack_beside
 from onefold.compression.selection import choose
-from onefold.compression.trial_variants import Forms, Order, Tick
+from onefold.compression.trial_variants import Tick, TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, Engine, answer
 from onefold.serving.api import measure
@@ -26,7 +26,7 @@ from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import Config, Metrics, Trial
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.variants import COMPRESSED_FOLDER, Candidate, Recipe, Shortlist, Variant
+from onefold.vocabulary.variants import COMPRESSED_FOLDER, Recipe, Shortlist, TrialVariant, Variant
 
 BEST = 10  # trials
 EPOCHS = 3  # of training after pruning
@@ -40,7 +40,7 @@ RECIPES = (
 
 
 @dataclass(frozen=True)
-class Afterwards:
+class AfterStudyCompression:
     """Compresses the best trials of a study."""
 
     objective: Objective
@@ -61,7 +61,7 @@ class Afterwards:
             self.tell(f"compressing the best trials and measuring them on {self.device.name}: {done} of {of}")
 
         place = self.folder / "variants"
-        with Forms(self.engine, self.device, self.host, self.home.lease, place, keep=True, tell=tell) as forms:
+        with TrialVariants(self.engine, self.device, self.host, self.home.lease, place, keep=True, tell=tell) as forms:
             found = forms.of(orders)
             if best.number not in found:
                 raise ModelError(
@@ -79,10 +79,10 @@ class Afterwards:
                 self._deploy(shortlist, model, {**about, "trial": order.trial, "config": dict(order.config)})
         return shortlist
 
-    def _orders(self, trials: Sequence[Trial], best: Trial) -> list[Order]:
+    def _orders(self, trials: Sequence[Trial], best: Trial) -> list[VariantRequest]:
         others = (trial for trial in ranked(trials, self.objective) if trial.number != best.number)
         return [
-            Order(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
+            VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
             for trial in [best, *(trial for trial in others if trial.failure is None)][:BEST]
             if (weights := weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
         ]
@@ -91,7 +91,7 @@ class Afterwards:
         self, found: Mapping[int, tuple[Variant, ...]], best: Trial, bounds: Mapping[str, Bound]
     ) -> Shortlist:
         goal = self.quality.goals[0]
-        all_of_them = [Candidate(trial, variant) for trial, forms in found.items() for variant in forms]
+        all_of_them = [TrialVariant(trial, variant) for trial, forms in found.items() for variant in forms]
         names = {id(one.variant): str(one) for one in all_of_them}
         plain, *others = (one.variant for one in sorted(all_of_them, key=lambda one: one.trial != best.number))
         broken = {names[id(one)]: why for one in others if (why := _broken_by(one, bounds))}
@@ -134,12 +134,12 @@ def _broken_by(variant: Variant, bounds: Mapping[str, Bound]) -> str:
 
 def score_file(trainer: Any, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
     """The metrics of a model's file on the test data."""
-    from onefold.compression.variant_builder import Answering
+    from onefold.compression.variant_builder import OnnxModule
     from onefold.training.trained_model import Trained
     from onefold.training.trainer import Trainer
 
     yield from ()
     if trainer.device.type != "cpu":
         trainer = Trainer(trainer.workload, None)
-    network = Answering(Path(model))
+    network = OnnxModule(Path(model))
     return Trained(trainer.workload, config, network, trainer, {}, tick).test(network)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from onefold.compression import pack
 from onefold.compression.measurement import timed, variant_of
-from onefold.compression.onnx_builder import GraphWorkshop
+from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.compression.selection import AIMS, choose
-from onefold.compression.variant_builder import Made, Tell, Workshop
+from onefold.compression.variant_builder import BuiltVariant, Tell, VariantBuilder
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
@@ -35,7 +35,7 @@ PACKED = "model.packed"
 
 
 @dataclass(frozen=True)
-class Compressed:
+class CompressionResult:
     """What compressing a model came to."""
 
     plain: Variant
@@ -62,7 +62,7 @@ def compress(
     save: str | Path | None = None,
     home: str | Path | None = None,
     tell: Tell = lambda _: None,
-) -> Compressed:
+) -> CompressionResult:
     """Makes the variants that the recipes ask for, measures them beside the plain model, and chooses one.
 
     `aim` is what the choice makes small: size (packed), latency or energy. `drop` is what may be lost of the metric.
@@ -84,19 +84,19 @@ def compress(
     target = device if isinstance(device, Device) else find(device, place.devices)
     here = host(place.devices)
     with tempfile.TemporaryDirectory() as folder:
-        workshop: Workshop | GraphWorkshop
+        workshop: VariantBuilder | OnnxVariantBuilder
         if graph is not None:
-            workshop = GraphWorkshop(graph, Path(folder), Path(samples) if samples is not None else None, tell)
+            workshop = OnnxVariantBuilder(graph, Path(folder), Path(samples) if samples is not None else None, tell)
         else:
-            workshop = Workshop(Trained.read(source, workload), Path(folder), drop, epochs, tell)
+            workshop = VariantBuilder(Trained.read(source, workload), Path(folder), drop, epochs, tell)
         made = workshop.make(recipes)
         tell(f"measuring {len(made)} variants on {target.name}")
         with open_session(target, here) as session, alone(place.lease):
             served = timed(session, [one.file for one in made])
         plain, *variants = (variant_of(one, served[one.file]) for one in made)
         taken = choose(plain, variants, workshop.metric, workshop.higher_is_better, aim, drop)
-        result = Compressed(plain, tuple(variants), taken.chosen, str(taken), workshop.metric, target.name)
-        if sensitive and isinstance(workshop, Workshop):
+        result = CompressionResult(plain, tuple(variants), taken.chosen, str(taken), workshop.metric, target.name)
+        if sensitive and isinstance(workshop, VariantBuilder):
             tell("pruning each layer by itself")
             result = replace(result, sensitivity=workshop.sensitivity(max(one.sparsity for one in recipes) or 0.5))
         if save is not None:
@@ -118,7 +118,12 @@ def _graph_of(source: Path) -> Path | None:
 
 
 def _save(
-    made: Made, chosen: Variant, workshop: Workshop | GraphWorkshop, device: Device, folder: Path, home: Home
+    made: BuiltVariant,
+    chosen: Variant,
+    workshop: VariantBuilder | OnnxVariantBuilder,
+    device: Device,
+    folder: Path,
+    home: Home,
 ) -> None:
     """The deployment folder of the chosen variant, and its packed form beside it."""
     about = {

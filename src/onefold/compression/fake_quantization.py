@@ -1,6 +1,6 @@
 """Training that feels what integers will do to it: numbers are rounded on the way forward, gradients pass as if not.
 
-with aware_of_integers(network):
+with fake_quantization(network):
     ...                             # train
 ...                                 # the network is as it was, with weights that suffer less from being rounded
 """
@@ -57,7 +57,7 @@ class _RoundedInput:
 
 
 @contextmanager
-def aware_of_integers(network: torch.nn.Module) -> Iterator[None]:
+def fake_quantization(network: torch.nn.Module) -> Iterator[None]:
     """Rounds the weights and the inputs of dense and convolutional layers for the block."""
     layers = [module for module in network.modules() if isinstance(module, LAYERS)]
     orders = [list(layer._parameters) for layer in layers]

@@ -20,8 +20,8 @@ import torch
 
 from onefold.compression.channel_pruning import ChannelPruner
 from onefold.compression.encoding import side_by_side_or_sparse
-from onefold.compression.fake_quantization import aware_of_integers, rounded
-from onefold.compression.magnitude_pruning import Masks
+from onefold.compression.fake_quantization import fake_quantization, rounded
+from onefold.compression.magnitude_pruning import PruningMasks
 from onefold.training.trained_model import after_each
 from onefold.vocabulary.errors import Rejected
 from onefold.vocabulary.records import Config, Metrics
@@ -91,7 +91,7 @@ class CompressedWorkload(Workload):
         recipe = recipe_of(config)
         after: Callable[[], None] = _nothing
         if recipe.sparsity:
-            masks = Masks(model)
+            masks = PruningMasks(model)
             masks.keep_zeros()
             masks.prune(min(recipe.sparsity, masks.sparsity + recipe.sparsity / RAMP))
             after = masks.apply
@@ -114,7 +114,7 @@ class CompressedWorkload(Workload):
         if not sparsity:
             return model
         variant = copy.deepcopy(model)
-        Masks(variant).prune(sparsity)
+        PruningMasks(variant).prune(sparsity)
         return variant
 
     @cached_property
@@ -141,7 +141,7 @@ def _plain(config: Config) -> Config:
 
 
 def _precise(model: torch.nn.Module, recipe: Recipe) -> AbstractContextManager[None]:
-    return aware_of_integers(model) if recipe.precision == "int8" else nullcontext()
+    return fake_quantization(model) if recipe.precision == "int8" else nullcontext()
 
 
 def _encoded_bytes(model: torch.nn.Module, recipe: Recipe) -> int:

@@ -1,6 +1,6 @@
 """Zeros among the weights: the smallest first, over the whole network.
 
-masks = Masks(network)
+masks = PruningMasks(network)
 for epoch in range(epochs):
     masks.prune(gradual(0.8, epoch + 1, ramp))
     ...                                         # train; after each step: masks.apply()
@@ -17,7 +17,7 @@ from onefold.vocabulary.errors import ModelError
 LEAST = 0.02  # of the weights of a layer stay: a layer of zeros lets nothing through
 
 
-class Masks:
+class PruningMasks:
     """Which weights of a network stay zero."""
 
     def __init__(self, network: torch.nn.Module) -> None:

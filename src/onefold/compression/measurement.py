@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from onefold.compression import ENCODINGS, pack
-from onefold.compression.quantization import density_of, zeros_of
-from onefold.compression.variant_builder import Made
+from onefold.compression.quantization import operator_density, weight_sparsity
+from onefold.compression.variant_builder import BuiltVariant
 from onefold.device import CAREFUL, Session
 from onefold.device.roofline import operators
 from onefold.serving.export import samples_beside
@@ -38,11 +38,11 @@ def timed(session: Session, files: Sequence[Path], rounds: int = ROUNDS) -> dict
     return {path: replace(served, memory_bytes=memory[path]) for path, served in found.items()}
 
 
-def variant_of(made: Made, served: Served) -> Variant:
+def variant_of(made: BuiltVariant, served: Served) -> Variant:
     """A variant with all that is known of it."""
     content = made.file.read_bytes()
     # A runtime's own integer operators are of no standard; they do what those do that they came from.
-    counted, density = operators(made.exact, 1), density_of(made.exact)
+    counted, density = operators(made.exact, 1), operator_density(made.exact)
     return Variant(
         made.recipe,
         made.metrics,
@@ -55,7 +55,7 @@ def variant_of(made: Made, served: Served) -> Variant:
         sum(op.flops for op in counted),
         sum(op.flops * density.get(op.name, 1.0) for op in counted),
         architecture(made.file).parameters,
-        zeros_of(made.file),
+        weight_sparsity(made.file),
         made.left,
         made.notes,
     )

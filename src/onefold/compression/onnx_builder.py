@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.compression import quantised, slim
-from onefold.compression.variant_builder import Made, Tell
+from onefold.compression import quantize_onnx, strip_metadata
+from onefold.compression.variant_builder import BuiltVariant, Tell
 from onefold.device.inputs import made_up
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
@@ -32,7 +32,7 @@ NUMPY = {"float": "f4", "double": "f8"}  # what numpy calls the runtime's types,
 Array = NDArray[Any]
 
 
-class GraphWorkshop:
+class OnnxVariantBuilder:
     """Makes variants of an ONNX file."""
 
     metric, higher_is_better = "agreement", True
@@ -50,7 +50,7 @@ class GraphWorkshop:
         self._keep_samples(self._plain)
         self.about: Mapping[str, Any] = {"file": model.name}
 
-    def make(self, recipes: Sequence[Recipe]) -> list[Made]:
+    def make(self, recipes: Sequence[Recipe]) -> list[BuiltVariant]:
         """The plain model first, then each recipe."""
         for recipe in recipes:
             if recipe.sparsity or recipe.channels:
@@ -58,15 +58,15 @@ class GraphWorkshop:
                     f"{recipe}: pruning is followed by training, which takes the folder that onefold tune … --save "
                     "wrote; of a graph alone the precision can be reduced: int8, int8-dynamic, fp16"
                 )
-        made = [Made(Recipe(), self._plain, self._plain, {self.metric: 1.0})]
+        made = [BuiltVariant(Recipe(), self._plain, self._plain, {self.metric: 1.0})]
         for recipe in dict.fromkeys(recipe for recipe in recipes if not recipe.is_plain):
             path = self._folder / f"{recipe.precision}.onnx"
-            left = quantised(self._plain, path, recipe.precision, self._samples if self._are_given else None)
-            slim(path)
+            left = quantize_onnx(self._plain, path, recipe.precision, self._samples if self._are_given else None)
+            strip_metadata(path)
             self._keep_samples(path)
             metrics = self._agreement(path)
             notes = () if self._are_given else ("agreement on made-up inputs, which says little: give --samples",)
-            made.append(Made(recipe, path, self._plain, metrics, left, notes))
+            made.append(BuiltVariant(recipe, path, self._plain, metrics, left, notes))
             self._tell(f"{recipe}: agreement {metrics[self.metric]:.4g}")
         return made
 

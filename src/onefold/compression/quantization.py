@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.compression.reordering import activate_before_pooling
+from onefold.compression.onnx_node_order import move_relu_before_max_pool
 from onefold.vocabulary.errors import InputError, ModelError
 
 ENOUGH = 32  # samples to calibrate with
@@ -26,7 +26,7 @@ INTEGERS = ("QLinearConv", "QLinearMatMul", "QGemm", "MatMulInteger", "ConvInteg
 Samples = Mapping[str, NDArray[Any]]
 
 
-def quantised(model: Path, target: Path, precision: str, samples: Samples | None = None) -> tuple[str, ...]:
+def quantize_onnx(model: Path, target: Path, precision: str, samples: Samples | None = None) -> tuple[str, ...]:
     """Writes the model with this precision; returns the names of the layers that could not be quantised."""
     if precision == "fp16":
         _halve(model, target)
@@ -46,7 +46,7 @@ def quantised(model: Path, target: Path, precision: str, samples: Samples | None
         raise ModelError(f"the model cannot be quantised to {precision}: {_first_line(error)}") from error
     finally:
         logging.disable(silent)
-    return left_as_they_were(target)
+    return unquantized_layers(target)
 
 
 def _prepared(model: Path, target: Path) -> Path:
@@ -55,7 +55,7 @@ def _prepared(model: Path, target: Path) -> Path:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     graph = onnx.load(str(model))
-    activate_before_pooling(graph)
+    move_relu_before_max_pool(graph)
     quant_pre_process(graph, str(target), skip_symbolic_shape=True)
     return target
 
@@ -128,7 +128,7 @@ def _halve(model: Path, target: Path) -> None:
     target.write_bytes(graph.SerializeToString(deterministic=True))
 
 
-def left_as_they_were(model: Path) -> tuple[str, ...]:
+def unquantized_layers(model: Path) -> tuple[str, ...]:
     """The layers whose weights are floating-point numbers still."""
     import onnx
     from onnx import TensorProto
@@ -142,7 +142,7 @@ def left_as_they_were(model: Path) -> tuple[str, ...]:
     )
 
 
-def zeros_of(model: Path) -> float:
+def weight_sparsity(model: Path) -> float:
     """The share of the weights in a model's file that are zero: of matrices and kernels, not of biases."""
     import onnx
     from onnx import numpy_helper
@@ -155,7 +155,7 @@ def zeros_of(model: Path) -> float:
     return zeros / count if count else 0.0
 
 
-def density_of(model: Path) -> Mapping[str, float]:
+def operator_density(model: Path) -> Mapping[str, float]:
     """By operator: the share of its weights that are not zero; those without weights are left out."""
     import onnx
     from onnx import numpy_helper

@@ -14,7 +14,7 @@ AIMS = ("size", "latency", "energy")
 
 
 @dataclass(frozen=True)
-class Pick:
+class Selection:
     """The variant to take, why, and why not the others."""
 
     chosen: Variant
@@ -34,7 +34,7 @@ def choose(
     aim: str,
     drop: float,
     name: Callable[[Variant], str] = lambda one: str(one.recipe),
-) -> Pick:
+) -> Selection:
     """The best variant for the aim among those that lose no more than `drop` of the metric and are not slower."""
 
     def lost(one: Variant) -> float:
@@ -58,9 +58,9 @@ def choose(
             able.append(one)
     best = min([plain, *able], key=cost)
     if best is plain:
-        return Pick(plain, f"the plain model: no variant is better for {aim}", refused)
+        return Selection(plain, f"the plain model: no variant is better for {aim}", refused)
     gains = (
         f"{plain.smallest_bytes / best.smallest_bytes:.1f}x smaller, {plain.latency_s / best.latency_s:.2f}x as fast, "
         f"{metric} {best.metrics[metric]:.4g} instead of {plain.metrics[metric]:.4g}"
     )
-    return Pick(best, f"{name(best)}: {gains}", refused)
+    return Selection(best, f"{name(best)}: {gains}", refused)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from onefold.compression.magnitude_pruning import Masks, prunable
+from onefold.compression.magnitude_pruning import PruningMasks, prunable
 
 
 def sensitivity(
@@ -17,6 +17,6 @@ def sensitivity(
     found = {}
     for name in prunable(network):
         trial = copy.deepcopy(network)
-        Masks(trial).prune(sparsity, only=name)
+        PruningMasks(trial).prune(sparsity, only=name)
         found[name] = score(trial)
     return found

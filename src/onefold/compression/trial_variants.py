@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.compression.measurement import timed, variant_of
-from onefold.compression.variant_builder import Made
+from onefold.compression.variant_builder import BuiltVariant
 from onefold.device import Device, open_session, runtime
 from onefold.device.lease import alone
 from onefold.engine import Call, Engine, Failed, Finished
@@ -30,7 +30,7 @@ Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class VariantRequest:
     """What a worker is to make of a trial: its plain form, and one for each recipe."""
 
     trial: int
@@ -45,7 +45,7 @@ class Order:
 
 
 @dataclass
-class Forms:
+class TrialVariants:
     """Makes and measures the forms of trials; at the end of `with` it clears the files of the models away."""
 
     engine: Engine
@@ -57,17 +57,17 @@ class Forms:
     tell: Callable[[int, int], None] = lambda done, of: None  # noqa: ARG005 - how many are done, of how many
     failures: dict[int, str] = field(default_factory=dict)  # by trial: why there are no forms of it
 
-    def __enter__(self) -> Forms:
+    def __enter__(self) -> TrialVariants:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.clear()
 
-    def of(self, orders: Sequence[Order]) -> Mapping[int, tuple[Variant, ...]]:
+    def of(self, orders: Sequence[VariantRequest]) -> Mapping[int, tuple[Variant, ...]]:
         """By trial: the plain form and one for each recipe. Trials that fail are in `failures`."""
         found = {order.trial: known for order in orders if (known := self._recalled(order)) is not None}
         waiting = [(order, 1) for order in orders if order.trial not in found]
-        running: dict[int, tuple[Order, int]] = {}
+        running: dict[int, tuple[VariantRequest, int]] = {}
         self.tell(len(found), len(orders))
         while waiting or running:
             while waiting and self.engine.free:
@@ -87,7 +87,7 @@ class Forms:
                 self.tell(len(found) + len(self.failures), len(orders))
         return {order.trial: found[order.trial] for order in orders if order.trial in found}
 
-    def file(self, order: Order, recipe: Recipe) -> Path:
+    def file(self, order: VariantRequest, recipe: Recipe) -> Path:
         """The file of one of a trial's forms; they are made again where they have been cleared away."""
         name: str = self._known(order.trial)["files"][json.dumps(to_json(recipe))]
         path = self._place(order.trial) / name
@@ -101,7 +101,7 @@ class Forms:
         for place in self.folder.glob("*/"):
             shutil.rmtree(place, ignore_errors=True)
 
-    def _take(self, order: Order, made: Sequence[Made], found: dict[int, tuple[Variant, ...]]) -> None:
+    def _take(self, order: VariantRequest, made: Sequence[BuiltVariant], found: dict[int, tuple[Variant, ...]]) -> None:
         try:
             # A process of its own for each trial: one that has served others before holds on to some of their memory.
             with open_session(self.device, self.host) as session, alone(self.lease), self.engine.quiet():
@@ -120,7 +120,7 @@ class Forms:
         if not self.keep:
             shutil.rmtree(self._place(order.trial), ignore_errors=True)
 
-    def _recalled(self, order: Order) -> tuple[Variant, ...] | None:
+    def _recalled(self, order: VariantRequest) -> tuple[Variant, ...] | None:
         known = self._known(order.trial)
         if known.get("order") != self._digest(order):
             return None
@@ -133,7 +133,7 @@ class Forms:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _digest(self, order: Order) -> str:
+    def _digest(self, order: VariantRequest) -> str:
         """Names everything that the forms of a trial depend on."""
         asked = {name: value for name, value in to_json(order).items() if name not in ("weights", "threads")}
         parts = [json.dumps(asked, sort_keys=True), self.device.digest, self.host.digest, runtime()]
@@ -156,11 +156,11 @@ def _check_finite(variants: Sequence[Variant]) -> None:
                 raise ModelError(f"{name} of the form '{one.recipe}' is {value}")
 
 
-def make(trainer: Any, order: Order, folder: str, *, tick: Tick) -> Generator[None, None, list[Made]]:
+def make(trainer: Any, order: VariantRequest, folder: str, *, tick: Tick) -> Generator[None, None, list[BuiltVariant]]:
     """Makes the forms of a trial in a folder of its own."""
     import torch
 
-    from onefold.compression.variant_builder import Workshop
+    from onefold.compression.variant_builder import VariantBuilder
     from onefold.training.checkpoint import weights_of
     from onefold.training.trained_model import Trained
     from onefold.training.trainer import Trainer
@@ -176,6 +176,6 @@ def make(trainer: Any, order: Order, folder: str, *, tick: Tick) -> Generator[No
     network.load_state_dict(weights_of(Path(order.weights)))
     trained = Trained(trainer.workload, order.config, network.eval(), trainer, {}, tick)
     score = trained.test if order.tested and trainer.splits.test is not None else trained.score
-    return Workshop(trained, place, order.drop, order.epochs, lambda _: tick(), score).make(
+    return VariantBuilder(trained, place, order.drop, order.epochs, lambda _: tick(), score).make(
         order.recipes, lenient=order.lenient
     )

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from onefold.compression import ChannelPruner, Masks, aware_of_integers, gradual, quantised, sensitivity, slim
+from onefold.compression import (
+    ChannelPruner,
+    PruningMasks,
+    fake_quantization,
+    gradual,
+    quantize_onnx,
+    sensitivity,
+    strip_metadata,
+)
 from onefold.serving import deploy
 from onefold.serving.export import export, samples_beside
 from onefold.training.trained_model import Trained
@@ -30,7 +38,7 @@ Score = Callable[[Any], Metrics]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BuiltVariant:
     """A variant as a file, and what its answers are worth."""
 
     recipe: Recipe
@@ -41,7 +49,7 @@ class Made:
     notes: tuple[str, ...] = ()
 
 
-class Workshop:
+class VariantBuilder:
     """Makes variants of a trained network."""
 
     def __init__(
@@ -57,9 +65,9 @@ class Workshop:
         goal = trained.workload.objective.goals[0]
         self.higher_is_better, self.metric = goal.maximize, goal.metric
         self._networks: dict[Recipe, torch.nn.Module] = {Recipe(): trained.network}
-        self._made: dict[Recipe, Made] = {}
+        self._made: dict[Recipe, BuiltVariant] = {}
 
-    def make(self, recipes: Sequence[Recipe], *, lenient: bool = False) -> list[Made]:
+    def make(self, recipes: Sequence[Recipe], *, lenient: bool = False) -> list[BuiltVariant]:
         """The plain model first, then each recipe; networks that recipes share are trained once.
 
         Where a recipe cannot be made, ModelError is raised; if lenient, the plain model has a note about it instead.
@@ -81,7 +89,7 @@ class Workshop:
                 self._tell(f"{recipe}: {self.metric} {self._made[recipe].metrics[self.metric]:.4g}")
         return list(self._made.values())
 
-    def _best_of(self, recipe: Recipe) -> Made:
+    def _best_of(self, recipe: Recipe) -> BuiltVariant:
         """The variant; where integers lose too much, the one trained with them in mind, if that is better."""
         network = self._network(replace(recipe, precision="fp32"))
         made = self._written(network, recipe)
@@ -101,7 +109,7 @@ class Workshop:
         if recipe.channels:
             network = copy.deepcopy(self._with_fewer_channels(recipe.channels))
         if recipe.sparsity:
-            masks, ramp = Masks(network), max(1, 2 * self._epochs // 3)
+            masks, ramp = PruningMasks(network), max(1, 2 * self._epochs // 3)
 
             def before(epoch: int) -> None:
                 masks.prune(gradual(recipe.sparsity, epoch + 1, ramp))
@@ -130,10 +138,10 @@ class Workshop:
     def _aware(self, network: torch.nn.Module, recipe: Recipe) -> torch.nn.Module:
         """The network trained a little further, feeling what integers do to it; its zeros stay."""
         network = copy.deepcopy(network)
-        masks = Masks(network)
+        masks = PruningMasks(network)
         masks.keep_zeros()
         epochs = max(1, self._epochs // 3)
-        with aware_of_integers(network):
+        with fake_quantization(network):
             self._trained.fine_tune(
                 network,
                 epochs,
@@ -143,7 +151,7 @@ class Workshop:
             )
         return network
 
-    def _written(self, network: torch.nn.Module, recipe: Recipe) -> Made:
+    def _written(self, network: torch.nn.Module, recipe: Recipe) -> BuiltVariant:
         path = self._folder / f"{len(list(self._folder.glob('*.onnx')))}.onnx"
         exact = export(network, self._samples, path)
         left: tuple[str, ...] = ()
@@ -151,13 +159,13 @@ class Workshop:
             path = path.with_name(f"{path.stem}-{recipe.precision}.onnx")
             names = [f"input{at}" for at in range(len(self._samples))]
             samples = {name: part.numpy() for name, part in zip(names, self._samples)}
-            left = quantised(exact, path, recipe.precision, samples)
+            left = quantize_onnx(exact, path, recipe.precision, samples)
             shutil.copyfile(samples_beside(exact), samples_beside(path))
         if not recipe.is_plain:
-            slim(path)  # whatever is packed is packed without names
-        return Made(recipe, path, exact, self._score(Answering(path)), left)
+            strip_metadata(path)  # whatever is packed is packed without names
+        return BuiltVariant(recipe, path, exact, self._score(OnnxModule(path)), left)
 
-    def _lost(self, made: Made) -> float:
+    def _lost(self, made: BuiltVariant) -> float:
         before = self._made[Recipe()].metrics[self.metric]
         return (before - made.metrics[self.metric]) * (1 if self.higher_is_better else -1)
 
@@ -168,14 +176,14 @@ class Workshop:
 
     def test(self, file: Path) -> Metrics:
         """The metrics of a variant's file on data that no decision has seen."""
-        return self._trained.test(Answering(file))
+        return self._trained.test(OnnxModule(file))
 
     def sensitivity(self, share: float) -> Mapping[str, float]:
         """By layer: the metric when it alone is pruned."""
         return sensitivity(self._networks[Recipe()], share, lambda network: self._score(network)[self.metric])
 
 
-class Answering(torch.nn.Module):
+class OnnxModule(torch.nn.Module):
     """A model's file that answers like a network: what is judged is what will be served."""
 
     def __init__(self, path: Path) -> None:

@@ -19,37 +19,44 @@ from numbers to a record, and the same numbers give the same record.
 """
 
 from onefold.impact_analysis.advice import Advice, advice
-from onefold.impact_analysis.arms import TUNE_ALL, Arm, Plan, arms
-from onefold.impact_analysis.bootstrap import Interval, interval
-from onefold.impact_analysis.comparison import Comparison, cliffs_delta, compared, magnitude
-from onefold.impact_analysis.correction import benjamini_hochberg, holm
+from onefold.impact_analysis.arms import TUNE_ALL, Arm, ArmPlan, arms
+from onefold.impact_analysis.bootstrap import ConfidenceInterval, bootstrap_interval
+from onefold.impact_analysis.comparison import Comparison, cliffs_delta, compare_samples, magnitude
 from onefold.impact_analysis.correlation import Correlation, Correlations, correlations
-from onefold.impact_analysis.evidence import FORMS, Evidence, Form, Model, Property
+from onefold.impact_analysis.descriptive_statistics import (
+    BestDifference,
+    best,
+    best_difference,
+    lard,
+    relative_difference,
+    scaled,
+)
 from onefold.impact_analysis.findings import Deviation, Distribution, Effect, Findings, findings
 from onefold.impact_analysis.importance import Importance, Share, importance
-from onefold.impact_analysis.pairs import Pairwise, pairwise
-from onefold.impact_analysis.properties import BestDifference, best, best_difference, lard, relative_difference, scaled
+from onefold.impact_analysis.model_measurements import FORMS, Form, ImpactMeasurements, MeasuredModel, Property
+from onefold.impact_analysis.multiple_testing import benjamini_hochberg, holm
+from onefold.impact_analysis.pairwise_differences import PairwiseDifferences, pairwise_differences
 
 __all__ = [
     "FORMS",
     "TUNE_ALL",
     "Advice",
     "Arm",
+    "ArmPlan",
     "BestDifference",
     "Comparison",
+    "ConfidenceInterval",
     "Correlation",
     "Correlations",
     "Deviation",
     "Distribution",
     "Effect",
-    "Evidence",
     "Findings",
     "Form",
+    "ImpactMeasurements",
     "Importance",
-    "Interval",
-    "Model",
-    "Pairwise",
-    "Plan",
+    "MeasuredModel",
+    "PairwiseDifferences",
     "Property",
     "Share",
     "advice",
@@ -57,16 +64,16 @@ __all__ = [
     "benjamini_hochberg",
     "best",
     "best_difference",
+    "bootstrap_interval",
     "cliffs_delta",
-    "compared",
+    "compare_samples",
     "correlations",
     "findings",
     "holm",
     "importance",
-    "interval",
     "lard",
     "magnitude",
-    "pairwise",
+    "pairwise_differences",
     "relative_difference",
     "scaled",
 ]

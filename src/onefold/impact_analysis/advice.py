@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import comb
 from statistics import median
 
-from onefold.impact_analysis.correction import benjamini_hochberg
 from onefold.impact_analysis.correlation import Correlations
-from onefold.impact_analysis.evidence import Form, Model, Property
 from onefold.impact_analysis.findings import CHANCE, Effect, Findings
 from onefold.impact_analysis.importance import Importance
-from onefold.impact_analysis.pairs import Pairwise
+from onefold.impact_analysis.model_measurements import Form, MeasuredModel, Property
+from onefold.impact_analysis.multiple_testing import benjamini_hochberg
+from onefold.impact_analysis.pairwise_differences import PairwiseDifferences
 
 MATTERS = 0.1  # of the variance: a hyperparameter with less is not worth a word
 TRUSTED = 0.2  # of the variance must be foretold of unseen models before shares are believed
@@ -135,7 +135,7 @@ def _compression(found: Findings) -> list[str]:
     return said
 
 
-def _lies_apart(pairs: Pairwise) -> bool:
+def _lies_apart(pairs: PairwiseDifferences) -> bool:
     """Whether models differ by more, at the median, than they did before."""
     return median(map(abs, pairs.compressed)) > median(map(abs, pairs.plain))
 
@@ -207,7 +207,7 @@ def _told(effect: Effect) -> str:
     )
 
 
-def _gains(found: Findings, model: Model, first: Model, form: Form) -> str:
+def _gains(found: Findings, model: MeasuredModel, first: MeasuredModel, form: Form) -> str:
     """In what a model is clearly cheaper than another, if it is as good and in nothing clearly worse."""
     metric, sign = found.evidence.metric, 1 if found.evidence.higher_is_better else -1
     mine, theirs = model.form(form), first.form(form)

@@ -17,12 +17,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from onefold.compression.trial_variants import Forms, Order
+from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
 from onefold.engine import ProcessEngine
-from onefold.impact_analysis import Advice, Arm, Evidence, Findings, Model, Plan, advice, arms, findings
+from onefold.impact_analysis import (
+    Advice,
+    Arm,
+    ArmPlan,
+    Findings,
+    ImpactMeasurements,
+    MeasuredModel,
+    advice,
+    arms,
+    findings,
+)
 from onefold.report.impact import as_html, as_json
 from onefold.store.home import Home, free_name
 from onefold.study import parallelism
@@ -136,7 +146,7 @@ class _Analysis:
     """From a study whose trials are trained to what they say."""
 
     study: Study
-    plan: Plan
+    plan: ArmPlan
     subject: Subject
     device: Device
     home: Home
@@ -182,7 +192,7 @@ class _Analysis:
         chosen = list(dict.fromkeys(number for group in best.values() for number in group))
         others = [number for number in self.plan.arms[0].members if number not in chosen]
         orders = [
-            Order(
+            VariantRequest(
                 number,
                 trials[number].config,
                 str(weights),
@@ -202,7 +212,9 @@ class _Analysis:
         slots = spec.parallel or parallelism.most_workers(spec.accelerator)
         with (
             ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes) as engine,
-            Forms(engine, self.device, host(self.home.devices), self.home.lease, folder / "forms", tell=tell) as forms,
+            TrialVariants(
+                engine, self.device, host(self.home.devices), self.home.lease, folder / "forms", tell=tell
+            ) as forms,
         ):
             return forms.of(orders), forms.failures
 
@@ -221,10 +233,10 @@ class _Analysis:
         best: Mapping[str, tuple[int, ...]],
         variants: Mapping[int, tuple[Variant, ...]],
         failures: Mapping[int, str],
-    ) -> Evidence:
+    ) -> ImpactMeasurements:
         goal = self.study.spec.objective.goals[0]
         models = {
-            number: Model(
+            number: MeasuredModel(
                 number,
                 trials[number].config,
                 trials[number].metrics[goal.metric],
@@ -234,7 +246,7 @@ class _Analysis:
             for number, forms in variants.items()
         }
         failed = {number: trial.failure.reason for number, trial in trials.items() if trial.failure is not None}
-        return Evidence(
+        return ImpactMeasurements(
             workload=self.subject.name,
             metric=goal.metric,
             higher_is_better=goal.maximize,
@@ -282,7 +294,7 @@ class _Analysis:
 
 
 def _opened(
-    name: str | None, home: Home, subject: Subject, plan: Plan, budget: Budget, best: int, listener: Listener | None
+    name: str | None, home: Home, subject: Subject, plan: ArmPlan, budget: Budget, best: int, listener: Listener | None
 ) -> Study | None:
     """The study of that name, if it was begun; raises InputError when it is of something else."""
     with closing(home.store()) as store:

@@ -37,7 +37,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ArmPlan:
     """All arms, and the configurations that they try, each once."""
 
     configs: tuple[Config, ...]
@@ -55,7 +55,7 @@ def arms(
     *,
     seed: int = 0,
     check: Callable[[Config], None] = lambda config: None,  # noqa: ARG005
-) -> Plan:
+) -> ArmPlan:
     """The arms of a space with `trials` configurations each, fewer where an arm has no more.
 
     What `check` refuses with `Rejected` is drawn again.
@@ -74,7 +74,7 @@ def arms(
         if not drawn:
             raise InputError(f"{name}: the workload refuses every configuration; let its check accept its defaults")
         found.append(Arm(name, kind, fixed, tuple(known.setdefault(config, len(known)) for config in drawn)))
-    return Plan(tuple(known), tuple(found))
+    return ArmPlan(tuple(known), tuple(found))
 
 
 def _kinds(space: Space, free: list[str]) -> list[tuple[str, Kind, tuple[str, ...]]]:

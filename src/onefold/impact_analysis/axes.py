@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from onefold.impact_analysis.measured import Numbers
+from onefold.impact_analysis.sample_validation import Numbers
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value
 from onefold.vocabulary.space import Choice, Int, Parameter, Space

@@ -1,7 +1,7 @@
 """How far a figure would move if other models had been drawn: intervals by drawing again from those there are.
 
-interval(lambda rows: np.median(rows, axis=-1), latencies)
-interval(lambda rows, others: rows.mean(axis=-1) - others.mean(axis=-1), arm, baseline)
+bootstrap_interval(lambda rows: np.median(rows, axis=-1), latencies)
+bootstrap_interval(lambda rows, others: rows.mean(axis=-1) - others.mean(axis=-1), arm, baseline)
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onefold.impact_analysis.measured import Numbers, measured
+from onefold.impact_analysis.sample_validation import Numbers, measured
 from onefold.vocabulary.errors import InputError
 
 LITTLE = 10  # values in the smallest group below which an interval comes out too narrow
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A figure with the bounds between which it lies in a share `level` of the draws."""
 
     value: float
@@ -28,13 +28,13 @@ class Interval:
     note: str = ""
 
 
-def interval(
+def bootstrap_interval(
     statistic: Callable[..., Numbers],
     *samples: Sequence[float],
     level: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
-) -> Interval:
+) -> ConfidenceInterval:
     """The figure that `statistic` makes of the samples, with its bootstrap percentile interval.
 
     `statistic` takes one array for each sample, whose last axis holds the values and whose first holds the draws, and
@@ -51,7 +51,7 @@ def interval(
     low, high = np.quantile(_figures(statistic, drawn, draws), [(1 - level) / 2, (1 + level) / 2])
     few = min(len(numbers) for numbers in known)
     note = f"only {few} to draw from: the interval is likely too narrow" if few < LITTLE else ""
-    return Interval(float(value), float(low), float(high), level, note)
+    return ConfidenceInterval(float(value), float(low), float(high), level, note)
 
 
 def _figures(statistic: Callable[..., Numbers], rows: Sequence[Numbers], draws: int) -> Numbers:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from onefold.impact_analysis.measured import Numbers, constant, measured
+from onefold.impact_analysis.sample_validation import Numbers, constant, measured
 from onefold.vocabulary.errors import InputError
 
 Magnitude = Literal["negligible", "small", "medium", "large"]
@@ -36,7 +36,7 @@ class Comparison:
     note: str = ""
 
 
-def compared(sample: Sequence[float], baseline: Sequence[float]) -> Comparison:
+def compare_samples(sample: Sequence[float], baseline: Sequence[float]) -> Comparison:
     """The sample beside the baseline: test, effect size and its word.
 
     The test is exact where no values are equal and no group is larger than SMALL, otherwise asymptotic with a

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from onefold.impact_analysis.measured import Numbers, constant, measured, together
+from onefold.impact_analysis.sample_validation import Numbers, constant, measured, together
 from onefold.vocabulary.errors import InputError, suggestion
 
 Coefficient = Literal["pearson", "spearman"]

@@ -19,15 +19,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onefold.impact_analysis.arms import TUNE_ALL
-from onefold.impact_analysis.bootstrap import Interval, interval
-from onefold.impact_analysis.comparison import Comparison, compared
-from onefold.impact_analysis.correction import benjamini_hochberg
+from onefold.impact_analysis.bootstrap import ConfidenceInterval, bootstrap_interval
+from onefold.impact_analysis.comparison import Comparison, compare_samples
 from onefold.impact_analysis.correlation import Correlations, correlations
-from onefold.impact_analysis.evidence import FORMS, Evidence, Form, Property, values
+from onefold.impact_analysis.descriptive_statistics import (
+    BestDifference,
+    best_difference,
+    lard,
+    relative_difference,
+    scaled,
+)
 from onefold.impact_analysis.importance import Importance, importance
-from onefold.impact_analysis.measured import Numbers
-from onefold.impact_analysis.pairs import Pairwise, pairwise
-from onefold.impact_analysis.properties import BestDifference, best_difference, lard, relative_difference, scaled
+from onefold.impact_analysis.model_measurements import FORMS, Form, ImpactMeasurements, Property, values
+from onefold.impact_analysis.multiple_testing import benjamini_hochberg
+from onefold.impact_analysis.pairwise_differences import PairwiseDifferences, pairwise_differences
+from onefold.impact_analysis.sample_validation import Numbers
 
 CHANCE = 0.05  # a p-value below it is called significant
 
@@ -42,7 +48,7 @@ class Effect:
     best: BestDifference
     compared: Comparison
     p_adjusted: float | None  # after Benjamini and Hochberg, over all tests of this form
-    medians: Interval  # the median of the arm less that of "tune all", as a share of the latter
+    medians: ConfidenceInterval  # the median of the arm less that of "tune all", as a share of the latter
     is_significant: bool = False  # more than chance, with all the other tests counted in
 
 
@@ -68,12 +74,12 @@ class Distribution:
 class Findings:
     """Everything that the evidence says."""
 
-    evidence: Evidence
+    evidence: ImpactMeasurements
     effects: tuple[Effect, ...]
     deviations: tuple[Deviation, ...]
     distributions: tuple[Distribution, ...]
     changes: Mapping[str, tuple[float, ...]]  # by property: (compressed - plain) / plain of each best model
-    pairs: Mapping[str, Pairwise]  # by property
+    pairs: Mapping[str, PairwiseDifferences]  # by property
     correlations: Mapping[Form, Correlations]
     importance: Mapping[Form, Mapping[str, Importance]]  # by property
     skipped: tuple[str, ...] = ()  # what could not be said, and why
@@ -89,7 +95,7 @@ class Findings:
         return self.evidence.forms
 
 
-def findings(evidence: Evidence, *, seed: int = 0) -> Findings:
+def findings(evidence: ImpactMeasurements, *, seed: int = 0) -> Findings:
     """All tables. A property that is 0 or below for some model has no shares, and is left out with a word about it."""
     usable, skipped = _usable(evidence)
     forms = evidence.forms
@@ -104,7 +110,9 @@ def findings(evidence: Evidence, *, seed: int = 0) -> Findings:
         changes={name: relative_difference(values(both, name, "compressed"), values(both, name)) for name in names}
         if both
         else {},
-        pairs={name: pairwise(values(both, name), values(both, name, "compressed")) for name in names} if both else {},
+        pairs={name: pairwise_differences(values(both, name), values(both, name, "compressed")) for name in names}
+        if both
+        else {},
         correlations={
             form: correlations({name: values(evidence.top(form=form), name, form) for name in names}) for form in forms
         },
@@ -113,7 +121,7 @@ def findings(evidence: Evidence, *, seed: int = 0) -> Findings:
     )
 
 
-def _usable(evidence: Evidence) -> tuple[list[Property], tuple[str, ...]]:
+def _usable(evidence: ImpactMeasurements) -> tuple[list[Property], tuple[str, ...]]:
     usable, skipped = [], []
     compared_ones = {trial for best in evidence.best.values() for trial in best}
     models = [model for trial, model in evidence.models.items() if trial in compared_ones]
@@ -126,7 +134,7 @@ def _usable(evidence: Evidence) -> tuple[list[Property], tuple[str, ...]]:
     return usable, tuple(skipped)
 
 
-def _effects(evidence: Evidence, properties: list[Property], form: Form, seed: int) -> list[Effect]:
+def _effects(evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int) -> list[Effect]:
     baseline = evidence.top(form=form)
     sign = 1 if evidence.higher_is_better else -1
     found = []
@@ -143,9 +151,9 @@ def _effects(evidence: Evidence, properties: list[Property], form: Form, seed: i
                     one.name,
                     form,
                     best_difference(mine, theirs, higher_is_better=one.higher_is_better, by=(scores[0], scores[1])),
-                    compared(mine, theirs),
+                    compare_samples(mine, theirs),
                     None,
-                    interval(_of_medians, mine, theirs, seed=seed),
+                    bootstrap_interval(_of_medians, mine, theirs, seed=seed),
                 )
             )
     adjusted = benjamini_hochberg([effect.compared.p for effect in found])
@@ -159,17 +167,17 @@ def _of_medians(arm: Numbers, baseline: Numbers) -> Numbers:
     return np.asarray((np.median(arm, axis=-1) - middle) / middle)
 
 
-def _deviation(evidence: Evidence, one: Property) -> Deviation:
+def _deviation(evidence: ImpactMeasurements, one: Property) -> Deviation:
     plain, both = evidence.top(), evidence.top(form="compressed")
     compressed = lard(values(both, one.name, "compressed"), higher_is_better=one.higher_is_better) if both else None
     return Deviation(one.name, lard(values(plain, one.name), higher_is_better=one.higher_is_better), compressed)
 
 
-def _distributions(evidence: Evidence, properties: list[Property]) -> list[Distribution]:
+def _distributions(evidence: ImpactMeasurements, properties: list[Property]) -> list[Distribution]:
     """Of all models that "tune all" has made, the metric is that after their first, short training."""
     members = evidence.arm(TUNE_ALL).members
     found = [
-        (one, "all", values(evidence.everyone(), one.name))
+        (one, "all", values(evidence.all_models(), one.name))
         if one.name != evidence.metric
         else (one, "all", [evidence.scores[trial] for trial in members if trial in evidence.scores])
         for one in properties
@@ -181,7 +189,9 @@ def _distributions(evidence: Evidence, properties: list[Property]) -> list[Distr
     return [Distribution(one.name, models, scaled(of)) for one, models, of in found if of and min(of) > 0]
 
 
-def _importances(evidence: Evidence, properties: list[Property], form: Form, seed: int) -> Mapping[str, Importance]:
+def _importances(
+    evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int
+) -> Mapping[str, Importance]:
     """Of every property; costs by their magnitudes, since hyperparameters multiply them.
 
     The metric of plain models is known of all trials, after their first, short training.

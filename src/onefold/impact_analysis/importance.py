@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from onefold.impact_analysis.axes import Axis, Configuration, axes_of
-from onefold.impact_analysis.decomposition import decomposed, leaves_of
-from onefold.impact_analysis.measured import ROUNDING, Numbers, constant, measured
+from onefold.impact_analysis.sample_validation import ROUNDING, Numbers, constant, measured
+from onefold.impact_analysis.variance_decomposition import decomposed, leaves_of
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.space import Space
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from onefold.compression.onnx_builder import GraphWorkshop
+from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.device import CAREFUL, Session
 from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.library import INT8, MODEL, ORT_FORMS, TVM
@@ -88,7 +88,7 @@ def _with_integers(opened: Opened, folder: Path) -> tuple[Path | None, float]:
     place = folder / f"{opened.name}-int8"
     place.mkdir()
     try:
-        workshop = GraphWorkshop(opened.file, place, opened.many, lambda _: None)
+        workshop = OnnxVariantBuilder(opened.file, place, opened.many, lambda _: None)
         made = workshop.make([Recipe(precision="int8")])[-1]
     except OnefoldError:
         return None, 0.0

@@ -185,7 +185,7 @@ class Ending:
         """
 
         from onefold.compression.after_study import (
-            Afterwards,  # which loads torch: a command that needs none must not wait
+            AfterStudyCompression,  # which loads torch: a command that needs none must not wait
         )
 
         def tell(said: str) -> None:
@@ -195,7 +195,7 @@ class Ending:
         device = self.spec.devices[0] if self.spec.devices else here
         about = {name: card[name] for name in ("study", "workload")}
         spec = self.spec
-        step = Afterwards(
+        step = AfterStudyCompression(
             spec.objective, spec.quality or spec.objective, spec.serving,
             self.engine, self.folder, self.home, device, here, tell,
         )  # fmt: skip

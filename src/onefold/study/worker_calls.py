@@ -54,7 +54,7 @@ def export_trained(
 
 def _quantise(trainer: Any, config: Config, model: Path) -> None:
     """Makes the exported model the variant that its configuration asks for."""
-    from onefold.compression import quantised, slim
+    from onefold.compression import quantize_onnx, strip_metadata
     from onefold.compression.in_loop import CompressedWorkload, recipe_of
 
     if not isinstance(trainer.workload, CompressedWorkload):
@@ -63,8 +63,8 @@ def _quantise(trainer: Any, config: Config, model: Path) -> None:
     if precision != "fp32":
         whole = model.with_suffix(".new")
         samples = {f"input{at}": part.cpu().numpy() for at, part in enumerate(_samples(trainer, CALIBRATION))}
-        quantised(model, whole, precision, samples)
-        slim(whole)
+        quantize_onnx(model, whole, precision, samples)
+        strip_metadata(whole)
         whole.replace(model)
 
 

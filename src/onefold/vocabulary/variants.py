@@ -83,7 +83,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TrialVariant:
     """A variant of one of a study's best trials; `refused` says why it must not be taken."""
 
     trial: int
@@ -100,13 +100,13 @@ class Shortlist:
 
     device: str
     metric: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TrialVariant, ...]
     taken: int  # its place among them
     why: str
     test: Metrics = field(default_factory=dict)  # of the one taken, on data that no decision has seen
     failures: Mapping[str, str] = field(default_factory=dict)  # by trial: why there are no variants of it
 
     @property
-    def choice(self) -> Candidate:
+    def choice(self) -> TrialVariant:
         """The one to take."""
         return self.candidates[self.taken]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onefold.impact_analysis import Evidence, Findings
+from onefold.impact_analysis import Findings, ImpactMeasurements
 from onefold.report import words
 from onefold.report.page import Tile
 
 
-def aim(evidence: Evidence) -> str:
+def aim(evidence: ImpactMeasurements) -> str:
     """What was tuned for, and where."""
     return f"{evidence.metric}, {'higher' if evidence.higher_is_better else 'lower'} is better, on {evidence.device}"
 
@@ -40,7 +40,7 @@ def measured(findings: Findings) -> Iterator[tuple[str, str]]:
         yield "left out", said
 
 
-def _recipe(evidence: Evidence) -> str:
+def _recipe(evidence: ImpactMeasurements) -> str:
     compressed = any(model.compressed for model in evidence.models.values())
     return evidence.recipe if compressed else "no model was compressed"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onefold.impact_analysis import Effect, Interval
+from onefold.impact_analysis import ConfidenceInterval, Effect
 from onefold.report import words
 
 BETTER, WORSE = "▴", "▾"
@@ -50,7 +50,7 @@ def signed(value: float | None) -> str:
     return words.NOTHING if value is None else f"{value:.2f}".replace("-", "−")
 
 
-def between(found: Interval) -> str:
+def between(found: ConfidenceInterval) -> str:
     """A relative difference with its bounds."""
     return f"{change(found.value)} ({part(found.level)} interval {change(found.low)} to {change(found.high)})"
 

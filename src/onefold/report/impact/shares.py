@@ -9,7 +9,7 @@ from onefold.impact_analysis import Findings, Form, Importance, Property, Share
 from onefold.impact_analysis.advice import TRUSTED, trusted
 from onefold.report import words
 from onefold.report.impact.phrases import part
-from onefold.report.impact.sheet import Cell, Line, Sheet, columns
+from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
 from onefold.report.impact.tables import TITLES, properties
 
 SHOWN, PAIRS_SHOWN = 6, 3
@@ -65,9 +65,9 @@ def singles_table(found: Findings, form: Form) -> Sheet:
     known = _known(found, form)
     if not known:
         return Sheet(f"importance-{form}", TITLES[form], (), ())
-    lines = [Line("explained", tuple(_foretold(each) for _, each in known), "baseline")]
+    lines = [SheetLine("explained", tuple(_foretold(each) for _, each in known), "baseline")]
     for name in dict.fromkeys(share.parameters[0] for _, each in known for share in each.singles):
-        lines.append(Line(name, tuple(_cell(each, each.of(name)) for _, each in known)))
+        lines.append(SheetLine(name, tuple(_cell(each, each.of(name)) for _, each in known)))
     notes = (
         f"Explained: how much is foretold of unseen models. In brackets: less than {part(TRUSTED)}, so may be noise.",
     )
@@ -81,7 +81,7 @@ def pairs_table(found: Findings, form: Form) -> Sheet:
     lines = []
     for one, each in _known(found, form):
         for share in _seen(each.pairs[:PAIRS_SHOWN]):
-            lines.append(Line(one.title, (Cell(TOGETHER.join(share.parameters)), _cell(each, share))))
+            lines.append(SheetLine(one.title, (Cell(TOGETHER.join(share.parameters)), _cell(each, share))))
     head = columns("property", ("hyperparameters", "share"), numeric=False)
     return Sheet(f"pairs-{form}", f"Two together: {TITLES[form].lower()}", head, tuple(lines))
 

@@ -22,7 +22,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SheetLine:
     """A row: its name, and a cell for each further column. A member stands below its group."""
 
     name: str
@@ -38,7 +38,7 @@ class Sheet:
     name: str
     title: str
     columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[SheetLine, ...]
     notes: tuple[str, ...] = ()
     heads: tuple[tuple[str, int], ...] = ()
 

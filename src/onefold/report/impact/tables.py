@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, Model, Property
+from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, MeasuredModel, Property
 from onefold.impact_analysis.advice import APART, TOGETHER
 from onefold.report import words
 from onefold.report.impact.phrases import BETTER, WORSE, chance, change, multiple, quantity, signed, spoken
-from onefold.report.impact.sheet import Cell, Kind, Line, Sheet, Tone, columns
+from onefold.report.impact.sheet import Cell, Kind, Sheet, SheetLine, Tone, columns
 from onefold.report.plots.boxes import box_of
 from onefold.report.table import About, Column
 
@@ -36,7 +36,7 @@ def effects(found: Findings, form: Form) -> Sheet:
         belongs = group is not None and set(arm.fixed) < set(group.fixed)
         kind: Kind = "group" if arm.kind == "group" else "member" if belongs else ""
         cells = [cell for one in shown for cell in _effect_cells(found.effect(arm.name, one.name, form))]
-        lines.append(Line(arm.name.removeprefix("fix "), tuple(cells), kind))
+        lines.append(SheetLine(arm.name.removeprefix("fix "), tuple(cells), kind))
     count = len(found.evidence.top(form=form))
     notes = (
         f"{BETTER} better, {WORSE} worse than tune all. Best model: how the best model of the arm differs from that of "
@@ -67,7 +67,7 @@ def spread(found: Findings) -> Sheet:
             box = box_of(values)
             middle = f"{multiple(box.lower)} to {multiple(box.upper)}"
             cells += (Cell(multiple(box.median)), Cell(middle), Cell(multiple(max(values))))
-        lines.append(Line(one.title, tuple(cells)))
+        lines.append(SheetLine(one.title, tuple(cells)))
     counts = {one.models: len(one.scaled) for one in found.distributions}
     heads = tuple((f"{name} ({counts[name]})", 3) for name in names)
     titles = ("median", "middle half", "most") * len(names)
@@ -82,7 +82,7 @@ def changes(found: Findings) -> Sheet:
         values = found.changes[one.name]
         box = box_of(values)
         figures = (box.median, box.lower, box.upper, min(values), max(values))
-        lines.append(Line(one.title, tuple(Cell(change(figure)) for figure in figures)))
+        lines.append(SheetLine(one.title, tuple(Cell(change(figure)) for figure in figures)))
     titles = columns("property", ("median", "lower quartile", "upper quartile", "least", "most"))
     return Sheet("changes", "What compression changes", titles, tuple(lines))
 
@@ -96,7 +96,7 @@ def deviations(found: Findings) -> Sheet:
         cells = [Cell(f"{one.plain:,.3f}")]
         if both:
             cells.append(EMPTY if one.compressed is None else Cell(f"{one.compressed:,.3f}"))
-        lines.append(Line(titles[one.property], tuple(cells)))
+        lines.append(SheetLine(titles[one.property], tuple(cells)))
     count = len(found.evidence.top())
     notes = (f"The best value less the worst, as a share of the worst, among the best {count} models of tune all.",)
     head = columns("property", ("plain", "compressed") if both else ("plain",))
@@ -110,7 +110,7 @@ def pairs(found: Findings) -> Sheet:
         pair = found.pairs[one.name]
         statistic = EMPTY if pair.statistic is None else Cell(f"{pair.statistic:.2f}")
         cells = (Cell(f"{len(pair.delta):,}"), statistic, Cell(chance(pair.p), "" if pair.p is not None else "quiet"))
-        lines.append(Line(one.title, cells))
+        lines.append(SheetLine(one.title, cells))
     notes = (
         "Kolmogorov-Smirnov test between the relative differences of all pairs of models, before and after. It takes "
         "pairs for independent, while each model is in many of them: a small p says more than there is to know.",
@@ -125,7 +125,7 @@ def correlated(found: Findings, form: Form) -> Sheet:
     lines = []
     for name, row in zip(known.names, known.matrix()):
         cells = [_correlation(found, form, name, other, value) for other, value in zip(known.names, row)]
-        lines.append(Line(titles[name], tuple(cells)))
+        lines.append(SheetLine(titles[name], tuple(cells)))
     notes = [f"Over the best {words.count(known.n, 'model')} of tune all."]
     if known.constant:
         notes.append(f"The same for all of them: {', '.join(titles[name] for name in known.constant)}.")
@@ -143,7 +143,7 @@ def best_models(found: Findings) -> Sheet:
         cells = [Cell(words.metric(evidence.metric, model.score, places))]
         cells += [Cell(_both(model, one, places)) for one in evidence.properties]
         cells += [Cell(words.setting(model.config[name])) if name in model.config else EMPTY for name in varied]
-        lines.append(Line(str(model.trial), tuple(cells), trial=model.trial))
+        lines.append(SheetLine(str(model.trial), tuple(cells), trial=model.trial))
     head = columns("trial", (f"{evidence.metric} (validation)", *(one.title for one in evidence.properties)))
     words_of = {name for name in varied for model in models if isinstance(model.config.get(name), (str, bool))}
     head += tuple(Column(name, About.SETTING, numeric=name not in words_of) for name in varied)
@@ -154,19 +154,19 @@ def best_models(found: Findings) -> Sheet:
 def failures(found: Findings) -> Sheet:
     """The trials without a result."""
     failed = sorted(found.evidence.failures.items())
-    lines = tuple(Line(str(trial), (Cell(why),), trial=trial) for trial, why in failed[:FAILURES_SHOWN])
+    lines = tuple(SheetLine(str(trial), (Cell(why),), trial=trial) for trial, why in failed[:FAILURES_SHOWN])
     more = len(failed) - len(lines)
     notes = (f"And {more} more. The JSON form of this report has them all.",) if more else ()
     return Sheet("failures", "Failures", columns("trial", ("reason",), numeric=False), lines, notes)
 
 
-def _baseline(found: Findings, form: Form, shown: list[Property]) -> Iterator[Line]:
+def _baseline(found: Findings, form: Form, shown: list[Property]) -> Iterator[SheetLine]:
     """What the best model of "tune all" is like, in units."""
     sign = 1 if found.evidence.higher_is_better else -1
     best = max(found.evidence.top(form=form), key=lambda model: sign * model.score, default=None)
     if best is not None and shown:
         cells = [cell for one in shown for cell in (Cell(quantity(one.name, best.form(form)[one.name])), Cell(""))]
-        yield Line(f"{TUNE_ALL}: trial {best.trial}", tuple(cells), "baseline")
+        yield SheetLine(f"{TUNE_ALL}: trial {best.trial}", tuple(cells), "baseline")
 
 
 def _effect_cells(effect: Effect | None) -> tuple[Cell, Cell]:
@@ -203,6 +203,6 @@ def _correlation(found: Findings, form: Form, one: str, other: str, value: float
     return Cell(signed(value), tone, more + chance(pair.pearson_p))
 
 
-def _both(model: Model, one: Property, places: int | None) -> str:
+def _both(model: MeasuredModel, one: Property, places: int | None) -> str:
     told = [quantity(one.name, form[one.name], places) for form in (model.plain, model.compressed) if form]
     return " → ".join(dict.fromkeys(told))

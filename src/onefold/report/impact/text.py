@@ -9,7 +9,7 @@ from onefold.impact_analysis import Advice, Findings, advice
 from onefold.report.impact import tables
 from onefold.report.impact.facts import aim, measured, tiles
 from onefold.report.impact.shares import pairs_table, singles_table
-from onefold.report.impact.sheet import Line, Sheet
+from onefold.report.impact.sheet import Sheet, SheetLine
 
 WIDTH = 100
 GAP = "  "
@@ -115,7 +115,7 @@ def _blocks(sheet: Sheet) -> Iterator[list[str]]:
         yield [head.center(len(rows[0])), *rows] if sheet.heads else rows
 
 
-def _named(line: Line) -> str:
+def _named(line: SheetLine) -> str:
     return f"  {_line(line.name)}" if line.kind == "member" else _line(line.name)
 
 

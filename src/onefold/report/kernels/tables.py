@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onefold.report import words
 from onefold.report.impact.phrases import multiple
-from onefold.report.impact.sheet import Cell, Line, Sheet
+from onefold.report.impact.sheet import Cell, Sheet, SheetLine
 from onefold.report.kernels import facts
 from onefold.report.kernels.costs import by_time, fate_costs, share_of_model
 from onefold.report.plots.svg import shortened
@@ -41,7 +41,7 @@ def models_sheet(several: Sequence[Compiled]) -> Sheet:
             words.energy(one.spent.energy),
             one.device,
         )
-        lines.append(Line(one.model, tuple(map(Cell, cells))))
+        lines.append(SheetLine(one.model, tuple(map(Cell, cells))))
     titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
     notes = (f"Energy: {'; '.join(dict.fromkeys(words.energy_source(one.spent.energy) for one in several))}.",)
     return Sheet("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
@@ -62,7 +62,7 @@ def runtimes_sheet(compiled: Compiled, *, noted: bool = True) -> Sheet:
             Cell(str(one.threads)),
             Cell("; ".join(told)),
         )
-        lines.append(Line(one.name, cells))
+        lines.append(SheetLine(one.name, cells))
     titles = ("latency", "times the fastest", "threads", "note")
     return Sheet("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(lines))
 
@@ -81,10 +81,10 @@ def phases_sheet(compiled: Compiled) -> Sheet:
             _share(joules, spent.energy.joules) if spent.source != "unavailable" else words.NOTHING,
             DOES[name],
         )
-        lines.append(Line(name, tuple(map(Cell, cells))))
+        lines.append(SheetLine(name, tuple(map(Cell, cells))))
     if lines:
         total = (words.duration(spent.time_s), "", words.energy(spent.energy), "", "")
-        lines.append(Line(ALL, tuple(map(Cell, total)), "baseline"))
+        lines.append(SheetLine(ALL, tuple(map(Cell, total)), "baseline"))
     titles = ("time", "share of time", "energy", "share of energy", "what it does")
     notes = (f"Energy: {words.energy_source(spent.energy)}.",)
     return Sheet("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
@@ -103,7 +103,7 @@ def fates_sheet(compiled: Compiled) -> Sheet:
             words.energy(Energy(cost.joules, source)),
             words.NOTHING if cost.energy_share is None or source == "unavailable" else part(cost.energy_share),
         )
-        lines.append(Line(cost.fate.value, tuple(map(Cell, cells))))
+        lines.append(SheetLine(cost.fate.value, tuple(map(Cell, cells))))
     if not any(cost.candidates for cost in costs):
         lines = []
     titles = ("candidates", "time", "share of time", "energy", "share of energy")
@@ -121,7 +121,9 @@ def operators_sheet(compiled: Compiled, numbers: Mapping[str, int] | None = None
     lines = []
     for one in states[:shown]:
         number = None if numbers is None else numbers.get(one.operator.key)
-        lines.append(Line(shortened(one.operator.name, NAME), tuple(map(Cell, _operator(compiled, one))), trial=number))
+        lines.append(
+            SheetLine(shortened(one.operator.name, NAME), tuple(map(Cell, _operator(compiled, one))), trial=number)
+        )
     notes = [
         "Weight: how often the model runs it. Operators are timed by themselves, so that their sum is not quite the "
         "latency of the whole model."
@@ -147,7 +149,7 @@ def levels_sheet(compiled: Compiled) -> Sheet:
             words.energy(Energy(one.joules, source)),
             "taken" if one.number == compiled.level else "",
         )
-        lines.append(Line(str(one.number), tuple(map(Cell, cells))))
+        lines.append(SheetLine(str(one.number), tuple(map(Cell, cells))))
     titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
     known = next((one.joules for one in compiled.levels if one.joules is not None), None)
     notes = (f"Energy: {words.energy_source(Energy(known, source))}.",)
@@ -163,15 +165,15 @@ def _operator(compiled: Compiled, one: OperatorState) -> Iterator[str]:
     yield "suspended" if one.suspended else "tuning"
 
 
-def _together(compiled: Compiled, states: Sequence[OperatorState]) -> Iterator[Line]:
+def _together(compiled: Compiled, states: Sequence[OperatorState]) -> Iterator[SheetLine]:
     """The sum of operators, and the whole model beside it."""
     known = [one.time_s for one in states if one.best_s is not None]
     weight = sum(one.operator.weight for one in states)
     counts = [sum(column) for column in zip(*((one.tried, one.filtered, one.failed) for one in states))]
     every = ("", f"{weight:,}", "", *_timed(compiled, sum(known) if known else None), *(f"{n:,}" for n in counts), "")
-    yield Line("all operators", tuple(map(Cell, every)), "baseline")
+    yield SheetLine("all operators", tuple(map(Cell, every)), "baseline")
     whole = ("", "", "", *_timed(compiled, compiled.rounds[-1].latency_s), "", "", "", "")
-    yield Line("the whole model", tuple(map(Cell, whole)), "baseline")
+    yield SheetLine("the whole model", tuple(map(Cell, whole)), "baseline")
 
 
 def _timed(compiled: Compiled, time_s: float | None) -> tuple[str, str]:

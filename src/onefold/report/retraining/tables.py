@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onefold.report import words
-from onefold.report.impact.sheet import Cell, Line, Sheet, columns
+from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
 from onefold.report.retraining.facts import numbered, part, predicted_bytes
 from onefold.report.table import About, Column, Row, Table
 from onefold.vocabulary.plans import Expected, LayerCost, MicroWindow, Plan, Retrained
@@ -41,7 +41,7 @@ def plans_sheet(retrained: Retrained, shown: int = SHOWN) -> Sheet:
         before = known[plan].gain_per_s if plan in known else None
         cells += [_rate(before if gain is None else gain), str(len(tried[plan]))]
         cells.append("yes" if plan == retrained.chosen else "")
-        lines.append(Line(str(numbers[plan]), tuple(map(Cell, cells)), trial=numbers[plan]))
+        lines.append(SheetLine(str(numbers[plan]), tuple(map(Cell, cells)), trial=numbers[plan]))
     varied = _varied(list(numbers))
     head = (*_columns(varied), *(Column(title, About.TRIAL) for title in ("gain/s", "micro-windows")))
     head += (Column("chosen", About.TRIAL, numeric=False),)
@@ -58,7 +58,7 @@ def feasible_sheet(plans: Sequence[Expected]) -> Sheet:
     lines = []
     for place, one in enumerate(plans):
         cells = [*_settings(one.plan, every), *_expected(one, one.memory_bytes), _rate(one.gain_per_s)]
-        lines.append(Line(str(place + 1), tuple(map(Cell, cells))))
+        lines.append(SheetLine(str(place + 1), tuple(map(Cell, cells))))
     varied = _varied(every)
     head = (*_columns(varied), Column("gain/s", About.TRIAL))
     return Sheet("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
@@ -73,7 +73,7 @@ def windows_sheet(retrained: Retrained) -> Sheet:
     for window in shown:
         number = numbers[window.plan]
         cells = (str(number), *_course(retrained.metric, window, scores, losses), *_memory(window))
-        lines.append(Line(str(window.number), tuple(map(Cell, cells)), trial=number))
+        lines.append(SheetLine(str(window.number), tuple(map(Cell, cells)), trial=number))
     titles = ("plan", "began", "time", "updates", "loss", retrained.metric, "gain/s", "merit", "memory", "memory")
     head = columns("micro-window", (*titles, "measured/predicted", "limit at its end"))
     notes = [f"Merit: alpha × gain + beta / time, both as shares of the best plan's, with alpha {retrained.alpha:g}."]
@@ -85,8 +85,8 @@ def windows_sheet(retrained: Retrained) -> Sheet:
 
 def layers_sheet(layers: Sequence[LayerCost]) -> Sheet:
     """What each layer costs, as profiled, and all of them together."""
-    lines = [Line(layer.name, _costs([layer])) for layer in layers[:LAYERS_SHOWN]]
-    lines.append(Line("all", _costs(layers), "baseline"))
+    lines = [SheetLine(layer.name, _costs([layer])) for layer in layers[:LAYERS_SHOWN]]
+    lines.append(SheetLine("all", _costs(layers), "baseline"))
     titles = ("weights", "saved activations", "forward", "backward")
     notes = ["Activations that are kept for the gradients, and times, are of one sample."]
     if len(layers) > LAYERS_SHOWN:

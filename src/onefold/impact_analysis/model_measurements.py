@@ -35,7 +35,7 @@ COSTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class MeasuredModel:
     """A trained configuration, what it is like, and what it is like once it is compressed."""
 
     trial: int
@@ -50,7 +50,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ImpactMeasurements:
     """The arms, who of each went on, and what the models are like."""
 
     workload: str
@@ -61,7 +61,7 @@ class Evidence:
     best: Mapping[str, tuple[int, ...]]  # by arm: the trials that were trained in full, best first
     configs: Mapping[int, Config]  # of all trials
     scores: Mapping[int, float]  # of all that finished it, on the validation data after the first, short training
-    models: Mapping[int, Model]
+    models: Mapping[int, MeasuredModel]
     device: str
     recipe: str  # how models were compressed, in words
     ways: Mapping[str, str] = field(default_factory=dict)  # by property: how its values came about
@@ -83,16 +83,16 @@ class Evidence:
         """The arm of that name."""
         return next(arm for arm in self.arms if arm.name == name)
 
-    def top(self, arm: str = TUNE_ALL, form: Form = "plain") -> list[Model]:
+    def top(self, arm: str = TUNE_ALL, form: Form = "plain") -> list[MeasuredModel]:
         """The best models of an arm that have this form, best first."""
         known = (self.models[trial] for trial in self.best.get(arm, ()) if trial in self.models)
         return [model for model in known if model.form(form)]
 
-    def everyone(self) -> list[Model]:
+    def all_models(self) -> list[MeasuredModel]:
         """All models that "tune all" has made and that were measured, best or not."""
         return [self.models[trial] for trial in self.arm(TUNE_ALL).members if trial in self.models]
 
 
-def values(models: Sequence[Model], name: str, form: Form = "plain") -> list[float]:
+def values(models: Sequence[MeasuredModel], name: str, form: Form = "plain") -> list[float]:
     """One property of several models."""
     return [model.form(form)[name] for model in models]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from onefold.impact_analysis.measured import Numbers, measured, together
+from onefold.impact_analysis.sample_validation import Numbers, measured, together
 from onefold.vocabulary.errors import InputError
 
 Key = TypeVar("Key", bound=Hashable)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onefold.impact_analysis.measured import Numbers, measured
+from onefold.impact_analysis.sample_validation import Numbers, measured
 from onefold.vocabulary.errors import InputError
 
 PValues = Sequence[float | None]

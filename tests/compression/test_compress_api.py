@@ -11,7 +11,7 @@ import torch
 
 from onefold import Recipe, compress, deploy
 from onefold.compression import unpack
-from onefold.compression.api import PACKED, Compressed
+from onefold.compression.api import PACKED, CompressionResult
 from onefold.compression.selection import choose
 from onefold.serving.export import export
 from onefold.study.single_trial import training
@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(model: Path) -> Compressed:
+def found(model: Path) -> CompressionResult:
     said: list[str] = []
     result = compress(
         model, RECIPES, epochs=2, drop=0.05, sensitive=True, save=model.parent / "deploy", home=model.parent / "home",
@@ -45,7 +45,7 @@ def found(model: Path) -> Compressed:
     return result
 
 
-def test_every_variant_is_measured_beside_the_plain_model(found: Compressed) -> None:
+def test_every_variant_is_measured_beside_the_plain_model(found: CompressionResult) -> None:
     assert found.plain.recipe.is_plain
     assert [one.recipe for one in found.variants] == RECIPES
     for one in (found.plain, *found.variants):
@@ -56,7 +56,7 @@ def test_every_variant_is_measured_beside_the_plain_model(found: Compressed) -> 
         assert one.flops >= one.useful_flops > 0
 
 
-def test_what_a_recipe_promises_is_so(found: Compressed) -> None:
+def test_what_a_recipe_promises_is_so(found: CompressionResult) -> None:
     int8, sparse, both, narrow = found.variants
     assert int8.smallest_bytes < 0.5 * found.plain.smallest_bytes
     assert sparse.zeros == pytest.approx(0.8, abs=0.01)
@@ -66,7 +66,7 @@ def test_what_a_recipe_promises_is_so(found: Compressed) -> None:
     assert narrow.flops < 0.8 * found.plain.flops
 
 
-def test_the_chosen_one_can_be_served_and_unpacked(found: Compressed) -> None:
+def test_the_chosen_one_can_be_served_and_unpacked(found: CompressionResult) -> None:
     folder = Path(found.folder)
     served = deploy.load(folder)
     assert served(np.zeros((3, 1, 8, 8), "float32")).shape == (3, 10)
@@ -77,7 +77,7 @@ def test_the_chosen_one_can_be_served_and_unpacked(found: Compressed) -> None:
     assert 0.6 < about["test"]["accuracy"] <= 1
 
 
-def test_the_sensitivity_of_each_layer_is_told(found: Compressed) -> None:
+def test_the_sensitivity_of_each_layer_is_told(found: CompressionResult) -> None:
     assert len(found.sensitivity) >= 2
     assert all(0 <= accuracy <= 1 for accuracy in found.sensitivity.values())
 

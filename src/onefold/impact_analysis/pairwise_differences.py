@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onefold.impact_analysis.measured import Numbers, measured, together
-from onefold.impact_analysis.properties import above_zero
+from onefold.impact_analysis.descriptive_statistics import above_zero
+from onefold.impact_analysis.sample_validation import Numbers, measured, together
 
 
 @dataclass(frozen=True, slots=True)
-class Pairwise:
+class PairwiseDifferences:
     """All pairs of models, first with second, first with third, …: their relative differences before and after.
 
     `statistic` and `p` are those of the Kolmogorov-Smirnov test between the two; None without a pair. The test takes
@@ -27,7 +27,7 @@ class Pairwise:
     p: float | None
 
 
-def pairwise(plain: Sequence[float], compressed: Sequence[float]) -> Pairwise:
+def pairwise_differences(plain: Sequence[float], compressed: Sequence[float]) -> PairwiseDifferences:
     """How the differences between models changed by compression; both in the same order, model by model.
 
     The differences are shares of the pair's second model, so that the order of the models decides their signs: give
@@ -38,7 +38,7 @@ def pairwise(plain: Sequence[float], compressed: Sequence[float]) -> Pairwise:
     of_plain, of_compressed = _differences(before, "plain"), _differences(after, "compressed")
     statistic, p = _tested(of_plain, of_compressed) if len(of_plain) else (None, None)
     plain_pairs, compressed_pairs = tuple(of_plain.tolist()), tuple(of_compressed.tolist())
-    return Pairwise(plain_pairs, compressed_pairs, tuple((of_compressed - of_plain).tolist()), statistic, p)
+    return PairwiseDifferences(plain_pairs, compressed_pairs, tuple((of_compressed - of_plain).tolist()), statistic, p)
 
 
 def _differences(numbers: Numbers, which: str) -> Numbers:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onefold.impact_analysis.axes import Axis
-from onefold.impact_analysis.measured import Numbers
+from onefold.impact_analysis.sample_validation import Numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from onefold.impact_analysis import pairwise
+from onefold.impact_analysis import pairwise_differences
 from onefold.vocabulary.errors import InputError
 
 models = st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=2, max_size=10)
 
 
 def test_two_models_make_one_pair() -> None:
-    found = pairwise([1.0, 2.0], [3.0, 3.0])
+    found = pairwise_differences([1.0, 2.0], [3.0, 3.0])
     assert found.plain == (-0.5,)  # (1 - 2) / 2
     assert found.compressed == (0.0,)  # (3 - 3) / 3
     assert found.delta == (0.5,)
@@ -24,7 +24,7 @@ def test_two_models_make_one_pair() -> None:
 
 def test_ten_models_make_45_pairs_in_the_order_of_the_models() -> None:
     plain = [float(i) for i in range(1, 11)]
-    found = pairwise(plain, plain[::-1])
+    found = pairwise_differences(plain, plain[::-1])
     assert len(found.delta) == 45
     assert found.plain[:2] == (-0.5, pytest.approx(-2 / 3))  # first with second, first with third
     assert found.compressed[0] == pytest.approx(1 / 9)  # (10 - 9) / 9
@@ -34,7 +34,7 @@ def test_ten_models_make_45_pairs_in_the_order_of_the_models() -> None:
 @given(models)
 def test_every_pair_is_looked_at_once(both: list[tuple[float, float]]) -> None:
     plain, compressed = [a for a, _ in both], [b for _, b in both]
-    found = pairwise(plain, compressed)
+    found = pairwise_differences(plain, compressed)
     pairs = [(i, j) for i in range(len(both)) for j in range(i + 1, len(both))]
     expected = [(compressed[i] - compressed[j]) / compressed[j] - (plain[i] - plain[j]) / plain[j] for i, j in pairs]
     assert found.delta == pytest.approx(expected)
@@ -45,25 +45,25 @@ def test_every_pair_is_looked_at_once(both: list[tuple[float, float]]) -> None:
 @settings(derandomize=True)
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=10), st.sampled_from([0.25, 8.0]))
 def test_compression_that_shrinks_all_alike_changes_no_pair(plain: list[float], factor: float) -> None:
-    found = pairwise(plain, [factor * value for value in plain])
+    found = pairwise_differences(plain, [factor * value for value in plain])
     assert set(found.delta) == {0.0}
     assert (found.statistic, found.p) == (0.0, 1.0)
 
 
 def test_a_hundred_models_are_no_trouble() -> None:
     rng = np.random.default_rng(0)
-    found = pairwise(list(rng.uniform(1, 2, 100)), list(rng.uniform(1, 9, 100)))
+    found = pairwise_differences(list(rng.uniform(1, 2, 100)), list(rng.uniform(1, 9, 100)))
     assert len(found.delta) == 4950
     assert found.p == pytest.approx(0.0, abs=1e-6)
 
 
 def test_one_model_makes_no_pair() -> None:
-    found = pairwise([1.0], [2.0])
+    found = pairwise_differences([1.0], [2.0])
     assert (found.delta, found.statistic, found.p) == ((), None, None)
 
 
 def test_models_that_do_not_belong_together_or_are_nothing_are_refused() -> None:
     with pytest.raises(InputError, match="as many"):
-        pairwise([1.0, 2.0], [1.0])
+        pairwise_differences([1.0, 2.0], [1.0])
     with pytest.raises(InputError, match="compressed models must be above 0"):
-        pairwise([1.0, 2.0], [1.0, 0.0])
+        pairwise_differences([1.0, 2.0], [1.0, 0.0])

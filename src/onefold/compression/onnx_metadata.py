@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-def slim(model: Path) -> None:
+def strip_metadata(model: Path) -> None:
     """Gives every value of a model's file a short name, in place; those of inputs and outputs stay."""
     import onnx
 

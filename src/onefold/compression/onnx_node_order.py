@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def activate_before_pooling(model: Any) -> None:
+def move_relu_before_max_pool(model: Any) -> None:
     """Puts a ReLU that follows a max pooling before it, in place.
 
     The answers are the same, and the runtime can do it within the convolution before it: in integers it costs nothing

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeRegressor
 
 from onefold.impact_analysis.axes import ABSENT, Axis, Categories, Range
-from onefold.impact_analysis.decomposition import Leaves, Variances, decomposed, leaves_of
+from onefold.impact_analysis.variance_decomposition import Leaves, Variances, decomposed, leaves_of
 
 STEPS = 16  # of a range: values are sixteenths, so that cuts are thirty-seconds and a grid of 32 meets none
 
