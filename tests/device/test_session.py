@@ -101,8 +101,8 @@ class TestHere:
     def test_it_is_confined_to_cores(self, this_host: Device) -> None:
         core = min(os.sched_getaffinity(0))
         with HostSession(this_host, [core]) as session:
-            assert session._process is not None
-            assert psutil.Process(session._process.pid).cpu_affinity() == [core]
+            assert session._worker is not None
+            assert psutil.Process(session._worker.pid).cpu_affinity() == [core]
             assert session.confinement["cores_by"] == "affinity"
             assert session.threads == 1
 
@@ -193,8 +193,8 @@ class TestDeath:
         with open_session(slow if emulated else this_host, this_host) as session:
             session.prepare(model, None, [ServingPoint()])
             inner = session._inner if isinstance(session, EmulatedSession) else session
-            assert inner._process is not None
-            killer = threading.Timer(0.2, os.kill, (inner._process.pid, signal.SIGKILL))
+            assert inner._worker is not None
+            killer = threading.Timer(0.2, os.kill, (inner._worker.pid, signal.SIGKILL))
             killer.start()
             with pytest.raises(ModelError, match="the process that serves the model was ended"):
                 session.serve(model, ServingPoint(), Effort(least=10**9, most=10**9, seconds=60.0))
@@ -203,8 +203,8 @@ class TestDeath:
 
     def test_closing_leaves_no_process(self, this_host: Device, model: Path) -> None:
         with HostSession(this_host) as session:
-            assert session._process is not None
-            runner = psutil.Process(session._process.pid)
+            assert session._worker is not None
+            runner = psutil.Process(session._worker.pid)
             session.serve(model, ServingPoint(threads=session.threads), SHORT)
         assert not runner.is_running()
         session.__exit__(None)  # a second time is fine
@@ -216,7 +216,7 @@ class TestDeath:
             "from onefold.device import HostSession\n"
             "from onefold.device.host import describe\n"
             "session = HostSession(describe()).__enter__()\n"
-            "print(session._process.pid, flush=True)\n"
+            "print(session._worker.pid, flush=True)\n"
             "time.sleep(60)\n"
         )
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
@@ -228,9 +228,9 @@ class TestDeath:
 
     def test_ctrl_c_is_not_the_runners_to_answer(self, this_host: Device, model: Path) -> None:
         with HostSession(this_host) as session:
-            assert session._process is not None
+            assert session._worker is not None
             session.serve(model, ServingPoint(), SHORT)
-            os.kill(session._process.pid, signal.SIGINT)
+            os.kill(session._worker.pid, signal.SIGINT)
             time.sleep(0.05)
             assert session.serve(model, ServingPoint(), SHORT).runs >= SHORT.least
 

@@ -157,5 +157,5 @@ def wait_forever(engine: ProcessEngine) -> None:
 
 
 def test_workers_that_cannot_start_are_an_error_not_a_loop() -> None:
-    with ProcessEngine(1, Setup(exits)) as engine, pytest.raises(EngineError, match="exit code 3"):
+    with ProcessEngine(1, Setup(exits)) as engine, pytest.raises(EngineError, match="exited with code 3"):
         wait_forever(engine)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from small_graphs import calling, for_another_machine, layer, loops
 
-from onefold.kernels.bench import LEAST_MS, REPEATS, Bench, Built, Outcome, Worker
+from onefold.kernels.bench import LEAST_MS, REPEATS, Bench, BenchProcess, Built, Outcome
 from onefold.kernels.targets import Target
 from onefold.kernels.worker import FLUSH, MOST_RUNS, clock_for, with_cold_weights, with_warm_weights
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
@@ -24,9 +24,9 @@ from onefold.vocabulary.kernels import Failure, Operator
 DOUBLE = "double"
 
 
-def pid(worker: Worker) -> int:
-    assert worker._process is not None
-    return worker._process.pid
+def pid(process: BenchProcess) -> int:
+    assert process.worker is not None
+    return process.worker.pid
 
 
 def measured(bench: Bench, module: Any, operator: str = DOUBLE) -> Outcome:
@@ -112,7 +112,7 @@ def test_a_crash_is_told_with_its_signal_and_does_not_touch_the_others_of_a_batc
     found = [bench.run(DOUBLE, module, built) for module, built in zip(modules, bench.build(modules))]
     assert [one.failure for one in found] == [None, Failure.INVALID, Failure.CRASH, None]
     assert [one.latency_s is None for one in found] == [False, True, True, False]
-    assert found[2].said == f"the process died (signal {signal.SIGABRT.value})"
+    assert "SIGABRT" in found[2].said
 
 
 def test_what_hangs_is_ended(bench: Bench, double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_ctrl_c_is_not_the_workers_to_answer(bench: Bench, double: Any) -> None:
 
 def test_threads_of_the_runner_are_those_of_the_target(here: Target) -> None:
     with Bench(Target(here.processor, "", 3)) as bench:
-        assert bench._runner._environment == {"TVM_NUM_THREADS": "3"}
+        assert bench._runner.environment == {"TVM_NUM_THREADS": "3"}
 
 
 def test_nothing_spins_beside_a_candidate(bench: Bench, double: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_builder_that_hangs_is_replaced_and_closing_leaves_no_process_and_no_f
     assert found[0].reply.ended is Failure.CRASH
     assert not second.is_running()
     assert not built.file.parent.exists()
-    assert bench._workers[0]._process is None
+    assert bench._workers[0].worker is None
     bench.close()  # a second time is fine
 
 

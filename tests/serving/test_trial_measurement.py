@@ -203,8 +203,8 @@ class TestDevices:
         def kill_once(self: HostSession, action: str, **message: Any) -> Any:
             asked[action] += 1
             if action == "time" and asked[action] == 1:
-                assert self._process is not None
-                os.kill(self._process.pid, signal.SIGKILL)
+                assert self._worker is not None
+                os.kill(self._worker.pid, signal.SIGKILL)
             return ask(self, action, **message)
 
         monkeypatch.setattr(HostSession, "_ask", kill_once)

@@ -1,6 +1,6 @@
 """The far side of a session: `python -m onefold.device.runner FD` serves models until its other side is gone.
 
-It needs onnxruntime and numpy and nothing else, as a small board does. Messages are JSON lines over a socket:
+It needs onnxruntime and numpy and nothing else, as a small board does. Messages are JSON:
 
     in    {"do": "confine", "cores": [0], "memory_bytes": null}
           {"do": "open", "model": path, "inputs": path or null, "point": {…}}
@@ -13,11 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
 import os
-import signal
-import socket
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +30,7 @@ from onefold.device.effort import Effort, interval
 from onefold.device.inputs import made_up
 from onefold.device.options import options_of
 from onefold.meter.memory import high_water_bytes, put_mark_back
+from onefold.processes import JSON, Channel, connect_to_parent
 from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
@@ -153,28 +150,28 @@ def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: Effort) 
     return times
 
 
-def serve(channel: socket.socket) -> None:
-    """Answers one message after the other until the other side is gone."""
+def serve(channel: Channel) -> None:
+    """Answer one message after the other until the other side is gone."""
     runner = Runner()
-    with channel.makefile("rw", encoding="utf-8") as lines:
-        for line in lines:
-            message = json.loads(line)
-            action = message.pop("do")
-            try:
-                reply = {"answer": getattr(runner, action)(**message)}
-            except MemoryError:
-                reply = {"error": "out of memory"}
-            except Exception as error:  # noqa: BLE001 - told to the other side, which knows what was asked
-                reply = {"error": str(error).strip() or type(error).__name__}
-            lines.write(json.dumps(reply) + "\n")
-            lines.flush()
+    while True:
+        try:
+            message = channel.receive()
+        except (EOFError, OSError):
+            return
+        action = message.pop("do")
+        try:
+            reply = {"answer": getattr(runner, action)(**message)}
+        except MemoryError:
+            reply = {"error": "out of memory"}
+        except Exception as error:  # noqa: BLE001 - reported to the other side, which knows what was asked
+            reply = {"error": str(error).strip() or type(error).__name__}
+        channel.send(reply)
 
 
 def main() -> None:
-    """Runs a runner on the socket whose number is given."""
+    """Serve the parent process."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's to answer
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(connect_to_parent(JSON))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,6 +12,7 @@ from onefold.device.device import Device
 from onefold.device.disturbance import UNDISTURBED
 from onefold.device.effort import Effort, interval, quantile
 from onefold.device.roofline import Operator, carry_over, operators, unknown
+from onefold.processes import JSON, Worker, available_cores
 from onefold.vocabulary.errors import DeviceError, ModelError, TooLarge
 from onefold.vocabulary.records import Energy, Measurement, from_json, to_json
 from onefold.vocabulary.serving import Served, ServingPoint, Source
@@ -64,9 +59,9 @@ class HostSession:
     ) -> None:
         self.device = device
         self._named = instead_of or device  # whom errors speak of
-        self._cores = sorted(cores if cores is not None else _available_cores())
+        self._cores = sorted(cores if cores is not None else available_cores())
         self._memory_bytes = memory_bytes
-        self._process: subprocess.Popen[bytes] | None = None
+        self._worker: Worker | None = None
         self._opened: Path | None = None
         self._inputs: dict[Path, Path | None] = {}
         self._ended = False  # the process died of a model; the next one gets a new process
@@ -125,21 +120,16 @@ class HostSession:
             self.prepare(model, self._inputs.get(model), [point])
 
     def _ask(self, action: str, **message: Any) -> Any:
-        if self._process is None:
+        if self._worker is None:
             raise DeviceError("the session is not open: use it in a with block")
         try:
-            self._lines.write(json.dumps({"do": action, **message}) + "\n")
-            self._lines.flush()
-            reply = self._lines.readline()
-        except OSError:
-            reply = ""
-        if not reply:
+            answer = self._worker.ask({"do": action, **message})
+        except (EOFError, OSError):
             self._opened, self._ended = None, True
             raise TooLarge(
                 f"the process that serves the model was ended; a model that needs more than the "
                 f"{_size(self._named.memory_bytes)} of {self._named.name} ends so"
-            )
-        answer = json.loads(reply)
+            ) from None
         if "error" in answer:
             if any(sign in answer["error"].lower() for sign in OUT_OF_MEMORY):
                 raise TooLarge(
@@ -150,33 +140,18 @@ class HostSession:
         return answer["answer"]
 
     def __enter__(self) -> HostSession:
-        ours, theirs = socket.socketpair()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "onefold.device.runner", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-            )
+            self._worker = Worker("onefold.device.runner", environment={"OMP_NUM_THREADS": "1"}, encoding=JSON)
         except OSError as error:
-            ours.close()
             raise DeviceError(f"the process that serves models cannot be started: {error}") from error
-        finally:
-            theirs.close()
-        with ours:
-            self._lines = ours.makefile("rw", encoding="utf-8")
         self.confinement = self._ask("confine", cores=self._cores, memory_bytes=self._memory_bytes)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._process is None:
+        if self._worker is None:
             return
-        with contextlib.suppress(OSError):
-            self._lines.close()
-        self._process.kill()
-        self._process.wait()
-        self._process = self._opened = None
+        self._worker.kill()
+        self._worker = self._opened = None
         self._ended = False
         from onefold.device.confinement import remove_group  # which loads what only the far side needs
 
@@ -192,7 +167,7 @@ class EmulatedSession:
 
     def __init__(self, device: Device, host: Device) -> None:
         self.device = device
-        cores = _available_cores()[: device.cores]
+        cores = available_cores()[: device.cores]
         self._inner = HostSession(host, cores, device.memory_bytes, instead_of=device)
         self._factors: dict[tuple[Path, int, int], float] = {}
         self._counted: dict[tuple[Path, int], tuple[Operator, ...]] = {}
@@ -274,10 +249,6 @@ def open_session(device: Device, host: Device) -> HostSession | EmulatedSession:
 def runtime() -> str:
     """What serves the models, with its version: another one has other kernels."""
     return f"onnxruntime {version('onnxruntime')}"
-
-
-def _available_cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def _size(size_bytes: int) -> str:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,7 +14,8 @@ import numpy as np
 
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import schedules
-from onefold.kernels.worker import Arguments, receive, send
+from onefold.kernels.worker import Arguments
+from onefold.processes import Worker, describe_exit
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
 from onefold.vocabulary.kernels import Failure
 
@@ -65,64 +61,42 @@ class Built:
     reply: Reply
 
 
-class Worker:
-    """A process that is started when it is first needed, and again after it has died."""
+class BenchProcess:
+    """A process that compiles or times, started when it is first needed, and again after it has died."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
+        self.environment = environment
+        self.worker: Worker | None = None
 
     def ask(self, name: str, *arguments: Any, within_s: float, late: Failure) -> Reply:
-        """Does something over there; `late` is what it is called when that takes too long."""
-        channel = self._ready()
+        """Call a function of `kernels/worker.py`; a call that takes longer than `within_s` fails with `late`."""
+        worker = self._started()
         try:
-            channel.settimeout(within_s)
-            send(channel, (name, arguments))
-            return Reply(*receive(channel))
+            return Reply(*worker.ask((name, arguments), within_s))
         except TimeoutError:
             self.close()
             return Reply(complaint=f"{name} took more than {within_s:g} s", seconds=within_s, ended=late)
         except (EOFError, OSError):
-            return Reply(complaint=f"the process died ({self._ended()})", ended=Failure.CRASH)
+            end = describe_exit(worker.exit_code())
+            self.close()
+            return Reply(complaint=f"the process {end}", ended=Failure.CRASH)
 
     def close(self) -> None:
-        """Ends the process, if there is one."""
-        if self._channel is not None:
-            self._channel.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = self._channel = None
+        """Kill the process, if there is one."""
+        if self.worker is not None:
+            self.worker.kill()
+        self.worker = None
 
-    def _ready(self) -> socket.socket:
-        if self._channel is not None:
-            return self._channel
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "onefold.kernels.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),), env={**os.environ, **ALONE, **self._environment},
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        ours.settimeout(START_S)
+    def _started(self) -> Worker:
+        if self.worker is not None:
+            return self.worker
         try:
-            receive(ours)
+            self.worker = Worker("onefold.kernels.worker", environment={**ALONE, **self.environment}, silent=True)
+            self.worker.receive(START_S)
         except (EOFError, OSError) as error:
-            ours.close()
             self.close()
             raise EngineError("a process that compiles kernels cannot be started; is apache-tvm sound?") from error
-        self._channel = ours
-        return ours
-
-    def _ended(self) -> str:
-        process = self._process
-        with suppress(subprocess.TimeoutExpired):
-            status = process.wait(5) if process is not None else 0
-            self.close()
-            return f"signal {-status}" if status < 0 else f"status {status}"
-        self.close()
-        return "no status"
+        return self.worker
 
 
 class Bench:
@@ -132,8 +106,8 @@ class Bench:
         self.target, self.remote = target, remote
         if remote is not None and not (remote.rpartition(":")[0] and remote.rpartition(":")[2].isdigit()):
             raise InputError(f"a TVM server is given as HOST:PORT, but got {remote!r}")
-        self._builders = [Worker({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
-        self._runner = Worker({"TVM_NUM_THREADS": str(target.cores)})
+        self._builders = [BenchProcess({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
+        self._runner = BenchProcess({"TVM_NUM_THREADS": str(target.cores)})
         self._workers = (*self._builders, self._runner)  # also those that are at work
         self._pool = ThreadPoolExecutor(builders)
         self._folder = tempfile.TemporaryDirectory(prefix="onefold-kernels-")

@@ -1,7 +1,7 @@
 """The far side of a bench: `python -m onefold.kernels.worker FD` compiles and times until its other side is gone.
 
 It never loads torch, so that it starts in a second, and it may die at any moment: what it runs was never run before.
-Messages are pickled over a socket that only the two sides hold: a name and arguments in, an answer or a complaint out.
+Messages are pickled: a name and arguments in, an answer or a complaint out.
 """
 
 from __future__ import annotations
@@ -9,11 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import os
-import pickle
 import platform
-import signal
-import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from onefold import meter
+from onefold.processes import Channel, connect_to_parent
 
 # Weights that are larger are not in the caches any more when a model comes to an operator again: a convolution with 2.4
 # MB of them took 180 us over and over, 310 to 440 us inside a model, and the fastest of the one were not those of the
@@ -30,7 +27,6 @@ LARGE = 256 * 2**10
 FLUSH, MOST_RUNS = "cache_flush_cpu_non_first_arg", 60
 PROJECTIONS = 4  # of an answer on random directions: enough to tell whether two answers are the same
 Arguments = tuple[tuple[str, tuple[int, ...]], ...]  # type and shape of each
-_LENGTH = struct.Struct("!Q")
 
 
 def build(module: Any, target: dict[str, Any], file: str) -> None:
@@ -136,41 +132,20 @@ def _in_short(answer: np.ndarray[Any, Any]) -> list[float]:
     return [float(np.linalg.norm(flat)), *(float(one) for one in directions @ flat)]
 
 
-def send(channel: socket.socket, message: Any) -> None:
-    """One message, whole."""
-    body = pickle.dumps(message, protocol=5)
-    channel.sendall(_LENGTH.pack(len(body)) + body)
-
-
-def receive(channel: socket.socket) -> Any:
-    """The next message; raises EOFError when the other side is gone."""
-    return pickle.loads(_exactly(channel, _LENGTH.unpack(_exactly(channel, _LENGTH.size))[0]))
-
-
-def _exactly(channel: socket.socket, count: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
-        part = channel.recv(min(count - len(parts), 1 << 20))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
-
-
 DOES: dict[str, Callable[..., Any]] = {"build": build, "run": run, "whole": whole}
 
 
-def serve(channel: socket.socket) -> None:
+def serve(channel: Channel) -> None:
     """Answers one message after the other until the other side is gone."""
     from onefold.kernels.toolchain import tvm
 
     tvm()
     measured = meter.choose()
-    send(channel, "ready")
+    channel.send("ready")
     while True:
         try:
-            name, arguments = receive(channel)
-        except EOFError:
+            name, arguments = channel.receive()
+        except (EOFError, OSError):
             return
         started = time.perf_counter()
         with measured.window() as window:
@@ -180,14 +155,13 @@ def serve(channel: socket.socket) -> None:
                 answer, complaint = None, (str(error).strip() or type(error).__name__)[-2000:]
         energy = window.measurement.energy
         joules = energy.joules if energy.source == "modelled" else None  # counters of the machine are read over there
-        send(channel, (answer, complaint, time.perf_counter() - started, joules))
+        channel.send((answer, complaint, time.perf_counter() - started, joules))
 
 
 def main() -> None:
-    """Works on the socket whose number is given."""
+    """Serve the parent process."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # TVM would load it for itself
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's to answer
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(connect_to_parent())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,15 @@
+"""Python child processes: start them, exchange messages with them, notice when they die or hang, kill them.
+
+The parent holds a `Worker`; the child's module calls `connect_to_parent()` in its `main`. Standard library only, since
+children load this package before anything else.
+"""
+
+from onefold.processes.channel import JSON, PICKLE, Channel, Encoding
+from onefold.processes.cores import available_cores, pin_to_cores
+from onefold.processes.entry import connect_to_parent
+from onefold.processes.worker import Worker, describe_exit
+
+__all__ = [
+    "JSON", "PICKLE", "Channel", "Encoding", "Worker", "available_cores", "connect_to_parent", "describe_exit",
+    "pin_to_cores",
+]  # fmt: skip

@@ -1,0 +1,131 @@
+"""The parent's handle of a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from onefold.processes.channel import PICKLE, Channel, Encoding
+from onefold.processes.spawner import start_process
+
+EXIT_TIMEOUT_S = 5.0
+
+
+class Worker:
+    """A child that runs `python -m MODULE FD` with this process's import path, until it is killed or this process dies.
+
+    Args:
+        module: The module to run; its `main` calls `connect_to_parent`.
+        environment: Variables that override those of this process.
+        defaults: Variables for what this process does not set.
+        encoding: How messages are encoded; the child passes the same one to `connect_to_parent`.
+        silent: Discard what the child prints. Otherwise all of it goes to stderr, so that it does not mix with the
+            parent's output.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
+        encoding: Encoding = PICKLE,
+        silent: bool = False,
+    ) -> None:
+        import_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109 - a string
+        variables = {**(defaults or {}), **os.environ, "PYTHONPATH": import_path, **(environment or {})}
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = start_process(
+                lambda: subprocess.Popen(
+                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL if silent else 2,
+                    stderr=subprocess.DEVNULL if silent else None,
+                )
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.channel = Channel(ours, encoding)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Any, timeout_s: float | None = None) -> None:
+        """Send a message; see `Channel` for what is raised when the child is gone or does not read."""
+        self.channel.send(message, timeout_s)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Return the child's next message: EOFError or OSError when it is gone, TimeoutError when it is late."""
+        return self.channel.receive(timeout_s)
+
+    def ask(self, message: Any, timeout_s: float | None = None) -> Any:
+        """Send a message and return the reply, both within `timeout_s`."""
+        started = time.monotonic()
+        self.send(message, timeout_s)
+        left_s = None if timeout_s is None else max(timeout_s - (time.monotonic() - started), 0.0)
+        return self.receive(left_s)
+
+    def pause(self) -> None:
+        """Suspend the child (SIGSTOP)."""
+        self._process.send_signal(signal.SIGSTOP)  # does nothing to a process that has ended
+
+    def resume(self) -> None:
+        """Let the child go on (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def exit_code(self, timeout_s: float = EXIT_TIMEOUT_S) -> int | None:
+        """Return the exit code as `subprocess` has it, or None if the child is still there after `timeout_s`."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """Close the channel and kill the child together with its own children. Harmless when repeated."""
+        self.channel.close()
+        descendants = list(_descendants(self.pid)) if self._process.poll() is None else []
+        self._process.kill()
+        self._process.wait()
+        for pid in descendants:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def describe_exit(code: int | None) -> str:
+    """Say how a process ended, as a predicate: "was killed by signal 9 (…)", "exited with code 3"."""
+    if code is None:
+        return "closed its channel but did not exit"
+    if code == -signal.SIGKILL:
+        return "was killed by signal 9 (SIGKILL, which is also what the kernel sends when memory runs out)"
+    if code >= 0:
+        return f"exited with code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was terminated by signal {-code} ({signal.Signals(-code).name})"
+    return f"was terminated by signal {-code}"
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Yield the processes below a process, from Linux's /proc; nothing where there is none."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                yield int(child)
+                yield from _descendants(int(child))

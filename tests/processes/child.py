@@ -1,0 +1,54 @@
+"""A child for the tests: does what it is asked, including dying and hanging."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from onefold.processes import Channel, connect_to_parent
+
+
+def reply(channel: Channel, request: str, *args: Any) -> Any:
+    if request == "echo":
+        return args[0]
+    if request == "environment":
+        return os.environ.get(args[0])
+    if request == "modules":
+        return sorted(sys.modules)
+    if request == "path":
+        return sys.path
+    if request == "print":
+        sys.stdout.write(args[0])
+        sys.stdout.flush()
+    if request == "exit":
+        os._exit(args[0])
+    if request == "abort":
+        os.abort()
+    if request == "half a message":
+        os.write(channel.fileno(), b"\0\0\0")
+        time.sleep(600)
+    if request == "hang":
+        time.sleep(600)
+    if request == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
+    if request == "start a child":
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+    return None
+
+
+def main() -> None:
+    channel = connect_to_parent()
+    while True:
+        try:
+            message = channel.receive()
+        except EOFError:
+            return
+        channel.send(reply(channel, *message))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Workers are real processes here: they are killed, paused and left hanging for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from onefold.processes import Worker, describe_exit
+
+HERE = Path(__file__).parent
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def importable_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker("child")
+    yield worker
+    worker.kill()
+
+
+def ask(worker: Worker, *message: Any) -> Any:
+    return worker.ask(message, DEADLINE_S)
+
+
+def test_a_child_echoes_messages_of_any_size(worker: Worker) -> None:
+    for message in ("short", {"a": (1, None)}, b"x" * (3 << 20)):
+        assert ask(worker, "echo", message) == message
+
+
+def test_a_message_that_cannot_be_encoded_is_not_sent(worker: Worker) -> None:
+    with pytest.raises(Exception, match="pickle"):
+        worker.send(("echo", lambda: None))
+    assert ask(worker, "echo", 1) == 1
+
+
+def test_a_child_imports_what_its_parent_can(worker: Worker, tmp_path: Path) -> None:
+    assert [entry for entry in sys.path if entry and entry not in ask(worker, "path")] == []
+
+
+def test_a_child_loads_only_the_standard_library(worker: Worker) -> None:
+    assert not {"torch", "numpy", "cloudpickle"} & set(ask(worker, "modules"))
+
+
+def test_the_environment_has_overrides_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_A", "parent")
+    monkeypatch.setenv("ONEFOLD_B", "parent")
+    worker = Worker(
+        "child", environment={"ONEFOLD_A": "override"}, defaults={"ONEFOLD_B": "default", "ONEFOLD_C": "default"}
+    )
+    try:
+        seen = [ask(worker, "environment", f"ONEFOLD_{letter}") for letter in "ABC"]
+    finally:
+        worker.kill()
+    assert seen == ["override", "parent", "default"]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_a_child_prints_goes_to_stderr_or_nowhere(capfd: pytest.CaptureFixture[str], silent: bool) -> None:
+    worker = Worker("child", silent=silent)
+    try:
+        ask(worker, "print", "a line")
+    finally:
+        worker.kill()
+    out, err = capfd.readouterr()
+    assert (out, "a line" in err) == ("", not silent)
+
+
+def test_a_child_that_exits_is_noticed_with_its_exit_code(worker: Worker) -> None:
+    with pytest.raises((EOFError, OSError)):
+        ask(worker, "exit", 3)
+    assert describe_exit(worker.exit_code()) == "exited with code 3"
+
+
+def test_a_child_that_crashes_is_noticed_with_its_signal(worker: Worker) -> None:
+    with pytest.raises((EOFError, OSError)):
+        ask(worker, "abort")
+    assert "SIGABRT" in describe_exit(worker.exit_code())
+
+
+def test_a_killed_child_is_noticed(worker: Worker) -> None:
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises((EOFError, OSError)):
+        ask(worker, "echo", 1)
+    assert "SIGKILL" in describe_exit(worker.exit_code())
+
+
+@pytest.mark.parametrize("request_", ["hang", "half a message"])
+def test_a_child_that_hangs_is_a_timeout(worker: Worker, request_: str) -> None:
+    ask(worker, "echo", "started")
+    with pytest.raises(TimeoutError):
+        worker.ask((request_,), 0.2)
+    assert worker.exit_code(0.0) is None
+
+
+def test_a_paused_child_does_not_answer_until_it_is_resumed(worker: Worker) -> None:
+    ask(worker, "echo", "started")
+    worker.pause()
+    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+    worker.send(("echo", "later"))
+    with pytest.raises(TimeoutError):
+        worker.receive(0.0)
+    worker.resume()
+    assert worker.receive(DEADLINE_S) == "later"
+
+
+def test_ctrl_c_is_left_to_the_parent(worker: Worker) -> None:
+    ask(worker, "interrupt")
+    assert ask(worker, "echo", "alive") == "alive"
+
+
+def test_killing_a_child_kills_its_children(worker: Worker) -> None:
+    grandchild = psutil.Process(ask(worker, "start a child"))
+    worker.kill()
+    psutil.wait_procs([grandchild], timeout=DEADLINE_S)
+    assert not grandchild.is_running()
+    worker.kill()  # a second time is harmless
+
+
+def test_a_paused_child_can_be_killed(worker: Worker) -> None:
+    ask(worker, "echo", "started")
+    worker.pause()
+    worker.kill()
+    assert not psutil.pid_exists(worker.pid)
+
+
+def test_a_child_outlives_the_thread_that_started_it() -> None:
+    workers: list[Worker] = []
+    thread = threading.Thread(target=lambda: workers.append(Worker("child")))
+    thread.start()
+    thread.join()
+    try:
+        assert ask(workers[0], "echo", "alive") == "alive"
+    finally:
+        workers[0].kill()
+
+
+def test_a_receiving_thread_is_woken_when_the_worker_is_killed(worker: Worker) -> None:
+    ask(worker, "echo", "started")
+    errors: list[BaseException] = []
+
+    def receive() -> None:
+        try:
+            worker.receive()
+        except (EOFError, OSError) as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    worker.kill()
+    thread.join(DEADLINE_S)
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_children_die_with_a_killed_parent(paused: bool) -> None:
+    program = (
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "from onefold.processes import Worker\n"
+        "worker = Worker('child')\n"
+        "worker.ask(('echo', 1))\n"
+        f"worker.pause() if {paused} else worker.send(('hang',))\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+    psutil.wait_procs([child], timeout=DEADLINE_S)
+    assert not child.is_running()
+
+
+def test_a_program_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with pytest.raises(OSError, match="no/such/python"):
+        Worker("child")
