@@ -62,7 +62,7 @@ from onefold.store import SqliteStore
 from onefold.vocabulary.kernels import Compiled, Spent
 from onefold.vocabulary.serving import ServingPoint
 from onefold.workloads.mobilenet import Cifar10Mobilenet
-from onefold.workloads.resnet import Residual
+from onefold.workloads.resnet import ResidualBlock
 
 WARM, AS_IT_COMES, NO_WORSE = 0.6, 0.1, 1.02
 LESS_COLD, PRECISE, RECALLED, TOGETHER, FASTER = 0.40, 0.8, 0.4, 0.75, 1.5
@@ -141,7 +141,7 @@ def resnet18() -> nn.Module:
     layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
     channels = 32
     for filters, stride in ((32, 1), (32, 1), (64, 2), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1)):
-        layers.append(Residual(channels, filters, stride))
+        layers.append(ResidualBlock(channels, filters, stride))
         channels = filters
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 

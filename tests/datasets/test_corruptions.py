@@ -37,7 +37,7 @@ def digits() -> np.ndarray:
 
 
 def smooth(*shape: int, seed: int = 0) -> np.ndarray:
-    """Pictures with large and small patches, from black to white."""
+    """ImageSet with large and small patches, from black to white."""
     noise = np.random.RandomState(seed).standard_normal(shape)
     sigma = (0, 1.5, 1.5, 0)[: len(shape)]
     soft = ndimage.gaussian_filter(noise, sigma)

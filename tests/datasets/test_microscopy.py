@@ -1,4 +1,4 @@
-"""Blood cells: every box is in the targets, once."""
+"""BCCD: every box is in the targets exactly once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def write(folder: Path, index: list[int] | None = None) -> None:
     )
 
 
-def test_boxes_are_shares_of_their_picture(chosen: Path, cache: Path) -> None:
-    write(chosen)
+def test_boxes_are_relative_to_the_image(data_folder: Path, cache: Path) -> None:
+    write(data_folder)
     data = datasets.bccd()
     assert data.train[0].shape == (1, 3, 120, 160)
     np.testing.assert_allclose(data.train[1], [[[2, 0, 0, 1, 1], [1, 0.5, 0.5, 0.75, 0.75]]])
@@ -35,26 +35,26 @@ def test_boxes_are_shares_of_their_picture(chosen: Path, cache: Path) -> None:
     assert data.train[1].dtype == np.float32
 
 
-def test_boxes_in_any_order_find_their_picture(chosen: Path, cache: Path) -> None:
-    write(chosen, index=[2, 0, 2])
+def test_boxes_may_be_in_any_order(data_folder: Path, cache: Path) -> None:
+    write(data_folder, index=[2, 0, 2])
     data = datasets.bccd()
     np.testing.assert_allclose(data.train[1][0, :, 0], [0, 1])
     np.testing.assert_allclose(data.validation[1][0, :, 0], [2, -1])
 
 
-def test_a_box_in_no_picture_is_refused(chosen: Path, cache: Path) -> None:
-    write(chosen, index=[0, 1, 3])
+def test_box_without_image_is_rejected(data_folder: Path, cache: Path) -> None:
+    write(data_folder, index=[0, 1, 3])
     with pytest.raises(DatasetError, match=r"image_index in bccd.npz must lie between 0 and 2"):
         datasets.bccd()
 
 
-def test_a_missing_set_says_where_it_comes_from(chosen: Path, cache: Path) -> None:
+def test_missing_file_error_names_the_origin(data_folder: Path, cache: Path) -> None:
     with pytest.raises(DatasetError, match=r"bccd.npz is missing: .*boxes: float32 \(N, 4\).*Shenggan/BCCD_Dataset"):
         datasets.bccd()
 
 
-def test_the_real_set(needs: Callable[[str], Path]) -> None:
-    path = needs("bccd.npz")
+def test_real_file(real_file: Callable[[str], Path]) -> None:
+    path = real_file("bccd.npz")
     data = datasets.bccd()
     parts = (data.train, data.validation, data.test)
     assert [images.shape for images, _ in parts] == [(205, 3, 120, 160), (87, 3, 120, 160), (72, 3, 120, 160)]

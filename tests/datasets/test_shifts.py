@@ -10,7 +10,7 @@ import pytest
 from test_images import write
 
 from onefold import Data, datasets
-from onefold.datasets.images import MNIST, pictures
+from onefold.datasets.images import MNIST, load_images
 from onefold.vocabulary.errors import InputError
 
 PARTS = ("train", "validation", "test")
@@ -21,7 +21,7 @@ def write_mnist(folder: Path) -> None:
     rng = np.random.RandomState(1)
     pixels = np.pad(rng.randint(100, 256, (60, 20, 20)).astype(np.uint8), ((0, 0), (4, 4), (4, 4)))
     labels = (np.arange(60) % 10).astype(np.uint8)
-    np.savez(folder / MNIST.file, x_train=pixels[:48], y_train=labels[:48], x_test=pixels[48:], y_test=labels[48:])
+    np.savez(folder / MNIST.name, x_train=pixels[:48], y_train=labels[:48], x_test=pixels[48:], y_test=labels[48:])
 
 
 def labelled(*counts: int) -> Data:
@@ -107,8 +107,8 @@ def test_only_pictures_can_be_corrupted(train: object) -> None:
         datasets.corrupted_data(Data(train), "fog", 1)
 
 
-def test_corrupted_cifar10_has_the_scale_of_the_clean_one(chosen: Path, cache: Path) -> None:
-    write(chosen, "cifar10")
+def test_corrupted_cifar10_has_the_scale_of_the_clean_one(data_folder: Path, cache: Path) -> None:
+    write(data_folder, "cifar10")
     clean = datasets.cifar10()
     for name in PARTS:
         natural = getattr(datasets.corrupted_cifar10("natural", 1), name)
@@ -121,11 +121,11 @@ def test_corrupted_cifar10_has_the_scale_of_the_clean_one(chosen: Path, cache: P
         datasets.corrupted_cifar10("contrasts", 4)
 
 
-def test_usps_in_the_form_of_mnist(chosen: Path, cache: Path) -> None:
-    write(chosen, "usps")
-    write_mnist(chosen)
+def test_usps_in_the_form_of_mnist(data_folder: Path, cache: Path) -> None:
+    write(data_folder, "usps")
+    write_mnist(data_folder)
     clean, other, seen = datasets.usps(), datasets.mnist(), datasets.usps_as_mnist()
-    mean, deviation = (float(value.squeeze()) for value in pictures(MNIST).scale)
+    mean, deviation = (float(value.squeeze()) for value in load_images(MNIST).scale)
     for name in PARTS:
         images, labels = getattr(seen, name)
         np.testing.assert_array_equal(labels, getattr(clean, name)[1])
@@ -135,9 +135,9 @@ def test_usps_in_the_form_of_mnist(chosen: Path, cache: Path) -> None:
         assert pixels[:, :, 4:-4, 4:-4].mean() == pytest.approx(127, abs=4)
 
 
-def test_mnist_in_the_form_of_usps(chosen: Path, cache: Path) -> None:
-    write(chosen, "usps")
-    write_mnist(chosen)
+def test_mnist_in_the_form_of_usps(data_folder: Path, cache: Path) -> None:
+    write(data_folder, "usps")
+    write_mnist(data_folder)
     clean, seen = datasets.mnist(), datasets.mnist_as_usps()
     for name in PARTS:
         images, labels = getattr(seen, name)
@@ -146,9 +146,9 @@ def test_mnist_in_the_form_of_usps(chosen: Path, cache: Path) -> None:
     assert seen.train[0].mean() > 0.5  # brighter than USPS, by whose scale it is standardised
 
 
-def test_real_digits_of_one_set_are_recognised_by_the_other(needs: Callable[[str], Path]) -> None:
-    needs("mnist.npz")
-    needs("usps.npz")
+def test_real_digits_of_one_set_are_recognised_by_the_other(real_file: Callable[[str], Path]) -> None:
+    real_file("mnist.npz")
+    real_file("usps.npz")
     mnist, usps = datasets.mnist(), datasets.usps()
     assert 0.5 < recognised(mnist.train, datasets.usps_as_mnist().test) < recognised(mnist.train, mnist.test)
     assert 0.5 < recognised(usps.train, datasets.mnist_as_usps().test) < recognised(usps.train, usps.test)

@@ -16,7 +16,7 @@ from onefold.serving.export import check, export
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.workload_reference import load
 from onefold.workloads.ftrl import Ftrl
-from onefold.workloads.impact_study.training import LOSSES, OPTIMIZERS, kl_divergence, poisson
+from onefold.workloads.impact_study.workload import LOSSES, OPTIMIZERS, kl_divergence, poisson
 
 IMAGE_CNN, RESNET, TEXT_CNN, LSTM = SUBJECTS = ("paper-image-cnn", "paper-resnet", "paper-text-cnn", "paper-lstm")
 COMMON = dict(dropout=0.5, activation="relu", loss="crossentropy", optimizer="adam", lr=1e-3, batch_size=32)

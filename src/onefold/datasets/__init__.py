@@ -1,23 +1,22 @@
-"""Real data sets: embedded, from a folder, or downloaded once with a checksum.
+"""Real data sets: embedded, from a folder, or downloaded once and verified by checksum.
 
-    digits                                       inside scikit-learn, always there
-    mnist, fashion_mnist                         downloaded from their homes when no folder has them
-    usps, cifar10                                pictures
-    newsgroups20, imdb, ag_news                  texts, as word numbers
-    speech_commands                              sound
-    bccd                                         pictures with boxes around blood cells
+    digits                                       embedded in scikit-learn, always available
+    mnist, fashion_mnist                         downloaded if no folder has them
+    usps, cifar10                                images
+    newsgroups20, imdb, ag_news                  text as token ids
+    speech_commands                              audio
+    bccd                                         images with bounding boxes of blood cells
 
-and what a model meets after it was deployed:
+and the distribution shifts that a deployed model meets:
 
-    corrupted_digits, corrupted_cifar10          noise, blur, bad weather and bad coding on clean sets
-    corrupted_data, corrupted                    the same on any pictures
-    usps_as_mnist, mnist_as_usps                 one set in the form of another
-    only_classes, new_classes                    before new classes come, and when they are there
-    read_data, write_data, Rows                  the folder of new data, read row by row
+    corrupted_digits, corrupted_cifar10          noise, blur, weather and digital corruptions of clean sets
+    corrupted_data, corrupted                    the same for any images
+    usps_as_mnist, mnist_as_usps                 one data set in the format of another
+    only_classes, new_classes                    class-incremental learning: before and after new classes appear
+    read_data, write_data, Rows                  a folder of new data, read lazily row by row
 
-Each set is a function that returns a `Data` of tuples of numpy arrays, the targets last. Files are looked for in
-`$ONEFOLD_DATA` and in the user's cache; `folder.py` says how. A set that cannot be had raises `DatasetError` with what
-to do about it.
+Each data set is a function that returns a `Data` of tuples of numpy arrays, targets last. Files are searched in
+`$ONEFOLD_DATA` and in the user's cache (`data_files.py`). `DatasetError` says what to do about a file that is missing.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onefold.datasets.arriving import read_data, write_data
+    from onefold.datasets.audio import speech_commands
     from onefold.datasets.corruptions import corrupted
     from onefold.datasets.images import cifar10, digits, fashion_mnist, mnist, usps
     from onefold.datasets.microscopy import bccd
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
         only_classes,
         usps_as_mnist,
     )
-    from onefold.datasets.sound import speech_commands
     from onefold.datasets.text import ag_news, imdb, newsgroups20
 
-# Handed out on first use, so that `import onefold` does not wait for numpy.
+# Imported lazily, so that `import onefold` does not import numpy.
 _LAZY = {
     "Rows": "onefold.datasets.rows",
     "ag_news": "onefold.datasets.text",
@@ -62,7 +61,7 @@ _LAZY = {
     "newsgroups20": "onefold.datasets.text",
     "only_classes": "onefold.datasets.shifts",
     "read_data": "onefold.datasets.arriving",
-    "speech_commands": "onefold.datasets.sound",
+    "speech_commands": "onefold.datasets.audio",
     "usps": "onefold.datasets.images",
     "usps_as_mnist": "onefold.datasets.shifts",
     "write_data": "onefold.datasets.arriving",

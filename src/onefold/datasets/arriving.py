@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from onefold.datasets.folder import BROKEN
+from onefold.datasets.data_files import READ_ERRORS
 from onefold.datasets.rows import Rows, check_numbers, read_header
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
@@ -113,7 +113,7 @@ def _arrays_of(place: Path) -> Openers:
     try:
         with zipfile.ZipFile(place) as archive:
             return {Path(member.filename).stem: partial(_member, place, member) for member in archive.infolist()}
-    except BROKEN as error:
+    except READ_ERRORS as error:
         raise DatasetError(f"{place} is neither a folder nor an .npz file ({error}); {NEEDED}") from error
 
 
@@ -131,7 +131,7 @@ def _member(path: Path, member: zipfile.ZipInfo) -> Any:
                 read_header(content, called)
             with archive.open(member) as content:
                 return npy.read_array(content, allow_pickle=False)
-    except (*BROKEN, struct.error) as error:
+    except (*READ_ERRORS, struct.error) as error:
         raise DatasetError(f"{called} is broken ({error}); write it again") from error
 
 

@@ -1,4 +1,4 @@
-"""The four idx files of MNIST and of its drop-in replacements, fetched from their home, checked and read."""
+"""Download, verify and parse the four idx files of MNIST and its drop-in replacements."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class IdxHome:
-    """A folder on the web with the four files.
+class IdxMirror:
+    """A URL that serves the four files, gzipped.
 
-    `sha256` is of their content after unpacking: mirrors pack the same bytes differently.
+    `sha256` covers the decompressed content, since mirrors compress the same bytes differently.
     """
 
     url: str
     sha256: Mapping[str, str]
 
     def download(self) -> dict[str, NDArray[Any]]:
-        """The four arrays; raises DatasetError when one cannot be had or is not the original."""
-        return {field: read(self._fetch(field)) for field in FILES}
+        """Return the four arrays; raises DatasetError if a download fails or a checksum differs."""
+        return {field: parse(self._fetch(field)) for field in FILES}
 
     def _fetch(self, field: str) -> bytes:
         url = f"{self.url}/{FILES[field]}.gz"
@@ -51,26 +51,26 @@ class IdxHome:
                 content = gzip.decompress(response.read())
         except (OSError, EOFError, zlib.error) as error:
             raise DatasetError(f"{url} cannot be downloaded ({error})") from error
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256[field]:
-            raise DatasetError(f"{url} is not the original: its SHA-256 is {found} and not {self.sha256[field]}")
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256[field]:
+            raise DatasetError(f"checksum of {url} differs: expected SHA-256 {self.sha256[field]}, got {digest}")
         return content
 
 
-def read(content: bytes) -> NDArray[np.uint8]:
-    """The array in an idx file of bytes: two zeros, the type, the number of dimensions, their sizes, the data."""
+def parse(content: bytes) -> NDArray[np.uint8]:
+    """Parse an idx file of unsigned bytes: two zeros, the type, the number of dimensions, their sizes, the data."""
     if len(content) < 4 or content[:3] != bytes((0, 0, UNSIGNED_BYTE)):
-        raise DatasetError(f"an idx file of bytes starts with 00 00 08, but this one with {content[:4].hex(' ')}")
+        raise DatasetError(f"an idx file of unsigned bytes starts with 00 00 08, but got {content[:4].hex(' ')}")
     start = 4 + 4 * content[3]
     if len(content) < start:
-        raise DatasetError(f"an idx file of {content[3]} dimensions has {start} bytes of header, not {len(content)}")
+        raise DatasetError(f"an idx header of rank {content[3]} has {start} bytes, but the file has {len(content)}")
     shape = struct.unpack(f">{content[3]}I", content[4:start])
     if len(content) - start != math.prod(shape):
-        raise DatasetError(f"an idx file of shape {shape} holds {math.prod(shape)} bytes, not {len(content) - start}")
+        raise DatasetError(f"idx data of shape {shape} have {math.prod(shape)} bytes, but got {len(content) - start}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
-MNIST = IdxHome(
+MNIST = IdxMirror(
     url="https://ossci-datasets.s3.amazonaws.com/mnist",
     sha256={
         "x_train": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -80,7 +80,7 @@ MNIST = IdxHome(
     },
 )
 
-FASHION_MNIST = IdxHome(
+FASHION_MNIST = IdxMirror(
     url="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
     sha256={
         "x_train": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",

@@ -1,15 +1,15 @@
-"""Pictures of many things each, with a box around every one."""
+"""Microscope images with bounding boxes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from onefold.datasets.folder import Source, read_arrays
-from onefold.datasets.images import standardised
+from onefold.datasets.data_files import DataFile, read_arrays
+from onefold.datasets.images import standardize
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
 
-BCCD = Source(
+BCCD = DataFile(
     "bccd.npz",
     {
         "images": "uint8 (N, 120, 160, 3)",
@@ -24,17 +24,17 @@ NO_BOX = -1.0
 
 
 def bccd() -> Data:
-    """364 pictures of blood, 205 to train, 87 to validate and 72 to test, with red cells, white cells and platelets.
+    """Return BCCD: 364 blood smear images (205 train, 87 validation, 72 test) of red cells, white cells and platelets.
 
-    Pictures are (N, 3, 120, 160) float32, standardised over the training part. Targets are (N, most, 5) float32: for
-    each box its class (0, 1, 2) and x0, y0, x1, y1 as shares of width and height; the rows left over have class -1. So
-    no box is lost, and a detector of any grid can learn from them and be scored against them.
+    Images are (N, 3, 120, 160) float32, standardized over the training split. Targets are (N, max_boxes, 5) float32:
+    class (0, 1, 2), then x0, y0, x1, y1 relative to width and height; padding rows have class -1. The format depends on
+    no detector, so that any grid can be trained on it and scored against it.
     """
     arrays = read_arrays(BCCD)
     index, split = arrays["image_index"], arrays["split"]
     height, width = arrays["images"].shape[1:3]
     if len(index) == 0 or index.min() < 0 or index.max() >= len(split):
-        raise DatasetError(f"image_index in {BCCD.file} must lie between 0 and {len(split) - 1}")
+        raise DatasetError(f"image_index in {BCCD.name} must lie between 0 and {len(split) - 1}")
 
     order = np.argsort(index, kind="stable")
     counts = np.bincount(index, minlength=len(split))
@@ -43,5 +43,5 @@ def bccd() -> Data:
     targets[index[order], row, 0] = arrays["labels"][order]
     targets[index[order], row, 1:] = arrays["boxes"][order] / np.array([width, height] * 2, dtype=np.float32)
 
-    parts = (np.flatnonzero(split == part) for part in range(3))
-    return standardised(arrays["images"].transpose(0, 3, 1, 2), targets, *parts)
+    splits = (np.flatnonzero(split == number) for number in range(3))
+    return standardize(arrays["images"].transpose(0, 3, 1, 2), targets, *splits)

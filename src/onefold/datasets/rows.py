@@ -1,4 +1,4 @@
-"""An array in a file whose rows are read when they are asked for."""
+"""An array in an .npy file whose rows are read on demand."""
 
 from __future__ import annotations
 
@@ -13,131 +13,134 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from onefold.datasets.folder import BROKEN
+from onefold.datasets.data_files import READ_ERRORS
 from onefold.vocabulary.errors import DatasetError
 
 
 class Rows:
-    """The rows of an .npy file: `rows[indices]`, `rows[3:7]` and `rows[3]` are arrays, `len(rows)` is their number.
+    """A lazy array over an .npy file: `rows[indices]`, `rows[3:7]` and `rows[3]` read those rows into memory.
 
-    Rows are copied into the array that wants them, and the file is never mapped: mapped pages would count as memory of
-    the process. Several threads may read at once; another process that is handed them opens the file itself.
+    The file is read, not memory-mapped, since mapped pages would count as memory of the process. Several threads may
+    read at once; a pickled copy opens the file again.
     """
 
-    def __init__(self, path: str | Path, start: int = 0, called: str = "") -> None:
-        """Opens the file; `start` is where the .npy begins inside of a larger one, and `called` its name there."""
-        self.path, self.called = Path(path), called or str(path)
-        self._origin = start
+    def __init__(self, path: str | Path, offset: int = 0, label: str = "") -> None:
+        """Open the file; `offset` is where the .npy starts inside a larger file, `label` its name in messages."""
+        self.path, self.label = Path(path), label or str(path)
+        self._offset = offset
         try:
             self._file = os.open(self.path, os.O_RDONLY)
             self._closing = weakref.finalize(self, os.close, self._file)
             with os.fdopen(self._file, "rb", closefd=False) as file:
-                file.seek(start)
-                self.shape, self.dtype = read_header(file, self.called)
+                file.seek(offset)
+                self.shape, self.dtype = read_header(file, self.label)
                 self._start = file.tell()
         except OSError as error:
-            raise DatasetError(f"{self.called} cannot be read: {error}") from error
+            raise DatasetError(f"{self.label} cannot be read: {error}") from error
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         missing = self._start + len(self) * self._row_bytes - os.fstat(self._file).st_size
         if missing > 0:
-            raise DatasetError(f"{self.called} is cut off: {missing} bytes are missing; copy or write it again")
+            raise DatasetError(f"{self.label} is truncated: {missing} bytes are missing; copy or write it again")
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, wanted: Any) -> NDArray[Any]:
-        if isinstance(wanted, (int, np.integer)):
-            return self[np.array([wanted])].reshape(self.shape[1:])
-        if isinstance(wanted, slice):
-            places = np.arange(*wanted.indices(len(self)))
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        if isinstance(index, (int, np.integer)):
+            return self[np.array([index])].reshape(self.shape[1:])
+        if isinstance(index, slice):
+            indices = np.arange(*index.indices(len(self)))
         else:
-            places = np.asarray(wanted)
-            if places.dtype == bool:
-                if len(places) != len(self):
-                    raise IndexError(f"{self.called} has {len(self)} rows, but {len(places)} are wanted or not")
-                places = np.flatnonzero(places)
-        into = np.empty((len(places), *self.shape[1:]), self.dtype)
-        self.read(places, into)
-        return into
+            indices = np.asarray(index)
+            if indices.dtype == bool:
+                if len(indices) != len(self):
+                    raise IndexError(f"{self.label} has {len(self)} rows, but the boolean mask has {len(indices)}")
+                indices = np.flatnonzero(indices)
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        self.read(indices, out)
+        return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """All of it, in memory."""
+        """Read the whole array into memory."""
         if copy is False:
-            raise ValueError("the rows of a file become an array by being copied")
+            raise ValueError("rows of a file cannot become an array without a copy; pass copy=None or copy=True")
         return self[:] if dtype is None else self[:].astype(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Rows, (self.path, self._origin, self.called)
+        return Rows, (self.path, self._offset, self.label)
 
     def __repr__(self) -> str:
-        return f"Rows({self.called}, {self.dtype} {self.shape})"
+        return f"Rows({self.label}, {self.dtype} {self.shape})"
 
     @property
     def ndim(self) -> int:
-        """Dimensions, with that of the rows."""
+        """Number of dimensions, including that of the rows."""
         return len(self.shape)
 
-    def read(self, places: NDArray[Any], into: NDArray[Any]) -> None:
-        """Copies the rows at these places into the caller's array, which has their shape and kind, in C order."""
-        shape = (len(places), *self.shape[1:])
-        if into.dtype != self.dtype or into.shape != shape or not into.flags.c_contiguous:
-            raise ValueError(f"the array to fill must be {self.dtype} {shape} in C order")
-        if len(places) == 0:
+    def read(self, indices: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy the rows at `indices` into `out`, which must have their shape and dtype and be C-contiguous."""
+        shape = (len(indices), *self.shape[1:])
+        if out.dtype != self.dtype or out.shape != shape or not out.flags.c_contiguous:
+            raise ValueError(f"out must be {self.dtype} {shape} in C order, but is {out.dtype} {out.shape}")
+        if len(indices) == 0:
             return
-        places = np.asarray(places)
-        if places.ndim != 1 or places.dtype.kind not in "iu":
-            raise IndexError(f"rows are chosen by a line of whole numbers, but got {places.dtype} {places.shape}")
-        places = places.astype(np.intp)
-        if places.min() < -len(self) or places.max() >= len(self):
+        indices = np.asarray(indices)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise IndexError(f"row indices must be a 1-D array of integers, but got {indices.dtype} {indices.shape}")
+        indices = indices.astype(np.intp)
+        if indices.min() < -len(self) or indices.max() >= len(self):
             raise IndexError(
-                f"{self.called} has {len(self)} rows, but rows {places.min()} to {places.max()} are wanted"
+                f"{self.label} has {len(self)} rows, but got indices from {indices.min()} to {indices.max()}"
             )
-        places = np.where(places < 0, places + len(self), places)
-        buffer = into.reshape(-1).view(np.uint8).data
-        starts = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
-        for first, end in pairwise(starts):  # rows that follow on each other in one go
+        indices = np.where(indices < 0, indices + len(self), indices)
+        buffer = out.reshape(-1).view(np.uint8).data
+        starts = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), len(indices)]
+        for first, end in pairwise(starts):  # one read per run of consecutive rows
             part = buffer[first * self._row_bytes : end * self._row_bytes]
-            self._fill(part, self._start + int(places[first]) * self._row_bytes)
+            self._fill(part, self._start + int(indices[first]) * self._row_bytes)
 
     def close(self) -> None:
-        """Closes the file; nothing can be read any more."""
+        """Close the file; later reads raise DatasetError."""
         self._closing()
 
-    def _fill(self, buffer: memoryview, place: int) -> None:
+    def _fill(self, buffer: memoryview, position: int) -> None:
         if not self._closing.alive:
-            raise DatasetError(f"{self.called} is closed; open the data again to read them")
+            raise DatasetError(f"{self.label} is closed; open the data again")
         while len(buffer):
             try:
-                count = os.preadv(self._file, [buffer], place)
+                count = os.preadv(self._file, [buffer], position)
             except OSError as error:
-                raise DatasetError(f"{self.called} cannot be read: {error}") from error
+                raise DatasetError(f"{self.label} cannot be read: {error}") from error
             if count == 0:
-                raise DatasetError(f"{self.called} became shorter while it was read; write it again")
-            buffer, place = buffer[count:], place + count
+                raise DatasetError(f"{self.label} was truncated while it was read; write it again")
+            buffer, position = buffer[count:], position + count
 
 
-def read_header(file: IO[bytes], called: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and kind of the .npy that begins here, whose values can be used; leaves the file where they begin."""
+def read_header(file: IO[bytes], label: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of the .npy that starts here, and leave the file at its first value.
+
+    Raises DatasetError if the values cannot be read row by row.
+    """
     try:
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         shape, is_fortran, dtype = readers[npy.read_magic(file)](file)
-    except BROKEN as error:
-        raise DatasetError(f"{called} is not an .npy file ({error}); write it with numpy.save") from error
-    check_numbers(called, shape, dtype)
+    except READ_ERRORS as error:
+        raise DatasetError(f"{label} is not an .npy file ({error}); write it with numpy.save") from error
+    check_numbers(label, shape, dtype)
     if is_fortran and len(shape) > 1:
         raise DatasetError(
-            f"{called} is in Fortran order, so its rows lie scattered; write it again with "
+            f"{label} is in Fortran order, so its rows are not contiguous; write it again with "
             "numpy.save(file, numpy.ascontiguousarray(array))"
         )
     return shape, dtype
 
 
-def check_numbers(called: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raises DatasetError unless this is an array of numbers with at least one row."""
+def check_numbers(label: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise DatasetError unless this is a numeric array with at least one row."""
     if dtype.kind not in "biuf" or not dtype.isnative:
         raise DatasetError(
-            f"{called} must hold numbers in this machine's byte order, but holds {dtype.str}; write it again with "
+            f"{label} must hold numbers in native byte order, but holds {dtype.str}; write it again with "
             "array.astype('float32') or array.astype('int64')"
         )
     if not shape or 0 in shape:
-        raise DatasetError(f"{called} is empty: its shape is {shape}; give it a row for each sample")
+        raise DatasetError(f"{label} is empty: its shape is {shape}; write one row per sample")

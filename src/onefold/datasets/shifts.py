@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onefold.datasets.corruptions import NATURAL, check, corrupted
 from onefold.datasets.corruptions.resampling import Weights, areas, resampled, stretched
-from onefold.datasets.images import CIFAR10, MNIST, USPS, digits, pictures
+from onefold.datasets.images import CIFAR10, MNIST, USPS, digits, load_images
 from onefold.datasets.split import Indices
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.workload import Data
@@ -26,7 +26,7 @@ MARGIN = 4  # pixels of MNIST's pictures on each side that no digit reaches: the
 def corrupted_cifar10(kind: str, severity: int, seed: int = 0) -> Data:
     """CIFAR-10 with every picture corrupted, standardised as the clean one."""
     check(kind, severity, seed)
-    clean = pictures(CIFAR10)
+    clean = load_images(CIFAR10)
     return replace(clean, pixels=corrupted(clean.pixels, kind, severity, seed)).data(clean.scale)
 
 
@@ -60,17 +60,17 @@ def corrupted_data(data: Data, kind: str, severity: int, seed: int = 0) -> Data:
 
 def usps_as_mnist() -> Data:
     """USPS for a model of MNIST: 16x16 pixels stretched to the 20x20 of its digits, with its margin and its scale."""
-    clean = pictures(USPS)
+    clean = load_images(USPS)
     inner = _resized(clean.pixels, stretched(20, clean.pixels.shape[1]))
     padded = np.pad(inner, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))
-    return replace(clean, pixels=padded).data(pictures(MNIST).scale)
+    return replace(clean, pixels=padded).data(load_images(MNIST).scale)
 
 
 def mnist_as_usps() -> Data:
     """MNIST for a model of USPS: the 20x20 pixels inside the margin shrunk to 16x16, on its scale."""
-    clean = pictures(MNIST)
+    clean = load_images(MNIST)
     inner = clean.pixels[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
-    return replace(clean, pixels=_resized(inner, areas(16, inner.shape[1]))).data(pictures(USPS).scale)
+    return replace(clean, pixels=_resized(inner, areas(16, inner.shape[1]))).data(load_images(USPS).scale)
 
 
 def only_classes(data: Data, classes: Sequence[int]) -> Data:

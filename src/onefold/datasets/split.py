@@ -1,4 +1,4 @@
-"""How a part of a data set is held back: the same part on every machine."""
+"""Deterministic splits of a data set, identical on every machine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ Indices = NDArray[np.intp]
 SEED = 1
 
 
-def held_back(labels: NDArray[Any], count: int) -> tuple[Indices, Indices]:
-    """The positions that stay and the `count` that are held back, both in order, with the same mix of labels."""
-    # RandomState, because its numbers are promised to stay the same in every version of numpy.
+def stratified_split(labels: NDArray[Any], count: int) -> tuple[Indices, Indices]:
+    """Split sample indices into the rest and `count` held-out ones, both sorted, with equal label proportions."""
+    # RandomState: numpy guarantees its stream across versions.
     order = np.random.RandomState(SEED).permutation(len(labels))
-    place = np.empty(len(labels))
+    quantile = np.empty(len(labels))
     for label in np.unique(labels):
         members = order[labels[order] == label]
-        place[members] = (np.arange(len(members)) + 0.5) / len(members)
-    by_place = np.argsort(place, kind="stable")
-    return np.sort(by_place[count:]), np.sort(by_place[:count])
+        quantile[members] = (np.arange(len(members)) + 0.5) / len(members)
+    by_quantile = np.argsort(quantile, kind="stable")
+    return np.sort(by_quantile[count:]), np.sort(by_quantile[:count])
 
 
-def held_back_groups(groups: NDArray[Any], count: int) -> tuple[Indices, Indices]:
-    """As `held_back`, but whole groups go together, until at least `count` samples are held back."""
+def grouped_split(groups: NDArray[Any], count: int) -> tuple[Indices, Indices]:
+    """Split sample indices into the rest and at least `count` held-out ones, without dividing a group."""
     names = np.unique(groups)
     shuffled = names[np.random.RandomState(SEED).permutation(len(names))]
     sizes = np.array([np.count_nonzero(groups == name) for name in shuffled])
-    chosen = shuffled[: np.searchsorted(np.cumsum(sizes), count) + 1]
-    back = np.isin(groups, chosen)
-    return np.flatnonzero(~back), np.flatnonzero(back)
+    held_out_groups = shuffled[: np.searchsorted(np.cumsum(sizes), count) + 1]
+    is_held_out = np.isin(groups, held_out_groups)
+    return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)

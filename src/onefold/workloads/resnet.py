@@ -1,4 +1,4 @@
-"""A residual network (He et al. 2016) of the CIFAR-10 kind: 6n + 2 layers in three stages."""
+"""ResNet for CIFAR-10 (He et al. 2016): 6n + 2 layers in three stages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from torch import Tensor, nn
 from onefold import Choice, Config, Data, Float, Space, Workload, datasets
 
 
-class Residual(nn.Module):
-    """Two convolutions and a way around them; with a stride the picture shrinks."""
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut; a stride above 1 downsamples."""
 
-    def __init__(self, channels: int, filters: int, stride: int) -> None:
+    def __init__(self, channels: int, filters: int, stride: int, activation: type[nn.Module] = nn.ReLU) -> None:
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(channels, filters, 3, stride, padding=1, bias=False),
             nn.BatchNorm2d(filters),
-            nn.ReLU(),
+            activation(),
             nn.Conv2d(filters, filters, 3, padding=1, bias=False),
             nn.BatchNorm2d(filters),
         )
         self.shortcut = nn.Identity() if channels == filters else nn.Conv2d(channels, filters, 1, stride, bias=False)
-        self.activation = nn.ReLU()
+        self.activation = activation()
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, channels, H, W) to (N, filters, H / stride, W / stride)."""
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 class Cifar10Resnet(Workload):
-    """Colour photographs of ten kinds of things."""
+    """CIFAR-10 classification with a ResNet."""
 
     space = Space(
         model=dict(
@@ -47,7 +47,7 @@ class Cifar10Resnet(Workload):
     )
 
     def build(self, config: Config) -> nn.Module:
-        # The stem halves the picture at once, which makes all that follows four times as fast.
+        # The stem downsamples at once, which makes the remaining layers four times as fast.
         layers: list[nn.Module] = [
             nn.Conv2d(3, config.width, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(config.width),
@@ -57,7 +57,7 @@ class Cifar10Resnet(Workload):
         for stage in range(3):
             filters = config.width * 2**stage
             for block in range((config.depth - 2) // 6):
-                layers.append(Residual(channels, filters, stride=2 if stage and not block else 1))
+                layers.append(ResidualBlock(channels, filters, stride=2 if stage and not block else 1))
                 channels = filters
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(config.dropout), nn.Linear(channels, 10)]
         return nn.Sequential(*layers, *head)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from torch import nn
 
 from onefold import Choice, Config, Data, Float, Int, Rejected, Space, datasets
-from onefold.workloads.impact_study.training import ACTIVATIONS, LOSSES, OPTIMIZERS, Subject
-from onefold.workloads.resnet import Residual
+from onefold.workloads.impact_study.workload import ACTIVATIONS, LOSSES, OPTIMIZERS, ImpactStudyWorkload
+from onefold.workloads.resnet import ResidualBlock
 
 SIDE = 28
 POOLINGS: dict[str, type[nn.Module]] = {"max": nn.MaxPool2d, "avg": nn.AvgPool2d}
 GLOBAL_POOLINGS: dict[str, type[nn.Module]] = {"globalmax": nn.AdaptiveMaxPool2d, "globalavg": nn.AdaptiveAvgPool2d}
 
 
-class ImageCnn(Subject):
+class ImageCnn(ImpactStudyWorkload):
     """Handwritten digits: one convolution, a pooling and a dense layer.
 
     Scaled from the study: filters end at 48 (there 192), batches begin at 16 (there 1), epochs end at 10 (there 100).
@@ -62,15 +62,7 @@ def pixels_left(kernel: int) -> int:
     return (SIDE - kernel + 1) // 2
 
 
-class Block(Residual):
-    """A residual block with any activation."""
-
-    def __init__(self, channels: int, filters: int, stride: int, activation: type[nn.Module]) -> None:
-        super().__init__(channels, filters, stride)
-        self.body[2], self.activation = activation(), activation()  # type: ignore[assignment]
-
-
-class SmallResnet(Subject):
+class SmallResnet(ImpactStudyWorkload):
     """Colour photographs of ten kinds of things: a first convolution with `kernel`, then three stages of two layers.
 
     Scaled from the study: 8 layers (there the 50 of Resnet-50), whose three stages have `filters`, twice and four times
@@ -107,9 +99,9 @@ class SmallResnet(Subject):
             nn.Conv2d(3, filters, config.kernel, stride=2, padding=config.kernel // 2, bias=False),
             nn.BatchNorm2d(filters),
             activation(),
-            Block(filters, filters, 1, activation),
-            Block(filters, 2 * filters, 2, activation),
-            Block(2 * filters, 4 * filters, 2, activation),
+            ResidualBlock(filters, filters, 1, activation),
+            ResidualBlock(filters, 2 * filters, 2, activation),
+            ResidualBlock(2 * filters, 4 * filters, 2, activation),
             pooling,
             nn.Flatten(),
             nn.Dropout(config.dropout),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from onefold import Choice, Config, Data, Float, Int, Space, datasets
-from onefold.workloads.impact_study.training import ACTIVATIONS, LOSSES, OPTIMIZERS, Subject
+from onefold.workloads.impact_study.workload import ACTIVATIONS, LOSSES, OPTIMIZERS, ImpactStudyWorkload
 
 VOCABULARY = 10_000
 POOLINGS: dict[str, type[nn.Module]] = {"globalmax": nn.AdaptiveMaxPool1d, "globalavg": nn.AdaptiveAvgPool1d}
@@ -42,7 +42,7 @@ class StridedCnn(nn.Module):
         return logits
 
 
-class SentenceCnn(Subject):
+class SentenceCnn(ImpactStudyWorkload):
     """Film reviews, read by convolutions.
 
     Scaled from the study: filters and embedding end at 128 (there 256), epochs end at 10 (there 100). Every default is
@@ -99,7 +99,7 @@ class BothWaysLstm(nn.Module):
         return logits
 
 
-class SentimentLstm(Subject):
+class SentimentLstm(ImpactStudyWorkload):
     """Film reviews, read word by word.
 
     Scaled from the study: units and embedding end at 128 (there 256), epochs end at 10 (there 100). Every default is

@@ -1,4 +1,4 @@
-"""Speech: its scale, and that no voice is in two parts."""
+"""Speech Commands: scale and speaker-disjoint splits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.vocabulary.errors import DatasetError
 
 
 def write(folder: Path) -> None:
-    """Each clip is filled with the number of its speaker."""
+    """Write a file in which each clip is filled with the number of its speaker."""
     speakers = np.concatenate([np.repeat(np.arange(20), 5), np.full(10, -1)]).astype(np.int16)
     np.savez(
         folder / "speech_commands.npz",
@@ -24,31 +24,31 @@ def write(folder: Path) -> None:
     )
 
 
-def test_nobody_is_heard_in_two_parts(chosen: Path, cache: Path) -> None:
-    write(chosen)
+def test_splits_share_no_speaker(data_folder: Path, cache: Path) -> None:
+    write(data_folder)
     data = datasets.speech_commands()
     voices = [{*sound[:, 0, 0].tolist()} for sound, _ in (data.train, data.validation, data.test)]
-    silence = float(min(voices[0]))  # the only sound that may be everywhere, because nobody is speaking
+    silence = float(min(voices[0]))  # has no speaker, so it may be in several splits
     assert not voices[0] & voices[1] - {silence}
     assert not voices[0] & voices[2]
     assert len(data.train[1]) + len(data.validation[1]) == 85
     assert 17 <= len(data.validation[1]) <= 21
 
 
-def test_sound_has_a_channel(chosen: Path, cache: Path) -> None:
-    write(chosen)
+def test_audio_has_a_channel_axis(data_folder: Path, cache: Path) -> None:
+    write(data_folder)
     sound, labels = datasets.speech_commands().test
     assert sound.shape == (25, 1, 8000)
     assert (sound.dtype, labels.dtype) == (np.float32, np.int64)
 
 
-def test_a_missing_set_says_where_it_comes_from(chosen: Path, cache: Path) -> None:
+def test_missing_file_error_names_the_origin(data_folder: Path, cache: Path) -> None:
     with pytest.raises(DatasetError, match=r"speech_commands.npz is missing: .*audio: int16 \(N, 8000\).*github.com"):
         datasets.speech_commands()
 
 
-def test_the_real_set(needs: Callable[[str], Path]) -> None:
-    needs("speech_commands.npz")
+def test_real_file(real_file: Callable[[str], Path]) -> None:
+    real_file("speech_commands.npz")
     data = datasets.speech_commands()
     assert [len(labels) for _, labels in (data.train, data.validation, data.test)] == [1_116, 306, 618]
     assert all(set(labels) == set(range(12)) for _, labels in (data.train, data.validation, data.test))

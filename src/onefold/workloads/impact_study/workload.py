@@ -61,7 +61,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class Subject(Workload):
+class ImpactStudyWorkload(Workload):
     """A network that gives logits, with its loss and its optimiser in the configuration.
 
     The metric `loss` is the one that the configuration names: trials with different ones are compared by accuracy.
