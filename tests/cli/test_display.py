@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onefold.cli.display import LiveDisplay, PlainDisplay, sentence, spent
+from onefold.cli.display import LiveDisplay, PlainDisplay, progress, sentence
 from onefold.study import News, Snapshot
 from onefold.study.events import Underway
 from onefold.vocabulary.objective import Objective
@@ -47,7 +47,7 @@ def test_the_panel_says_how_far_the_study_is_and_what_is_under_way() -> None:
         energy_j=1234.0, energy_source="modelled",
     )  # fmt: skip
     text = panel(news(now=now))
-    for words in ("9/27 trials", "2 failed", "gone, about 3m 20s left", "1.23 kJ (modelled)"):
+    for words in ("9/27 trials", "2 failed", "elapsed, about 3 min 20 s left", "≈ 1.23 kJ (modelled)"):
         assert words in text
     assert "best accuracy 0.9731  trial 4  lr=0.01 width=16" in text
     seventh, eighth, ninth = text.splitlines()[-3:]
@@ -66,15 +66,15 @@ def test_the_panel_is_about_the_latest_news() -> None:
     assert "2/3 trials" in text
     assert "failed" not in text
     assert "no result yet" in text
-    assert "about – left" in text
+    assert "left" not in text
 
 
 def test_the_panel_counts_seconds_where_seconds_are_granted() -> None:
     visit = Underway(0, 1, 4, 12, 1000, 1, time_s=2.5, time_granted_s=20.0)
     text = panel(news(now=Snapshot("s", trials_started=1, trials_planned=3, underway=(visit,))))
-    assert "2.5s of 20s" in text
+    assert "2.50 s of 20.0 s" in text
     assert "epoch" not in text
-    assert spent(Underway(0, 1, 4, 12, 1000, 1)) == "epoch 13/1000"
+    assert progress(Underway(0, 1, 4, 12, 1000, 1)) == "epoch 13/1000"
 
 
 def test_what_deserves_to_stay_is_printed_above_the_panel() -> None:
@@ -97,11 +97,11 @@ def test_the_panel_is_drawn_while_the_display_is_open() -> None:
 
 def test_a_promotion_is_told_with_what_was_granted() -> None:
     facts: dict[str, Any] = {"trial": 3, "rung": 1, "epochs": 1000, "data": 1.0, "time_s": None}
-    assert sentence(news("promoted", **facts), ACCURACY) == "trial 3 promoted to rung 1: 1000 epochs"
+    assert sentence(news("promoted", **facts), ACCURACY) == "trial 3 promoted to rung 1: 1,000 epochs"
     timed = news("promoted", **{**facts, "time_s": 10.0})
-    assert sentence(timed, ACCURACY) == "trial 3 promoted to rung 1: 10s of training"
+    assert sentence(timed, ACCURACY) == "trial 3 promoted to rung 1: 10.0 s of training"
     part = news("promoted", **{**facts, "epochs": 1, "data": 0.5})
-    assert sentence(part, ACCURACY) == "trial 3 promoted to rung 1: 1 epoch on 50% of the data"
+    assert sentence(part, ACCURACY) == "trial 3 promoted to rung 1: 1 epoch on 50 % of the data"
 
 
 def test_plain_lines_leave_out_what_needs_none() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shell import WORKLOAD, alone, onefold
 
-from onefold.cli.words import counted
+from onefold.vocabulary.quantities import count
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_train_says_what_was_gained_and_a_second_job_recalls(here: Path) -> None
     assert "operators" in onefold(here, "knobs").stdout
     known = json.loads(onefold(here, "knobs", "--json").stdout)
     assert {job["aim"] for job in known} == {"time"}  # two, where what was recalled was no faster and was probed anew
-    jobs = counted(len(known), "job")
+    jobs = count(len(known), "job")
     assert f"{jobs} written" in onefold(here, "knobs", "export", "known.json").stdout
     assert f"{jobs} remembered" in onefold(here, "knobs", "import", "known.json", "--home", "elsewhere").stdout
     assert json.loads(onefold(here, "knobs", "--json", "--home", "elsewhere").stdout) == known

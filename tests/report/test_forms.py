@@ -12,7 +12,8 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Objective, at_least
-from onefold.report import Summary, as_html, as_json, as_text, words
+from onefold.report import Summary, as_html, as_json, as_text
+from onefold.vocabulary import quantities
 
 SEVERAL = Objective(maximize="accuracy", minimize="train_time_s", require={"accuracy": at_least(0.5)})
 
@@ -42,10 +43,10 @@ def test_the_numbers_agree(simulated: Simulated) -> None:
         assert written in page
     for form in (text, page):
         assert f"trial {data['best']}" in form.replace("trial: ", "trial ")
-        assert words.duration(data["study"]["elapsed_s"]) in form
-        assert words.duration(data["cost"]["time_s"]) in form
-        assert words.duration(data["cost"]["cpu_s"]) in form
-        assert words.joules(data["cost"]["energy_j"]) in form
+        assert quantities.duration(data["study"]["elapsed_s"]) in form
+        assert quantities.duration(data["cost"]["time_s"]) in form
+        assert quantities.duration(data["cost"]["cpu_s"]) in form
+        assert quantities.joules(data["cost"]["energy_j"]) in form
         assert data["study"]["reason"] in form
         for state, count in data["counts"].items():
             assert state == "all" or f"{count} {state}" in form

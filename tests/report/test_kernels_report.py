@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_checks import checked
 
-from onefold.report import words
 from onefold.report.impact.sheet import Sheet
 from onefold.report.kernels import as_json, facts, page, tables, text
 from onefold.report.kernels.costs import Fate, fate_costs, fates, joules_per_ms_saved
 from onefold.report.kernels.scatter import most_time, scatter
 from onefold.report.kernels.survey import apart, survey
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import (
     PHASES,
     Candidate,
@@ -476,7 +476,7 @@ def test_the_survey_has_a_dot_for_each_round_and_a_dashed_line_for_each_other_ru
     drawing = str(plot.picture)
     assert drawing.count('class="dot best"') == 12
     assert drawing.count('class="line beside"') == 4
-    third = words.duration(usual().rounds[2].latency_s)
+    third = quantities.duration(usual().rounds[2].latency_s)
     assert f"round 3, after 2 min 10 s: {third}\n116 candidates so far" in drawing
     assert ">464</text>" in drawing
     for label in ("onnxruntime 3.91 ms", "onnxruntime int8 4.02 ms", "torch 6.45 ms", "tvm untuned 13.4 ms", "2.56 ms"):

@@ -200,7 +200,7 @@ def test_points_say_why_they_were_chosen() -> None:
     }
     assert on.reasons == (
         "batch 1 on 2 threads answers first, in 2.83 ms (emulated): 1.4x faster than 1 thread",
-        "batch 16 on 2 threads serves the most, 665.5 per second (emulated): 1.9x the samples per second of batch 1",
+        "batch 16 on 2 threads serves the most, 665.5/s (emulated): 1.9x the samples per second of batch 1",
         "the same point takes the least energy, 6.01 mJ (modelled) a sample",
     )
 

@@ -34,7 +34,7 @@ from onefold.cli.options import (
     ReducedOption,
     space_up_to,
 )
-from onefold.cli.words import duration, served, settings
+from onefold.report import phrases
 from onefold.study import Home, Result, Study
 from onefold.study.coordinator import DONE
 from onefold.study.queue import Queue
@@ -44,7 +44,7 @@ from onefold.study.tunable import Subject
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.knobs import KnobWish
 from onefold.vocabulary.objective import Budget, Objective
-from onefold.vocabulary.quantities import bytes_of
+from onefold.vocabulary.quantities import duration, parse_bytes, settings
 from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.requirement import requirement
@@ -167,7 +167,7 @@ def tune(
         accelerator=accelerator,
         parallel=parallel,
         threads=threads,
-        memory_bytes=bytes_of(memory) if memory else None,
+        memory_bytes=parse_bytes(memory) if memory else None,
         patience_s=patience,
         warm_start=warm_start,
         device=device or (),
@@ -396,7 +396,7 @@ def _conclude(result: Result) -> None:
         front = ", ".join(str(trial.number) for trial in result.front)
         out.print(f"front   trials {front}: no other beats one of them in every goal", soft_wrap=True)
     for device, surface in result.surfaces.items():
-        out.print(f"serving {device}: {served(surface)}", soft_wrap=True)
+        out.print(f"serving {device}: {phrases.serving(surface)}", soft_wrap=True)
     for reason in reasons.reasons if reasons is not None and result.surfaces else ():
         out.print(f"why     {reason}", soft_wrap=True)
     if result.shortlist is not None:

@@ -14,9 +14,8 @@ import typer
 
 from onefold.cli.console import err, out
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.cli.words import duration
 from onefold.device.catalogue import HOST
-from onefold.report import words
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import Candidate, Compiled, Round
 
 
@@ -117,14 +116,14 @@ def _teller(status: Any, began: float, asked: list[int]) -> Any:
             raise KeyboardInterrupt
         if status is None:
             return
-        at = duration(time.monotonic() - began)
+        at = quantities.duration(time.monotonic() - began)
         if isinstance(what, Candidate):
             tried, failed = tried + 1, failed + (what.failure is not None)
         elif isinstance(what, Round):
             latency[what.model] = what.latency_s
             out.print(f"{at}  {_round(what)}", soft_wrap=True, highlight=False)
         else:
-            so_far = ", ".join(f"{name} {words.duration(value)}" for name, value in latency.items())
+            so_far = ", ".join(f"{name} {quantities.duration(value)}" for name, value in latency.items())
             known = f"  [{so_far}; {tried} candidates, {failed} failed]" if latency else ""
             status.update(f"{at}  {what} …{known}".replace("[", "\\["))
 
@@ -138,9 +137,9 @@ def _round(what: Round) -> str:
     filtered, failed = (sum(getattr(one, name) for one in operators) for name in ("filtered", "failed"))
     suspended = sum(one.suspended for one in operators)
     joules = what.spent.energy.joules
-    cost = "" if joules is None else f", {words.joules(joules)} ({what.spent.source})"
+    cost = "" if joules is None else f", {quantities.joules(joules)} ({what.spent.source})"
     return (
-        f"{what.model} round {what.number}: {words.duration(what.latency_s)}; {what.tried} candidates, "
+        f"{what.model} round {what.number}: {quantities.duration(what.latency_s)}; {what.tried} candidates, "
         f"{filtered} filtered, {failed} failed; {suspended} of {len(operators)} operators put aside"
         f"{'; most time: ' + shares if shares else ''}{cost}"
     )

@@ -14,7 +14,7 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
-from onefold.report import words
+from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.variants import Recipe, Variant
@@ -98,15 +98,15 @@ def _table(variants: list[Variant], metric: str, volts: float) -> Table:
         table.add_row(
             str(one.recipe),
             f"{one.metrics[metric]:.4f}",
-            words.duration(one.latency_s),
-            words.NOTHING if joules is None else words.joules(joules),
-            words.NOTHING if charge is None else f"{charge:.3g}",
-            words.size(one.size_bytes),
-            words.size(one.encoded_bytes["deflate"]),
-            words.size(one.encoded_bytes["zstd"]),
+            quantities.duration(one.latency_s),
+            quantities.NOTHING if joules is None else quantities.joules(joules),
+            quantities.NOTHING if charge is None else f"{charge:.3g}",
+            quantities.size(one.size_bytes),
+            quantities.size(one.encoded_bytes["deflate"]),
+            quantities.size(one.encoded_bytes["zstd"]),
             f"{one.flops / 1e6:.3g}",
             f"{one.useful_flops / 1e6:.3g}",
-            words.NOTHING if one.memory_bytes is None else words.size(one.memory_bytes),
+            quantities.NOTHING if one.memory_bytes is None else quantities.size(one.memory_bytes),
         )
     known = next((one for one in variants if one.energy.joules is not None), None)
     energy = f"energy {known.energy.source}; charge at {volts:g} V, estimated" if known else "energy unknown"

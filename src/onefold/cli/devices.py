@@ -17,7 +17,6 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.serving import open_model
-from onefold.cli.words import number
 from onefold.device import SOUND, open_session
 from onefold.device.catalogue import HOST, device, devices, read_devices, save_device
 from onefold.device.fitting import Fit, fit, read_points
@@ -28,6 +27,7 @@ from onefold.device.probe import device_from_probe, probe_source
 from onefold.serving.space import ServingSpace
 from onefold.study import Home
 from onefold.vocabulary.errors import DeviceError, TooLarge
+from onefold.vocabulary.quantities import duration, number, size
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import Served, ServingPoint
 
@@ -48,7 +48,7 @@ def catalogue(context: typer.Context, home: HomeOption = None, as_json: JsonOpti
         table.add_column(column, justify="left" if column in ("device", "figures from", "what it is") else "right")
     for each in found.values():
         watts = f"{number(each.idle_w)}-{number(each.busy_w)}"
-        memory = f"{each.memory_bytes / 1e9:.3g} GB"
+        memory = size(each.memory_bytes)
         row = [each.name, str(each.cores), number(each.gflops), number(each.bandwidth_gbps), memory, watts]
         table.add_row(*row, each.source, each.title)
     out.print(table)
@@ -83,7 +83,7 @@ def calibrate(
             f"{name} must be measured where it is: write the probe with `onefold devices probe > probe.py`, run it "
             f"there, and bring its answer back with `onefold devices add answer.json --name {name}`"
         )
-    out.print(f"measuring for about {seconds:g} s; keep the machine quiet …")
+    out.print(f"measuring for about {duration(seconds)}; keep the machine quiet …")
     found = calibrate_host(seconds)
     path = save_device(found, place.devices)
     figures = f"{number(found.gflops)} GFLOP/s a core, {number(found.bandwidth_gbps)} GB/s"
@@ -178,9 +178,9 @@ def _show_fit(found: Fit, emulated: Callable[[int, int], Served], rest: Sequence
         before = emulated(batch, threads).latency_s
         after = found.predict(batch, threads, before)
         known = measured.get((batch, threads))
-        cells = ["predicted" if known is None else f"{known * 1e3:.4g} ms"]
-        cells += [f"{value * 1e3:.4g} ms" for value in (before, after.latency_s)]
-        interval = f"{after.low_s * 1e3:.3g} to {after.high_s * 1e3:.3g} ms"
+        cells = ["predicted" if known is None else duration(known)]
+        cells += [duration(value) for value in (before, after.latency_s)]
+        interval = f"{duration(after.low_s)} to {duration(after.high_s)}"
         table.add_row(str(batch), str(threads), *cells, interval)
     out.print(table)
     if found.errors is not None:

@@ -12,11 +12,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from onefold.cli.words import counted, duration, energy, number, settings
+from onefold.report.phrases import energy_with_source
 from onefold.study import News, Snapshot
 from onefold.study.events import Underway
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.records import Metrics
+from onefold.vocabulary.quantities import count, duration, metric, number, settings, share
+from onefold.vocabulary.records import Energy, Metrics
 
 
 class Display(Protocol):
@@ -56,13 +57,14 @@ class LiveDisplay:
             return Group(Text("starting the workers …", style="dim"))
         elapsed_s = now.elapsed_s + time.monotonic() - self._seen
         head = Table.grid(padding=(0, 2))
-        share = elapsed_s / (elapsed_s + now.left_s) if now.left_s is not None else 0.0
+        remaining = f", about {duration(now.left_s)} left" if now.left_s is not None else ""
+        done = elapsed_s / (elapsed_s + now.left_s) if now.left_s is not None else 0.0
         head.add_row(
-            ProgressBar(total=1.0, completed=share, width=24),
+            ProgressBar(total=1.0, completed=done, width=24),
             f"{now.trials_started}/{now.trials_planned} trials",
             Text(f"{now.trials_failed} failed" if now.trials_failed else "", style="red"),
-            f"{duration(elapsed_s)} gone, about {duration(now.left_s)} left",
-            energy(now.energy_j, now.energy_source),
+            f"{duration(round(elapsed_s, 1))} elapsed{remaining}",
+            energy_with_source(Energy(now.energy_j, now.energy_source)),
         )
         best = Text("no result yet", style="dim")
         if now.best_trial is not None:
@@ -75,10 +77,12 @@ class LiveDisplay:
         rows = Table.grid(padding=(0, 2))
         for visit in now.underway:
             granted: float = visit.epochs_granted if visit.time_granted_s is None else visit.time_granted_s
-            done: float = visit.epochs_done if visit.time_granted_s is None else visit.time_s
-            bar = ProgressBar(total=granted, completed=min(done, granted), width=12)
-            threads = counted(visit.threads, "thread")
-            rows.add_row(f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, spent(visit), threads)
+            spent: float = visit.epochs_done if visit.time_granted_s is None else visit.time_s
+            bar = ProgressBar(total=granted, completed=min(spent, granted), width=12)
+            threads = count(visit.threads, "thread")
+            rows.add_row(
+                f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, progress(visit), threads
+            )
         return Group(head, best, rows)
 
     def __enter__(self) -> LiveDisplay:
@@ -131,7 +135,7 @@ def display_for(console: Console, objective: Objective, as_json: bool = False) -
     return LiveDisplay(console, objective) if console.is_terminal else PlainDisplay(console, objective)
 
 
-def spent(visit: Underway) -> str:
+def progress(visit: Underway) -> str:
     """epoch 3/9, or 2.5s of 10s where seconds are granted."""
     if visit.time_granted_s is not None:
         return f"{duration(visit.time_s)} of {duration(visit.time_granted_s)}"
@@ -140,7 +144,7 @@ def spent(visit: Underway) -> str:
 
 def results(metrics: Metrics, objective: Objective) -> str:
     """accuracy 0.973, parameters 1234: the metrics that the objective looks at."""
-    return ", ".join(f"{name} {number(metrics[name])}" for name in objective.metrics if name in metrics)
+    return ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
 
 
 def sentence(news: News, objective: Objective) -> str:
@@ -149,26 +153,26 @@ def sentence(news: News, objective: Objective) -> str:
     if news.kind == "started":
         return f"study {facts['study']}: {objective}; saved in {facts['folder']}"
     if news.kind == "measured":
-        figures = ", ".join(f"{words}: {pace:g}" for words, pace in facts["batches_per_s"].items())
-        chosen = f"{counted(facts['parallel'], 'trial')} side by side, {counted(facts['threads'], 'thread')} each"
+        figures = ", ".join(f"{setup}: {number(pace)}" for setup, pace in facts["batches_per_s"].items())
+        chosen = f"{count(facts['parallel'], 'trial')} side by side, {count(facts['threads'], 'thread')} each"
         few = "".join(f", {threads} when {few} or fewer are left" for few, threads in facts["threads_of_few"])
         return f"measured batches/s: {figures or 'not possible here'}; chosen: {chosen}{few}"
     if news.kind == "trial":
         return f"trial {facts['trial']} starts: {settings(facts['config'])}"
     if news.kind == "promoted":
-        share = f" on {facts['data']:.0%} of the data" if facts["data"] < 1 else ""
+        data = f" on {share(facts['data'])} of the data" if facts["data"] < 1 else ""
         seconds = facts["time_s"]
-        grant = counted(facts["epochs"], "epoch") if seconds is None else f"{duration(seconds)} of training"
-        return f"trial {facts['trial']} promoted to rung {facts['rung']}: {grant}{share}"
+        grant = count(facts["epochs"], "epoch") if seconds is None else f"{duration(seconds)} of training"
+        return f"trial {facts['trial']} promoted to rung {facts['rung']}: {grant}{data}"
     if news.kind == "result":
         now = news.now()
         best = f"; best {results(now.best_metrics, objective)} (trial {now.best_trial})"
         left = f"; about {duration(now.left_s)} left" if now.left_s is not None else ""
         return f"trial {facts['trial']} rung {facts['rung']}: {results(facts['metrics'], objective)}{best}{left}"
     if news.kind == "served":
-        how = "known already" if facts["recalled"] else f"{facts['points']} points in {facts['measured_s']:.2f}s"
-        latency, rate = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
-        figures = f"{latency * 1e3:.3g} ms a sample, {number(rate)} samples/s ({facts['source']})"
+        how = "known already" if facts["recalled"] else f"{facts['points']} points in {duration(facts['measured_s'])}"
+        latency, throughput = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
+        figures = f"{duration(latency)} a sample, {number(throughput)} samples/s ({facts['source']})"
         return f"trial {facts['trial']} on {facts['device']}: {figures} ({how})"
     if news.kind == "knobs":
         return f"trial {facts['trial']} knobs, epoch {facts['epoch']}: {facts['note']}"

@@ -17,7 +17,7 @@ from onefold.device.catalogue import HOST
 from onefold.store.home import Home
 from onefold.study.tunable import Subject
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.quantities import bytes_of
+from onefold.vocabulary.quantities import parse_bytes
 from onefold.vocabulary.variants import Recipe
 
 
@@ -72,7 +72,7 @@ def impact(
                 accelerator=accelerator,
                 parallel=parallel,
                 threads=threads,
-                memory_bytes=bytes_of(memory) if memory else None,
+                memory_bytes=parse_bytes(memory) if memory else None,
                 knobs=turn_knobs,
                 listener=display or (lambda _: None),
             )

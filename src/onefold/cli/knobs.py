@@ -11,11 +11,11 @@ from rich.table import Table
 
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.cli.words import counted, number, settings
-from onefold.report.words import step
+from onefold.report.phrases import step
 from onefold.training.api import export_knobs, import_knobs, known_knobs
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import Remembered, Steered, changed, gained
+from onefold.vocabulary.quantities import count, duration, joules, settings
 from onefold.vocabulary.records import to_json
 
 app = typer.Typer(help="What is remembered of knobs.", invoke_without_command=True)
@@ -38,7 +38,7 @@ def remembered(context: typer.Context, home: HomeOption = None, as_json: JsonOpt
 @app.command("export")
 def export_them(path: Annotated[Path, typer.Argument(help="The file to write")], home: HomeOption = None) -> None:
     """Write all that is remembered to a file; it holds counters only, nothing of data or models."""
-    out.print(f"{counted(export_knobs(path, home), 'job')} written to {path}", soft_wrap=True)
+    out.print(f"{count(export_knobs(path, home), 'job')} written to {path}", soft_wrap=True)
 
 
 @app.command("import")
@@ -46,7 +46,7 @@ def import_them(
     path: Annotated[Path, typer.Argument(help="A file that `onefold knobs export` wrote")], home: HomeOption = None
 ) -> None:
     """Remember what such a file holds: a warm start on the same kind of machine."""
-    out.print(f"{counted(import_knobs(path, home), 'job')} remembered from {path}", soft_wrap=True)
+    out.print(f"{count(import_knobs(path, home), 'job')} remembered from {path}", soft_wrap=True)
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def _table(known: list[Remembered]) -> Table:
     for column in ("machine", "for", "knobs", "a step before", "after", "gain", "profile of"):
         table.add_column(column, justify="right" if column in ("a step before", "after", "gain") else "left")
     for one in known:
-        unit = "J" if one.aim == "energy" else "s"
+        unit = joules if one.aim == "energy" else duration
         table.add_row(
             one.machine,
             one.aim,
             settings(one.knobs),
-            f"{number(one.found)} {unit}",
-            f"{number(one.reached)} {unit}",
+            unit(one.found),
+            unit(one.reached),
             f"{one.gain:.2f}x",
             ", ".join(one.profile.made_of),
         )

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.cli.words import duration
 from onefold.store import Submission
 from onefold.study import Home
 from onefold.study.queue import Queue
+from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.records import to_json
 
 app = typer.Typer(help="Studies that wait for this machine.", invoke_without_command=True)
@@ -42,7 +42,7 @@ def waiting(context: typer.Context, home: HomeOption = None, as_json: JsonOption
         table.add_column(column, justify="right" if column in ("waited", "response") else "left")
     for one in found:
         state = states[one.study] if one.ended else "running" if one.study in running else "waiting"
-        table.add_row(one.study, state, _moment(one), _waited(one), duration(one.response_s) if one.response_s else "–")
+        table.add_row(one.study, state, _moment(one), _waited(one), duration(one.response_s))
     out.print(table)
     left = [one for one in found if one.ended is None]
     if left and not Queue(place).is_served:

@@ -13,8 +13,8 @@ import typer
 
 from onefold.cli.console import err, out
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.cli.words import duration
 from onefold.device.catalogue import HOST
+from onefold.vocabulary.quantities import duration
 
 
 def retrain(

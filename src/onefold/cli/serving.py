@@ -22,6 +22,7 @@ from onefold.serving.export import samples_beside
 from onefold.serving.scenarios import USUAL
 from onefold.serving.signature import read
 from onefold.study import Home
+from onefold.vocabulary.quantities import NOTHING, duration, number, rounded
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import Purpose, Served
 
@@ -50,7 +51,7 @@ def measure(
             nonlocal count
             count += 1
             if status is not None:
-                latency = _ms(served.latency_s)
+                latency = duration(served.latency_s)
                 status.update(f"measuring on {device.name}: {count} measurements; {served.point}: {latency}")
 
         deployment = measure_model(
@@ -94,11 +95,11 @@ def serve_check(
         table.add_column(column, justify="left" if column in words else "right")
     for row in rows:
         point = row.expected.point
-        cells = [_ms(row.expected.latency_s), _ms(row.measured.latency_s), f"{row.ratio:.2f}"]
+        cells = [duration(row.expected.latency_s), duration(row.measured.latency_s), f"{row.ratio:.2f}"]
         how = row.measured.source.value
-        response = f"{_ms(row.predicted.mean_s)} simulated"
+        response = f"{duration(row.predicted.mean_s)} simulated"
         if row.response is not None:
-            response += f", {_ms(row.response.mean_s)} served (p99 {_ms(row.response.p99_s)})"
+            response += f", {duration(row.response.mean_s)} served (p99 {duration(row.response.p99_s)})"
         table.add_row(row.device, row.scenario, str(point.batch_size), str(point.threads), *cells, how, response)
     out.print(table)
     tried = {(row.device, row.scenario) for row in rows}
@@ -122,26 +123,23 @@ def open_model(session: Session, model: Path) -> None:
 
 def _show(on: deploy.Settings) -> None:
     measured = sum(served.runs > 0 for served in on.surface.served)
-    out.print(f"{on.device.name}: {on.device.title}; {measured} points measured in {on.surface.measured_s:.1f}s")
+    out.print(f"{on.device.name}: {on.device.title}; {measured} points measured in {duration(on.surface.measured_s)}")
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("scenario", "batch", "threads", "graph", "wait", "latency", "p99", "samples/s", "J/sample", "how"):
         table.add_column(column, justify="left" if column in ("scenario", "graph", "how") else "right")
     for choice in on.choices:
         served, point = on.expected(choice.point), choice.point
         joules = served.energy_per_sample_j
-        energy = "–" if joules is None else f"{joules:.3g} ({served.energy.source})"
+        energy = NOTHING if joules is None else f"{number(joules)} ({served.energy.source})"
         table.add_row(
-            choice.scenario, str(point.batch_size), str(point.threads), point.graph_level, _ms(choice.wait_s),
-            _ms(served.latency_s), _ms(served.p99_s), f"{served.throughput_per_s:.4g}", energy, served.source.value,
+            choice.scenario, str(point.batch_size), str(point.threads), point.graph_level, duration(choice.wait_s),
+            duration(served.latency_s), duration(served.p99_s), rounded(served.throughput_per_s, 4), energy,
+            served.source.value,
         )  # fmt: skip
     out.print(table)
     for choice in on.choices:
-        real = f"; served for real it was {_ms(choice.confirmed.mean_s)}" if choice.confirmed else ""
+        real = f"; served for real it was {duration(choice.confirmed.mean_s)}" if choice.confirmed else ""
         out.print(f"{choice.scenario}: {choice.why}{real}", soft_wrap=True)
     for note in on.surface.notes:
         out.print(f"note: {note}", soft_wrap=True)
     out.print()
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-4 or seconds == 0 else f"{seconds * 1e6:.3g} µs"

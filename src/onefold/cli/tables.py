@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from onefold.cli.words import duration, energy, number, settings
+from onefold.report.phrases import energy_with_source
 from onefold.store import StudyRecord
 from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.quantities import NOTHING, duration, metric, settings
 from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import Measurement, StudyState, Trial
 
@@ -21,7 +22,7 @@ def best_trials(trials: Sequence[Trial], objective: Objective, most: int = 10) -
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
     for place, trial in enumerate(ranked(trials, objective)[:most]):
-        metrics = [number(trial.metrics[metric]) for metric in objective.metrics]
+        metrics = [metric(name, trial.metrics[name]) for name in objective.metrics]
         row = [str(trial.number), *metrics, str(trial.level), duration(trial.cost.time_s), settings(trial.config)]
         table.add_row(*row, style="bold" if place == 0 else "")
     return table
@@ -35,10 +36,10 @@ def studies(records: Sequence[StudyRecord], running: set[str]) -> Table:
     for record in records:
         objective = Objective.from_json(record.spec["objective"])
         metrics = record.result.get("metrics", {})
-        best = ", ".join(f"{name} {number(metrics[name])}" for name in objective.metrics if name in metrics)
+        best = ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
         created = record.created.replace("T", " ")[:16]
         table.add_row(
-            record.name, state_of(record, running), str(objective), best or "–", duration(record.elapsed_s), created
+            record.name, state_of(record, running), str(objective), best or NOTHING, duration(record.elapsed_s), created
         )
     return table
 
@@ -53,4 +54,4 @@ def state_of(record: StudyRecord, running: set[str]) -> str:
 def cost(trials: Sequence[Trial]) -> str:
     """What all trials cost together."""
     spent = sum((trial.cost for trial in trials), Measurement.nothing())
-    return f"{duration(spent.time_s)} of training, {energy(spent.energy.joules, spent.energy.source)}"
+    return f"{duration(spent.time_s)} of training, {energy_with_source(spent.energy)}"

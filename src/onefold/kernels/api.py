@@ -45,7 +45,7 @@ from onefold.store.home import Home
 from onefold.store.store import CompilationRecord, Store
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.kernels import Candidate, Compiled, Effort, Operator, Round, Runtime
-from onefold.vocabulary.quantities import joules_of, price_of, seconds_of
+from onefold.vocabulary.quantities import parse_joules, parse_price, parse_seconds
 from onefold.vocabulary.records import StudyState, to_json
 from onefold.vocabulary.serving import ServingPoint
 
@@ -120,10 +120,10 @@ def compile(
     goals = _goals(goal, len(several))
     effort = Effort(
         minutes=minutes,
-        joules=None if energy is None else joules_of(energy),
+        joules=None if energy is None else parse_joules(energy),
         candidates=candidates,
         money=money,
-        price_per_kwh=None if price is None else price_of(price),
+        price_per_kwh=None if price is None else parse_price(price),
         falls=falls,
     )
     effort.check()
@@ -374,7 +374,7 @@ def _goals(goal: str | float | Sequence[str | float | None] | None, count: int) 
     if len(given) != count:
         models = f"{count} model{'s' * (count != 1)}"
         raise InputError(f"{len(given)} goals were given for {models}: give one for all, or one for each")
-    goals = [None if one is None else seconds_of(one) for one in given]
+    goals = [None if one is None else parse_seconds(one) for one in given]
     for one in goals:
         if one is not None and not one > 0:
             raise BudgetError(f"a goal must be above 0, but got {one:g} s")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.timeline import timeline
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table
+from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import Phase, Steered, changed, gained
 from onefold.vocabulary.records import to_json
 
@@ -67,9 +68,9 @@ def knobs_table(summary: Summary) -> Table:
         cells = (
             str(trial),
             how,
-            words.settings(changed(before, after)) or "as they were",
-            words.step(before),
-            words.step(after),
+            quantities.settings(changed(before, after)) or "as they were",
+            phrases.step(before),
+            phrases.step(after),
             f"{before.step_s / after.step_s:.2f}×",
             str(tried),
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.knobs import turned_knobs
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
 from onefold.report.serving import explained, serving_parts, trade_offs, turned
@@ -15,6 +15,7 @@ from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.standalone import rendered
 from onefold.report.summary import Summary
 from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
+from onefold.vocabulary import quantities
 from onefold.vocabulary.records import StudyState, Trial
 from onefold.vocabulary.serving import SERVING_METRICS
 from onefold.vocabulary.space import Choice, Parameter
@@ -82,14 +83,14 @@ def _tiles(summary: Summary) -> Iterator[Tile]:
     cost, elapsed_s = summary.cost, summary.study.elapsed_s
     yield Tile(
         "Time",
-        words.duration(elapsed_s),
-        f"{words.duration(cost.time_s)} in rungs, {words.duration(cost.cpu_s)} of CPU time",
+        quantities.duration(elapsed_s),
+        f"{quantities.duration(cost.time_s)} in rungs, {quantities.duration(cost.cpu_s)} of CPU time",
     )
     estimate = cost.energy.joules is not None and cost.energy.source == "modelled"
     yield Tile(
         "Energy",
-        words.energy(cost.energy),
-        words.energy_source(cost.energy),
+        phrases.energy(cost.energy),
+        phrases.energy_source(cost.energy),
         badge="estimate" if estimate else "",
     )
 
@@ -98,15 +99,17 @@ def _best_tile(summary: Summary) -> Tile:
     best, goals = summary.best, summary.objective.goals
     if best is None:
         waiting = summary.study.state is StudyState.RUNNING
-        return Tile(f"Best {goals[0].metric}", words.NOTHING, "no result yet" if waiting else "no trial has a result")
+        return Tile(
+            f"Best {goals[0].metric}", quantities.NOTHING, "no result yet" if waiting else "no trial has a result"
+        )
     value = summary.written(goals[0].metric, best.metrics[goals[0].metric])
-    where = f"trial {best.number}, level {best.level}, {words.count(summary.epochs_of(best), 'epoch')}"
+    where = f"trial {best.number}, level {best.level}, {quantities.count(summary.epochs_of(best), 'epoch')}"
     if not summary.keeps(best):
         return Tile(f"Nearest {goals[0].metric}", value, where, badge="requirements missed")
     if len(goals) > 1:
         ends = [(goal, min((trial.metrics[goal.metric] for trial in summary.front), key=goal.loss)) for goal in goals]
         note = ", ".join(f"{goal} {summary.written(goal.metric, end)}" for goal, end in ends)
-        return Tile("Pareto front", words.count(len(summary.front), "trial"), note, accent=True)
+        return Tile("Pareto front", quantities.count(len(summary.front), "trial"), note, accent=True)
     return Tile(f"Best {goals[0].metric}", value, where, badge=summary.labels.get(goals[0].metric, ""), accent=True)
 
 
@@ -135,9 +138,9 @@ def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
             yield metric, summary.written(metric, best.metrics[metric]) + (f" ({way})" if way else "")
     for metric, value in summary.test.items():
         yield f"{metric} on the test data", summary.written(metric, value)
-    yield "level", f"{best.level} ({words.grant(best.finished_rungs[-1].grant)})"
-    yield "time of all its rungs", words.duration(best.cost.time_s)
-    yield "energy of all its rungs", words.energy(best.cost.energy)
+    yield "level", f"{best.level} ({phrases.grant(best.finished_rungs[-1].grant)})"
+    yield "time of all its rungs", quantities.duration(best.cost.time_s)
+    yield "energy of all its rungs", phrases.energy(best.cost.energy)
 
 
 def _told_by_device(summary: Summary, metric: str) -> bool:
@@ -171,7 +174,7 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "order", _order(summary)
     yield "time", "on a clock that only goes forward; in rungs: the sum over all rungs, which may run side by side"
     yield "CPU time", "of the processes that trained, over all their threads"
-    yield "energy", words.energy_source(summary.cost.energy)
+    yield "energy", phrases.energy_source(summary.cost.energy)
     if summary.servings:
         where = ", ".join(summary.devices)
         ways = "; ".join(f"{way}: {meaning}" for way, meaning in explained(summary))
@@ -180,7 +183,7 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     yield (
         "memory",
         "peak resident memory of a trial's process"
-        + (f"; the highest was {words.size(peak)}" if peak is not None else "; not recorded"),
+        + (f"; the highest was {quantities.size(peak)}" if peak is not None else "; not recorded"),
     )
 
 
@@ -195,11 +198,11 @@ def _order(summary: Summary) -> str:
 
 def _recipe(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "workload", summary.workload
-    yield "objective", words.goals(summary.objective)
+    yield "objective", phrases.goals(summary.objective)
     for key, value in summary.study.spec.items():
         if key not in TOLD_ELSEWHERE and value not in (None, "", [], {}):
-            yield key, words.metric(key, value) if isinstance(value, float) else _told(value)
-    yield "started", words.moment(summary.study.created)
+            yield key, quantities.metric(key, value) if isinstance(value, float) else _told(value)
+    yield "started", quantities.timestamp(summary.study.created)
 
 
 def _told(value: Any) -> str:
@@ -208,14 +211,22 @@ def _told(value: Any) -> str:
         return ", ".join(f"{key} {_told(item)}" for key, item in value.items() if item is not None) or "none"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_told, value)) or "none"
-    return words.setting(value) if isinstance(value, (float, bool)) else str(value)
+    return quantities.setting(value) if isinstance(value, (float, bool)) else str(value)
 
 
 def _space(summary: Summary) -> Table:
     titles = ("parameter", "group", "values", "default", "active when")
     columns = tuple(Column(title, About.TRIAL, numeric=False) for title in titles)
     rows = (
-        Row((name, summary.groups.get(name, words.NOTHING), _values(parameter), _default(parameter), _when(parameter)))
+        Row(
+            (
+                name,
+                summary.groups.get(name, quantities.NOTHING),
+                _values(parameter),
+                _default(parameter),
+                _when(parameter),
+            )
+        )
         for name, parameter in summary.parameters.items()
     )
     return Table(columns, tuple(rows))
@@ -223,18 +234,18 @@ def _space(summary: Summary) -> Table:
 
 def _values(parameter: Parameter) -> str:
     if isinstance(parameter, Choice):
-        return ", ".join(map(words.setting, parameter.options))
-    ends = f"{words.setting(parameter.low)} to {words.setting(parameter.high)}"
+        return ", ".join(map(quantities.setting, parameter.options))
+    ends = f"{quantities.setting(parameter.low)} to {quantities.setting(parameter.high)}"
     return f"{ends}, logarithmic" if parameter.log else ends
 
 
 def _default(parameter: Parameter) -> str:
-    return words.NOTHING if parameter.default is None else words.setting(parameter.default)
+    return quantities.NOTHING if parameter.default is None else quantities.setting(parameter.default)
 
 
 def _when(parameter: Parameter) -> str:
     conditions = []
     for parent, wanted in parameter.when.items():
         options = wanted if isinstance(wanted, (list, tuple, set)) else (wanted,)
-        conditions.append(f"{parent} is {' or '.join(map(words.setting, options))}")
+        conditions.append(f"{parent} is {' or '.join(map(quantities.setting, options))}")
     return " and ".join(conditions) or "always"

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onefold.report import words
 from onefold.report.plots.heatmap import heatmap
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.tradeoff import tradeoff
@@ -21,6 +20,7 @@ from onefold.serving.recommendation import (
     energy_way,
     label,
 )
+from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import rates
 from onefold.vocabulary.records import RungState, Trial, to_json
@@ -70,8 +70,8 @@ def _part(summary: Summary, found: Recommendation, on: OnDevice, place: int) -> 
 def written(metric: str, value: float | None, label: str = "") -> str:
     """A cost of serving in words; "≈" marks what was not measured on the device."""
     if value is None:
-        return words.NOTHING
-    told = words.number(float(f"{value:.4g}")) if metric == "throughput_per_s" else words.metric(metric, value)
+        return quantities.NOTHING
+    told = quantities.rounded(value, 4) if metric == "throughput_per_s" else quantities.metric(metric, value)
     return f"≈ {told}" if label else told
 
 
@@ -147,7 +147,7 @@ def _role(found: Recommendation, on: OnDevice, trial: int, keeps: bool) -> str:
 def _remark(found: Recommendation, on: OnDevice) -> str:
     near = "within one point or one per cent of it"
     others = sum(one.near and one.trial != on.top for one in on.alternatives)
-    said = f"{words.count(others, 'other trial')} came {near}" if others else f"no other trial came {near}"
+    said = f"{quantities.count(others, 'other trial')} came {near}" if others else f"no other trial came {near}"
     order = " Cheapest first; × is a cost as a multiple of its cost." if len(on.alternatives) > 1 else ""
     shown = f" {SHOWN} of {len(on.alternatives)} are shown." if len(on.alternatives) > SHOWN else ""
     return f"Trial {on.top} has the {found.quality}; {said}.{order}{shown}"

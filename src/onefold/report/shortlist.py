@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onefold.report import words
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table
+from onefold.vocabulary import quantities
 from onefold.vocabulary.records import from_json
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
@@ -41,10 +41,10 @@ def shortlist_table(found: Shortlist) -> Table:
             str(one.trial),
             str(variant.recipe),
             f"{variant.metrics[found.metric]:.4f}",
-            words.duration(variant.latency_s),
-            words.NOTHING if joules is None else words.joules(joules),
-            words.size(variant.size_bytes),
-            words.size(variant.smallest_bytes),
+            quantities.duration(variant.latency_s),
+            quantities.NOTHING if joules is None else quantities.joules(joules),
+            quantities.size(variant.size_bytes),
+            quantities.size(variant.smallest_bytes),
             "taken" if one is found.choice else f"not taken: {one.refused}" if one.refused else "would do",
         )
         rows.append(Row(cells, one.trial))

@@ -10,8 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.plots.marks import SHADES
+from onefold.vocabulary import quantities
 
 
 def rendered(template: str, *more_style: str, **content: Any) -> str:
@@ -19,7 +20,7 @@ def rendered(template: str, *more_style: str, **content: Any) -> str:
     environment = Environment(
         loader=PackageLoader("onefold.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(words=words, shades=SHADES)
+    environment.globals.update(phrases=phrases, quantities=quantities, shades=SHADES)
     script = _resource("page.js")
     return environment.get_template(template).render(
         style=Markup("".join(map(_resource, ("page.css", *more_style)))),

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onefold.report import words
 from onefold.serving.recommendation import Recommendation, Servings, costs_of, recommend
 from onefold.store.store import StudyRecord
+from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import Steered
 from onefold.vocabulary.objective import Goal, Objective
 from onefold.vocabulary.ranking import front, keeps, ranked, rates, settled
@@ -148,9 +148,9 @@ class Summary:
         else:
             estimate = metric.endswith("_j") and self.cost.energy.source == "modelled"
         if base == "throughput_per_s" and self.servings:  # per second, not seconds
-            written = f"{words.number(value)}/s"
+            written = f"{quantities.number(value)}/s"
         else:
-            written = words.metric(base, value, self.decimals.get(metric))
+            written = quantities.metric(base, value, self.decimals.get(metric))
         return f"≈ {written}" if estimate else written
 
 
@@ -199,7 +199,8 @@ def summarize(
         curves=_curves(curve_metric, epochs),
         metrics=metrics,
         decimals={
-            name: words.decimals(rung.metrics[name] for rung in results if name in rung.metrics) for name in metrics
+            name: quantities.decimals(rung.metrics[name] for rung in results if name in rung.metrics)
+            for name in metrics
         },
         servings=servings,
         devices=names if servings else (),

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.summary import Summary
+from onefold.vocabulary import quantities
 from onefold.vocabulary.records import Trial
 from onefold.vocabulary.space import Float, Parameter
 
@@ -72,8 +73,8 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
         yield from (_metric(summary, trial, metric) for metric in others)
         cost = trial.cost
         yield from (str(trial.level), str(summary.epochs_of(trial)))
-        yield from (words.duration(cost.time_s), words.energy(cost.energy))
-        yield words.NOTHING if cost.memory_bytes is None else words.size(cost.memory_bytes)
+        yield from (quantities.duration(cost.time_s), phrases.energy(cost.energy))
+        yield quantities.NOTHING if cost.memory_bytes is None else quantities.size(cost.memory_bytes)
         yield trial.state.value
 
     return Table(tuple(columns), tuple(Row(tuple(cells(trial)), trial.number) for trial in trials))
@@ -85,15 +86,15 @@ def levels_table(summary: Summary) -> Table:
     columns = tuple(Column(title, About.TRIAL, numeric=title != "budget") for title in titles)
     rows = []
     for level in summary.levels:
-        best = words.NOTHING if level.best is None else summary.written(summary.goal_metric, level.best)
+        best = quantities.NOTHING if level.best is None else summary.written(summary.goal_metric, level.best)
         numbers = (level.trials, level.done, level.failed, level.promoted)
-        rows.append(Row((str(level.grant.level), words.grant(level.grant), *map(str, numbers), best)))
+        rows.append(Row((str(level.grant.level), phrases.grant(level.grant), *map(str, numbers), best)))
     return Table(columns, tuple(rows))
 
 
 def settings_words(summary: Summary, trial: Trial) -> str:
     """A configuration on one line, without the constants."""
-    return words.settings({name: trial.config[name] for name in _varied(summary) if name in trial.config})
+    return quantities.settings({name: trial.config[name] for name in _varied(summary) if name in trial.config})
 
 
 def _varied(summary: Summary) -> list[str]:
@@ -103,15 +104,15 @@ def _varied(summary: Summary) -> list[str]:
 
 def _setting(trial: Trial, name: str, parameter: Parameter) -> str:
     if name not in trial.config:
-        return words.NOTHING
+        return quantities.NOTHING
     value = trial.config[name]
     if isinstance(parameter, Float) and isinstance(value, float) and not parameter.log:
-        return words.metric(name, value, words.decimals([parameter.low, parameter.high]))
-    return words.setting(value)
+        return quantities.metric(name, value, quantities.decimals([parameter.low, parameter.high]))
+    return quantities.setting(value)
 
 
 def _metric(summary: Summary, trial: Trial, metric: str) -> str:
-    return summary.written(metric, trial.metrics[metric]) if metric in trial.metrics else words.NOTHING
+    return summary.written(metric, trial.metrics[metric]) if metric in trial.metrics else quantities.NOTHING
 
 
 def _numeric(summary: Summary, name: str) -> bool:

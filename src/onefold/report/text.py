@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.knobs import turned_knobs
 from onefold.report.serving import explained, serving_parts
 from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table, levels_table, settings_words, trials_table
 from onefold.serving.recommendation import Recommendation
+from onefold.vocabulary import quantities
 from onefold.vocabulary.records import StudyState, Trial
 
 SHOWN = 10  # trials in the table
@@ -25,7 +26,7 @@ def as_text(summary: Summary) -> str:
     if len(summary.levels) > 1:
         parts.append(_titled("Rungs", levels_table(summary)))
     if summary.front:
-        title = f"Pareto front: {words.count(len(summary.front), 'trial')}"
+        title = f"Pareto front: {quantities.count(len(summary.front), 'trial')}"
         parts.append(_titled(title, _short(summary, _front(summary))))
     elif len(summary.ranking) > 1:
         parts.append(_titled("Best trials", _short(summary, summary.ranking[:SHOWN])))
@@ -50,8 +51,8 @@ def _front(summary: Summary) -> list[Trial]:
 def _head(summary: Summary) -> Iterator[str]:
     study = summary.study
     yield f"{_line(study.name)}: {study.state.value}" + (f", {_line(study.reason)}" if study.reason else "")
-    started = _line(words.moment(study.created))
-    yield f"{words.goals(summary.objective)} · workload {_line(summary.workload)} · started {started}"
+    started = _line(quantities.timestamp(study.created))
+    yield f"{phrases.goals(summary.objective)} · workload {_line(summary.workload)} · started {started}"
 
 
 def _best(summary: Summary) -> Iterator[str]:
@@ -70,19 +71,20 @@ def _best(summary: Summary) -> Iterator[str]:
         test = ", ".join(f"{metric} {summary.written(metric, value)}" for metric, value in summary.test.items())
         yield f"        on the test data: {test}"
     yield f"        {_line(settings_words(summary, best))}"
-    yield f"        level {best.level}, {words.count(summary.epochs_of(best), 'epoch')}"
+    yield f"        level {best.level}, {quantities.count(summary.epochs_of(best), 'epoch')}"
 
 
 def _facts(summary: Summary) -> Iterator[str]:
     states = " · ".join(f"{count} {state.value}" for state, count in summary.counts.items()) or "none"
     yield f"Trials  {len(summary.trials)}: {states}" if summary.trials else "Trials  none"
     cost = summary.cost
-    yield f"Time    {words.duration(summary.study.elapsed_s)} elapsed · {words.duration(cost.time_s)} in rungs" + (
-        f" · {words.duration(cost.cpu_s)} of CPU"
+    yield (
+        f"Time    {quantities.duration(summary.study.elapsed_s)} elapsed · {quantities.duration(cost.time_s)} in rungs"
+        + (f" · {quantities.duration(cost.cpu_s)} of CPU")
     )
-    yield f"Energy  {words.energy(cost.energy)} ({words.energy_source(cost.energy)})"
+    yield f"Energy  {phrases.energy(cost.energy)} ({phrases.energy_source(cost.energy)})"
     if cost.memory_bytes is not None:
-        yield f"Memory  {words.size(cost.memory_bytes)} at the peak of one trial"
+        yield f"Memory  {quantities.size(cost.memory_bytes)} at the peak of one trial"
 
 
 def _serving(summary: Summary, found: Recommendation) -> Iterator[Iterable[str]]:

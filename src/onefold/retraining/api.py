@@ -28,7 +28,7 @@ from onefold.store.home import Home
 from onefold.training.model_folder import CARD, WEIGHTS
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
 from onefold.vocabulary.plans import ALPHA, Expected, Limits, MemoryLesson, Retrained
-from onefold.vocabulary.quantities import bytes_of, seconds_of
+from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 from onefold.vocabulary.records import Config, to_json
 from onefold.vocabulary.workload import Data, Workload
 
@@ -145,7 +145,7 @@ class _Asked:
         if self.save is not None and Path(self.save).is_file():
             raise InputError(f"{self.save} is a file; give a folder to save the model in")
         accelerator, most = self._place()
-        limits = Limits(self._memory(accelerator, most), seconds_of(self.window))
+        limits = Limits(self._memory(accelerator, most), parse_seconds(self.window))
         limits.check()
         if self.optimizer not in STATES:
             raise InputError(f"the optimizer is adam or sgd, but got {self.optimizer!r}")
@@ -225,7 +225,7 @@ class _Asked:
     def _memory(self, accelerator: Any, most: int | None) -> int:
         from onefold.retraining.limits import memory_of
 
-        asked = bytes_of(self.memory) if self.memory is not None else None
+        asked = parse_bytes(self.memory) if self.memory is not None else None
         limits = [one for one in (asked, most) if one is not None]
         return min(limits) if limits else memory_of(accelerator, None).limit()
 

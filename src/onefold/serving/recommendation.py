@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Goal, Objective, fronts
 from onefold.vocabulary.ranking import front, keeps, ranked, settled
 from onefold.vocabulary.records import Metrics, Trial
@@ -389,19 +390,5 @@ def _place(surface: Surface, served: Served) -> str:
 
 
 def _told(metric: str, value: float, said: str) -> str:
-    return f"{_quantity(metric, value)} ({said})" if said else _quantity(metric, value)
-
-
-def _quantity(metric: str, value: float) -> str:
-    """Three or four digits and the unit that the name carries."""
-    if metric.endswith("_per_s"):
-        rounded = float(f"{value:.4g}")
-        return f"{rounded:,.0f} per second" if value >= 1e3 else f"{rounded:g} per second"
-    if metric.endswith("_bytes"):
-        return f"{value / 2**20:.3g} MiB" if value >= 2**20 else f"{value / 2**10:.3g} KiB"
-    if metric.endswith("_j"):
-        return f"{value:.3g} J" if value >= 1 else f"{value * 1e3:.3g} mJ"
-    if metric.endswith("_s"):
-        size, unit = (1.0, "s") if value >= 0.1 else (1e-3, "ms") if value >= 1e-3 else (1e-6, "µs")
-        return f"{value / size:.3g} {unit}"
-    return f"{value:.4g}"
+    quantity = quantities.metric(metric, value)
+    return f"{quantity} ({said})" if said else quantity

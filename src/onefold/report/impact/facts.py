@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onefold.impact_analysis import Findings, ImpactMeasurements
-from onefold.report import words
 from onefold.report.page import Tile
+from onefold.vocabulary import quantities
 
 
 def aim(evidence: ImpactMeasurements) -> str:
@@ -27,7 +27,7 @@ def tiles(findings: Findings) -> Iterator[Tile]:
     counts = [len(trials) for trials in evidence.best.values()]
     yield Tile("Models measured", f"{len(evidence.models):,}", f"among them the best {_range(counts)} of each arm")
     compressed = sum(bool(model.compressed) for model in evidence.models.values())
-    yield Tile("Compressed", f"{compressed:,}" if compressed else words.NOTHING, _recipe(evidence))
+    yield Tile("Compressed", f"{compressed:,}" if compressed else quantities.NOTHING, _recipe(evidence))
 
 
 def measured(findings: Findings) -> Iterator[tuple[str, str]]:

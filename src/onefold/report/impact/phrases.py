@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onefold.impact_analysis import ConfidenceInterval, Effect
-from onefold.report import words
+from onefold.vocabulary import quantities
 
 BETTER, WORSE = "▴", "▾"
 OPERATIONS = ("flops", "useful_flops")
@@ -12,11 +12,11 @@ OPERATIONS = ("flops", "useful_flops")
 def quantity(name: str, value: float, places: int | None = None) -> str:
     """A property in its unit."""
     if name not in OPERATIONS:
-        return words.metric(name, value, places)
+        return quantities.metric(name, value, places)
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size * 0.9995:
-            return f"{words.number(float(f'{value / size:.3g}'))} {unit}"
-    return words.number(value)
+            return f"{quantities.number(float(f'{value / size:.3g}'))} {unit}"
+    return quantities.number(value)
 
 
 def change(share: float) -> str:
@@ -41,13 +41,13 @@ def part(share: float) -> str:
 def chance(p: float | None) -> str:
     """A p-value."""
     if p is None:
-        return words.NOTHING
+        return quantities.NOTHING
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
 
 
 def signed(value: float | None) -> str:
     """A coefficient between -1 and 1."""
-    return words.NOTHING if value is None else f"{value:.2f}".replace("-", "−")
+    return quantities.NOTHING if value is None else f"{value:.2f}".replace("-", "−")
 
 
 def between(found: ConfidenceInterval) -> str:
@@ -59,7 +59,7 @@ def spoken(effect: Effect) -> str:
     """All that is known about an effect, line by line."""
     test = effect.compared
     lines = [
-        f"U {words.NOTHING if test.u is None else words.number(test.u)}, n {test.n} and {test.n_baseline}",
+        f"U {quantities.NOTHING if test.u is None else quantities.number(test.u)}, n {test.n} and {test.n_baseline}",
         f"p {chance(test.p)}{f' ({test.method})' if test.method else ''}, corrected p {chance(effect.p_adjusted)}",
         f"Cliff's delta {signed(test.delta)}{f' ({test.magnitude})' if test.magnitude else ''}",
         f"medians differ by {between(effect.medians)}",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from onefold.impact_analysis import Findings, Form, Importance, Property, Share
 from onefold.impact_analysis.advice import TRUSTED, trusted
-from onefold.report import words
 from onefold.report.impact.phrases import part
 from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
 from onefold.report.impact.tables import TITLES, properties
+from onefold.vocabulary import quantities
 
 SHOWN, PAIRS_SHOWN = 6, 3
 TOGETHER = " × "
@@ -56,7 +56,7 @@ def explained(known: Importance) -> str:
     """How much of a property is foretold of unseen models, and from how many."""
     if known.explained is None:
         return known.note or "nothing differs"
-    said = f"{part(max(0.0, known.explained))} explained, over {words.count(known.n, 'configuration')}"
+    said = f"{part(max(0.0, known.explained))} explained, over {quantities.count(known.n, 'configuration')}"
     return f"{said}; {known.note}" if known.note else said
 
 
@@ -106,5 +106,5 @@ def _cell(known: Importance, share: Share) -> Cell:
 
 def _foretold(known: Importance) -> Cell:
     if known.explained is None:
-        return Cell(words.NOTHING, "quiet", known.note)
+        return Cell(quantities.NOTHING, "quiet", known.note)
     return Cell(part(max(0.0, known.explained)))

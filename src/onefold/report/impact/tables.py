@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, MeasuredModel, Property
 from onefold.impact_analysis.advice import APART, TOGETHER
-from onefold.report import words
 from onefold.report.impact.phrases import BETTER, WORSE, chance, change, multiple, quantity, signed, spoken
 from onefold.report.impact.sheet import Cell, Kind, Sheet, SheetLine, Tone, columns
 from onefold.report.plots.boxes import box_of
 from onefold.report.table import About, Column
+from onefold.vocabulary import quantities
 
 TITLES: Mapping[Form, str] = {"plain": "Plain models", "compressed": "Compressed models"}
-EMPTY = Cell(words.NOTHING, "quiet")
+EMPTY = Cell(quantities.NOTHING, "quiet")
 SAME = 5e-5  # a relative difference below it is none
 FAILURES_SHOWN = 50
 
@@ -126,7 +126,7 @@ def correlated(found: Findings, form: Form) -> Sheet:
     for name, row in zip(known.names, known.matrix()):
         cells = [_correlation(found, form, name, other, value) for other, value in zip(known.names, row)]
         lines.append(SheetLine(titles[name], tuple(cells)))
-    notes = [f"Over the best {words.count(known.n, 'model')} of tune all."]
+    notes = [f"Over the best {quantities.count(known.n, 'model')} of tune all."]
     if known.constant:
         notes.append(f"The same for all of them: {', '.join(titles[name] for name in known.constant)}.")
     head = columns("rank correlation", (titles[name] for name in known.names))
@@ -137,12 +137,12 @@ def best_models(found: Findings) -> Sheet:
     """The best models of "tune all", plain and compressed."""
     evidence, models = found.evidence, found.evidence.top()
     varied = [name for name, parameter in evidence.space.parameters.items() if parameter.size > 1]
-    places = words.decimals([model.score for model in models])
+    places = quantities.decimals([model.score for model in models])
     lines = []
     for model in models:
-        cells = [Cell(words.metric(evidence.metric, model.score, places))]
+        cells = [Cell(quantities.metric(evidence.metric, model.score, places))]
         cells += [Cell(_both(model, one, places)) for one in evidence.properties]
-        cells += [Cell(words.setting(model.config[name])) if name in model.config else EMPTY for name in varied]
+        cells += [Cell(quantities.setting(model.config[name])) if name in model.config else EMPTY for name in varied]
         lines.append(SheetLine(str(model.trial), tuple(cells), trial=model.trial))
     head = columns("trial", (f"{evidence.metric} (validation)", *(one.title for one in evidence.properties)))
     words_of = {name for name in varied for model in models if isinstance(model.config.get(name), (str, bool))}
@@ -179,7 +179,7 @@ def _effect_cells(effect: Effect | None) -> tuple[Cell, Cell]:
     if effect.is_significant and delta is not None:
         better = (delta > 0) == effect.best.higher_is_better
         return best, Cell(*_marked(str(effect.compared.magnitude), better), more=more)
-    told = words.NOTHING if effect.p_adjusted is None else f"p {chance(effect.p_adjusted)}"
+    told = quantities.NOTHING if effect.p_adjusted is None else f"p {chance(effect.p_adjusted)}"
     return best, Cell(told, "quiet", more)
 
 

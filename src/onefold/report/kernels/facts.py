@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.impact.phrases import multiple
 from onefold.report.kernels.costs import Fate, failures, fate_costs, joules_per_ms_saved, saved_s
 from onefold.report.page import Tile
 from onefold.report.retraining.facts import part
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import Compiled, Runtime
 from onefold.vocabulary.records import Energy
 
@@ -20,7 +21,7 @@ SLOWER = "another measured faster"
 
 def aim(compiled: Compiled) -> str:
     """What was compiled for, and how."""
-    threads = words.count(compiled.threads, "thread")
+    threads = quantities.count(compiled.threads, "thread")
     how = f"graph optimisation level {compiled.level}, strategy {compiled.strategy}"
     return f"on {compiled.device}, for {compiled.target}, {threads}, {how}"
 
@@ -51,11 +52,11 @@ def result(compiled: Compiled) -> str:
 
 def outcome(compiled: Compiled) -> Iterator[tuple[str, str]]:
     """What came out, name by name."""
-    yield "recommended", compiled.recommended or words.NOTHING
+    yield "recommended", compiled.recommended or quantities.NOTHING
     yield "why", reason(compiled)
     yield "error against the model's own answers", error(compiled)
     yield "library", compiled.folder or "none was kept"
-    yield "why it stopped", compiled.why_stopped or words.NOTHING
+    yield "why it stopped", compiled.why_stopped or quantities.NOTHING
 
 
 def error(compiled: Compiled) -> str:
@@ -64,29 +65,29 @@ def error(compiled: Compiled) -> str:
         return "not known"
     if compiled.error == 0:
         return "none"
-    return f"{words.number(float(f'{compiled.error:.2g}'))} of the largest answer"
+    return f"{quantities.number(float(f'{compiled.error:.2g}'))} of the largest answer"
 
 
 def tiles(compiled: Compiled) -> Iterator[Tile]:
     """The compilation in four numbers."""
     chosen = recommended(compiled)
-    latency = words.NOTHING if chosen is None else words.duration(chosen.latency_s)
+    latency = quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s)
     note = reason(compiled) if chosen is None else f"{chosen.name}: {reason(compiled)}"
     yield Tile("Latency, recommended runtime", latency, note, accent=chosen is not None)
     yield Tile("Whole model, first to last round", improvement(compiled), progress(compiled))
     spent = compiled.spent
-    time = words.duration(spent.time_s) if spent.seconds else words.NOTHING
+    time = quantities.duration(spent.time_s) if spent.seconds else quantities.NOTHING
     yield Tile("Time", time, time_note(compiled))
     estimate = spent.energy.joules is not None and spent.source == "modelled"
-    energy_note = f"{words.energy_source(spent.energy)}; {price(compiled)}"
-    yield Tile("Energy", words.energy(spent.energy), energy_note, badge="estimate" if estimate else "")
+    energy_note = f"{phrases.energy_source(spent.energy)}; {price(compiled)}"
+    yield Tile("Energy", phrases.energy(spent.energy), energy_note, badge="estimate" if estimate else "")
 
 
 def improvement(compiled: Compiled) -> str:
     """The whole model's latency before and after; once where there is one round, and their unit once if it is one."""
     if not compiled.rounds:
-        return words.NOTHING
-    first, last = (words.duration(one.latency_s) for one in (compiled.rounds[0], compiled.rounds[-1]))
+        return quantities.NOTHING
+    first, last = (quantities.duration(one.latency_s) for one in (compiled.rounds[0], compiled.rounds[-1]))
     if first == last:
         return last
     number, _, unit = first.partition(" ")
@@ -100,7 +101,7 @@ def progress(compiled: Compiled) -> str:
         return "no round has ended"
     first, saved = rounds[0].latency_s, saved_s(compiled)
     gain = f"{part(saved / first)} less" if saved > 0 and first > 0 else "no faster"
-    return f"{gain}, {words.count(len(rounds), 'round')}, {words.count(rounds[-1].tried, 'candidate')}"
+    return f"{gain}, {quantities.count(len(rounds), 'round')}, {quantities.count(rounds[-1].tried, 'candidate')}"
 
 
 def time_note(compiled: Compiled) -> str:
@@ -117,16 +118,18 @@ def price(compiled: Compiled) -> str:
     if saved_s(compiled) <= 0:
         return "nothing saved"
     cost = joules_per_ms_saved(compiled)
-    told = words.energy(Energy(cost, compiled.spent.source))
-    return f"{words.duration(saved_s(compiled))} saved" if told == words.NOTHING else f"{told} for each ms saved"
+    told = phrases.energy(Energy(cost, compiled.spent.source))
+    return (
+        f"{quantities.duration(saved_s(compiled))} saved" if told == quantities.NOTHING else f"{told} for each ms saved"
+    )
 
 
 def brought(compiled: Compiled) -> Iterator[str]:
     """What was saved, for how much, and what went to waste."""
     saved, energy = saved_s(compiled), compiled.spent.energy
     if saved > 0:
-        yield f"the whole model takes {words.duration(saved)} less after the last round than after the first"
-    yield f"{price(compiled)}; energy: {words.energy_source(energy)}"
+        yield f"the whole model takes {quantities.duration(saved)} less after the last round than after the first"
+    yield f"{price(compiled)}; energy: {phrases.energy_source(energy)}"
     yield waste(compiled)
     failed = failures(compiled.histories)
     if failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.impact.sheet import Sheet
 from onefold.report.kernels import facts, tables
 from onefold.report.kernels.scatter import scatter
@@ -89,5 +89,5 @@ def _measured(several: Sequence[Compiled]) -> Iterator[tuple[str, str]]:
     yield "filtered", "dropped before it was measured"
     yield "suspended", "an operator that has stopped improving"
     yield "time", "on a clock that only goes forward, since the compilation began"
-    for source in dict.fromkeys(words.energy_source(one.spent.energy) for one in several):
+    for source in dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several):
         yield "energy", source

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.impact.phrases import quantity
 from onefold.report.kernels.costs import Fate, by_time, fates, has_failed
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
@@ -15,6 +14,7 @@ from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale
 from onefold.report.plots.svg import cross, element, picture, polyline, shortened, text
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import Candidate, Compiled, History
 
 NAME, TITLE = "candidates", "Candidates over time"
@@ -66,7 +66,7 @@ def _legend(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
 def _drawing(history: History, number: int) -> Markup:
     operator = history.operator
     shapes = ", ".join(operator.shapes)
-    told = f"{operator.name}, {operator.kind}, {words.count(operator.weight, 'run')} in the model"
+    told = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
     about = f"{told}; {quantity('flops', operator.flops)} flops, {shapes}"
     name = text(0, 14, shortened(operator.name, 40), class_="axis")
     inside = element("g", said(about), *_plotted(history), transform=f"translate(0 {HEAD:.0f})", data_t=number)
@@ -77,7 +77,7 @@ def _plotted(history: History) -> list[Markup]:
     known = [one.latency_s for one in history.candidates if not has_failed(one) and one.latency_s is not None]
     values = [value for value in (*known, *history.line) if value is not None and drawable(value)]
     best = min(filter(drawable, known), default=None)
-    label = "" if best is None else words.duration(best)
+    label = "" if best is None else quantities.duration(best)
     right = LETTER * len(label) + 16
     failed = any(map(has_failed, history.candidates))
     frame = Frame(WIDE, TALL, right=right)
@@ -127,7 +127,7 @@ def _marks(history: History, best: float | None, x: Scale, y: Scale, lane: float
 def _spoken(number: int, one: Candidate, fate: Fate, recalled: bool) -> str:
     told = [fate.value]
     if fate is not Fate.FAILED and one.latency_s is not None:
-        told.insert(0, words.duration(one.latency_s))
+        told.insert(0, quantities.duration(one.latency_s))
     if one.failure is not None:
         told.append(one.failure.value)
     return f"candidate {number}: {', '.join([*told, *(['recalled'] if recalled else [])])}"

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.kernels.facts import COMPILED
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
 from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, shortened, text
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import Compiled, Round, Runtime
 
 NAME, TITLE = "survey", "The whole model's latency, round by round"
@@ -60,8 +60,8 @@ def apart(places: Sequence[float], gap: float, top: float, bottom: float) -> lis
 
 
 def _drawing(rounds: Sequence[Round], others: Sequence[Runtime]) -> Markup:
-    last = words.duration(rounds[-1].latency_s)
-    labels = [f"{shortened(one.name, NAME_SHOWN)} {words.duration(one.latency_s)}" for one in others]
+    last = quantities.duration(rounds[-1].latency_s)
+    labels = [f"{shortened(one.name, NAME_SHOWN)} {quantities.duration(one.latency_s)}" for one in others]
     values = [*(one.latency_s for one in rounds), *(one.latency_s for one in others)]
     unit, size = latency_unit(values)
     y = _upright_scale(values, Frame(WIDTH, HEIGHT), size)
@@ -73,7 +73,7 @@ def _drawing(rounds: Sequence[Round], others: Sequence[Runtime]) -> Markup:
     hint = "lower is better, logarithmic" if y.log else "lower is better"
     parts = [upright(frame, y, f"latency ({unit})", hint), level(frame, x, f"time ({time_unit})", 5)]
     for runtime in others:
-        spoken = said(f"{runtime.name}: {words.duration(runtime.latency_s)}")
+        spoken = said(f"{runtime.name}: {quantities.duration(runtime.latency_s)}")
         place = f"M{frame.left:.1f} {y(runtime.latency_s):.1f}H{frame.x_end:.1f}"
         parts.append(element("path", spoken, class_=OTHER, d=place))
     points = [(x(one.ended_s), y(one.latency_s)) for one in rounds]
@@ -94,8 +94,8 @@ def _upright_scale(values: Sequence[float], frame: Frame, size: float) -> Scale:
 
 
 def _spoken(one: Round) -> str:
-    when = f"round {one.number}, after {words.duration(one.ended_s)}"
-    return f"{when}: {words.duration(one.latency_s)}\n{words.count(one.tried, 'candidate')} so far"
+    when = f"round {one.number}, after {quantities.duration(one.ended_s)}"
+    return f"{when}: {quantities.duration(one.latency_s)}\n{quantities.count(one.tried, 'candidate')} so far"
 
 
 def _counts(rounds: Sequence[Round], points: Sequence[Point], frame: Frame) -> Iterator[Markup]:

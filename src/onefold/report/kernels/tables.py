@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.impact.phrases import multiple
 from onefold.report.impact.sheet import Cell, Sheet, SheetLine
 from onefold.report.kernels import facts
@@ -13,6 +13,7 @@ from onefold.report.kernels.costs import by_time, fate_costs, share_of_model
 from onefold.report.plots.svg import shortened
 from onefold.report.retraining.facts import part
 from onefold.report.table import About, Column
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import PHASES, Compiled, OperatorState
 from onefold.vocabulary.records import Energy
 
@@ -34,16 +35,16 @@ def models_sheet(several: Sequence[Compiled]) -> Sheet:
     for one in several:
         chosen = facts.recommended(one)
         cells = (
-            words.NOTHING if chosen is None else chosen.name,
-            words.NOTHING if chosen is None else words.duration(chosen.latency_s),
+            quantities.NOTHING if chosen is None else chosen.name,
+            quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s),
             facts.improvement(one),
-            words.duration(one.spent.time_s) if one.spent.seconds else words.NOTHING,
-            words.energy(one.spent.energy),
+            quantities.duration(one.spent.time_s) if one.spent.seconds else quantities.NOTHING,
+            phrases.energy(one.spent.energy),
             one.device,
         )
         lines.append(SheetLine(one.model, tuple(map(Cell, cells))))
     titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
-    notes = (f"Energy: {'; '.join(dict.fromkeys(words.energy_source(one.spent.energy) for one in several))}.",)
+    notes = (f"Energy: {'; '.join(dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several))}.",)
     return Sheet("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
 
 
@@ -57,8 +58,8 @@ def runtimes_sheet(compiled: Compiled, *, noted: bool = True) -> Sheet:
         told = [f"recommended: {why}"] if one.name == compiled.recommended else []
         told += [one.note] if noted and one.note else []
         cells = (
-            Cell(words.duration(one.latency_s)),
-            Cell(multiple(ratio) if math.isfinite(ratio) else words.NOTHING),
+            Cell(quantities.duration(one.latency_s)),
+            Cell(multiple(ratio) if math.isfinite(ratio) else quantities.NOTHING),
             Cell(str(one.threads)),
             Cell("; ".join(told)),
         )
@@ -75,18 +76,18 @@ def phases_sheet(compiled: Compiled) -> Sheet:
     for name in known:
         time_s, joules = spent.seconds.get(name), spent.joules.get(name)
         cells = (
-            words.NOTHING if time_s is None else words.duration(time_s),
+            quantities.NOTHING if time_s is None else quantities.duration(time_s),
             _share(time_s, spent.time_s),
-            words.energy(Energy(joules, spent.source)),
-            _share(joules, spent.energy.joules) if spent.source != "unavailable" else words.NOTHING,
+            phrases.energy(Energy(joules, spent.source)),
+            _share(joules, spent.energy.joules) if spent.source != "unavailable" else quantities.NOTHING,
             DOES[name],
         )
         lines.append(SheetLine(name, tuple(map(Cell, cells))))
     if lines:
-        total = (words.duration(spent.time_s), "", words.energy(spent.energy), "", "")
+        total = (quantities.duration(spent.time_s), "", phrases.energy(spent.energy), "", "")
         lines.append(SheetLine(ALL, tuple(map(Cell, total)), "baseline"))
     titles = ("time", "share of time", "energy", "share of energy", "what it does")
-    notes = (f"Energy: {words.energy_source(spent.energy)}.",)
+    notes = (f"Energy: {phrases.energy_source(spent.energy)}.",)
     return Sheet("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
 
 
@@ -98,10 +99,10 @@ def fates_sheet(compiled: Compiled) -> Sheet:
     for cost in costs:
         cells = (
             f"{cost.candidates:,}",
-            words.duration(cost.time_s),
-            words.NOTHING if cost.time_share is None else part(cost.time_share),
-            words.energy(Energy(cost.joules, source)),
-            words.NOTHING if cost.energy_share is None or source == "unavailable" else part(cost.energy_share),
+            quantities.duration(cost.time_s),
+            quantities.NOTHING if cost.time_share is None else part(cost.time_share),
+            phrases.energy(Energy(cost.joules, source)),
+            quantities.NOTHING if cost.energy_share is None or source == "unavailable" else part(cost.energy_share),
         )
         lines.append(SheetLine(cost.fate.value, tuple(map(Cell, cells))))
     if not any(cost.candidates for cost in costs):
@@ -110,7 +111,7 @@ def fates_sheet(compiled: Compiled) -> Sheet:
     known = facts.recalled(compiled)
     notes = ["Building and timing them. Cold: slower than usual then, and so it taught nothing."]
     if known:
-        notes.append(f"Not among them: {words.count(known, 'candidate')} recalled from earlier compilations.")
+        notes.append(f"Not among them: {quantities.count(known, 'candidate')} recalled from earlier compilations.")
     title = "Cost by what became of candidates"
     return Sheet("fates", title, _columns("what became of them", titles), tuple(lines), (" ".join(notes),))
 
@@ -144,22 +145,22 @@ def levels_sheet(compiled: Compiled) -> Sheet:
     for one in compiled.levels:
         cells = (
             f"{one.operators:,}",
-            words.duration(one.latency_s),
-            words.duration(one.compile_s),
-            words.energy(Energy(one.joules, source)),
+            quantities.duration(one.latency_s),
+            quantities.duration(one.compile_s),
+            phrases.energy(Energy(one.joules, source)),
             "taken" if one.number == compiled.level else "",
         )
         lines.append(SheetLine(str(one.number), tuple(map(Cell, cells))))
     titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
     known = next((one.joules for one in compiled.levels if one.joules is not None), None)
-    notes = (f"Energy: {words.energy_source(Energy(known, source))}.",)
+    notes = (f"Energy: {phrases.energy_source(Energy(known, source))}.",)
     return Sheet("levels", "Levels of graph optimisation", _columns("level", titles, ""), tuple(lines), notes)
 
 
 def _operator(compiled: Compiled, one: OperatorState) -> Iterator[str]:
     yield one.operator.kind
     yield str(one.operator.weight)
-    yield words.NOTHING if one.best_s is None else words.duration(one.best_s)
+    yield quantities.NOTHING if one.best_s is None else quantities.duration(one.best_s)
     yield from _timed(compiled, None if one.best_s is None else one.time_s)
     yield from (f"{count:,}" for count in (one.tried, one.filtered, one.failed))
     yield "suspended" if one.suspended else "tuning"
@@ -179,12 +180,12 @@ def _together(compiled: Compiled, states: Sequence[OperatorState]) -> Iterator[S
 def _timed(compiled: Compiled, time_s: float | None) -> tuple[str, str]:
     """A part of the model's time, and its share."""
     share = None if time_s is None else share_of_model(compiled, time_s)
-    told = words.NOTHING if time_s is None else words.duration(time_s)
-    return told, words.NOTHING if share is None else part(share)
+    told = quantities.NOTHING if time_s is None else quantities.duration(time_s)
+    return told, quantities.NOTHING if share is None else part(share)
 
 
 def _share(value: float | None, total: float | None) -> str:
-    return words.NOTHING if value is None or not total else part(value / total)
+    return quantities.NOTHING if value is None or not total else part(value / total)
 
 
 def _columns(first: str, titles: Sequence[str], *texts: str) -> tuple[Column, ...]:

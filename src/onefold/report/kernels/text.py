@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.impact.sheet import Sheet
 from onefold.report.impact.text import laid
 from onefold.report.kernels import facts, tables
+from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import Compiled
 
 WIDTH = 110
@@ -40,13 +41,13 @@ def _head(compiled: Compiled, width: int) -> Iterator[str]:
 def _facts(compiled: Compiled, width: int) -> Iterator[str]:
     latencies = f"{facts.improvement(compiled)}, " if compiled.rounds else ""
     yield from _named("Rounds", f"{latencies}{facts.progress(compiled)}", width)
-    yield from _named("Stopped", compiled.why_stopped or words.NOTHING, width)
+    yield from _named("Stopped", compiled.why_stopped or quantities.NOTHING, width)
     yield from _named("Error", f"{facts.error(compiled)}, against the model's own answers", width)
     yield from _named("Library", compiled.folder or "none was kept", width)
     spent = compiled.spent
-    time = words.duration(spent.time_s) if spent.seconds else words.NOTHING
+    time = quantities.duration(spent.time_s) if spent.seconds else quantities.NOTHING
     yield from _named("Time", f"{time}, {facts.time_note(compiled)}", width)
-    yield from _named("Energy", f"{words.energy(spent.energy)} ({words.energy_source(spent.energy)})", width)
+    yield from _named("Energy", f"{phrases.energy(spent.energy)} ({phrases.energy_source(spent.energy)})", width)
     yield from _wrapped(facts.price(compiled), width, INDENT, INDENT)
     yield from _named("Waste", facts.waste(compiled), width)
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.plots.axes import LETTER, Frame, left_margin, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.parallel import wrapped
 from onefold.report.plots.scale import Scale, fitted
 from onefold.report.plots.svg import element, picture, text
+from onefold.vocabulary import quantities
 
 WIDTH, HEIGHT = 560.0, 320.0
 WIDEST = 44.0  # a box
@@ -55,7 +55,7 @@ def boxes(
     axis: str,
     base: float,
     unit: float = 1.0,
-    written: Callable[[float], str] = words.number,
+    written: Callable[[float], str] = quantities.number,
 ) -> Plot:
     """A box for each sample, by its label. A line marks `base`; `unit` is what the labels of the axis count in."""
     known = {label: [value for value in values if math.isfinite(value)] for label, values in samples.items()}
@@ -112,7 +112,7 @@ def _label(label: str, middle: float, below: float, room: float) -> Iterator[Mar
 
 def _spoken(label: str, box: Box, values: Sequence[float], written: Callable[[float], str]) -> str:
     lines = [
-        f"{label}: {words.count(len(values), 'model')}",
+        f"{label}: {quantities.count(len(values), 'model')}",
         f"median {written(box.median)}, half of them from {written(box.lower)} to {written(box.upper)}",
         f"all from {written(min(values))} to {written(max(values))}",
     ]

@@ -9,11 +9,11 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from onefold.report import words
 from onefold.report.plots.axes import Frame, level
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted
 from onefold.report.plots.svg import element, picture, shortened, text
+from onefold.vocabulary import quantities
 
 WIDE, TALL = 280.0, 150.0  # one drawing
 COLUMNS = 4
@@ -52,7 +52,7 @@ def density(
     axis: str,
     noun: str,
     unit: float = 1.0,
-    written: Callable[[float], str] = words.number,
+    written: Callable[[float], str] = quantities.number,
 ) -> Plot:
     """A curve for each sample, by its label, over an axis of its own; `noun` is what a value belongs to.
 
@@ -95,7 +95,7 @@ def _drawn(
     line = f"M{'L'.join(points)}"
     area = f"{line}V{frame.y_end:.1f}H{x(float(places[0])):.1f}Z"
     middle, least, most = (written(float(value)) for value in np.quantile(values, [0.5, 0.0, 1.0]))
-    told = f"{label}: {words.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
+    told = f"{label}: {quantities.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
     if len(near) < len(values):
         far = f"{len(values) - len(near)} further out"
         parts.append(text(frame.x_end, 14, far, class_="hint", text_anchor="end"))

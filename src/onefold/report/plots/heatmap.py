@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import SHADES, Plot, said, shade
 from onefold.report.plots.svg import element, picture, text
 from onefold.serving.recommendation import energy_way
+from onefold.vocabulary import quantities
 from onefold.vocabulary.serving import Purpose, Served, Source, Surface, best
 
 WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
@@ -61,7 +61,7 @@ def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: st
     sources = {served.source for served in cells.values()}
     ways = ", ".join(source.value for source in Source if source in sources)
     rates = [served.throughput_per_s for served in cells.values()]
-    slowest, fastest = words.number(_rounded(min(rates))), words.number(_rounded(max(rates)))
+    slowest, fastest = quantities.number(_rounded(min(rates))), quantities.number(_rounded(max(rates)))
     grid = _grid(cells, chosen)
     legend = [("ramp", f"{slowest} to {fastest} samples per second")]
     if Source.PREDICTED in sources:
@@ -151,15 +151,15 @@ def _figures(served: Served, purposes: Sequence[str], grid: Grid, x: float, y: f
 
 def spoken(served: Served, purposes: Sequence[str] = ()) -> str:
     """All that is known about a served point, line by line, with how each number was obtained."""
-    interval = f"{words.duration(served.low_s)} to {words.duration(served.high_s)}"
+    interval = f"{quantities.duration(served.low_s)} to {quantities.duration(served.high_s)}"
     joules = served.energy_per_sample_j
-    energy = "energy not known" if joules is None else f"{words.joules(joules)} a sample ({energy_way(served)})"
-    memory = "" if served.memory_bytes is None else f", {words.size(served.memory_bytes)} of memory"
+    energy = "energy not known" if joules is None else f"{quantities.joules(joules)} a sample ({energy_way(served)})"
+    memory = "" if served.memory_bytes is None else f", {quantities.size(served.memory_bytes)} of memory"
     lines = [
         str(served.point),
-        f"{words.number(_rounded(served.throughput_per_s))} samples per second, {energy}{memory}",
-        f"a batch takes {words.duration(served.latency_s)} ({interval}), p99 {words.duration(served.p99_s)}",
-        served.source.value + (f", {words.count(served.runs, 'run')}" if served.runs else ""),
+        f"{quantities.number(_rounded(served.throughput_per_s))} samples per second, {energy}{memory}",
+        f"a batch takes {quantities.duration(served.latency_s)} ({interval}), p99 {quantities.duration(served.p99_s)}",
+        served.source.value + (f", {quantities.count(served.runs, 'run')}" if served.runs else ""),
     ]
     return "\n".join([*lines, *([f"chosen for {' and '.join(purposes)}"] if purposes else [])])
 
@@ -189,4 +189,4 @@ def _brief(value: float) -> str:
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if value >= size * 9.995:
             return f"{value / size:.3g}{unit}"
-    return words.number(_rounded(value))
+    return quantities.number(_rounded(value))

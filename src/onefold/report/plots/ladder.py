@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, ramp, said, shades
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.summary import Summary
+from onefold.vocabulary import quantities
 from onefold.vocabulary.ranking import rates
 from onefold.vocabulary.records import Rung, RungState
 
@@ -85,7 +86,7 @@ def _places(levels: int) -> list[float]:
 def _heads(summary: Summary) -> Iterator[Markup]:
     places = _places(len(summary.levels))
     letters = int((places[1] - places[0]) / LETTER) - 1
-    budgets = [words.grant(level.grant).split(",")[0] for level in summary.levels]
+    budgets = [phrases.grant(level.grant).split(",")[0] for level in summary.levels]
     crowded = max(map(len, budgets)) > letters
     if crowded:
         yield text(0, 29, "level", class_="axis")
@@ -97,7 +98,7 @@ def _heads(summary: Summary) -> Iterator[Markup]:
         else:
             yield text(x, 14, f"level {level.grant.level}", class_="axis", text_anchor="middle")
             yield text(x, 29, budget, class_="hint", text_anchor="middle")
-            yield text(x, 44, words.count(level.trials, "trial"), class_="hint", text_anchor="middle")
+            yield text(x, 44, quantities.count(level.trials, "trial"), class_="hint", text_anchor="middle")
 
 
 def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
 from onefold.report.summary import Summary
+from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial, Value
 from onefold.vocabulary.space import Choice, Float, Parameter
@@ -31,7 +31,7 @@ class Axis:
     hint: str
     crossings: Mapping[int, float | None]
     labels: tuple[tuple[float, str], ...]
-    aside: str = words.NOTHING
+    aside: str = quantities.NOTHING
     right: bool = field(default=False)  # labels on the right
 
 
@@ -47,7 +47,7 @@ def parallel(summary: Summary) -> Plot:
         legend.append(("line lost", "no result"))
     caption = "Each line is a trial: its parameters from left to right, and what it reached."
     if any(None in axis.crossings.values() for axis in axes[: -len(summary.objective.goals)]):
-        caption += f" Lines pass at “{words.NOTHING}” where a parameter is not active."
+        caption += f" Lines pass at “{quantities.NOTHING}” where a parameter is not active."
     return Plot(NAME, TITLE, caption, _drawing(summary, axes), tuple(legend), wide=True)
 
 
@@ -84,7 +84,7 @@ def _slots(summary: Summary, name: str, options: tuple[Value, ...], values: Mapp
         for place, number in enumerate(same):
             crossings[number] = centre + spread * (place / max(len(same) - 1, 1) - 0.5)
     every = -(-len(options) // 14)
-    labels = tuple((y, words.setting(option)) for y, option in list(zip(centres, options))[::every])
+    labels = tuple((y, quantities.setting(option)) for y, option in list(zip(centres, options))[::every])
     return Axis(name, "", crossings, labels)
 
 
@@ -130,7 +130,7 @@ def _lines(summary: Summary, axes: list[Axis], places: list[float]) -> Iterator[
 
 
 def _spoken(summary: Summary, trial: Trial) -> str:
-    settings = (f"{name} = {words.setting(value)}" for name, value in trial.config.items())
+    settings = (f"{name} = {quantities.setting(value)}" for name, value in trial.config.items())
     return "\n".join((trial_words(summary, trial), *settings))
 
 

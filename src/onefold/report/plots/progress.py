@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.plots.axes import Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, direction, level_shades, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import cross, element, picture, staircase, text
 from onefold.report.summary import Moment, Summary
+from onefold.vocabulary import quantities
 
 NAME, TITLE = "progress", "Progress"
 
@@ -64,7 +64,7 @@ def _dots(summary: Summary, moments: list[Moment], x: Scale, y: Scale) -> Iterat
     colours = level_shades(summary)
     for moment in moments:
         value = summary.written(summary.goal_metric, moment.value)
-        spoken = f"trial {moment.trial}, level {moment.level}: {value} after {words.duration(moment.time_s)}"
+        spoken = f"trial {moment.trial}, level {moment.level}: {value} after {quantities.duration(moment.time_s)}"
         yield element(
             "circle",
             said(spoken),

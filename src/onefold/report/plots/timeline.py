@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from onefold.report import words
+from onefold.report import phrases
 from onefold.report.plots.axes import Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture
+from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import Phase, Steered, StepWindow
 
 NAME, TITLE = "knobs-timeline", "A step's time, window by window"
@@ -49,8 +50,8 @@ def _drawing(windows: Sequence[StepWindow]) -> Markup:
     began = 0.0
     for window in windows:
         ended = began + window.steps * window.step_s
-        told = f"{window.steps} steps of {words.step(window)}, {TELLS[window.phase]}:"
-        spoken = said(f"{told}\n{words.settings(window.knobs)}")
+        told = f"{window.steps} steps of {phrases.step(window)}, {TELLS[window.phase]}:"
+        spoken = said(f"{told}\n{quantities.settings(window.knobs)}")
         left, right = x(began), max(x(ended), x(began) + 2)
         place = f"M{left:.1f} {y(window.step_s):.1f}H{right:.1f}"
         parts.append(element("path", spoken, class_=f"{KINDS[window.phase]} thick", d=place))

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from onefold.report import words
 from onefold.report.page import Tile
 from onefold.report.retraining.agreement import agreement
+from onefold.vocabulary import quantities
 from onefold.vocabulary.plans import Plan, Retrained
 
 STAYS = "the given model stays"
@@ -30,8 +30,10 @@ def aim(retrained: Retrained) -> str:
 
 def reached(retrained: Retrained) -> str:
     """The metric before and after; once where the given model stays."""
-    places = words.decimals([retrained.before, retrained.after])
-    before, after = (words.metric(retrained.metric, value, places) for value in (retrained.before, retrained.after))
+    places = quantities.decimals([retrained.before, retrained.after])
+    before, after = (
+        quantities.metric(retrained.metric, value, places) for value in (retrained.before, retrained.after)
+    )
     return f"{before} →\N{NO-BREAK SPACE}{after}" if retrained.kept_new else before
 
 
@@ -41,8 +43,8 @@ def gained(retrained: Retrained) -> str:
         return STAYS
     if retrained.gain == 0 or not math.isfinite(retrained.gain):
         return "no better"
-    places = words.decimals([retrained.before, retrained.after])
-    told = words.metric(retrained.metric, abs(retrained.gain), places)
+    places = quantities.decimals([retrained.before, retrained.after])
+    told = quantities.metric(retrained.metric, abs(retrained.gain), places)
     return f"{'better' if retrained.gain > 0 else 'worse'} by {told}"
 
 
@@ -54,7 +56,7 @@ def why(retrained: Retrained) -> str:
 
 def part(share: float) -> str:
     """A share of the whole, also where it is more than the whole."""
-    return words.share(share) if share < 0.995 else f"{share * 100:,.0f} %"
+    return quantities.share(share) if share < 0.995 else f"{share * 100:,.0f} %"
 
 
 def tiles(retrained: Retrained) -> Iterator[Tile]:
@@ -64,11 +66,13 @@ def tiles(retrained: Retrained) -> Iterator[Tile]:
     badge = "" if retrained.kept_new else STAYS
     yield Tile(f"Kept-back {retrained.metric}", reached(retrained), note, badge, accent=better)
     peak = peak_bytes(retrained)
-    value = words.NOTHING if peak is None else words.size(peak)
+    value = quantities.NOTHING if peak is None else quantities.size(peak)
     yield Tile("Peak memory, measured", value, memory_note(retrained), "over the limit" if is_over(retrained) else "")
     late = retrained.elapsed_s > retrained.limits.window_s
-    yield Tile("Time", words.duration(retrained.elapsed_s), time_note(retrained), "over the window" if late else "")
-    yield Tile("Planning", words.duration(retrained.planning_s), planning_note(retrained))
+    yield Tile(
+        "Time", quantities.duration(retrained.elapsed_s), time_note(retrained), "over the window" if late else ""
+    )
+    yield Tile("Planning", quantities.duration(retrained.planning_s), planning_note(retrained))
 
 
 def peak_bytes(retrained: Retrained) -> int | None:
@@ -80,12 +84,12 @@ def peak_bytes(retrained: Retrained) -> int | None:
 def memory_note(retrained: Retrained) -> str:
     """The peak beside the limit, which may have changed on the way."""
     limits = _limits(retrained)
-    first, last, lowest = (words.size(limit) for limit in (limits[0], limits[-1], min(limits)))
+    first, last, lowest = (quantities.size(limit) for limit in (limits[0], limits[-1], min(limits)))
     changed = "" if first == lowest else f", {'later' if last == lowest else 'at the least'} {lowest}"
     peak, fullest = peak_bytes(retrained), _fullest(retrained)
     if peak is None:
         predicted = max((window.predicted_bytes for window in retrained.windows), default=None)
-        expected = "" if predicted is None else f"; predicted {words.size(predicted)} at most"
+        expected = "" if predicted is None else f"; predicted {quantities.size(predicted)} at most"
         return f"not measured{expected}; the limit is {first}{changed}"
     if changed and fullest is not None:
         return f"at most {part(fullest)} of the limit at the time ({first}{changed})"
@@ -101,15 +105,15 @@ def is_over(retrained: Retrained) -> bool:
 def time_note(retrained: Retrained) -> str:
     """The time beside the window, and what was done in it."""
     updates = sum(window.updates for window in retrained.windows)
-    done = f"{words.count(len(retrained.windows), 'micro-window')}, {words.count(updates, 'update')}"
+    done = f"{quantities.count(len(retrained.windows), 'micro-window')}, {quantities.count(updates, 'update')}"
     window_s = retrained.limits.window_s
-    return f"{part(retrained.elapsed_s / window_s)} of the window of {words.duration(window_s)}; {done}"
+    return f"{part(retrained.elapsed_s / window_s)} of the window of {quantities.duration(window_s)}; {done}"
 
 
 def planning_note(retrained: Retrained) -> str:
     """What planning took of the window and of the memory."""
     share = f"{part(retrained.planning_s / retrained.limits.window_s)} of the window"
-    return f"{share}, {words.size(retrained.planning_bytes)} added to the process"
+    return f"{share}, {quantities.size(retrained.planning_bytes)} added to the process"
 
 
 def predictions(retrained: Retrained) -> str:
@@ -120,26 +124,32 @@ def predictions(retrained: Retrained) -> str:
     low = f"too low in {found.too_low}" if found.too_low else "never too low"
     worst = found.worst_window
     return (
-        f"predicted memory against measured, over {words.count(found.windows, 'micro-window')}: off by "
+        f"predicted memory against measured, over {quantities.count(found.windows, 'micro-window')}: off by "
         f"{part(found.median)} in the median, by {part(found.worst)} at worst (number {worst.number}: predicted "
-        f"{words.size(worst.predicted_bytes)}, measured {words.size(worst.measured_bytes or 0)}), {low}"
+        f"{quantities.size(worst.predicted_bytes)}, measured {quantities.size(worst.measured_bytes or 0)}), {low}"
     )
 
 
 def of_plan(retrained: Retrained, plan: Plan) -> Iterator[tuple[str, str]]:
     """A plan and what it came to, name by name."""
     tried = [window for window in retrained.windows if window.plan == plan]
-    yield "batch", f"{plan.batch_size} × {plan.accumulation}, {words.count(plan.effective_batch, 'sample')} an update"
+    yield (
+        "batch",
+        f"{plan.batch_size} × {plan.accumulation}, {quantities.count(plan.effective_batch, 'sample')} an update",
+    )
     yield "frozen layers, from the input", part(plan.freeze_rate)
     yield "checkpoint segments", str(plan.segments)
     yield "epochs, at most", str(plan.epochs)
-    yield "learning rate", words.number(plan.lr)
+    yield "learning rate", quantities.number(plan.lr)
     yield "optimizer", plan.optimizer
     yield "predicted memory", _size(predicted_bytes(retrained, plan))
     known = [window.measured_bytes for window in tried if window.measured_bytes is not None]
     yield "measured memory", _size(max(known, default=None))
     expected = next((one for one in retrained.plans if one.plan == plan), None)
-    yield "predicted time of an update", words.NOTHING if expected is None else words.duration(expected.update_s)
+    yield (
+        "predicted time of an update",
+        quantities.NOTHING if expected is None else quantities.duration(expected.update_s),
+    )
     yield "micro-windows", str(len(tried))
 
 
@@ -151,7 +161,7 @@ def predicted_bytes(retrained: Retrained, plan: Plan) -> int | None:
 
 
 def _size(value: int | None) -> str:
-    return words.NOTHING if value is None else words.size(value)
+    return quantities.NOTHING if value is None else quantities.size(value)
 
 
 def _limits(retrained: Retrained) -> list[int]:

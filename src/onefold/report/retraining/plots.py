@@ -12,12 +12,12 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from onefold.report import words
 from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, said, shade
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, staircase, text
 from onefold.report.retraining.facts import numbered
+from onefold.vocabulary import quantities
 from onefold.vocabulary.plans import MicroWindow, Plan, Retrained
 
 WIDTH, HEIGHT = 560.0, 320.0
@@ -45,17 +45,17 @@ def memory(retrained: Retrained) -> Plot:
     values = [0.0, float(retrained.limits.memory_bytes)]
     values += [float(value) for one in windows for value in (one.predicted_bytes, one.limit_bytes)]
     values += [float(window.measured_bytes) for window in windows if window.measured_bytes is not None]
-    last = words.size(windows[-1].limit_bytes)
+    last = quantities.size(windows[-1].limit_bytes)
     paper = _paper(retrained, "memory_bytes", "peak memory", "", values, last)
     x, y = paper.x, paper.y
     parts = [*paper.parts, _limit(retrained, x, y)]
     for window, kind, number in _looks(retrained):
         if window.measured_bytes is not None:
-            spoken = f"micro-window {window.number}, plan {number}: measured {words.size(window.measured_bytes)}"
+            spoken = f"micro-window {window.number}, plan {number}: measured {quantities.size(window.measured_bytes)}"
             parts.append(_bar(window, y(window.measured_bytes), x, kind, spoken, number))
     for window, _, number in _looks(retrained):
         middle = x(window.began_s / 2 + window.ended_s / 2)
-        spoken = f"micro-window {window.number}, plan {number}: predicted {words.size(window.predicted_bytes)}"
+        spoken = f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
         place = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
         parts.append(element("circle", said(spoken), class_=PREDICTED, **place, data_t=number))
     parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
@@ -75,8 +75,8 @@ def metric(retrained: Retrained) -> Plot:
         return Plot(name, title, f"No micro-window ended with a look at {retrained.metric}.")
     before, after = retrained.before, retrained.after
     values = [*(score for _, score in known), *(value for value in (before, after) if math.isfinite(value))]
-    places = words.decimals(values)
-    label = words.metric(retrained.metric, after, places)
+    places = quantities.decimals(values)
+    label = quantities.metric(retrained.metric, after, places)
     hint = "higher is better" if retrained.higher_is_better else "lower is better"
     paper = _paper(retrained, retrained.metric, retrained.metric, hint, values, label)
     x, y, parts = paper.x, paper.y, list(paper.parts)
@@ -87,10 +87,10 @@ def metric(retrained: Retrained) -> Plot:
     way = [(x(look[0].ended_s), y(score)) for look, score in known]
     parts.append(element("path", class_="line none", d=polyline([*given, *way])))
     for cx, cy in given:
-        spoken = said(f"the given model: {words.metric(retrained.metric, before, places)}")
+        spoken = said(f"the given model: {quantities.metric(retrained.metric, before, places)}")
         parts.append(element("circle", spoken, class_=GIVEN, cx=cx, cy=cy, r=4))
     for ((window, kind, number), score), (cx, cy) in zip(known, way):
-        reached = words.metric(retrained.metric, score, places)
+        reached = quantities.metric(retrained.metric, score, places)
         spoken = said(f"micro-window {window.number}, plan {number}: {reached}")
         parts.append(element("circle", spoken, class_=f"dot {kind}", cx=cx, cy=cy, r=4, data_t=number))
     caption = f"{retrained.metric} on kept-back data at the end of each micro-window."
@@ -107,7 +107,7 @@ def loss(retrained: Retrained) -> Plot:
     paper = _paper(retrained, "", "loss", "lower is better", [window.loss for window, _, _ in known], "")
     parts = list(paper.parts)
     for window, kind, number in known:
-        spoken = f"micro-window {window.number}, plan {number}: loss {words.number(window.loss)}"
+        spoken = f"micro-window {window.number}, plan {number}: loss {quantities.number(window.loss)}"
         parts.append(_bar(window, paper.y(window.loss), paper.x, kind, spoken, number))
     caption = "The mean over the samples of each micro-window."
     return Plot(name, title, caption, _picture(title, parts), tuple(_legend(retrained, "cell")))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onefold.report import words
 from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
 from onefold.report.retraining.facts import numbered, part, predicted_bytes
 from onefold.report.table import About, Column, Row, Table
+from onefold.vocabulary import quantities
 from onefold.vocabulary.plans import Expected, LayerCost, MicroWindow, Plan, Retrained
 
 PREDICTED = "predicted"
@@ -67,8 +67,8 @@ def feasible_sheet(plans: Sequence[Expected]) -> Sheet:
 def windows_sheet(retrained: Retrained) -> Sheet:
     """The micro-windows one after the other."""
     numbers, shown = numbered(retrained), retrained.windows[:WINDOWS_SHOWN]
-    scores = words.decimals([window.score for window in shown if window.score is not None])
-    losses = words.decimals([window.loss for window in shown])
+    scores = quantities.decimals([window.score for window in shown if window.score is not None])
+    losses = quantities.decimals([window.loss for window in shown])
     lines = []
     for window in shown:
         number = numbers[window.plan]
@@ -126,44 +126,44 @@ def _settings(plan: Plan, plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def _setting(plan: Plan, name: str) -> str:
-    return words.setting(getattr(plan, name))
+    return quantities.setting(getattr(plan, name))
 
 
 def _expected(one: Expected | None, memory_bytes: int | None) -> Iterator[str]:
-    yield words.NOTHING if memory_bytes is None else words.size(memory_bytes)
-    yield words.NOTHING if one is None else words.duration(one.update_s)
-    yield words.NOTHING if one is None else words.number(one.samples_per_s)
+    yield quantities.NOTHING if memory_bytes is None else quantities.size(memory_bytes)
+    yield quantities.NOTHING if one is None else quantities.duration(one.update_s)
+    yield quantities.NOTHING if one is None else quantities.number(one.samples_per_s)
 
 
 def _course(metric: str, window: MicroWindow, scores: int | None, losses: int | None) -> Iterator[str]:
-    yield words.duration(window.began_s)
-    yield words.duration(window.ended_s - window.began_s)
+    yield quantities.duration(window.began_s)
+    yield quantities.duration(window.ended_s - window.began_s)
     yield f"{window.updates:,}"
-    yield words.metric("", window.loss, losses)
-    yield words.NOTHING if window.score is None else words.metric(metric, window.score, scores)
+    yield quantities.metric("", window.loss, losses)
+    yield quantities.NOTHING if window.score is None else quantities.metric(metric, window.score, scores)
     yield _rate(window.gain_per_s)
-    yield words.metric("", window.merit, 2)
+    yield quantities.metric("", window.merit, 2)
 
 
 def _memory(window: MicroWindow) -> Iterator[str]:
-    yield words.size(window.predicted_bytes)
+    yield quantities.size(window.predicted_bytes)
     measured, predicted = window.measured_bytes, window.predicted_bytes
-    yield words.NOTHING if measured is None else words.size(measured)
-    yield words.NOTHING if measured is None or predicted <= 0 else f"{measured / predicted:.2f}"
-    yield words.size(window.limit_bytes)
+    yield quantities.NOTHING if measured is None else quantities.size(measured)
+    yield quantities.NOTHING if measured is None or predicted <= 0 else f"{measured / predicted:.2f}"
+    yield quantities.size(window.limit_bytes)
 
 
 def _rate(gain_per_s: float | None) -> str:
     if gain_per_s is None:
-        return words.NOTHING
-    told = words.number(float(f"{gain_per_s:.3g}"))
+        return quantities.NOTHING
+    told = quantities.number(float(f"{gain_per_s:.3g}"))
     return f"−{told[1:]}" if told.startswith("-") else told
 
 
 def _costs(layers: Sequence[LayerCost]) -> tuple[Cell, ...]:
     return (
-        Cell(words.size(sum(layer.weight_bytes for layer in layers))),
-        Cell(words.size(sum(layer.saved_bytes for layer in layers))),
-        Cell(words.duration(sum(layer.forward_s for layer in layers))),
-        Cell(words.duration(sum(layer.backward_s for layer in layers))),
+        Cell(quantities.size(sum(layer.weight_bytes for layer in layers))),
+        Cell(quantities.size(sum(layer.saved_bytes for layer in layers))),
+        Cell(quantities.duration(sum(layer.forward_s for layer in layers))),
+        Cell(quantities.duration(sum(layer.backward_s for layer in layers))),
     )

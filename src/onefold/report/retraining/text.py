@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from onefold.report import words
 from onefold.report.impact.text import laid
 from onefold.report.retraining import facts, tables
+from onefold.vocabulary import quantities
 from onefold.vocabulary.plans import Expected, Limits, Retrained
 
 WIDTH = 110
@@ -31,7 +31,7 @@ def as_text(retrained: Retrained, width: int = WIDTH) -> str:
 
 def as_plans_text(plans: Sequence[Expected], limits: Limits, width: int = WIDTH) -> str:
     """The plans that fit, before anything is trained."""
-    room = f"{words.size(limits.memory_bytes)} of memory and a window of {words.duration(limits.window_s)}"
+    room = f"{quantities.size(limits.memory_bytes)} of memory and a window of {quantities.duration(limits.window_s)}"
     if not plans:
         return _joined([_wrapped(f"No plan fits into {room}.", width)])
     fit = "1 plan fits" if len(plans) == 1 else f"{len(plans)} plans fit"
@@ -53,7 +53,7 @@ def _facts(retrained: Retrained, width: int) -> Iterator[str]:
     if retrained.why:
         yield from _wrapped(facts.why(retrained), width, INDENT, INDENT)
     peak = facts.peak_bytes(retrained)
-    measured = "" if peak is None else f"{words.size(peak)} measured at the peak, "
+    measured = "" if peak is None else f"{quantities.size(peak)} measured at the peak, "
     over = "over the limit: " if facts.is_over(retrained) else ""
     yield from _named("Memory", f"{over}{measured}{facts.memory_note(retrained)}", width)
     if chosen is not None:
@@ -63,15 +63,17 @@ def _facts(retrained: Retrained, width: int) -> Iterator[str]:
     if retrained.windows:
         yield from _wrapped(facts.predictions(retrained), width, INDENT, INDENT)
     late = "over the window: " if retrained.elapsed_s > retrained.limits.window_s else ""
-    time = f"{late}{words.duration(retrained.elapsed_s)}, {facts.time_note(retrained)}"
+    time = f"{late}{quantities.duration(retrained.elapsed_s)}, {facts.time_note(retrained)}"
     yield from _named("Time", time, width)
-    yield from _named("Planning", f"{words.duration(retrained.planning_s)}, {facts.planning_note(retrained)}", width)
+    yield from _named(
+        "Planning", f"{quantities.duration(retrained.planning_s)}, {facts.planning_note(retrained)}", width
+    )
 
 
 def _reactions(retrained: Retrained, width: int) -> Iterator[str]:
     yield "Reactions"
     for one in retrained.reactions[:REACTIONS_SHOWN]:
-        yield from _wrapped(f"after {words.duration(one.at_s)}, {one.rule}: {one.said}", width, "  ", "    ")
+        yield from _wrapped(f"after {quantities.duration(one.at_s)}, {one.rule}: {one.said}", width, "  ", "    ")
     more = len(retrained.reactions) - REACTIONS_SHOWN
     if more > 0:
         yield f"  and {more} more"
