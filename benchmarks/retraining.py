@@ -151,6 +151,7 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
 
     torch.set_num_threads(1)
     import onefold
+    import onefold.baselines.retraining  # registers the strategies to compare with
     from onefold.datasets import read_data
     from onefold.training.trained_model import network_of
     from onefold.vocabulary.errors import InputError

@@ -256,21 +256,21 @@ def predict(name: str, seed: int) -> Row:
     """In a process of its own: a network and a plan at random, what the plan is predicted to take, three updates."""
     from onefold.retraining import allocator
 
-    allocator.ask_for_large_pages()
+    allocator.request_huge_pages()
     import numpy as np
     import torch
 
     from onefold.meter.memory import high_water_bytes, put_mark_back
-    from onefold.retraining.chain import chain_of
-    from onefold.retraining.limits import ProcessMemory
-    from onefold.retraining.profile import profile_of
+    from onefold.retraining.memory_monitor import ProcessMemory
+    from onefold.retraining.network_profile import profile_network
     from onefold.retraining.samples import Samples
-    from onefold.retraining.stepping import Stepper
-    from onefold.vocabulary.plans import Plan
+    from onefold.retraining.stages import split_into_stages
+    from onefold.retraining.training_step import Stepper
     from onefold.vocabulary.records import Config
+    from onefold.vocabulary.retraining import RetrainingPlan
     from onefold.vocabulary.workload_reference import load
 
-    allocator.follow_tensors()
+    allocator.map_large_blocks()
     torch.manual_seed(seed)
     rng = random.Random(seed)
     workload = load(name)
@@ -288,17 +288,17 @@ def predict(name: str, seed: int) -> Row:
         return workload.loss(outputs, targets, config)
 
     few = samples.batch(slice(0, 4))
-    chain = chain_of(network, few[:-1])
-    profile = profile_of(chain, few, loss)
-    stepper = Stepper(chain, profile.trace, loss)
-    allocator.collect()
+    staged = split_into_stages(network, few[:-1])
+    profile = profile_network(staged, few, loss)
+    stepper = Stepper(staged, profile.trace, loss)
+    allocator.release_free_memory()
     held = ProcessMemory().used()
     while True:
-        plan = Plan(
+        plan = RetrainingPlan(
             batch_size=round(2 ** rng.uniform(0, 8)),
             accumulation=2,
             freeze_rate=rng.random(),
-            segments=rng.randint(1, max(1, chain.layers // 3)),
+            segments=rng.randint(1, max(1, staged.layers // 3)),
             optimizer=rng.choice(("adam", "sgd")),
         )
         expected = held + profile.extra(plan)
@@ -396,7 +396,8 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
     from torch.nn import functional
 
     from onefold import Data
-    from onefold.datasets import corrupted_data, write_data
+    from onefold.baselines.shifted_datasets import corrupted_data
+    from onefold.datasets import write_data
     from onefold.vocabulary.workload_reference import load
 
     place = Path(folder)
@@ -586,10 +587,10 @@ def score(given: str, saved: str, data: str) -> Row:
     import torch
 
     from onefold.datasets import read_data
-    from onefold.retraining.samples import new_data
+    from onefold.retraining.samples import split_new_data
     from onefold.training.trained_model import network_of
 
-    back = new_data(read_data(data), torch.device("cpu")).validation
+    back = split_new_data(read_data(data), torch.device("cpu")).validation
     found = {}
     for key, folder in (("given", given), ("saved", saved)):
         network, workload, config = network_of(Path(folder))

@@ -4,7 +4,7 @@ python examples/retrain.py
 """
 
 import onefold
-from onefold.datasets import corrupted_digits
+from onefold.baselines.shifted_datasets import corrupted_digits
 from onefold.study.single_trial import training
 from onefold.vocabulary.workload_reference import load
 

@@ -29,7 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"impact_analysis", "serving", "store"},
 }
 BELOW_STUDY = set(ALLOWED)
-ALLOWED |= {"study": BELOW_STUDY, "cli": BELOW_STUDY | {"study", ""}, "testing": BELOW_STUDY | {"study", "", "pytest"}}
+# Baselines stand beside the features and may use their mechanics; only the CLI (and benchmarks) use baselines.
+ALLOWED |= {"baselines": {"datasets", "retraining", "search"}, "cli": BELOW_STUDY | {"study", "", "baselines"}}
+ALLOWED |= {"study": BELOW_STUDY, "testing": BELOW_STUDY | {"study", "", "pytest"}}
 
 # Modules that decide where work runs and what is remembered. They may also use engine, store and other features.
 ORCHESTRATION = {

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onefold import Data
-from onefold.datasets import cifar10, corrupted_cifar10, write_data
+from onefold.baselines.shifted_datasets import corrupted_cifar10
+from onefold.datasets import cifar10, write_data
 from onefold.vocabulary.workload_reference import load
 
 MODELS = {"cifar10": {"depth": 14, "width": 16}, "cifar10-mobilenet": {}, "cifar10-vit": {}}

@@ -10,7 +10,8 @@ import pytest
 from shell import WORKLOAD, onefold
 
 from onefold import datasets
-from onefold.datasets.corruptions import CORRUPTIONS
+from onefold.baselines import shifted_datasets
+from onefold.baselines.corruptions import CORRUPTIONS
 
 SHIFT = ("shift", "digits", "--corruption", "fog", "--severity", "3")
 
@@ -30,7 +31,7 @@ def test_a_folder_of_new_data_is_made_and_made_again(here: Path) -> None:
     )
     assert "was taken as 0 to 255" in done.stdout
     assert "saved in new" in done.stdout
-    data, wanted = datasets.read_data(here / "new"), datasets.corrupted_digits("fog", 3)
+    data, wanted = datasets.read_data(here / "new"), shifted_datasets.corrupted_digits("fog", 3)
     for part in ("train", "validation", "test"):
         for array, expected in zip(getattr(data, part), getattr(wanted, part)):
             np.testing.assert_array_equal(array[:], expected)

@@ -15,19 +15,27 @@ from page_checks import checked
 
 from onefold.report.plots.marks import Plot
 from onefold.report.retraining import as_json, as_page, as_plans_json, as_plans_text, as_text, plots, tables
-from onefold.report.retraining.agreement import agreement
 from onefold.report.retraining.facts import gained, is_over, memory_note, numbered, tiles
-from onefold.vocabulary.plans import Expected, LayerCost, Limits, MicroWindow, Plan, Reaction, Retrained
+from onefold.report.retraining.prediction_error import prediction_error
+from onefold.vocabulary.retraining import (
+    LayerCost,
+    MicroWindow,
+    PlanEstimate,
+    Reaction,
+    RetrainingLimits,
+    RetrainingPlan,
+    RetrainingSummary,
+)
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 MIB = 2**20
-WIDE, NARROW = Plan(64, 4), Plan(16, 16)
-FROZEN, SEGMENTED = Plan(32, 8, freeze_rate=0.5), Plan(32, 8, freeze_rate=0.25, segments=3)
+WIDE, NARROW = RetrainingPlan(64, 4), RetrainingPlan(16, 16)
+FROZEN, SEGMENTED = RetrainingPlan(32, 8, freeze_rate=0.5), RetrainingPlan(32, 8, freeze_rate=0.25, segments=3)
 PLANS = (
-    Expected(WIDE, 450 * MIB, 2.4, 0.0004),
-    Expected(NARROW, 230 * MIB, 3.1, 0.00061),
-    Expected(FROZEN, 215 * MIB, 1.2, 0.00085),
-    Expected(SEGMENTED, 240 * MIB, 3.9),
+    PlanEstimate(WIDE, 450 * MIB, 2.4, 0.0004),
+    PlanEstimate(NARROW, 230 * MIB, 3.1, 0.00061),
+    PlanEstimate(FROZEN, 215 * MIB, 1.2, 0.00085),
+    PlanEstimate(SEGMENTED, 240 * MIB, 3.9),
 )
 # Of each micro-window: plan, seconds, updates, loss, score, gain, merit, predicted and measured MiB, limit MiB.
 COURSE = (
@@ -61,13 +69,13 @@ def course() -> tuple[MicroWindow, ...]:
     return tuple(windows)
 
 
-def usual() -> Retrained:
+def usual() -> RetrainingSummary:
     """Half of the memory is taken away in the fourth of eight micro-windows."""
-    return Retrained(
+    return RetrainingSummary(
         model="mobilenet",
         device="a small board",
         strategy="adaptive",
-        limits=Limits(500 * MIB, 600.0),
+        limits=RetrainingLimits(500 * MIB, 600.0),
         metric="accuracy",
         before=0.812,
         after=0.8742,
@@ -89,17 +97,17 @@ def usual() -> Retrained:
     )
 
 
-def unmeasured() -> Retrained:
+def unmeasured() -> RetrainingSummary:
     windows = tuple(replace(window, measured_bytes=None) for window in course())
     return replace(usual(), windows=windows, peak_bytes=None)
 
 
-def stays() -> Retrained:
+def stays() -> RetrainingSummary:
     why = "the best micro-window reached 0.809, which is not better than 0.812"
     return replace(usual(), after=0.812, kept_new=False, why=why, chosen=None)
 
 
-def hostile() -> Retrained:
+def hostile() -> RetrainingSummary:
     """Every name that somebody else can give is an attack."""
     reactions = (Reaction(1.0, EVIL, EVIL),)
     layers = (replace(LAYERS[0], name=EVIL),)
@@ -108,19 +116,24 @@ def hostile() -> Retrained:
     return replace(usual(), reactions=reactions, layers=layers, notes=(EVIL,), chosen=plan, **named)
 
 
-def odd() -> Retrained:
+def odd() -> RetrainingSummary:
     """Numbers that are not finite, times and sizes of nothing, and control characters."""
     first, second, *rest = course()
     strange = replace(first, loss=math.nan, score=math.inf, gain_per_s=-math.inf, merit=math.nan, measured_bytes=0)
     short = replace(second, ended_s=second.began_s, predicted_bytes=0, limit_bytes=0)
     return replace(
-        usual(), before=math.nan, windows=(strange, short, *rest), elapsed_s=0.0, why="a\x1b[2J\nb", chosen=Plan(1)
+        usual(),
+        before=math.nan,
+        windows=(strange, short, *rest),
+        elapsed_s=0.0,
+        why="a\x1b[2J\nb",
+        chosen=RetrainingPlan(1),
     )
 
 
-def many() -> Retrained:
+def many() -> RetrainingSummary:
     """More of everything than there is room for."""
-    plans = tuple(Expected(Plan(1 + n, 1, lr=0.001 * (n + 1)), n * MIB, 0.1) for n in range(60))
+    plans = tuple(PlanEstimate(RetrainingPlan(1 + n, 1, lr=0.001 * (n + 1)), n * MIB, 0.1) for n in range(60))
     first = course()[0]
     windows = tuple(
         replace(first, number=n + 1, plan=plans[n % 9].plan, began_s=2.0 * n, ended_s=2.0 * n + 2) for n in range(300)
@@ -231,7 +244,7 @@ def test_settings_that_differ_have_a_column() -> None:
 
 
 def test_plans_that_rules_made_are_numbered_after_those_that_were_predicted() -> None:
-    made = Plan(8, 8, freeze_rate=0.75)
+    made = RetrainingPlan(8, 8, freeze_rate=0.75)
     windows = (*course()[:-1], replace(course()[-1], plan=made))
     retrained = replace(usual(), windows=windows, chosen=made)
     assert numbered(retrained)[made] == 5
@@ -273,13 +286,13 @@ def test_how_predictions_compare_is_told() -> None:
     said = (
         "off by 0.92 % in the median, by 4.1 % at worst (number 2: predicted 230 MiB, measured 221 MiB), too low in 3"
     )
-    found = agreement(course())
+    found = prediction_error(course())
     assert found is not None
     assert (found.windows, found.too_low) == (8, 3)
     assert found.worst == pytest.approx(9 / 221)
     for form in (checked(as_page(usual())).text, as_text(usual())):
         assert said in " ".join(form.split())
-    assert agreement(unmeasured().windows) is None
+    assert prediction_error(unmeasured().windows) is None
     assert as_json(unmeasured())["predictions"] is None
 
 
@@ -289,7 +302,7 @@ def test_errors_are_shares_of_what_was_measured(sizes: list[tuple[int, int | Non
     first = course()[0]
     windows = [replace(first, predicted_bytes=said, measured_bytes=seen) for said, seen in sizes]
     errors = [abs(said - seen) / seen for said, seen in sizes if seen]
-    found = agreement(windows)
+    found = prediction_error(windows)
     assert (found is None) == (not errors)
     if found is not None:
         assert found.worst == pytest.approx(max(errors))
@@ -387,7 +400,7 @@ def test_the_json_rounds_nothing_and_tells_speed_and_gain() -> None:
 
 
 def test_plans_are_told_before_anything_is_trained() -> None:
-    limits = Limits(500 * MIB, 600.0)
+    limits = RetrainingLimits(500 * MIB, 600.0)
     text = as_plans_text(PLANS, limits)
     assert "4 plans fit into 500 MiB of memory and a window of 10 min 00 s." in text
     assert "Memory and time are predicted; nothing was trained." in " ".join(text.split())

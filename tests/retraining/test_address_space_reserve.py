@@ -8,15 +8,15 @@ import textwrap
 
 import pytest
 
-from onefold.retraining.address_space_reserve import CODE, SIZE, UNLIMITED, Spare, code_bytes
-from onefold.retraining.limits import ProcessMemory
+from onefold.retraining.address_space_reserve import CODE, SIZE, UNLIMITED, AddressSpaceReserve, code_bytes
+from onefold.retraining.memory_monitor import ProcessMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limits are those of Linux")
 MB = 10**6
 
 BEFORE = """
 import json, mmap, resource, time
-from onefold.retraining.limits import ProcessMemory
+from onefold.retraining.memory_monitor import ProcessMemory
 from onefold.retraining.address_space_reserve import SIZE
 memory = ProcessMemory()
 
@@ -113,7 +113,7 @@ def test_nothing_is_held_after_it_is_closed() -> None:
         print(held, status()["VmData"])
     """)
     assert held - closed >= SIZE * 3 // 4
-    Spare(dict).close()  # and nothing happens where nothing was held
+    AddressSpaceReserve(dict).close()  # and nothing happens where nothing was held
 
 
 def test_no_limit_allows_everything() -> None:

@@ -19,17 +19,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onefold import datasets
-from onefold.retraining.controller import Retraining
+from onefold.baselines import shifted_datasets
+from onefold.baselines.retraining import BASELINES
+from onefold.retraining.controller import RetrainingController
 from onefold.retraining.job import RetrainingJob
-from onefold.retraining.limits import ProcessMemory
+from onefold.retraining.memory_monitor import ProcessMemory
 from onefold.retraining.rules import read_rules
-from onefold.retraining.samples import new_data
-from onefold.retraining.strategies import STRATEGIES, strategy
+from onefold.retraining.samples import split_new_data
+from onefold.retraining.strategy import plan_strategy
 from onefold.vocabulary.errors import DatasetError, InputError
-from onefold.vocabulary.plans import Limits, MicroWindow, Reaction, Retrained
 from onefold.vocabulary.records import Config
+from onefold.vocabulary.retraining import MicroWindow, Reaction, RetrainingLimits, RetrainingSummary
 from onefold.vocabulary.workload import Data, Workload
 
+STRATEGIES = ("onefold", *BASELINES)
 PLENTY = 2**40  # bytes; what the machine has then is the limit
 CPU = torch.device("cpu")
 LONG = 20.0  # seconds, that a busy machine does not matter; with an end as soon as the test has seen enough:
@@ -84,7 +87,7 @@ def network(clean: nn.Module) -> nn.Module:
 
 @pytest.fixture(scope="session")
 def fog() -> Data:
-    return datasets.corrupted_digits("fog", 4)
+    return shifted_datasets.corrupted_digits("fog", 4)
 
 
 def retraining(
@@ -95,10 +98,12 @@ def retraining(
     how: str = "onefold",
     more_rules: Path | None = None,
     **more: Any,
-) -> Retraining:
+) -> RetrainingController:
     rules = read_rules(more_rules)
-    limits = Limits(memory, window_s)
-    return Retraining(RetrainingJob(network, new_data(data, CPU), limits, strategy(how, rules, 0.9), rules, **more))
+    limits = RetrainingLimits(memory, window_s)
+    return RetrainingController(
+        RetrainingJob(network, split_new_data(data, CPU), limits, plan_strategy(how, rules, 0.9), rules, **more)
+    )
 
 
 @pytest.fixture
@@ -232,7 +237,7 @@ def test_inputs_that_make_the_loss_diverge_are_survived(network: nn.Module, fog:
 class Falling(ProcessMemory):
     """Counts from what the process had at first, and allows less than was needed once two micro-windows are over."""
 
-    def __init__(self, work: Retraining) -> None:
+    def __init__(self, work: RetrainingController) -> None:
         super().__init__()
         self.work, self.at_first = work, super().used()
 
@@ -348,10 +353,10 @@ REAL = """
     import resource
     import torch
     from test_controller import convolutional, retraining
-    from onefold import datasets
+    from onefold.baselines import shifted_datasets
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    work = retraining(convolutional(8), datasets.corrupted_digits("fog", 4), 6.0, how="oom-retry")
+    work = retraining(convolutional(8), shifted_datasets.corrupted_digits("fog", 4), 6.0, how="oom-retry")
     status = dict(line.split(":") for line in open("/proc/self/status"))
     has = int(status["VmData"].split()[0]) * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (has + 120_000_000,) * 2)
@@ -379,4 +384,4 @@ def test_the_summary_survives_json(network: nn.Module, fog: Data, enough: Path) 
     from onefold.vocabulary.records import from_json, to_json
 
     found = retraining(network, fog, more_rules=enough).run()
-    assert from_json(Retrained, to_json(found)) == found
+    assert from_json(RetrainingSummary, to_json(found)) == found

@@ -17,11 +17,12 @@ from torch import nn
 from torch.nn import functional
 
 from onefold import Config, Data, datasets, deploy
-from onefold.retraining.api import PREVIOUS, _Asked, plans_for, retrain
+from onefold.baselines import shifted_datasets
+from onefold.retraining.api import PREVIOUS, _Asked, plan_retraining, retrain
 from onefold.serving.export import export
 from onefold.store.home import Home
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.plans import Retrained
+from onefold.vocabulary.retraining import RetrainingSummary
 from onefold.workloads.digits import Digits
 
 CONFIG = Config(
@@ -64,7 +65,7 @@ def folder(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fog() -> Data:
-    return datasets.corrupted_digits("fog", 4)
+    return shifted_datasets.corrupted_digits("fog", 4)
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +190,7 @@ def test_what_memory_plans_took_is_kept_for_the_next_time(
 
 def test_asking_for_plans_changes_nothing(folder: Path, new: Path, empty: Path) -> None:
     before = content_of(folder)
-    plans, limits = plans_for(folder, new, memory="100GB", window="5s", home=empty)
+    plans, limits = plan_retraining(folder, new, memory="100GB", window="5s", home=empty)
     assert 1 <= len(plans) <= 10
     assert limits.memory_bytes == 100 * 10**9
     assert content_of(folder) == before
@@ -215,7 +216,7 @@ def test_a_regression_is_judged_by_its_error(quick: dict[str, Any]) -> None:
     inputs = random.normal(size=(400, 3)).astype(np.float32)
     found = retrain(nn.Linear(3, 1), (inputs, inputs @ np.float32([[1], [2], [3]])), **quick)
     assert not found.summary.higher_is_better
-    assert isinstance(found.summary, Retrained)
+    assert isinstance(found.summary, RetrainingSummary)
     assert found.summary.after < found.summary.before
     assert found.summary.gain > 0
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.datasets.rows import Rows
-from onefold.retraining.samples import FEWEST, KEPT_BACK, NewData, Order, Samples, new_data
+from onefold.retraining.samples import FEWEST, KEPT_BACK, BatchOrder, NewData, Samples, split_new_data
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def of(inputs: Any, targets: Any) -> NewData:
-    return new_data(Data(train=(inputs, targets)), CPU)
+    return split_new_data(Data(train=(inputs, targets)), CPU)
 
 
 def numbered(targets: np.ndarray) -> NewData:
@@ -49,7 +49,7 @@ def test_what_is_kept_back_has_the_proportions_of_the_classes(counts: list[int])
 )
 def test_every_beginning_of_a_part_has_the_proportions_of_the_whole(labels: list[int], share: int) -> None:
     targets = np.array(labels)
-    whole = new_data(Data(train=(targets[:, None], targets), validation=(targets[:, None], targets)), CPU).train
+    whole = split_new_data(Data(train=(targets[:, None], targets), validation=(targets[:, None], targets)), CPU).train
     first = whole.share(share)
     assert len(first) == min(share, len(labels))
     found = Counter(targets[first.rows].tolist())
@@ -62,7 +62,7 @@ def test_the_order_is_always_the_same() -> None:
     one, other = numbered(targets), numbered(targets.copy())
     assert np.array_equal(one.train.rows, other.train.rows)
     assert np.array_equal(one.validation.rows, other.validation.rows)
-    first, again, different = (Order(one.train, seed).following(30) for seed in (7, 7, 8))
+    first, again, different = (BatchOrder(one.train, seed).following(30) for seed in (7, 7, 8))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, different)
 
@@ -70,7 +70,7 @@ def test_the_order_is_always_the_same() -> None:
 @given(count=st.integers(2, 90), sizes=st.lists(st.integers(2, 40), min_size=1, max_size=4))
 def test_every_sample_comes_once_in_each_pass_however_many_are_taken_at_once(count: int, sizes: list[int]) -> None:
     numbers = np.arange(count)
-    order, wanted = Order(Samples((numbers, numbers), numbers, CPU), 0), cycle(sizes)  # plans change on the way
+    order, wanted = BatchOrder(Samples((numbers, numbers), numbers, CPU), 0), cycle(sizes)  # plans change on the way
     passes = []
     for _ in range(2):
         passed: list[int] = []
@@ -87,7 +87,7 @@ def test_every_sample_comes_once_in_each_pass_however_many_are_taken_at_once(cou
 
 def test_data_that_come_with_a_validation_part_are_not_parted() -> None:
     inputs, targets = np.random.rand(20, 3), np.arange(20) % 2
-    data = new_data(Data(train=(inputs, targets), validation=(inputs[:6], targets[:6])), CPU)
+    data = split_new_data(Data(train=(inputs, targets), validation=(inputs[:6], targets[:6])), CPU)
     assert len(data.train) == 20
     assert len(data.validation) == 6
 
@@ -124,7 +124,7 @@ def test_broken_numbers_become_single_ones(kind: str) -> None:
 
 
 def test_tensors_and_several_inputs_are_taken_as_well() -> None:
-    data = new_data(Data(train=(torch.rand(10, 2), np.arange(10), torch.arange(10) % 2)), CPU)
+    data = split_new_data(Data(train=(torch.rand(10, 2), np.arange(10), torch.arange(10) % 2)), CPU)
     one, other, targets = data.train.batch(slice(0, 3))
     assert one.shape == (3, 2)
     assert torch.equal(other % 2, targets)
@@ -168,14 +168,14 @@ def test_rows_of_files_are_read_as_they_are_needed(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_learned_from_is_refused_in_a_sentence(train: Any, said: str) -> None:
     with pytest.raises(DatasetError, match=said) as error:
-        new_data(Data(train=train), CPU)
+        split_new_data(Data(train=train), CPU)
     assert "\n" not in str(error.value)
 
 
 def test_a_wrong_validation_part_is_refused_too() -> None:
     good = (np.zeros((9, 2)), np.zeros(9))
     with pytest.raises(DatasetError, match="equally many"):
-        new_data(Data(train=good, validation=(np.zeros((3, 2)), np.zeros(2))), CPU)
+        split_new_data(Data(train=good, validation=(np.zeros((3, 2)), np.zeros(2))), CPU)
 
 
 def test_a_share_of_a_part_is_of_that_part() -> None:
@@ -193,7 +193,7 @@ def test_a_share_of_a_part_is_of_that_part() -> None:
 def test_too_few_samples_to_learn_from_are_refused_beside_a_validation_part_too(count: int) -> None:
     part = (np.zeros((9, 2)), np.zeros(9))
     with pytest.raises(DatasetError, match="samples"):
-        new_data(Data(train=(part[0][:count], part[1][:count]), validation=part), CPU)
+        split_new_data(Data(train=(part[0][:count], part[1][:count]), validation=part), CPU)
 
 
 def test_tensors_of_other_kinds_become_what_networks_take() -> None:

@@ -43,8 +43,11 @@ def retrain(
 ) -> None:
     """Retrain a deployed model on new data, within a memory limit and a time window. It never gets worse."""
     began = _process_began()
-    from onefold.retraining.api import plans_for
+    from onefold.retraining.api import plan_retraining
     from onefold.retraining.api import retrain as make
+
+    if strategy != "onefold":
+        import onefold.baselines.retraining  # noqa: F401 - registers the strategies to compare with
 
     options: dict[str, Any] = dict(
         memory=memory, window=window, device=device, strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer,
@@ -54,7 +57,7 @@ def retrain(
         with nullcontext() if as_json else out.status("opening the model …") as status:
             tell = _teller(status, began)
             if plan_only:
-                plans, limits = plans_for(model, data, tell=tell, **options)
+                plans, limits = plan_retraining(model, data, tell=tell, **options)
             else:
                 found = make(model, data, save=save, tell=tell, **options)
     except KeyboardInterrupt:

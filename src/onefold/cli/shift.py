@@ -29,9 +29,9 @@ def shift(
     """Corrupt the pictures of a workload, and write them as a folder of new data."""
     import numpy as np
 
-    from onefold.datasets.arriving import check_place, write_data
-    from onefold.datasets.corruptions import check
-    from onefold.datasets.shifts import corrupted_data
+    from onefold.baselines.corruptions import check
+    from onefold.baselines.shifted_datasets import corrupted_data
+    from onefold.datasets.new_data import check_destination, write_data
 
     if listed:
         _show_corruptions(as_json)
@@ -42,7 +42,7 @@ def shift(
             "--save new; onefold shift --list shows the corruptions"
         )
     check(corruption, severity, seed)
-    check_place(save)
+    check_destination(save)
     clean = load(workload).data()
     data = corrupted_data(clean, corruption, severity, seed)
     write_data(save, data)
@@ -63,7 +63,7 @@ def shift(
 
 
 def _show_corruptions(as_json: bool) -> None:
-    from onefold.datasets.corruptions import FAMILIES
+    from onefold.baselines.corruptions import FAMILIES
 
     if as_json:
         rows = [

@@ -7,12 +7,8 @@
     speech_commands                              audio
     bccd                                         images with bounding boxes of blood cells
 
-and the distribution shifts that a deployed model meets:
+and new data that a deployed model meets:
 
-    corrupted_digits, corrupted_cifar10          noise, blur, weather and digital corruptions of clean sets
-    corrupted_data, corrupted                    the same for any images
-    usps_as_mnist, mnist_as_usps                 one data set in the format of another
-    only_classes, new_classes                    class-incremental learning: before and after new classes appear
     read_data, write_data, Rows                  a folder of new data, read lazily row by row
 
 Each data set is a function that returns a `Data` of tuples of numpy arrays, targets last. Files are searched in
@@ -25,21 +21,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onefold.datasets.arriving import read_data, write_data
     from onefold.datasets.audio import speech_commands
-    from onefold.datasets.corruptions import corrupted
     from onefold.datasets.images import cifar10, digits, fashion_mnist, mnist, usps
     from onefold.datasets.microscopy import bccd
+    from onefold.datasets.new_data import read_data, write_data
     from onefold.datasets.rows import Rows
-    from onefold.datasets.shifts import (
-        corrupted_cifar10,
-        corrupted_data,
-        corrupted_digits,
-        mnist_as_usps,
-        new_classes,
-        only_classes,
-        usps_as_mnist,
-    )
     from onefold.datasets.text import ag_news, imdb, newsgroups20
 
 # Imported lazily, so that `import onefold` does not import numpy.
@@ -48,23 +34,15 @@ _LAZY = {
     "ag_news": "onefold.datasets.text",
     "bccd": "onefold.datasets.microscopy",
     "cifar10": "onefold.datasets.images",
-    "corrupted": "onefold.datasets.corruptions",
-    "corrupted_cifar10": "onefold.datasets.shifts",
-    "corrupted_data": "onefold.datasets.shifts",
-    "corrupted_digits": "onefold.datasets.shifts",
     "digits": "onefold.datasets.images",
     "fashion_mnist": "onefold.datasets.images",
     "imdb": "onefold.datasets.text",
     "mnist": "onefold.datasets.images",
-    "mnist_as_usps": "onefold.datasets.shifts",
-    "new_classes": "onefold.datasets.shifts",
     "newsgroups20": "onefold.datasets.text",
-    "only_classes": "onefold.datasets.shifts",
-    "read_data": "onefold.datasets.arriving",
+    "read_data": "onefold.datasets.new_data",
     "speech_commands": "onefold.datasets.audio",
     "usps": "onefold.datasets.images",
-    "usps_as_mnist": "onefold.datasets.shifts",
-    "write_data": "onefold.datasets.arriving",
+    "write_data": "onefold.datasets.new_data",
 }
 
 __all__ = [
@@ -72,22 +50,14 @@ __all__ = [
     "ag_news",
     "bccd",
     "cifar10",
-    "corrupted",
-    "corrupted_cifar10",
-    "corrupted_data",
-    "corrupted_digits",
     "digits",
     "fashion_mnist",
     "imdb",
     "mnist",
-    "mnist_as_usps",
-    "new_classes",
     "newsgroups20",
-    "only_classes",
     "read_data",
     "speech_commands",
     "usps",
-    "usps_as_mnist",
     "write_data",
 ]
 

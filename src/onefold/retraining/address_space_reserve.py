@@ -24,7 +24,7 @@ MAPS = Path("/proc/self/maps")
 Status = Callable[[], dict[str, int]]
 
 
-class Spare:
+class AddressSpaceReserve:
     """Is held from the beginning, unless there is a limit already, and given up once."""
 
     def __init__(self, status: Status) -> None:

@@ -19,13 +19,13 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt(3)
 LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # torch reads it before its first tensor
 
 
-def ask_for_large_pages() -> None:
+def request_huge_pages() -> None:
     """Has an effect before the first tensor of this process is made; afterwards it is merely slower without."""
     os.environ.setdefault(LARGE_PAGES, "1")
 
 
 @cache
-def follow_tensors() -> bool:
+def map_large_blocks() -> bool:
     """From now on, for the whole process; False where the C library cannot."""
     library = _library()
     if library is None:
@@ -38,7 +38,7 @@ def follow_tensors() -> bool:
     return all(done)
 
 
-def collect() -> None:
+def release_free_memory() -> None:
     """Lets go of what nobody needs, and hands free memory back to the system."""
     gc.collect()
     library = _library()

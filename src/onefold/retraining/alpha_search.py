@@ -7,7 +7,7 @@ from onefold.vocabulary.records import Config
 ROUND = 3  # micro-windows with one weight
 
 
-class Weighing:
+class AlphaSearch:
     """Proposes a weight for some micro-windows, and learns from what they gained."""
 
     def __init__(self, seed: int = 0) -> None:

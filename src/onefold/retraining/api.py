@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.device.catalogue import HOST
 from onefold.device.catalogue import device as known_device
-from onefold.retraining.allocator import ask_for_large_pages
+from onefold.retraining.allocator import request_huge_pages
 from onefold.serving import deploy
 from onefold.store.home import Home
 from onefold.training.model_folder import CARD, WEIGHTS
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
-from onefold.vocabulary.plans import ALPHA, Expected, Limits, MemoryLesson, Retrained
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 from onefold.vocabulary.records import Config, to_json
+from onefold.vocabulary.retraining import DEFAULT_ALPHA, MemoryLesson, PlanEstimate, RetrainingLimits, RetrainingSummary
 from onefold.vocabulary.workload import Data, Workload
 
 if TYPE_CHECKING:
-    from onefold.retraining.controller import Retraining
-    from onefold.retraining.job import Told
+    from onefold.retraining.controller import RetrainingController
+    from onefold.retraining.job import RetrainingEvent
 
 PREVIOUS = "previous"
 REPORT = "retraining.html"
@@ -43,11 +43,11 @@ SAVE_S = 1.0  # to write weights and the report
 
 
 @dataclass(frozen=True)
-class Better:
+class RetrainingResult:
     """What a retraining hands back."""
 
     network: Any  # with the new weights; with the given ones where nothing was better
-    summary: Retrained
+    summary: RetrainingSummary
     folder: Path | None = None  # where it was saved
     report: Path | None = None
 
@@ -73,15 +73,15 @@ def retrain(
     config: Config | None = None,
     strategy: str = "onefold",
     rules: str | Path | None = None,
-    alpha: float | str = ALPHA,
+    alpha: float | str = DEFAULT_ALPHA,
     optimizer: str = "adam",
     metric: str | None = None,
     save: str | Path | None = None,
     home: str | Path | None = None,
     seed: int = 0,
     began: float | None = None,
-    tell: Callable[[Told], None] = lambda _: None,
-) -> Better:
+    tell: Callable[[RetrainingEvent], None] = lambda _: None,
+) -> RetrainingResult:
     """Retrains a model on new data and hands back the better one.
 
     `model` is a torch module, or a folder that `--save` or `Result.save` wrote. `data` is onefold.Data, a tuple of
@@ -102,7 +102,7 @@ def retrain(
     return better
 
 
-def plans_for(model: Any, data: Any, **options: Any) -> tuple[tuple[Expected, ...], Limits]:
+def plan_retraining(model: Any, data: Any, **options: Any) -> tuple[tuple[PlanEstimate, ...], RetrainingLimits]:
     """The feasible plans, without retraining anything; takes what `retrain` takes."""
     work = _Asked(model, data, **options).open()
     return work.plan_only(), work.job.limits
@@ -121,45 +121,45 @@ class _Asked:
     config: Config | None = None
     strategy: str = "onefold"
     rules: str | Path | None = None
-    alpha: float | str = ALPHA
+    alpha: float | str = DEFAULT_ALPHA
     optimizer: str = "adam"
     metric: str | None = None
     save: str | Path | None = None
     home: str | Path | None = None
     seed: int = 0
     began: float | None = None
-    tell: Callable[[Told], None] = lambda _: None
+    tell: Callable[[RetrainingEvent], None] = lambda _: None
 
-    def open(self) -> Retraining:
+    def open(self) -> RetrainingController:
         """All that is needed, or the first mistake."""
         began = time.monotonic() if self.began is None else self.began
-        ask_for_large_pages()
-        from onefold.retraining.controller import Retraining
-        from onefold.retraining.footprint import STATES
+        request_huge_pages()
+        from onefold.retraining.controller import RetrainingController
         from onefold.retraining.job import RetrainingJob
+        from onefold.retraining.memory_model import STATES
         from onefold.retraining.rules import read_rules
-        from onefold.retraining.samples import new_data
-        from onefold.retraining.strategies import strategy
+        from onefold.retraining.samples import split_new_data
+        from onefold.retraining.strategy import plan_strategy
 
         self.source = Path(self.model) if isinstance(self.model, (str, Path)) else None
         if self.save is not None and Path(self.save).is_file():
             raise InputError(f"{self.save} is a file; give a folder to save the model in")
         accelerator, most = self._place()
-        limits = Limits(self._memory(accelerator, most), parse_seconds(self.window))
+        limits = RetrainingLimits(self._memory(accelerator, most), parse_seconds(self.window))
         limits.check()
         if self.optimizer not in STATES:
             raise InputError(f"the optimizer is adam or sgd, but got {self.optimizer!r}")
         alpha = self._alpha()
         rules = read_rules(self.rules)
-        how = strategy(self.strategy, rules, alpha, self.seed)
+        how = plan_strategy(self.strategy, rules, alpha, self.seed)
         network, workload, config, name = self._opened()
         network = network.to(accelerator)
         self.signature = _signature(network)
         self.machine = _machine(accelerator)
-        return Retraining(
+        return RetrainingController(
             RetrainingJob(
                 network=network,
-                data=new_data(self._data(), accelerator),
+                data=split_new_data(self._data(), accelerator),
                 limits=limits,
                 strategy=how,
                 rules=rules,
@@ -189,11 +189,11 @@ class _Asked:
             for lesson in lessons:
                 store.save_lesson(lesson)
 
-    def hand_over(self, summary: Retrained, network: Any) -> Better:
+    def hand_over(self, summary: RetrainingSummary, network: Any) -> RetrainingResult:
         """Writes what is to be written."""
         target = Path(self.save) if self.save is not None else self.source
         if target is None:
-            return Better(network, summary)
+            return RetrainingResult(network, summary)
         is_source = self.source is not None and target.resolve() == self.source.resolve()
         try:
             target.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ class _Asked:
             report = _write_report(target, summary)
         except OSError as error:
             raise InputError(f"the model cannot be saved in {target}: {error.strerror or error}") from error
-        return Better(network, summary, target, report)
+        return RetrainingResult(network, summary, target, report)
 
     def _place(self) -> tuple[Any, int | None]:
         """The accelerator, and what memory the device has where that is not this machine's."""
@@ -223,11 +223,11 @@ class _Asked:
         return torch.device("cpu"), found.memory_bytes
 
     def _memory(self, accelerator: Any, most: int | None) -> int:
-        from onefold.retraining.limits import memory_of
+        from onefold.retraining.memory_monitor import monitor_for
 
         asked = parse_bytes(self.memory) if self.memory is not None else None
         limits = [one for one in (asked, most) if one is not None]
-        return min(limits) if limits else memory_of(accelerator, None).limit()
+        return min(limits) if limits else monitor_for(accelerator, None).limit()
 
     def _is_served(self) -> bool:
         """Whether its folder has the form in which it is served."""
@@ -257,7 +257,7 @@ class _Asked:
 
     def _data(self) -> Data:
         if isinstance(self.data, (str, Path)):
-            from onefold.datasets.arriving import read_data
+            from onefold.datasets.new_data import read_data
 
             return read_data(Path(self.data))
         return self.data if isinstance(self.data, Data) else Data(self.data)
@@ -287,7 +287,7 @@ def _machine(accelerator: Any) -> str:
     return f"{where}, {os.cpu_count()} cores, {platform.system()}, torch {torch.__version__}"
 
 
-def _renew(folder: Path, network: Any, summary: Retrained, *, keep: bool) -> None:
+def _renew(folder: Path, network: Any, summary: RetrainingSummary, *, keep: bool) -> None:
     """Puts the new model in the place of the old one; what stands there stays until the new files are whole."""
     import torch
 
@@ -310,7 +310,7 @@ def _renew(folder: Path, network: Any, summary: Retrained, *, keep: bool) -> Non
         fresh.unlink(missing_ok=True)
 
 
-def _note(file: Path, summary: Retrained) -> None:
+def _note(file: Path, summary: RetrainingSummary) -> None:
     """Says in a model's card, or in its deployment, what retraining it came to."""
     content = json.loads(file.read_text(encoding="utf-8"))
     place = content.setdefault("model", {}) if file.name == deploy.DEPLOYMENT else content
@@ -341,7 +341,7 @@ def _export(folder: Path, network: Any) -> None:
         samples_beside(fresh).unlink(missing_ok=True)
 
 
-def _write_report(folder: Path, summary: Retrained) -> Path:
+def _write_report(folder: Path, summary: RetrainingSummary) -> Path:
     from onefold.report import retraining as report
 
     place = folder / REPORT

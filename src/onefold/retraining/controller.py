@@ -8,25 +8,31 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from onefold.retraining.allocator import collect, follow_tensors
-from onefold.retraining.chain import chain_of
-from onefold.retraining.checking import check_fits
-from onefold.retraining.facts import Way, facts_of
+from onefold.retraining.allocator import map_large_blocks, release_free_memory
+from onefold.retraining.batch_norm import batch_norms, reestimate_statistics
+from onefold.retraining.data_compatibility import check_compatible
+from onefold.retraining.evaluation import Evaluation, Evaluator
 from onefold.retraining.job import RetrainingJob
-from onefold.retraining.judging import Judge, Judgement
-from onefold.retraining.limits import Memory, memory_of
-from onefold.retraining.messages import complaint_about_memory, complaint_about_time
-from onefold.retraining.plan_runner import OutOfMemory, Practice
-from onefold.retraining.planning_context import Situation
-from onefold.retraining.profile import Profile, profile_of
-from onefold.retraining.samples import Order
-from onefold.retraining.snapshots import Snapshot
-from onefold.retraining.statistics import measure_statistics, norms_of
-from onefold.retraining.stepping import Stepper
-from onefold.retraining.strategies import OomRetry
-from onefold.retraining.window import Window
+from onefold.retraining.memory_monitor import MemoryMonitor, monitor_for
+from onefold.retraining.messages import insufficient_memory_message, short_window_message
+from onefold.retraining.network_profile import NetworkProfile, profile_network
+from onefold.retraining.plan_runner import OutOfMemory, PlanRunner
+from onefold.retraining.planning_context import PlanningContext
+from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
+from onefold.retraining.samples import BatchOrder
+from onefold.retraining.stages import split_into_stages
+from onefold.retraining.time_window import TimeWindow
+from onefold.retraining.training_step import Stepper
+from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.plans import Expected, MemoryLesson, MicroWindow, Plan, Reaction, Retrained
+from onefold.vocabulary.retraining import (
+    MemoryLesson,
+    MicroWindow,
+    PlanEstimate,
+    Reaction,
+    RetrainingPlan,
+    RetrainingSummary,
+)
 
 MICRO_WINDOWS, FEWEST_MICRO_WINDOWS = 40, 8  # in a window
 GLANCE = 0.08  # of a micro-window, about, to look how good the model is by then
@@ -34,13 +40,13 @@ MEASURED = 0.02  # of the window, at most, for the statistics of batch norms
 FEWEST_MEASURED = 32  # samples, below which statistics say nothing
 
 
-class Retraining:
+class RetrainingController:
     """One retraining. `run` leaves the network with the weights that are handed back."""
 
     def __init__(self, job: RetrainingJob) -> None:
         self.job = job
-        self.window = Window(job.limits.window_s, job.began)
-        self.memory: Memory = memory_of(job.data.train.device, job.limits.memory_bytes)
+        self.window = TimeWindow(job.limits.window_s, job.began)
+        self.memory: MemoryMonitor = monitor_for(job.data.train.device, job.limits.memory_bytes)
         self.windows: list[MicroWindow] = []
         self.reactions: list[Reaction] = []
         self.lowered = 0  # how often learning rates were halved
@@ -51,7 +57,7 @@ class Retraining:
         """What plans really took, for later retrainings."""
         return self.practice.learned
 
-    def plan_only(self) -> tuple[Expected, ...]:
+    def plan_only(self) -> tuple[PlanEstimate, ...]:
         """The feasible plans, without retraining anything."""
         try:
             self._prepare()
@@ -59,7 +65,7 @@ class Retraining:
         finally:
             self._leave()
 
-    def run(self) -> Retrained:
+    def run(self) -> RetrainingSummary:
         """Retrains. Raises InputError where no plan can keep the limits; the network is then as it was."""
         try:
             self._prepare()
@@ -80,61 +86,61 @@ class Retraining:
         job = self.job
         torch.manual_seed(job.seed)
         if job.data.train.device.type == "cpu":
-            follow_tensors()
+            map_large_blocks()
         self.memory.open()
         job.network.eval()
-        check_fits(job.network, job.data, job.workload, job.config)
-        if job.strategy.is_careful and any(isinstance(one, nn.Conv2d) for one in job.network.modules()):
+        check_compatible(job.network, job.data, job.workload, job.config)
+        if job.strategy.is_adaptive and any(isinstance(one, nn.Conv2d) for one in job.network.modules()):
             self.layouts = {weight: weight.stride() for weight in job.network.parameters()}
             job.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             job.data = job.data.with_channels_last()
         job.tell("profiling the network")
-        self.given, self.best = Snapshot(job.network), Snapshot(job.network)
+        self.given, self.best = WeightSnapshot(job.network), WeightSnapshot(job.network)
         started = self.window.elapsed_s
-        collect()
+        release_free_memory()
         self.collecting_s = self.window.elapsed_s - started  # long where a process has many objects
         at_first = self.memory.used()
         self.memory.begin()
         batch = job.data.train.batch(slice(0, 4))
-        chain = chain_of(job.network, batch[:-1])
-        self.profile: Profile = profile_of(chain, batch, self._loss, job.lessons)
+        staged = split_into_stages(job.network, batch[:-1])
+        self.profile: NetworkProfile = profile_network(staged, batch, self._loss, job.lessons)
         self.planning_bytes = max(0, (self.memory.peak() or 0) - at_first)
-        collect()
-        self.has_norms = bool(norms_of(job.network))
-        self.practice = Practice(
-            Stepper(chain, self.profile.trace, self._loss, steady_norms=job.strategy.is_careful),
+        release_free_memory()
+        self.has_norms = bool(batch_norms(job.network))
+        self.practice = PlanRunner(
+            Stepper(staged, self.profile.trace, self._loss, steady_norms=job.strategy.is_adaptive),
             self.profile,
             self.memory,
             self.window,
-            Order(job.data.train, job.seed),
+            BatchOrder(job.data.train, job.seed),
             self.memory.used(),
             job.machine,
             job.signature,
-            job.strategy.is_careful,
+            job.strategy.is_adaptive,
         )
         self._score_as_given()
 
     def _score_as_given(self) -> None:
         job = self.job
         job.tell("scoring the model as it is")
-        self.judge = Judge(job, self.profile, self._room())
+        self.judge = Evaluator(job, self.profile, self._room())
         started = self.window.elapsed_s
         try:
             self.before = self.judge.whole()
         except OutOfMemory:
-            raise InputError(complaint_about_memory(self._situation(), job.limits, job.afterwards_bytes)) from None
+            raise InputError(insufficient_memory_message(self._situation(), job.limits, job.afterwards_bytes)) from None
         self.scored_s = self.window.elapsed_s - started
         self.window.reserve_s = (
             2.2 * self.scored_s + 2 * self.collecting_s + 0.015 * self.window.length_s + 0.1 + job.afterwards_s
         )
-        self.first_glimpse = self.best_glimpse = self.judge.glimpse() if job.strategy.is_careful else self.before
+        self.first_glimpse = self.best_glimpse = self.judge.glimpse() if job.strategy.is_adaptive else self.before
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found: Tensor = self.job.workload.loss(outputs, targets, self.job.config)
         return found
 
-    def _situation(self) -> Situation:
-        return Situation(
+    def _situation(self) -> PlanningContext:
+        return PlanningContext(
             self.profile,
             self.practice.held,
             self.memory.limit(),
@@ -148,16 +154,16 @@ class Retraining:
         """What scoring may take above the process as it is."""
         return round(self._situation().room) - self.practice.held
 
-    def _plans(self) -> tuple[Expected, ...]:
+    def _plans(self) -> tuple[PlanEstimate, ...]:
         """The plans that fit now; says what is the least that is possible where there are none."""
-        situation = self._situation()
-        plans = self.job.strategy.plans(situation)
-        if not plans or self.practice.held + self.job.afterwards_bytes > situation.limit:
-            raise InputError(complaint_about_memory(situation, self.job.limits, self.job.afterwards_bytes))
+        context = self._situation()
+        plans = self.job.strategy.plans(context)
+        if not plans or self.practice.held + self.job.afterwards_bytes > context.limit:
+            raise InputError(insufficient_memory_message(context, self.job.limits, self.job.afterwards_bytes))
         quickest = min(one.update_s / one.plan.accumulation for one in plans)
-        if quickest > situation.left_s:
+        if quickest > context.left_s:
             besides_s = self.window.elapsed_s + self.window.reserve_s
-            raise InputError(complaint_about_time(quickest, besides_s, self.job.limits))
+            raise InputError(short_window_message(quickest, besides_s, self.job.limits))
         slowest = max(one.update_s for one in plans)
         longest = max(self.window.length_s / MICRO_WINDOWS, 4 * slowest, self.judge.least_s / GLANCE)
         self.micro_s = min(longest, self.window.length_s / FEWEST_MICRO_WINDOWS)
@@ -180,10 +186,10 @@ class Retraining:
         """Of the new data, for batch norms; kept where the model is no worse with them."""
         job = self.job
         count = min(len(job.data.train), self.judge.samples_within(MEASURED * self.window.length_s))
-        if not (job.strategy.is_careful and self.has_norms and count >= FEWEST_MEASURED):
+        if not (job.strategy.is_adaptive and self.has_norms and count >= FEWEST_MEASURED):
             return
-        before = Snapshot(job.network)
-        measure_statistics(job.network, job.data.train.share(count).batches(self.judge.batch_size))
+        before = WeightSnapshot(job.network)
+        reestimate_statistics(job.network, job.data.train.share(count).batches(self.judge.batch_size))
         after = self.judge.glimpse()
         if after.loss < self.best_glimpse.loss:
             self.best_glimpse = after
@@ -194,10 +200,10 @@ class Retraining:
 
     def _train(self) -> None:
         """Micro-window after micro-window, until the window is over or a rule says so."""
-        plan: Plan | None = None
+        plan: RetrainingPlan | None = None
         stalled, last, lowest = 0, self.best_glimpse, self.best_glimpse.loss
         while self.window.left_s > 0:
-            plan = self.job.strategy.following(plan, self.window.share)
+            plan = self.job.strategy.next_plan(self.window.share)
             try:
                 window = self.practice.run(len(self.windows) + 1, plan, self.micro_s)
             except OutOfMemory:
@@ -208,7 +214,7 @@ class Retraining:
                 break
             self.judge.shrink(self._room())
             try:
-                seen = self.judge.glimpse() if self.job.strategy.is_careful else None
+                seen = self.judge.glimpse() if self.job.strategy.is_adaptive else None
             except OutOfMemory:
                 if not self._ran_out(plan):
                     break
@@ -224,7 +230,7 @@ class Retraining:
             if not self._goes_on(plan, self.windows[-1], stalled):
                 break
 
-    def _judge(self, window: MicroWindow, before: Judgement | None, seen: Judgement | None) -> None:
+    def _judge(self, window: MicroWindow, before: Evaluation | None, seen: Evaluation | None) -> None:
         """What a micro-window gained: on kept-back data where that was looked at, else on what it learned from."""
         took = max(1e-9, window.ended_s - window.began_s)
         if before is not None and seen is not None:
@@ -236,25 +242,24 @@ class Retraining:
         self.windows.append(replace(window, gain_per_s=gain, merit=merit, score=score))
         self.job.tell(self.windows[-1])
 
-    def _ran_out(self, plan: Plan) -> bool:
+    def _ran_out(self, plan: RetrainingPlan) -> bool:
         """Memory did; whether there is another plan."""
-        if isinstance(self.job.strategy, OomRetry):
-            self.job.strategy.ran_out()
-        elif self.profile.expected(plan, self.practice.held).memory_bytes <= self.memory.limit():
+        is_handled = self.job.strategy.on_out_of_memory()
+        if not is_handled and self.profile.estimate(plan, self.practice.held).memory_bytes <= self.memory.limit():
             self.practice.does_not_fit(plan)  # and not because the limit fell
         self._react("memory ran out", f"{plan} does not fit; planning anew")
         return self._replanned()
 
-    def _goes_on(self, plan: Plan, window: MicroWindow, stalled: int) -> bool:
+    def _goes_on(self, plan: RetrainingPlan, window: MicroWindow, stalled: int) -> bool:
         """Does what the rules say; whether there is anything more to do."""
-        expected = self.profile.expected(plan, self.practice.held)
-        if not self.job.strategy.is_careful:
+        expected = self.profile.estimate(plan, self.practice.held)
+        if not self.job.strategy.is_adaptive:
             if expected.memory_bytes > self.memory.limit():
                 self._react("memory shrinks", "planning anew")
                 return self._replanned()
             return math.isfinite(window.loss)
-        fastest = max(one.samples_per_s for one in self.job.strategy.tried())
-        way = Way(
+        fastest = max(one.samples_per_s for one in self.job.strategy.estimates())
+        way = RetrainingProgress(
             elapsed_s=self.window.elapsed_s,
             left_s=self.window.left_s,
             micro_window_s=self.micro_s,
@@ -267,15 +272,15 @@ class Retraining:
             predicted_bytes=expected.memory_bytes,
             limit_bytes=self.memory.limit(),
             used_bytes=self.memory.used(),
-            plans=len(self.job.strategy.tried()),
+            plans=len(self.job.strategy.estimates()),
             lowered=self.lowered,
         )
-        facts = {**facts_of(self._situation(), expected, fastest), **way.facts()}
+        facts = {**plan_facts(self._situation(), expected, fastest), **way.facts()}
         verdict = self.job.rules.reaction(facts)
         if verdict is None:
             return True
         if verdict.then == "give way":
-            self.job.strategy.give_way()
+            self.job.strategy.switch_plan()
             return True
         if verdict.then != "finish" or self.window.left_s > self.micro_s:
             self._react(verdict.rule, verdict.said)
@@ -293,7 +298,7 @@ class Retraining:
         self.reactions.append(reaction)
         self.job.tell(reaction)
 
-    def _finish(self) -> Retrained:
+    def _finish(self) -> RetrainingSummary:
         """Hands over the best on the kept-back data: what came last, the best on the way, or what was given."""
         network = self.job.network
         self.practice.let_go()
@@ -307,8 +312,8 @@ class Retraining:
             after = self.before
         soon = self.window.elapsed_s + 1.2 * self.scored_s + self.job.afterwards_s
         in_time = soon < self.window.length_s
-        if self.job.strategy.is_careful and in_time and not self.best.is_what_is_there():
-            latest = Snapshot(network)
+        if self.job.strategy.is_adaptive and in_time and not self.best.is_what_is_there():
+            latest = WeightSnapshot(network)
             self.best.put_back()
             other = self.judge.whole()
             if other.is_better_than(after):
@@ -321,7 +326,7 @@ class Retraining:
             after = self.before
         self._leave()
         chosen = self._most_used()
-        return Retrained(
+        return RetrainingSummary(
             model=self.job.name,
             device=self.job.device,
             strategy=self.job.strategy.name,
@@ -332,7 +337,7 @@ class Retraining:
             kept_new=kept_new,
             why=self._why(chosen, kept_new),
             chosen=chosen,
-            plans=self.job.strategy.tried(),
+            plans=self.job.strategy.estimates(),
             windows=tuple(self.windows),
             reactions=tuple(self.reactions),
             layers=self.profile.layers(),
@@ -355,14 +360,14 @@ class Retraining:
                 weight.data = torch.empty_like(weight.data).as_strided(weight.shape, strides).copy_(weight.data)
         self.job.network.eval()
 
-    def _most_used(self) -> Plan | None:
+    def _most_used(self) -> RetrainingPlan | None:
         """The plan that had the most time."""
-        times: dict[Plan, float] = {}
+        times: dict[RetrainingPlan, float] = {}
         for one in self.windows:
             times[one.plan] = times.get(one.plan, 0.0) + one.ended_s - one.began_s
         return max(times, key=lambda plan: times[plan]) if times else None
 
-    def _why(self, chosen: Plan | None, kept_new: bool) -> str:
+    def _why(self, chosen: RetrainingPlan | None, kept_new: bool) -> str:
         if not kept_new:
             return "nothing was better on the data kept back, so the model stays as it was given"
         if chosen is None:

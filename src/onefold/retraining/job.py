@@ -9,12 +9,19 @@ from torch import nn
 
 from onefold.retraining.rules import Rules
 from onefold.retraining.samples import NewData
-from onefold.retraining.strategies import Strategy
-from onefold.vocabulary.plans import ALPHA, Expected, Limits, MemoryLesson, MicroWindow, Reaction
+from onefold.retraining.strategy import PlanStrategy
 from onefold.vocabulary.records import Config
+from onefold.vocabulary.retraining import (
+    DEFAULT_ALPHA,
+    MemoryLesson,
+    MicroWindow,
+    PlanEstimate,
+    Reaction,
+    RetrainingLimits,
+)
 from onefold.vocabulary.workload import Workload
 
-Told = MicroWindow | Reaction | tuple[Expected, ...] | str
+RetrainingEvent = MicroWindow | Reaction | tuple[PlanEstimate, ...] | str
 
 
 @dataclass
@@ -23,8 +30,8 @@ class RetrainingJob:
 
     network: nn.Module
     data: NewData
-    limits: Limits
-    strategy: Strategy
+    limits: RetrainingLimits
+    strategy: PlanStrategy
     rules: Rules
     workload: Workload = field(default_factory=Workload)
     config: Config = field(default_factory=Config)
@@ -35,9 +42,9 @@ class RetrainingJob:
     lessons: tuple[MemoryLesson, ...] = ()
     optimizer: str = "adam"
     metric: str | None = None
-    alpha: float = ALPHA
+    alpha: float = DEFAULT_ALPHA
     seed: int = 0
     afterwards_bytes: int = 0  # that will be needed once it is done, to write the model
     afterwards_s: float = 0.0
     began: float | None = None  # on the monotonic clock; now without it
-    tell: Callable[[Told], None] = lambda _: None
+    tell: Callable[[RetrainingEvent], None] = lambda _: None

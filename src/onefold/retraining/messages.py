@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from onefold.retraining.planning_context import MARGIN, Situation
-from onefold.retraining.profile import least
-from onefold.retraining.ranges import FREEZE_RATES, segment_counts
-from onefold.vocabulary.plans import Limits, Plan
+from onefold.retraining.feasible_plans import FREEZE_RATES, segment_counts
+from onefold.retraining.network_profile import least
+from onefold.retraining.planning_context import MARGIN, PlanningContext
+from onefold.vocabulary.retraining import RetrainingLimits, RetrainingPlan
 
 
-def complaint_about_memory(situation: Situation, limits: Limits, afterwards: int = 0) -> str:
+def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, afterwards: int = 0) -> str:
     """Says the least that is possible."""
     plans = [
-        Plan(1, 1, rate, segments, optimizer=situation.optimizer)
+        RetrainingPlan(1, 1, rate, segments, optimizer=context.optimizer)
         for rate in FREEZE_RATES
-        for segments in segment_counts(situation.most_segments)
+        for segments in segment_counts(context.max_segments)
     ]
-    smallest = least(situation.profile, plans, situation.held)
-    needed = max(smallest.memory_bytes / (1 - MARGIN), situation.held + afterwards)
+    smallest = least(context.profile, plans, context.held)
+    needed = max(smallest.memory_bytes / (1 - MARGIN), context.held + afterwards)
     asked = f"{limits.memory_bytes / 1e6:.0f} MB"
-    now = "" if situation.limit >= limits.memory_bytes else f", of which {situation.limit / 1e6:.0f} MB are there now"
+    now = "" if context.limit >= limits.memory_bytes else f", of which {context.limit / 1e6:.0f} MB are there now"
     return (
         f"retraining this model takes at least {needed / 1e6:.0f} MB, one sample at a time with "
         f"{smallest.plan.freeze_rate:.0%} of its layers frozen, but the limit is {asked}{now}; Python, torch and the "
-        f"model themselves hold {situation.held / 1e6:.0f} MB of it. Give --memory {-(-needed // 1e6):.0f}MB or more"
+        f"model themselves hold {context.held / 1e6:.0f} MB of it. Give --memory {-(-needed // 1e6):.0f}MB or more"
     )
 
 
-def complaint_about_time(step_s: float, besides_s: float, limits: Limits) -> str:
+def short_window_message(step_s: float, besides_s: float, limits: RetrainingLimits) -> str:
     """Says how long the window must be at least."""
     return (
         f"one step takes about {step_s:.2g} s, and opening, scoring and saving the model {besides_s:.2g} s, but the "

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from onefold.retraining.allocator import collect
-from onefold.retraining.limits import Memory, is_about_memory
-from onefold.retraining.profile import Profile
-from onefold.retraining.samples import Indices, Order
-from onefold.retraining.stepping import Stepper
-from onefold.retraining.window import Window
-from onefold.vocabulary.plans import MemoryLesson, MicroWindow, Plan
+from onefold.retraining.allocator import release_free_memory
+from onefold.retraining.memory_monitor import MemoryMonitor, is_out_of_memory
+from onefold.retraining.network_profile import NetworkProfile
+from onefold.retraining.samples import BatchOrder, Indices
+from onefold.retraining.time_window import TimeWindow
+from onefold.retraining.training_step import Stepper
+from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, RetrainingPlan
 
 FALLS_FROM = 0.5  # of the window on, the learning rate falls to nothing
 SMALLER = 0.75  # of the tensors of a plan that did not fit: what is tried next
@@ -27,34 +27,34 @@ class OutOfMemory(Exception):
 
 
 @dataclass
-class Practice:
+class PlanRunner:
     """Trains; what it learns about memory corrects the profile at once, and is kept for later retrainings."""
 
     stepper: Stepper
-    profile: Profile
-    memory: Memory
-    window: Window
-    order: Order
+    profile: NetworkProfile
+    memory: MemoryMonitor
+    window: TimeWindow
+    order: BatchOrder
     held: int  # bytes of the process before any plan
     machine: str
     signature: str
-    is_careful: bool  # tries new plans out in small, and lets learning rates fall towards the end
+    is_adaptive: bool  # tries new plans out in small, and lets learning rates fall towards the end
     rate: float = 1.0  # by which learning rates were lowered on the way
     learned: list[MemoryLesson] = field(default_factory=list)
     _tried_out: set[Shape] = field(default_factory=set)
     _looked: float = 0.0
     _limit: int = 0
 
-    def run(self, number: int, plan: Plan, micro_s: float) -> MicroWindow | None:
+    def run(self, number: int, plan: RetrainingPlan, micro_s: float) -> MicroWindow | None:
         """Trains with a plan for a short time; None when there is none left for a single update."""
         is_new = plan != self.stepper.plan
         self.stepper.follow(plan)
         if is_new:  # what the former one left; not every time, since looking for it takes a while
-            collect()
+            release_free_memory()
         self.memory.begin()
-        if self.is_careful and _shape(plan) not in self._tried_out:
+        if self.is_adaptive and _shape(plan) not in self._tried_out:
             self._try_out(plan)
-        expected = self.profile.expected(plan, self.held)
+        expected = self.profile.estimate(plan, self.held)
         began, samples, updates, loss, longest = self.window.elapsed_s, 0, 0, 0.0, 0.0
         while True:
             started = self.window.elapsed_s
@@ -85,7 +85,7 @@ class Practice:
     def let_go(self) -> None:
         """Of all that a plan needs besides the network."""
         self.stepper.drop_gradients()
-        collect()
+        release_free_memory()
 
     def weigh(self) -> None:
         """What the process holds by now besides a plan: code written for earlier ones, and pieces nobody can use."""
@@ -100,11 +100,11 @@ class Practice:
                 for one in self.profile.lessons
             ]
 
-    def does_not_fit(self, plan: Plan) -> None:
+    def does_not_fit(self, plan: RetrainingPlan) -> None:
         """Such plans take more than was thought, and so do larger ones; of smaller ones that says nothing."""
         self.profile.too_much = min(self.profile.too_much, SMALLER * self.profile.tensors(plan))
 
-    def _try_out(self, plan: Plan) -> None:
+    def _try_out(self, plan: RetrainingPlan) -> None:
         """A first update in batches of a quarter of the size tells whether the prediction can be trusted."""
         self._tried_out.add(_shape(plan))
         smaller = replace(plan, batch_size=max(1, plan.batch_size // 4))
@@ -114,28 +114,28 @@ class Practice:
             self._learn(smaller, self.memory.peak())
             self.stepper.follow(plan)
             self.memory.begin()
-        if self.profile.expected(plan, self.held).memory_bytes > self.memory.limit():
+        if self.profile.estimate(plan, self.held).memory_bytes > self.memory.limit():
             raise OutOfMemory
 
-    def _update(self, plan: Plan, places: Indices) -> float:
+    def _update(self, plan: RetrainingPlan, places: Indices) -> float:
         try:
             return self.stepper.update(self._batches(plan, places), len(places), plan.lr * self.rate * self._falling())
         except (RuntimeError, MemoryError) as error:
-            if not is_about_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise OutOfMemory from None
 
-    def _batches(self, plan: Plan, places: Indices) -> Iterator[tuple[Tensor, ...]]:
+    def _batches(self, plan: RetrainingPlan, places: Indices) -> Iterator[tuple[Tensor, ...]]:
         for start in range(0, len(places), plan.batch_size):
             yield self.order.samples.batch(places[start : start + plan.batch_size])
 
     def _falling(self) -> float:
         """What the learning rate is multiplied with: less and less as the window ends."""
-        if not self.is_careful:
+        if not self.is_adaptive:
             return 1.0
         return min(1.0, max(0.02, self.window.left_s / self.window.length_s / FALLS_FROM))
 
-    def _learn(self, plan: Plan, measured: int | None) -> None:
+    def _learn(self, plan: RetrainingPlan, measured: int | None) -> None:
         if measured is None:
             return
         above = measured - self.held
@@ -144,10 +144,10 @@ class Practice:
         self.profile.lessons = [*_others(self.profile.lessons, plan), lesson]
 
 
-def _shape(plan: Plan) -> Shape:
+def _shape(plan: RetrainingPlan) -> Shape:
     """What decides its memory."""
     return plan.batch_size, plan.freeze_rate, plan.segments
 
 
-def _others(lessons: list[MemoryLesson], plan: Plan) -> list[MemoryLesson]:
+def _others(lessons: list[MemoryLesson], plan: RetrainingPlan) -> list[MemoryLesson]:
     return [one for one in lessons if _shape(one.plan) != _shape(plan)]

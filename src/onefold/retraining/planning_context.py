@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onefold.retraining.profile import Profile
-from onefold.vocabulary.plans import Expected, Plan
+from onefold.retraining.network_profile import NetworkProfile
+from onefold.vocabulary.retraining import PlanEstimate, RetrainingPlan
 
 MARGIN = 0.03  # of the limit, left free
 
 
 @dataclass(frozen=True)
-class Situation:
+class PlanningContext:
     """A network, what it may take, and how much of it is left."""
 
-    profile: Profile
+    profile: NetworkProfile
     held: int  # bytes of the process before any plan
     limit: int  # bytes
     left_s: float
@@ -27,16 +27,16 @@ class Situation:
         """What a plan may be predicted to need."""
         return self.limit * (1 - MARGIN)
 
-    def expected(self, plan: Plan) -> Expected:
+    def estimate(self, plan: RetrainingPlan) -> PlanEstimate:
         """A plan with what it needs."""
-        return self.profile.expected(plan, self.held)
+        return self.profile.estimate(plan, self.held)
 
-    def fits(self, plan: Plan) -> bool:
+    def fits(self, plan: RetrainingPlan) -> bool:
         """Whether it stays below the limit."""
-        return self.expected(plan).memory_bytes <= self.room
+        return self.estimate(plan).memory_bytes <= self.room
 
     @property
-    def most_segments(self) -> int:
+    def max_segments(self) -> int:
         """A third of the layers, and no more than there are stretches."""
-        chain = self.profile.chain
-        return max(1, min(chain.layers // 3, len(chain.links)))
+        staged = self.profile.staged
+        return max(1, min(staged.layers // 3, len(staged.stages)))

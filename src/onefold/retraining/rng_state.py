@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Chance:
+class RngState:
     """The state of the processor's generator, and of the GPU's where one is in use."""
 
     processor: Tensor
     accelerators: tuple[Tensor, ...]
 
     @classmethod
-    def now(cls) -> Chance:
+    def now(cls) -> RngState:
         """As it is."""
         on_gpus = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         return cls(torch.get_rng_state(), tuple(torch.cuda.get_rng_state_all()) if on_gpus else ())

@@ -52,7 +52,7 @@ class Samples:
         return replace(self, rows=self.rows[:count])
 
 
-class Order:
+class BatchOrder:
     """Every sample once, in some order, and then in another."""
 
     def __init__(self, samples: Samples, seed: int) -> None:
@@ -80,7 +80,7 @@ class NewData:
         return NewData(replace(self.train, channels_last=True), replace(self.validation, channels_last=True))
 
 
-def new_data(data: Data, device: torch.device) -> NewData:
+def split_new_data(data: Data, device: torch.device) -> NewData:
     """Parts the data, unless it comes with a validation part. Raises DatasetError for what cannot be learned from."""
     train = _arrays(data.train)
     if data.validation is not None:

@@ -13,8 +13,8 @@ from onefold.store.rows import Row
 from onefold.store.store import CompilationRecord, StudyRecord, Submission
 from onefold.vocabulary.kernels import Candidate, Operator
 from onefold.vocabulary.knobs import Remembered, Steered
-from onefold.vocabulary.plans import MemoryLesson
 from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
+from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
 
 

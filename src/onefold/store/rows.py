@@ -18,7 +18,6 @@ from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import Candidate, Operator, Round, Spent
 from onefold.vocabulary.kernels import Failure as CandidateFailure
 from onefold.vocabulary.knobs import Remembered, Steered
-from onefold.vocabulary.plans import MemoryLesson, Plan
 from onefold.vocabulary.records import (
     Config,
     Epoch,
@@ -34,6 +33,7 @@ from onefold.vocabulary.records import (
     from_json,
     to_json,
 )
+from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
 from onefold.vocabulary.serving import Surface
 
 Row = Mapping[str, Any]
@@ -203,7 +203,7 @@ def remembered_of(row: Row) -> Remembered:
 
 def lesson_row(lesson: MemoryLesson) -> Row:
     """What a plan taught, as a row: of one plan for a model on a machine there is one."""
-    plan = from_json(Plan, to_json(lesson.plan))  # 0 and 0.0 are the same rate
+    plan = from_json(RetrainingPlan, to_json(lesson.plan))  # 0 and 0.0 are the same rate
     same = _document([lesson.machine, lesson.model, plan])
     return {"machine": lesson.machine, "key": sha256(same.encode()).hexdigest()[:32], "content": _document(lesson)}
 

@@ -19,8 +19,8 @@ from onefold.store.trouble import trouble
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import Candidate, Operator
 from onefold.vocabulary.knobs import Remembered, Steered
-from onefold.vocabulary.plans import MemoryLesson
 from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
+from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
 
 

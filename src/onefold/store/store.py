@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from onefold.vocabulary.kernels import Candidate, Operator, Round, Spent
 from onefold.vocabulary.knobs import Remembered, Steered
-from onefold.vocabulary.plans import MemoryLesson
 from onefold.vocabulary.records import Epoch, Rung, StudyState, Trial, TrialState
+from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
 
 

@@ -12,7 +12,6 @@ from onefold.store import Store, StudyRecord, Submission
 from onefold.testing.kernel_stores import KernelStoreContract
 from onefold.vocabulary.errors import StoreError, StudyNotFound
 from onefold.vocabulary.knobs import Phase, Profile, Remembered, Steered, StepWindow
-from onefold.vocabulary.plans import MemoryLesson, Plan
 from onefold.vocabulary.records import (
     Config,
     Energy,
@@ -28,6 +27,7 @@ from onefold.vocabulary.records import (
     Trial,
     TrialState,
 )
+from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
 from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
 
 COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
@@ -75,7 +75,7 @@ def a_memory(machine: str = "a machine") -> Remembered:
 
 def a_lesson(batch_size: int = 8, machine: str = "a machine", model: str = "abc") -> MemoryLesson:
     """What a plan taught about its memory."""
-    return MemoryLesson(machine, model, Plan(batch_size, 4, freeze_rate=0.5, segments=2), 10**8, 11 * 10**7)
+    return MemoryLesson(machine, model, RetrainingPlan(batch_size, 4, freeze_rate=0.5, segments=2), 10**8, 11 * 10**7)
 
 
 class StoreContract(KernelStoreContract):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from onefold.report.page import Tile
-from onefold.report.retraining.agreement import agreement
+from onefold.report.retraining.prediction_error import prediction_error
 from onefold.vocabulary import quantities
-from onefold.vocabulary.plans import Plan, Retrained
+from onefold.vocabulary.retraining import RetrainingPlan, RetrainingSummary
 
 STAYS = "the given model stays"
 
 
-def numbered(retrained: Retrained) -> dict[Plan, int]:
+def numbered(retrained: RetrainingSummary) -> dict[RetrainingPlan, int]:
     """Plans by number: those that were predicted, then those that rules made on the way."""
     made = [window.plan for window in retrained.windows]
     chosen = [] if retrained.chosen is None else [retrained.chosen]
@@ -22,13 +22,13 @@ def numbered(retrained: Retrained) -> dict[Plan, int]:
     return {plan: place + 1 for place, plan in enumerate(plans)}
 
 
-def aim(retrained: Retrained) -> str:
+def aim(retrained: RetrainingSummary) -> str:
     """What was retrained for, where and by which strategy."""
     better = "higher" if retrained.higher_is_better else "lower"
     return f"{retrained.metric}, {better} is better, on {retrained.device}, strategy {retrained.strategy}"
 
 
-def reached(retrained: Retrained) -> str:
+def reached(retrained: RetrainingSummary) -> str:
     """The metric before and after; once where the given model stays."""
     places = quantities.decimals([retrained.before, retrained.after])
     before, after = (
@@ -37,7 +37,7 @@ def reached(retrained: Retrained) -> str:
     return f"{before} →\N{NO-BREAK SPACE}{after}" if retrained.kept_new else before
 
 
-def gained(retrained: Retrained) -> str:
+def gained(retrained: RetrainingSummary) -> str:
     """By how much the model that is handed back is better."""
     if not retrained.kept_new:
         return STAYS
@@ -48,7 +48,7 @@ def gained(retrained: Retrained) -> str:
     return f"{'better' if retrained.gain > 0 else 'worse'} by {told}"
 
 
-def why(retrained: Retrained) -> str:
+def why(retrained: RetrainingSummary) -> str:
     """The reason for this plan, or for the given model, as a sentence."""
     said = retrained.why.strip()
     return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?' else '.'}"
@@ -59,7 +59,7 @@ def part(share: float) -> str:
     return quantities.share(share) if share < 0.995 else f"{share * 100:,.0f} %"
 
 
-def tiles(retrained: Retrained) -> Iterator[Tile]:
+def tiles(retrained: RetrainingSummary) -> Iterator[Tile]:
     """The retraining in four numbers."""
     note = gained(retrained) if retrained.kept_new else why(retrained)
     better = retrained.kept_new and retrained.gain > 0
@@ -75,13 +75,13 @@ def tiles(retrained: Retrained) -> Iterator[Tile]:
     yield Tile("Planning", quantities.duration(retrained.planning_s), planning_note(retrained))
 
 
-def peak_bytes(retrained: Retrained) -> int | None:
+def peak_bytes(retrained: RetrainingSummary) -> int | None:
     """The highest memory that was measured; None where the system tells none."""
     known = [window.measured_bytes for window in retrained.windows if window.measured_bytes is not None]
     return max(known, default=None) if retrained.peak_bytes is None else retrained.peak_bytes
 
 
-def memory_note(retrained: Retrained) -> str:
+def memory_note(retrained: RetrainingSummary) -> str:
     """The peak beside the limit, which may have changed on the way."""
     limits = _limits(retrained)
     first, last, lowest = (quantities.size(limit) for limit in (limits[0], limits[-1], min(limits)))
@@ -96,13 +96,13 @@ def memory_note(retrained: Retrained) -> str:
     return f"{part(peak / limits[0])} of the limit of {first}"
 
 
-def is_over(retrained: Retrained) -> bool:
+def is_over(retrained: RetrainingSummary) -> bool:
     """Whether more memory was measured than was allowed."""
     peak, fullest = peak_bytes(retrained), _fullest(retrained)
     return (peak is not None and peak > max(_limits(retrained))) or (fullest is not None and fullest > 1)
 
 
-def time_note(retrained: Retrained) -> str:
+def time_note(retrained: RetrainingSummary) -> str:
     """The time beside the window, and what was done in it."""
     updates = sum(window.updates for window in retrained.windows)
     done = f"{quantities.count(len(retrained.windows), 'micro-window')}, {quantities.count(updates, 'update')}"
@@ -110,15 +110,15 @@ def time_note(retrained: Retrained) -> str:
     return f"{part(retrained.elapsed_s / window_s)} of the window of {quantities.duration(window_s)}; {done}"
 
 
-def planning_note(retrained: Retrained) -> str:
+def planning_note(retrained: RetrainingSummary) -> str:
     """What planning took of the window and of the memory."""
     share = f"{part(retrained.planning_s / retrained.limits.window_s)} of the window"
     return f"{share}, {quantities.size(retrained.planning_bytes)} added to the process"
 
 
-def predictions(retrained: Retrained) -> str:
+def predictions(retrained: RetrainingSummary) -> str:
     """How far predicted memory was from measured memory."""
-    found = agreement(retrained.windows)
+    found = prediction_error(retrained.windows)
     if found is None:
         return "no micro-window has measured memory to compare the predicted one with"
     low = f"too low in {found.too_low}" if found.too_low else "never too low"
@@ -130,7 +130,7 @@ def predictions(retrained: Retrained) -> str:
     )
 
 
-def of_plan(retrained: Retrained, plan: Plan) -> Iterator[tuple[str, str]]:
+def of_plan(retrained: RetrainingSummary, plan: RetrainingPlan) -> Iterator[tuple[str, str]]:
     """A plan and what it came to, name by name."""
     tried = [window for window in retrained.windows if window.plan == plan]
     yield (
@@ -153,7 +153,7 @@ def of_plan(retrained: Retrained, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "micro-windows", str(len(tried))
 
 
-def predicted_bytes(retrained: Retrained, plan: Plan) -> int | None:
+def predicted_bytes(retrained: RetrainingSummary, plan: RetrainingPlan) -> int | None:
     """What a plan was predicted to need: at first, or else when it was last used."""
     first = next((one.memory_bytes for one in retrained.plans if one.plan == plan), None)
     last = next((w.predicted_bytes for w in reversed(retrained.windows) if w.plan == plan), None)
@@ -164,12 +164,12 @@ def _size(value: int | None) -> str:
     return quantities.NOTHING if value is None else quantities.size(value)
 
 
-def _limits(retrained: Retrained) -> list[int]:
+def _limits(retrained: RetrainingSummary) -> list[int]:
     """The limits one after the other: as given, and as each micro-window left it."""
     return [retrained.limits.memory_bytes, *(window.limit_bytes for window in retrained.windows)]
 
 
-def _fullest(retrained: Retrained) -> float | None:
+def _fullest(retrained: RetrainingSummary) -> float | None:
     """The largest share of its limit that a micro-window used."""
     # A limit that falls ends a micro-window: what that one needed before was allowed by the limit before.
     limits = _limits(retrained)

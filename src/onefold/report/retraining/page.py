@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from onefold.report.retraining import facts, plots, tables
 from onefold.report.standalone import rendered
-from onefold.vocabulary.plans import Retrained
+from onefold.vocabulary.retraining import RetrainingSummary
 
 REACTIONS_SHOWN, REACTIONS_FOLDED = 8, 100
 
 
-def as_page(retrained: Retrained) -> str:
+def as_page(retrained: RetrainingSummary) -> str:
     """The page."""
     chosen = retrained.chosen
     plans, windows, layers = (
@@ -38,7 +38,7 @@ def as_page(retrained: Retrained) -> str:
     )
 
 
-def _measured(retrained: Retrained) -> Iterator[tuple[str, str]]:
+def _measured(retrained: RetrainingSummary) -> Iterator[tuple[str, str]]:
     yield "predicted", "what a plan was expected to need before it ran: an estimate, not a measurement"
     yield "memory", "measured: the peak inside a micro-window; —: the system does not tell"
     yield "limit", "as it stood when the micro-window ended"

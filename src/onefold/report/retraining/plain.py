@@ -22,32 +22,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from onefold.report.plain import finite
-from onefold.report.retraining.agreement import Agreement, agreement
-from onefold.vocabulary.plans import Expected, Limits, Retrained
+from onefold.report.retraining.prediction_error import PredictionError, prediction_error
 from onefold.vocabulary.records import to_json
+from onefold.vocabulary.retraining import PlanEstimate, RetrainingLimits, RetrainingSummary
 
 FORMAT = 1
 
 
-def as_json(retrained: Retrained) -> dict[str, Any]:
+def as_json(retrained: RetrainingSummary) -> dict[str, Any]:
     """The retraining as values that `json.dumps(..., allow_nan=False)` takes."""
-    found = agreement(retrained.windows)
+    found = prediction_error(retrained.windows)
     predictions = None if found is None else _predictions(found)
     more = {"gain": retrained.gain, "plans": _plans(retrained.plans), "predictions": predictions}
     content: dict[str, Any] = finite({"format": FORMAT, **to_json(retrained), **more})
     return content
 
 
-def as_plans_json(plans: Sequence[Expected], limits: Limits) -> dict[str, Any]:
+def as_plans_json(plans: Sequence[PlanEstimate], limits: RetrainingLimits) -> dict[str, Any]:
     """Plans that fit, before anything is trained: format, limits and plans, as in a retraining."""
     content: dict[str, Any] = finite({"format": FORMAT, "limits": to_json(limits), "plans": _plans(plans)})
     return content
 
 
-def _plans(plans: Sequence[Expected]) -> list[dict[str, Any]]:
+def _plans(plans: Sequence[PlanEstimate]) -> list[dict[str, Any]]:
     return [{**to_json(one), "samples_per_s": one.samples_per_s} for one in plans]
 
 
-def _predictions(found: Agreement) -> dict[str, Any]:
+def _predictions(found: PredictionError) -> dict[str, Any]:
     errors = {"median_error": found.median, "worst_error": found.worst}
     return {"windows": found.windows, **errors, "too_low": found.too_low}

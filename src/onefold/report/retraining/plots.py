@@ -18,7 +18,7 @@ from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, staircase, text
 from onefold.report.retraining.facts import numbered
 from onefold.vocabulary import quantities
-from onefold.vocabulary.plans import MicroWindow, Plan, Retrained
+from onefold.vocabulary.retraining import MicroWindow, RetrainingPlan, RetrainingSummary
 
 WIDTH, HEIGHT = 560.0, 320.0
 LANE = 26.0  # the room below the data for the plans' numbers
@@ -36,7 +36,7 @@ class Paper:
     parts: tuple[Markup, ...]
 
 
-def memory(retrained: Retrained) -> Plot:
+def memory(retrained: RetrainingSummary) -> Plot:
     """A bar for each measured peak, a ring for each predicted one, and the limit."""
     name, title = "memory", "Memory, predicted and measured"
     if not retrained.windows:
@@ -66,7 +66,7 @@ def memory(retrained: Retrained) -> Plot:
     return Plot(name, title, caption, _picture(title, parts), tuple(legend))
 
 
-def metric(retrained: Retrained) -> Plot:
+def metric(retrained: RetrainingSummary) -> Plot:
     """A dot for what the model reached at the end of each micro-window, beside the model as it was given."""
     name, title = "metric", "What the model reached"
     scored = [(look, look[0].score) for look in _looks(retrained)]
@@ -98,7 +98,7 @@ def metric(retrained: Retrained) -> Plot:
     return Plot(name, title, caption, _picture(title, parts), tuple(legend))
 
 
-def loss(retrained: Retrained) -> Plot:
+def loss(retrained: RetrainingSummary) -> Plot:
     """A bar for the mean loss of each micro-window."""
     name, title = "loss", "Loss while retraining"
     known = [look for look in _looks(retrained) if math.isfinite(look[0].loss)]
@@ -113,7 +113,7 @@ def loss(retrained: Retrained) -> Plot:
     return Plot(name, title, caption, _picture(title, parts), tuple(_legend(retrained, "cell")))
 
 
-def _colours(retrained: Retrained) -> dict[Plan, str]:
+def _colours(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
     """The colour of each plan that was tried."""
     tried = dict.fromkeys(window.plan for window in retrained.windows)
     others = [plan for plan in numbered(retrained) if plan in tried and plan != retrained.chosen]
@@ -121,13 +121,13 @@ def _colours(retrained: Retrained) -> dict[Plan, str]:
     return {plan: shades.get(plan, "best") for plan in tried}
 
 
-def _looks(retrained: Retrained) -> list[tuple[MicroWindow, str, int]]:
+def _looks(retrained: RetrainingSummary) -> list[tuple[MicroWindow, str, int]]:
     """Each micro-window with the colour and the number of its plan."""
     colours, numbers = _colours(retrained), numbered(retrained)
     return [(window, colours[window.plan], numbers[window.plan]) for window in retrained.windows]
 
 
-def _legend(retrained: Retrained, mark: str) -> Iterator[tuple[str, str]]:
+def _legend(retrained: RetrainingSummary, mark: str) -> Iterator[tuple[str, str]]:
     numbers, colours = numbered(retrained), _colours(retrained)
     plans = sorted(colours, key=lambda plan: numbers[plan])
     if len(plans) > MANY:
@@ -138,7 +138,9 @@ def _legend(retrained: Retrained, mark: str) -> Iterator[tuple[str, str]]:
         yield f"{mark} {colours[plan]}", f"plan {numbers[plan]}{chosen}"
 
 
-def _paper(retrained: Retrained, name: str, title: str, hint: str, values: Sequence[float], label: str) -> Paper:
+def _paper(
+    retrained: RetrainingSummary, name: str, title: str, hint: str, values: Sequence[float], label: str
+) -> Paper:
     """Axes that hold these values, with the lane of the plans; `label` is what will stand right of the data."""
     unit, size = unit_of(name, values)
     bottom = Frame(WIDTH, HEIGHT).y_end - LANE
@@ -152,7 +154,7 @@ def _paper(retrained: Retrained, name: str, title: str, hint: str, values: Seque
     return Paper(x, y, (*axes, *_lane(retrained, frame, x)))
 
 
-def _lane(retrained: Retrained, frame: Frame, x: Scale) -> Iterator[Markup]:
+def _lane(retrained: RetrainingSummary, frame: Frame, x: Scale) -> Iterator[Markup]:
     """A bar for each micro-window in the colour of its plan, and its number wherever there is room."""
     base = frame.y_end - THICK / 2 - 2
     yield text(frame.left - 8, base + 2, "plan", class_="tick", text_anchor="end")
@@ -165,7 +167,7 @@ def _lane(retrained: Retrained, frame: Frame, x: Scale) -> Iterator[Markup]:
             yield text(left, base - 6, str(number), class_="tick")
 
 
-def _limit(retrained: Retrained, x: Scale, y: Scale) -> Markup:
+def _limit(retrained: RetrainingSummary, x: Scale, y: Scale) -> Markup:
     """Each micro-window tells the limit that it ended with, and ends when that falls."""
     points = [(x.start, y(retrained.limits.memory_bytes))]
     points += [(x(window.ended_s), y(window.limit_bytes)) for window in retrained.windows]

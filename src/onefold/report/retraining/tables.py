@@ -8,7 +8,7 @@ from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
 from onefold.report.retraining.facts import numbered, part, predicted_bytes
 from onefold.report.table import About, Column, Row, Table
 from onefold.vocabulary import quantities
-from onefold.vocabulary.plans import Expected, LayerCost, MicroWindow, Plan, Retrained
+from onefold.vocabulary.retraining import LayerCost, MicroWindow, PlanEstimate, RetrainingPlan, RetrainingSummary
 
 PREDICTED = "predicted"
 SHOWN = 30  # plans
@@ -28,7 +28,7 @@ def flat(sheet: Sheet) -> Table:
     return Table(titles, tuple(rows))
 
 
-def plans_sheet(retrained: Retrained, shown: int = SHOWN) -> Sheet:
+def plans_sheet(retrained: RetrainingSummary, shown: int = SHOWN) -> Sheet:
     """Every plan with what it is predicted to need and what it came to; those that were tried first where many are."""
     numbers = numbered(retrained)
     tried = {plan: [window for window in retrained.windows if window.plan == plan] for plan in numbers}
@@ -52,7 +52,7 @@ def plans_sheet(retrained: Retrained, shown: int = SHOWN) -> Sheet:
     return Sheet("plans", "Plans", head, tuple(lines), (" ".join(notes),), heads)
 
 
-def feasible_sheet(plans: Sequence[Expected]) -> Sheet:
+def feasible_sheet(plans: Sequence[PlanEstimate]) -> Sheet:
     """Plans that were predicted and not tried."""
     every = [one.plan for one in plans]
     lines = []
@@ -64,7 +64,7 @@ def feasible_sheet(plans: Sequence[Expected]) -> Sheet:
     return Sheet("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
 
 
-def windows_sheet(retrained: Retrained) -> Sheet:
+def windows_sheet(retrained: RetrainingSummary) -> Sheet:
     """The micro-windows one after the other."""
     numbers, shown = numbered(retrained), retrained.windows[:WINDOWS_SHOWN]
     scores = quantities.decimals([window.score for window in shown if window.score is not None])
@@ -104,12 +104,12 @@ def _heads(varied: Sequence[str]) -> tuple[tuple[str, int], ...]:
     return ("", 3 + len(varied)), (PREDICTED, 3)
 
 
-def _varied(plans: Sequence[Plan]) -> list[str]:
+def _varied(plans: Sequence[RetrainingPlan]) -> list[str]:
     """The lesser settings that differ between plans."""
     return [name for name in ("epochs", "lr", "optimizer") if len({getattr(plan, name) for plan in plans}) > 1]
 
 
-def _common(plans: Sequence[Plan]) -> Iterator[str]:
+def _common(plans: Sequence[RetrainingPlan]) -> Iterator[str]:
     """The lesser settings that plans have in common, as a sentence."""
     varied = _varied(plans)
     said = {name: _setting(plan, name) for plan in plans[:1] for name in ("epochs", "lr", "optimizer")}
@@ -118,18 +118,18 @@ def _common(plans: Sequence[Plan]) -> Iterator[str]:
         yield f"The same for all: {', '.join(told)}."
 
 
-def _settings(plan: Plan, plans: Sequence[Plan]) -> Iterator[str]:
+def _settings(plan: RetrainingPlan, plans: Sequence[RetrainingPlan]) -> Iterator[str]:
     yield f"{plan.batch_size} × {plan.accumulation}"
     yield part(plan.freeze_rate)
     yield str(plan.segments)
     yield from (_setting(plan, name) for name in _varied(plans))
 
 
-def _setting(plan: Plan, name: str) -> str:
+def _setting(plan: RetrainingPlan, name: str) -> str:
     return quantities.setting(getattr(plan, name))
 
 
-def _expected(one: Expected | None, memory_bytes: int | None) -> Iterator[str]:
+def _expected(one: PlanEstimate | None, memory_bytes: int | None) -> Iterator[str]:
     yield quantities.NOTHING if memory_bytes is None else quantities.size(memory_bytes)
     yield quantities.NOTHING if one is None else quantities.duration(one.update_s)
     yield quantities.NOTHING if one is None else quantities.number(one.samples_per_s)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from onefold.report.impact.text import laid
 from onefold.report.retraining import facts, tables
 from onefold.vocabulary import quantities
-from onefold.vocabulary.plans import Expected, Limits, Retrained
+from onefold.vocabulary.retraining import PlanEstimate, RetrainingLimits, RetrainingSummary
 
 WIDTH = 110
 SHOWN = 12  # plans
@@ -16,7 +16,7 @@ REACTIONS_SHOWN = 10
 INDENT = " " * 10
 
 
-def as_text(retrained: Retrained, width: int = WIDTH) -> str:
+def as_text(retrained: RetrainingSummary, width: int = WIDTH) -> str:
     """The retraining in lines, without colour or control characters; a table that is wider goes on below."""
     parts: list[Iterable[str]] = [_head(retrained, width), _facts(retrained, width)]
     if retrained.reactions:
@@ -29,7 +29,7 @@ def as_text(retrained: Retrained, width: int = WIDTH) -> str:
     return _joined(parts)
 
 
-def as_plans_text(plans: Sequence[Expected], limits: Limits, width: int = WIDTH) -> str:
+def as_plans_text(plans: Sequence[PlanEstimate], limits: RetrainingLimits, width: int = WIDTH) -> str:
     """The plans that fit, before anything is trained."""
     room = f"{quantities.size(limits.memory_bytes)} of memory and a window of {quantities.duration(limits.window_s)}"
     if not plans:
@@ -39,12 +39,12 @@ def as_plans_text(plans: Sequence[Expected], limits: Limits, width: int = WIDTH)
     return _joined([_wrapped(head, width), laid(tables.feasible_sheet(plans), width)])
 
 
-def _head(retrained: Retrained, width: int) -> Iterator[str]:
+def _head(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     yield from _wrapped(f"Retraining {retrained.model}: {facts.gained(retrained)}", width)
     yield from _wrapped(facts.aim(retrained), width)
 
 
-def _facts(retrained: Retrained, width: int) -> Iterator[str]:
+def _facts(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     stays = "" if retrained.kept_new else f", {facts.STAYS}"
     yield from _named("Result", f"{retrained.metric} {facts.reached(retrained)}{stays}", width)
     chosen = retrained.chosen
@@ -70,7 +70,7 @@ def _facts(retrained: Retrained, width: int) -> Iterator[str]:
     )
 
 
-def _reactions(retrained: Retrained, width: int) -> Iterator[str]:
+def _reactions(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     yield "Reactions"
     for one in retrained.reactions[:REACTIONS_SHOWN]:
         yield from _wrapped(f"after {quantities.duration(one.at_s)}, {one.rule}: {one.said}", width, "  ", "    ")

@@ -1,0 +1,115 @@
+"""Digital changes: contrast and colour, stretched rubber, coarse pixels, JPEG."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, ndimage
+
+from onefold.baselines.corruptions.corruption import Corruption, Planes, luminance
+from onefold.baselines.corruptions.resampling import areas, read_at, repeated, resampled, stretched
+
+BLOCK = 8  # pixels; JPEG codes squares of this side
+# How coarsely JPEG keeps the frequencies of a block at quality 50: annex K of its standard.
+LUMINANCE = np.array(
+    [[16, 11, 10, 16, 24, 40, 51, 61],
+     [12, 12, 14, 19, 26, 58, 60, 55],
+     [14, 13, 16, 24, 40, 57, 69, 56],
+     [14, 17, 22, 29, 51, 87, 80, 62],
+     [18, 22, 37, 56, 68, 109, 103, 77],
+     [24, 35, 55, 64, 81, 104, 113, 92],
+     [49, 64, 78, 87, 103, 121, 120, 101],
+     [72, 92, 95, 98, 112, 100, 103, 99]]
+)  # fmt: skip
+CHROMINANCE = np.full((BLOCK, BLOCK), 99)
+CHROMINANCE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
+
+
+def _contrast(planes: Planes, kept: float, _: np.random.RandomState) -> Planes:
+    mean = planes.mean(axis=(2, 3), keepdims=True)
+    flatter: Planes = (planes - mean) * kept + mean
+    return flatter
+
+
+def _saturate(planes: Planes, level: tuple[float, float], _: np.random.RandomState) -> Planes:
+    if planes.shape[1] != 3:
+        return planes  # without colours, there is nothing to saturate
+    factor, more = level
+    value = planes.max(axis=1, keepdims=True)
+    missing = value - planes  # to white light of that brightness
+    most = missing.max(axis=1, keepdims=True)
+    saturation = np.divide(most, value, out=np.zeros_like(value), where=value > 0)
+    wanted = np.clip(saturation * factor + more, 0, 1)
+    # A grey pixel has no hue that could become stronger, and stays grey.
+    growth = np.divide(wanted, saturation, out=np.ones_like(value), where=saturation > 0)
+    changed: Planes = value - missing * growth
+    return changed
+
+
+def _elastic(planes: Planes, level: tuple[float, float, float], rng: np.random.RandomState) -> Planes:
+    count, _, height, width = planes.shape
+    side = min(height, width)
+    strength, sigma, shift = (side * share for share in level)
+    # Three corners of a square about the middle move, and the plane goes with them …
+    corners = np.array([[1, 1, 1], [1, -1, 1], [-1, -1, 1]]) * [side / 3, side / 3, 1]
+    moved = corners[:, :2] + rng.uniform(-shift, shift, (count, 3, 2))
+    affine = np.linalg.inv(corners) @ moved
+    # … after each pixel was pushed a little by itself, much as its neighbours were.
+    pushes = rng.uniform(-1, 1, (2, count, height, width))
+    pushes = strength * ndimage.gaussian_filter(pushes, (0, 0, sigma, sigma), mode="reflect", truncate=3)
+    rows = np.arange(height)[:, None] - (height - 1) / 2 + pushes[0]
+    columns = np.arange(width) - (width - 1) / 2 + pushes[1]
+
+    def place(axis: int, size: int) -> NDArray[np.float64]:
+        by_row, by_column, by = (affine[:, term, axis, None, None] for term in range(3))
+        place: NDArray[np.float64] = by_row * rows + by_column * columns + by + (size - 1) / 2
+        return place
+
+    return read_at(planes, place(0, height), place(1, width))
+
+
+def _pixelate(planes: Planes, share: float, _: np.random.RandomState) -> Planes:
+    height, width = planes.shape[2:]
+    small = [max(1, int(size * share)) for size in (height, width)]
+    coarse = resampled(planes, areas(small[0], height), areas(small[1], width))
+    return resampled(coarse, repeated(height, small[0]), repeated(width, small[1]))
+
+
+def _jpeg(planes: Planes, quality: int, _: np.random.RandomState) -> Planes:
+    height, width = planes.shape[2:]
+    in_colour = planes.shape[1] == 3
+    unit = 2 * BLOCK if in_colour else BLOCK
+    whole = np.pad(255 * planes, ((0, 0), (0, 0), (0, -height % unit), (0, -width % unit)), mode="edge")
+    if not in_colour:
+        return (_coded(whole - 128, LUMINANCE, quality) + 128)[:, :, :height, :width] / 255
+    brightness = luminance(whole)
+    shades = np.concatenate([(whole[:, [2]] - brightness) / 1.772, (whole[:, [0]] - brightness) / 1.402], axis=1)
+    brightness = _coded(brightness - 128, LUMINANCE, quality) + 128
+    high, wide = whole.shape[2:]
+    halved = _coded(resampled(shades, areas(high // 2, high), areas(wide // 2, wide)), CHROMINANCE, quality)
+    shades = resampled(halved, stretched(high, high // 2), stretched(wide, wide // 2))
+    red, blue = brightness + 1.402 * shades[:, [1]], brightness + 1.772 * shades[:, [0]]
+    green = (brightness - 0.299 * red - 0.114 * blue) / 0.587
+    return np.concatenate([red, green, blue], axis=1)[:, :, :height, :width] / 255
+
+
+def _coded(values: Planes, table: NDArray[np.int64], quality: int) -> Planes:
+    """Values about 0, as they are after coding and decoding; their sides are multiples of a block."""
+    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
+    steps = np.clip((table * scale + 50) // 100, 1, 255).astype(np.float32)[:, None, :]
+    count, channels, height, width = values.shape
+    blocks = values.reshape(count, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+    frequencies = fft.dctn(blocks, axes=(3, 5), norm="ortho")
+    kept: Planes = fft.idctn(np.rint(frequencies / steps) * steps, axes=(3, 5), norm="ortho")
+    return kept.reshape(values.shape)
+
+
+KINDS = (
+    Corruption("contrast", "less contrast: so much of it is kept", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
+    Corruption("saturate", "paler at severity 1 and 2, gaudier above; grey pictures stay as they are",
+               ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)), _saturate),
+    Corruption("elastic_transform", "drawn on rubber: sheared at severity 1, more and more bent above",
+               ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)), _elastic),
+    Corruption("pixelate", "coarser pixels", (0.95, 0.9, 0.85, 0.75, 0.65), _pixelate),
+    Corruption("jpeg_compression", "coded by JPEG, at such a quality", (80, 65, 58, 50, 40), _jpeg),
+)  # fmt: skip

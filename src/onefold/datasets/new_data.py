@@ -1,0 +1,176 @@
+"""The folder of new data: what a deployed model has met since.
+
+    new/inputs.npy                a row for each sample; inputs0.npy, inputs1.npy, … for a network with several inputs
+    new/targets.npy               a row for each sample
+    new/validation_inputs.npy     with validation_targets.npy, where there are any; test_… likewise
+
+Data may be larger than the memory of a small device, so their rows are read when they are asked for. A single .npz file
+with the same names will do as well; one that is compressed is read into memory.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from onefold.datasets.data_files import READ_ERRORS
+from onefold.datasets.rows import Rows, check_numbers, read_header
+from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.workload import Data
+
+PARTS = ("", "validation_", "test_")
+NAME = re.compile(r"(validation_|test_|)(inputs\d*|targets)")
+UNFINISHED = ".part-"
+NEEDED = "new data are inputs.npy (or inputs0.npy, inputs1.npy, …) and targets.npy, with a row for each sample"
+AT_ONCE = 1 << 20  # bytes that are written together
+Openers = Mapping[str, Callable[[], Any]]
+
+
+def read_data(place: str | Path) -> Data:
+    """The data of such a folder, or of such an .npz file; their arrays are `Rows`."""
+    place = Path(place)
+    found = _arrays_of(place)
+    train, validation, test = (_part(place, prefix, found) for prefix in PARTS)
+    if train is None:
+        raise DatasetError(f"{place} has no inputs.npy; {NEEDED}")
+    for prefix, part in zip(PARTS[1:], (validation, test)):
+        if part is not None and _kinds(part) != _kinds(train):
+            raise DatasetError(
+                f"the {prefix.rstrip('_')} part of {place} has {_kinds(part)} for a sample, but the part to train on "
+                f"{_kinds(train)}; write both in the same way"
+            )
+    return Data(train, validation, test)
+
+
+def write_data(folder: str | Path, data: Data) -> Path:
+    """Makes the folder of these data, in place of one that was there before.
+
+    `targets.npy` goes first and comes last, so a folder that is being written is never taken for a whole one.
+    """
+    folder = Path(folder)
+    check_destination(folder)
+    given = zip(PARTS, (data.train, data.validation, data.test))
+    parts = {prefix: part for prefix, part in given if part is not None or not prefix}
+    for part in parts.values():
+        _check_part(part)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{UNFINISHED}*"):
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
+            for prefix, part in parts.items():
+                for name, array in zip(_names(len(part) - 1), part):
+                    _write(Path(unfinished) / f"{prefix}{name}.npy", array)
+            for path in sorted(folder.glob("*.npy"), key=_is_targets, reverse=True):
+                path.unlink()
+            for path in sorted(Path(unfinished).iterdir(), key=_is_targets):
+                path.replace(folder / path.name)
+    except OSError as error:
+        raise DatasetError(f"{folder} cannot be written: {error}; give another place") from error
+    return folder
+
+
+def check_destination(folder: Path) -> None:
+    """Raises DatasetError when new data cannot be put there without taking something else away."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise DatasetError(f"new data are put into a folder, but {folder} is a file; give another place")
+    if strange := sorted(path.name for path in folder.iterdir() if not _is_ours(path)):
+        raise DatasetError(f"{folder} has something else in it, such as {strange[0]}; give a new or an empty folder")
+
+
+def _is_ours(path: Path) -> bool:
+    is_array = path.suffix == ".npy" and NAME.fullmatch(path.stem) is not None
+    return is_array or path.name.startswith(UNFINISHED)
+
+
+def _is_targets(path: Path) -> bool:
+    return path.stem == "targets"
+
+
+def _names(inputs: int) -> list[str]:
+    """What the arrays of a part are called, in order."""
+    return [*(["inputs"] if inputs == 1 else [f"inputs{number}" for number in range(inputs)]), "targets"]
+
+
+def _arrays_of(place: Path) -> Openers:
+    """How each array of the folder or the file is opened."""
+    if place.is_dir():
+        return {path.stem: partial(Rows, path) for path in place.glob("*.npy")}
+    if not place.is_file():
+        raise DatasetError(f"there is no folder {place}; {NEEDED}")
+    try:
+        with zipfile.ZipFile(place) as archive:
+            return {Path(member.filename).stem: partial(_member, place, member) for member in archive.infolist()}
+    except READ_ERRORS as error:
+        raise DatasetError(f"{place} is neither a folder nor an .npz file ({error}); {NEEDED}") from error
+
+
+def _member(path: Path, member: zipfile.ZipInfo) -> Any:
+    """An array of an .npz file: rows where it is stored as it is, all of it where it is compressed."""
+    called = f"{member.filename} in {path}"
+    try:
+        if member.compress_type == zipfile.ZIP_STORED:
+            with path.open("rb") as file:
+                file.seek(member.header_offset + 26)  # how long the name and the extra field before the content are
+                start = member.header_offset + 30 + sum(struct.unpack("<2H", file.read(4)))
+            return Rows(path, start, called)
+        with zipfile.ZipFile(path) as archive:
+            with archive.open(member) as content:
+                read_header(content, called)
+            with archive.open(member) as content:
+                return npy.read_array(content, allow_pickle=False)
+    except (*READ_ERRORS, struct.error) as error:
+        raise DatasetError(f"{called} is broken ({error}); write it again") from error
+
+
+def _part(place: Path, prefix: str, found: Openers) -> tuple[Any, ...] | None:
+    mine = {match[2] for match in map(NAME.fullmatch, found) if match is not None and match[1] == prefix}
+    if not mine:
+        return None
+    inputs = mine - {"targets"}
+    names = _names(1 if not inputs or "inputs" in inputs else len(inputs))
+    if missing := [name for name in names if name not in mine]:
+        raise DatasetError(f"{place} has no {prefix}{missing[0]}.npy; {NEEDED}")
+    if strange := sorted(mine - {*names}):
+        raise DatasetError(f"{place} has {prefix}inputs.npy and also {prefix}{strange[0]}.npy; remove one of them")
+    arrays = tuple(found[prefix + name]() for name in names)
+    if len({len(array) for array in arrays}) > 1:
+        told = ", ".join(f"{prefix}{name}.npy {len(array)}" for name, array in zip(names, arrays))
+        raise DatasetError(f"the arrays of {place} must have equally many rows, but have: {told}; write them again")
+    return arrays
+
+
+def _kinds(part: tuple[Any, ...]) -> str:
+    return ", ".join(f"{array.dtype} {tuple(array.shape[1:])}" for array in part)
+
+
+def _check_part(part: Any) -> None:
+    if not isinstance(part, (tuple, list)) or len(part) < 2 or not all(hasattr(array, "shape") for array in part):
+        raise DatasetError("only data whose every part is a tuple of arrays, the targets last, can be written")
+    if len({len(array) for array in part}) > 1:
+        raise DatasetError(f"the arrays of a part must be equally long, but have {[len(array) for array in part]} rows")
+    for array in part:
+        check_numbers("an array of the data", tuple(array.shape), np.asarray(array[:1]).dtype)
+
+
+def _write(path: Path, array: Any) -> None:
+    """Writes an array, or what is read like one, a few rows at a time."""
+    first = np.asarray(array[:1])
+    some = max(1, AT_ONCE // first.nbytes)
+    kind = {"descr": npy.dtype_to_descr(first.dtype), "fortran_order": False, "shape": tuple(array.shape)}
+    with path.open("wb") as file:
+        npy.write_array_header_1_0(file, kind)
+        for start in range(0, len(array), some):
+            file.write(np.ascontiguousarray(array[start : start + some]).data)

@@ -1,0 +1,8 @@
+"""Make the small networks of the retraining tests importable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "retraining"))

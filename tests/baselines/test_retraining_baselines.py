@@ -1,0 +1,211 @@
+"""How plans are chosen: Onefold's own way, and those it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from small_networks import Kind, ResidualNet, cross_entropy
+
+from onefold.baselines.retraining import BASELINES
+from onefold.retraining.feasible_plans import LARGEST_BATCH, MOST
+from onefold.retraining.network_profile import profile_network
+from onefold.retraining.planning_context import MARGIN, PlanningContext
+from onefold.retraining.rules import read_rules
+from onefold.retraining.stages import split_into_stages
+from onefold.retraining.strategy import EXPLORATION_SHARE, GainStrategy, PlanStrategy, plan_strategy
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
+
+RULES = read_rules()
+HELD = 50_000_000
+STRATEGIES = ("onefold", *BASELINES)
+KIND = Kind(lambda: ResidualNet(8, 6), (3, 32, 32))
+PLANNING = [name for name in STRATEGIES if name != "oom-retry"]
+
+
+def situations() -> dict[str, PlanningContext]:
+    network, few = KIND.network(), KIND.batch(4)
+    profile = profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
+    roomy = PlanningContext(profile, HELD, 10**12, 3600.0, 50_000, has_batch_norm=True)
+    fixed = plan_strategy("static", RULES).plans(roomy)[0]  # the one that knows no other plan just fits
+    return {
+        "roomy": roomy,
+        "tight": replace(roomy, limit=round(fixed.memory_bytes / (1 - MARGIN)) + 2),
+        "none": replace(roomy, limit=HELD),
+    }
+
+
+SITUATIONS = situations()
+
+
+def chosen(name: str, where: str) -> tuple[PlanStrategy, PlanEstimate]:
+    found = plan_strategy(name, RULES)
+    return found, found.plans(SITUATIONS[where])[0]
+
+
+@pytest.mark.parametrize("where", ["roomy", "tight"])
+@pytest.mark.parametrize("name", PLANNING)
+def test_all_plans_that_are_chosen_fit(name: str, where: str) -> None:
+    context = SITUATIONS[where]
+    found = plan_strategy(name, RULES)
+    plans = found.plans(context)
+    assert 1 <= len(plans) <= MOST
+    assert all(context.fits(one.plan) and one == context.estimate(one.plan) for one in plans)
+    plan: RetrainingPlan | None = None
+    for step in range(8):
+        plan = found.next_plan(step / 8)
+        assert context.fits(plan)
+        assert found.tell(plan, 0.1 / (step + 1), 1e-3) >= 0
+    assert any(one.plan == plan and one.gain_per_s is not None for one in found.estimates())
+
+
+@pytest.mark.parametrize("name", PLANNING)
+def test_where_nothing_fits_no_plan_is_chosen(name: str) -> None:
+    assert plan_strategy(name, RULES).plans(SITUATIONS["none"]) == ()
+
+
+@pytest.mark.parametrize("where", ["roomy", "tight"])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "onefold"])
+def test_comparators_always_learn_from_256_samples_an_update(name: str, where: str) -> None:
+    found, first = chosen(name, where)
+    assert first.plan.effective_batch == EFFECTIVE_BATCH
+    for _ in range(4):
+        assert found.next_plan(0.5).effective_batch == EFFECTIVE_BATCH
+    assert not found.is_adaptive
+    assert found.best_other_merit(first.plan) == 0.0
+
+
+def test_each_is_what_it_says() -> None:
+    roomy = {name: chosen(name, "roomy")[1].plan for name in STRATEGIES}
+    tight = {name: chosen(name, "tight")[1].plan for name in STRATEGIES}
+    assert roomy["static"] == tight["static"]
+    assert (roomy["static"].batch_size, roomy["static"].freeze_rate, roomy["static"].segments) == (8, 0.4, 5)
+    assert roomy["dgc"] == replace(roomy["static"], segments=1)
+    assert roomy["dgc"].segments < tight["dgc"].segments <= tight["static"].segments
+    assert tight["dgc"].batch_size == 8
+    assert roomy["dga"].batch_size == LARGEST_BATCH
+    assert tight["dga"].batch_size == 8
+    assert roomy["dga"].segments == tight["dga"].segments == 5
+    assert (roomy["sage"].batch_size, roomy["sage"].segments) == (LARGEST_BATCH, 1)
+    assert tight["sage"].batch_size >= tight["dga"].batch_size
+    assert roomy["last-layer"].freeze_rate == tight["last-layer"].freeze_rate == 1.0
+    assert tight["last-layer"].batch_size < roomy["last-layer"].batch_size == LARGEST_BATCH
+    assert {plan.batch_size for plan in (roomy["oom-retry"], tight["oom-retry"])} == {LARGEST_BATCH}
+
+
+def test_checkpointing_takes_no_more_segments_than_are_necessary() -> None:
+    plan = chosen("dgc", "tight")[1].plan
+    assert not SITUATIONS["tight"].fits(replace(plan, segments=plan.segments - 1))
+
+
+def test_accumulating_takes_the_largest_batch_that_fits() -> None:
+    where = replace(SITUATIONS["tight"], limit=SITUATIONS["tight"].limit + 10_000_000)
+    for name in ("dga", "sage", "last-layer"):
+        plan = plan_strategy(name, RULES).plans(where)[0].plan
+        larger = replace(plan, batch_size=2 * plan.batch_size, accumulation=plan.accumulation // 2)
+        assert plan.batch_size == LARGEST_BATCH or not where.fits(larger)
+
+
+def test_running_out_of_memory_halves_the_batch_until_there_is_none() -> None:
+    found = plan_strategy("oom-retry", RULES)
+    sizes = []
+    while plans := found.plans(SITUATIONS["tight"]):
+        sizes.append(plans[0].plan.batch_size)
+        assert plans[0].plan.effective_batch == EFFECTIVE_BATCH
+        assert found.on_out_of_memory()
+    assert sizes == [2**power for power in range(8, -1, -1)]
+    assert plan_strategy("oom-retry", RULES).plans(SITUATIONS["tight"])[0].plan.batch_size == LARGEST_BATCH
+
+
+def test_onefold_tries_its_plans_in_order_and_goes_on_with_the_best() -> None:
+    found = plan_strategy("onefold", RULES, alpha=1.0)
+    plans = [one.plan for one in found.plans(SITUATIONS["roomy"])]
+    assert found.is_adaptive
+    best, tried, plan = plans[2], [], None
+    for _ in plans:
+        plan = found.next_plan(0.0)
+        tried.append(plan)
+        found.tell(plan, 1.0 if plan == best else 0.2, 1e-3)
+    assert tried == plans
+    assert found.next_plan(0.5) == best
+    assert found.best_other_merit(best) < 1.0
+    assert {one.plan for one in found.estimates()} == set(plans)
+
+
+def test_onefold_ends_trying_when_its_share_of_the_window_is_over() -> None:
+    found = plan_strategy("onefold", RULES)
+    first = found.plans(SITUATIONS["roomy"])[0].plan
+    assert found.next_plan(0.0) == first
+    found.tell(first, 0.1, 1e-3)
+    assert found.next_plan(EXPLORATION_SHARE + 0.01) == first
+    assert found.next_plan(0.0) != first
+
+
+def test_onefold_goes_on_with_a_plan_until_it_is_told_to_give_way() -> None:
+    found = plan_strategy("onefold", RULES, alpha=1.0)
+    one, other, third = (each.plan for each in found.plans(SITUATIONS["roomy"])[:3])
+    for plan, gain in ((one, 1.0), (other, 0.5), (third, 0.1)):
+        found.tell(plan, gain, 1e-3)
+    assert found.next_plan(0.9) == one
+    found.tell(one, 0.3, 1e-3)
+    assert found.next_plan(0.9) == one
+    found.switch_plan()
+    assert found.next_plan(0.9) == other
+    found.switch_plan()
+    assert found.next_plan(0.9) == one
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ("onefold", "bayesian")])
+def test_a_single_plan_has_nothing_to_give_way_to(name: str) -> None:
+    found, first = chosen(name, "roomy")
+    found.switch_plan()
+    assert found.next_plan(0.9) == first.plan
+
+
+def test_onefold_leaves_a_plan_that_no_longer_fits() -> None:
+    found = plan_strategy("onefold", RULES)
+    roomy = found.plans(SITUATIONS["roomy"])[0].plan
+    found.tell(roomy, 1.0, 1e-3)
+    tight = found.plans(SITUATIONS["tight"])
+    assert roomy not in {one.plan for one in tight}
+    assert found.next_plan(0.9) in {one.plan for one in tight}
+
+
+def test_the_weight_of_gains_is_found_where_nobody_says_it() -> None:
+    found = plan_strategy("onefold", RULES, alpha=None)
+    assert isinstance(found, GainStrategy)
+    plans = [one.plan for one in found.plans(SITUATIONS["roomy"])]
+    weights = []
+    for step in range(7):
+        found.tell(plans[step % len(plans)], 0.1, 1e-3)
+        weights.append(found.search.alpha)
+    assert weights[:2] == [0.5, 0.5]
+    assert all(0 <= weight <= 1 for weight in weights)
+    assert len(set(weights)) > 1
+
+
+def test_searching_begins_anew_with_the_same_seed() -> None:
+    one, other = ([] for _ in range(2))
+    for found in (one, other):
+        search = plan_strategy("bayesian", RULES, seed=3)
+        plan = search.plans(SITUATIONS["roomy"])[0].plan
+        for _ in range(4):
+            plan = search.next_plan(0.1)
+            search.tell(plan, 0.1, 1e-3)
+            found.append(plan)
+    assert one == other
+    assert len(set(one)) > 1
+
+
+def test_searching_wants_to_know_the_situation_first() -> None:
+    with pytest.raises(InputError, match="call plans"):
+        plan_strategy("bayesian", RULES).next_plan(0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("onefol", "'onefold'"), ("last_layer", "'last-layer'"), ("best", "known")]
+)
+def test_a_strategy_that_is_not_known_is_refused_with_a_suggestion(name: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"unknown strategy {name!r}.*{meant}"):
+        plan_strategy(name, RULES)

@@ -1,0 +1,150 @@
+"""What a step keeps, told from a few samples, is what a whole step with many really keeps."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_networks import CLASSES, KINDS, Batch, cross_entropy
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onefold.retraining.memory_trace import Amount, Loss, StepTrace, trace_step
+from onefold.retraining.stages import split_into_stages
+
+SIZE = 48
+
+
+def traced(name: str) -> StepTrace:
+    kind = KINDS[name]
+    network, few = kind.network(), kind.batch(4)
+    return trace_step(split_into_stages(network, few[:-1]), few, cross_entropy)
+
+
+def kept_by(network: nn.Module, batch: Batch, loss_of: Loss = cross_entropy) -> int:
+    """Bytes of all that a whole forward keeps for its gradients, weights and samples aside."""
+    there = {one.untyped_storage().data_ptr() for one in (*network.parameters(), *network.buffers(), *batch)}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = loss_of(network.train()(*batch[:-1]), batch[-1])
+    found = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in there)
+    del loss  # until here nothing that was kept could be given to another
+    return found
+
+
+def kept_in(trace: StepTrace, size: int) -> float:
+    """The same out of a trace: what is made and kept, and outputs that only the next stretch keeps."""
+    handed = sum(
+        one.output.of(size)
+        for one, following in zip(trace.stages, trace.stages[1:])
+        if following.keeps_input and not one.keeps_output
+    )
+    return sum(stage.saved.of(size) for stage in trace.stages) + handed
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_kept_bytes_of_all_stretches_are_those_of_a_whole_forward(name: str) -> None:
+    network, batch = KINDS[name].network(), KINDS[name].batch(SIZE)
+    assert kept_in(traced(name), SIZE) == pytest.approx(kept_by(network, batch), rel=0.03)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tracing_leaves_the_network_as_it_was(name: str) -> None:
+    kind = KINDS[name]
+    network, few = kind.network().eval(), kind.batch(4)
+    staged = split_into_stages(network, few[:-1])
+    first, *others = network.parameters()
+    first.requires_grad_(False)
+    others[0].grad = torch.ones_like(others[0])
+    state, random = copy.deepcopy(network.state_dict()), torch.get_rng_state()
+    trace_step(staged, few, cross_entropy)
+    assert all(torch.equal(value, network.state_dict()[key]) for key, value in state.items())
+    assert torch.equal(random, torch.get_rng_state())
+    assert not any(module.training for module in network.modules())
+    assert not first.requires_grad
+    assert all(weight.requires_grad for weight in others)
+    assert torch.equal(others[0].grad, torch.ones_like(others[0]))
+    assert all(weight.grad is None for weight in (first, *others[1:]))
+
+
+def test_modules_in_modes_of_their_own_stay_in_them() -> None:
+    network, few = KINDS["residual"].network(), KINDS["residual"].batch(4)
+    staged = split_into_stages(network, few[:-1])
+    network.train()
+    network.stem.eval()
+    before = [module.training for module in network.modules()]
+    trace_step(staged, few, cross_entropy)
+    assert [module.training for module in network.modules()] == before
+
+
+def test_there_is_a_trace_of_every_link_and_of_the_loss() -> None:
+    kind = KINDS["residual"]
+    network, (images, targets) = kind.network(), kind.batch(4)
+    staged = split_into_stages(network, (images,))
+    trace = trace_step(staged, (images, targets), cross_entropy)
+    assert len(trace.stages) == len(staged.stages) + 1
+    assert trace.batch == Amount(0.0, 3 * 8 * 8 * 4 + 8)
+    sizes = [stage.output.of(SIZE) for stage in trace.stages]
+    assert sizes == [*[SIZE * 8 * 8 * 8 * 4.0] * 4, SIZE * 8 * 4.0, SIZE * CLASSES * 4.0, 4.0]
+
+
+def test_a_step_needs_less_without_gradients_than_with_them() -> None:
+    for name in KINDS:
+        for stage in traced(name).stages:
+            assert stage.forward.peak(SIZE) <= stage.learning.peak(SIZE)
+            assert stage.saved.of(SIZE) <= stage.learning.peak(SIZE)
+
+
+amounts = st.builds(Amount, st.floats(0, 1e9), st.floats(0, 1e9))
+
+
+@given(one=amounts, other=amounts, size=st.integers(1, 512))
+def test_amounts_add_up_for_every_batch(one: Amount, other: Amount, size: int) -> None:
+    assert (one + other).of(size) == pytest.approx(one.of(size) + other.of(size))
+    assert one.of(size) <= one.of(size + 1)
+
+
+# What is wrong
+
+
+def test_a_network_with_two_answers_can_be_traced() -> None:
+    class Twofold(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.one, self.other = nn.Linear(8, 8), nn.Linear(8, CLASSES), nn.Linear(8, CLASSES)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            found = self.body(x)
+            return self.one(found), self.other(found)
+
+    def both(outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+        return cross_entropy(outputs[0], targets) + cross_entropy(outputs[1], targets)
+
+    network, few = Twofold(), KINDS["perceptron"].batch(4)
+    trace = trace_step(split_into_stages(network, few[:-1]), few, both)
+    kept = kept_by(network, KINDS["perceptron"].batch(SIZE), both)
+    assert kept_in(trace, SIZE) == pytest.approx(kept, rel=0.03)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_stretch_may_begin_with_an_activation_in_place(place: int) -> None:
+    class Eager(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            active = functional.relu(x, inplace=True)
+            return self.layer(active) + x
+
+    network = nn.Sequential(nn.Linear(8, 8), Eager(), nn.Linear(8, CLASSES))
+    few = KINDS["perceptron"].batch(4)
+    trace_step(split_into_stages(network[place:], few[:-1]), few, cross_entropy)

@@ -1,0 +1,137 @@
+"""What is known before any plan is tried, and what measurements correct."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy
+
+from onefold.retraining.memory_model import plan_footprint
+from onefold.retraining.network_profile import OVERHEAD, NetworkProfile, least, profile_network
+from onefold.retraining.stages import split_into_stages
+from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
+
+DEEP = Kind(lambda: ResidualNet(8, 6), (3, 16, 16))
+HELD = 200_000_000
+
+
+def profiled(kind: Kind = DEEP) -> NetworkProfile:
+    network, few = kind.network(), kind.batch(4)
+    return profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
+
+
+PROFILE = profiled()
+plans = st.builds(
+    RetrainingPlan,
+    st.sampled_from([2**power for power in range(9)]),
+    st.integers(1, 256),
+    freeze_rate=st.floats(0, 1),
+    segments=st.integers(1, 8),
+)
+
+
+def with_lessons(*lessons: tuple[RetrainingPlan, int]) -> NetworkProfile:
+    """A profile that was told what some plans took."""
+    told = [MemoryLesson("here", "this", plan, PROFILE.tensors(plan), took) for plan, took in lessons]
+    return NetworkProfile(PROFILE.staged, PROFILE.trace, PROFILE.times, told)
+
+
+@given(plan=plans)
+def test_without_a_measurement_tensors_and_a_little_more_are_predicted(plan: RetrainingPlan) -> None:
+    assert PROFILE.tensors(plan) == plan_footprint(PROFILE.trace, PROFILE.staged, plan).bytes
+    assert PROFILE.extra(plan) == PROFILE.tensors(plan) + OVERHEAD
+    assert PROFILE.estimate(plan, HELD).memory_bytes == HELD + PROFILE.extra(plan)
+    assert PROFILE.estimate(plan, HELD).gain_per_s is None
+
+
+@given(plan=plans, ratio=st.floats(0.6, 1.9), accumulation=st.integers(1, 9), lr=st.floats(1e-5, 1e-2))
+def test_a_plan_that_was_measured_is_predicted_as_it_was(
+    plan: RetrainingPlan, ratio: float, accumulation: int, lr: float
+) -> None:
+    measured = round((PROFILE.tensors(plan) + OVERHEAD) * ratio)
+    profile = with_lessons((plan, measured))
+    same = replace(plan, accumulation=accumulation, lr=lr)  # which do not change its memory
+    assert profile.extra(same) == pytest.approx(measured, abs=2)
+
+
+@given(plan=plans, lessons=st.lists(st.tuples(plans, st.integers(0, 10**9)), min_size=1, max_size=5))
+def test_no_measurement_corrects_by_more_than_a_factor_of_two(
+    plan: RetrainingPlan, lessons: list[tuple[RetrainingPlan, int]]
+) -> None:
+    assert 0.5 <= with_lessons(*lessons).correction(plan) <= 2.0
+
+
+def test_the_more_a_plan_is_like_another_the_more_it_is_corrected_by_it() -> None:
+    low, high = RetrainingPlan(4), RetrainingPlan(64)
+    profile = with_lessons(
+        (low, round(1.1 * (PROFILE.tensors(low) + OVERHEAD))), (high, round(1.6 * (PROFILE.tensors(high) + OVERHEAD)))
+    )
+    corrections = [profile.correction(RetrainingPlan(size)) for size in (4, 8, 16, 32, 64)]
+    assert corrections == sorted(corrections)
+    assert corrections[0] == pytest.approx(1.1, abs=0.02)
+    assert corrections[-1] == pytest.approx(1.6, abs=0.02)
+
+
+def test_that_another_plan_took_less_is_no_reason_to_think_so_of_this_one() -> None:
+    small = RetrainingPlan(4)
+    profile = with_lessons((small, round(0.7 * (PROFILE.tensors(small) + OVERHEAD))))
+    assert profile.correction(small) == pytest.approx(0.7, abs=0.01)
+    assert profile.correction(RetrainingPlan(16)) == 1.0
+
+
+@given(plan=plans)
+def test_time_adds_up_from_what_is_done(plan: RetrainingPlan) -> None:
+    took = PROFILE.batch_s(plan)
+    assert PROFILE.estimate(plan, HELD).update_s == pytest.approx(plan.accumulation * took)
+    assert PROFILE.batch_s(replace(plan, segments=1)) <= took + 1e-12  # what is computed again takes longer
+    assert PROFILE.batch_s(replace(plan, freeze_rate=1.0, segments=1)) <= took + 1e-12
+    assert took < PROFILE.batch_s(replace(plan, batch_size=2 * plan.batch_size))
+    forward = sum(one.forward.of(plan.batch_size) for one in PROFILE.times)
+    both = forward + sum(one.backward.of(plan.batch_size) for one in PROFILE.times)
+    assert forward < took <= both + forward + 1e-12
+    assert PROFILE.batch_s(RetrainingPlan(plan.batch_size)) == pytest.approx(both)
+
+
+def test_every_stretch_is_told_with_its_costs() -> None:
+    layers = PROFILE.layers()
+    assert [one.name for one in layers] == [stage.name for stage in PROFILE.staged.stages]
+    assert sum(one.weight_bytes for one in layers) == 4 * sum(w.nelement() for w in PROFILE.staged.network.parameters())
+    assert [one.saved_bytes for one in layers] == [stage.saved.per_sample for stage in PROFILE.trace.stages[:-1]]
+    assert all(one.forward_s > 0 and one.backward_s > 0 for one in layers)
+
+
+def test_answering_takes_less_than_learning_and_more_in_larger_batches() -> None:
+    sizes = [PROFILE.scoring_bytes(size) for size in (1, 8, 64)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < PROFILE.extra(RetrainingPlan(64))
+
+
+def test_the_plan_that_needs_least_is_found() -> None:
+    some = [RetrainingPlan(8), RetrainingPlan(2), RetrainingPlan(2, freeze_rate=1.0), RetrainingPlan(64)]
+    found = least(PROFILE, some, HELD)
+    assert found.plan == some[2]
+    assert found.memory_bytes == min(PROFILE.estimate(plan, HELD).memory_bytes for plan in some)
+
+
+def test_lessons_of_earlier_times_are_taken_in() -> None:
+    kind = KINDS["perceptron"]
+    staged = split_into_stages(kind.network(), kind.batch(4)[:-1])
+    lesson = MemoryLesson("here", "this", RetrainingPlan(8), OVERHEAD, 3 * OVERHEAD)
+    profile = profile_network(staged, kind.batch(4), cross_entropy, (lesson,))
+    assert profile.lessons == [lesson]
+    assert profile.correction(RetrainingPlan(8)) == pytest.approx(1.5)
+
+
+# What is wrong
+
+
+def test_answering_takes_no_more_than_is_told() -> None:
+    network, batch = PROFILE.staged.network.eval(), DEEP.batch(64)
+    with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
+        network(*batch[:-1])
+    told = PROFILE.scoring_bytes(64) - OVERHEAD - PROFILE.trace.batch.of(64)
+    assert alive.peak <= 1.02 * told

@@ -1,0 +1,271 @@
+"""An ordinary network as a chain that answers and learns as the network does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_networks import CLASSES, KINDS, Batch, cross_entropy
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onefold.retraining.stages import StagedNetwork, split_into_stages
+
+rates = st.floats(0, 1)
+
+
+def chained(name: str) -> tuple[nn.Module, StagedNetwork, Batch]:
+    kind = KINDS[name]
+    network, batch = kind.network(), kind.batch(4)
+    return network, split_into_stages(network, batch[:-1]), batch
+
+
+CHAINS = {name: chained(name)[1] for name in KINDS}
+
+
+def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Parameter]:
+    """The weights of modules without children, in the order in which a real forward comes to them."""
+    found: list[nn.Parameter] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: found.extend(module.parameters(recurse=False)))
+        for module in network.modules()
+        if not list(module.children())
+    ]
+    with torch.no_grad():
+        network.eval()(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_weight_is_in_one_link_and_links_follow_the_forward(name: str) -> None:
+    network, staged, batch = chained(name)
+    weights = [weight for stage in staged.stages for weight in stage.weights]
+    assert len(weights) == len(set(weights))
+    assert set(weights) == set(network.parameters())
+    assert staged.layers == sum(stage.layers for stage in staged.stages)
+    place = {weight: at for at, stage in enumerate(staged.stages) for weight in stage.weights}
+    places = [place[weight] for weight in order_of_use(network, batch[:-1])]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_chain_answers_and_differentiates_exactly_as_its_network(name: str, training: bool) -> None:
+    network, staged, (*inputs, targets) = chained(name)
+    twin = copy.deepcopy(network).train(training)
+    network.train(training)
+    torch.manual_seed(7)
+    expected = twin(*inputs)
+    cross_entropy(expected, targets).backward()
+    torch.manual_seed(7)
+    found = staged(*inputs)
+    cross_entropy(found, targets).backward()
+    assert torch.equal(found, expected)
+    for weight, same in zip(network.parameters(), twin.parameters()):
+        assert (weight.grad is None) == (same.grad is None)
+        assert weight.grad is None or torch.equal(weight.grad, same.grad)
+    assert all(torch.equal(one, other) for one, other in zip(network.buffers(), twin.buffers()))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_finding_the_chain_leaves_the_network_as_it_was(name: str, training: bool) -> None:
+    network, batch = KINDS[name].network().train(training), KINDS[name].batch(4)
+    first = next(network.parameters())
+    first.requires_grad_(False)
+    first.grad = torch.ones_like(first)
+    state = copy.deepcopy(network.state_dict())
+    random = torch.get_rng_state()
+    attributes = {path: set(vars(module)) for path, module in network.named_modules()}
+    split_into_stages(network, batch[:-1])
+    assert torch.equal(random, torch.get_rng_state())
+    assert list(state) == list(network.state_dict())
+    assert all(torch.equal(value, network.state_dict()[key]) for key, value in state.items())
+    assert all(module.training == training for module in network.modules())
+    assert [weight.requires_grad for weight in network.parameters()] == [
+        weight is not first for weight in network.parameters()
+    ]
+    assert torch.equal(first.grad, torch.ones_like(first))
+    assert {path: set(vars(module)) for path, module in network.named_modules()} == attributes
+
+
+@given(name=st.sampled_from(sorted(KINDS)), some=st.lists(rates, min_size=2, max_size=6))
+def test_more_is_frozen_at_a_higher_rate_but_never_more_than_asked_nor_everything(name: str, some: list[float]) -> None:
+    staged = CHAINS[name]
+    frozen = [staged.frozen_stages(rate) for rate in sorted(some)]
+    assert frozen == sorted(frozen)
+    for rate, count in zip(sorted(some), frozen):
+        assert sum(stage.layers for stage in staged.stages[:count]) <= rate * staged.layers + 1e-6
+        assert any(stage.weights for stage in staged.stages[count:])
+    assert staged.frozen_stages(0.0) == 0
+    assert sum(bool(stage.weights) for stage in staged.stages[staged.frozen_stages(1.0) :]) == 1
+
+
+def test_a_residual_network_is_cut_between_its_blocks_and_never_inside_one() -> None:
+    assert [stage.name for stage in CHAINS["residual"].stages] == [
+        "stem.0", "stem.1", "blocks.0.conv1", "blocks.1.conv1", "blocks.2.conv1", "head",
+    ]  # fmt: skip
+
+
+def test_a_transformer_is_cut_between_the_halves_of_its_blocks() -> None:
+    names = [stage.name for stage in CHAINS["transformer"].stages]
+    assert [name for name in names if name.startswith("blocks")] == [
+        "blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1", "blocks.1.norm2",
+    ]  # fmt: skip
+    assert "positions" in names  # a weight that belongs to no layer
+
+
+def test_what_cannot_be_followed_stays_whole() -> None:
+    assert [stage.name for stage in CHAINS["deciding"].stages] == ["network"]
+    assert CHAINS["deciding"].stages[0].run is CHAINS["deciding"].network
+    assert [stage.name for stage in CHAINS["partly deciding"].stages] == ["first", "deciding", "second", "head"]
+    assert [stage.layers for stage in CHAINS["partly deciding"].stages] == [1, 2, 1, 1]
+
+
+def test_layers_without_weights_in_front_can_stay_as_they_are_at_any_rate() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Linear(8, CLASSES))
+    staged = split_into_stages(network, [torch.randn(4, 2, 4)])
+    assert not any(stage.weights for stage in staged.stages[: staged.frozen_stages(0.0)])
+    assert any(stage.weights for stage in staged.stages[staged.frozen_stages(1.0) :])
+
+
+def test_several_inputs_come_in_together() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.head = nn.Linear(8, 8), nn.Linear(4, 8), nn.Linear(8, CLASSES)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.head((self.one(x) + self.other(y)).relu())
+
+    network, inputs = Both(), (torch.randn(4, 8), torch.randn(4, 4))
+    staged = split_into_stages(network, inputs)
+    assert len(staged.stages) == 2
+    assert torch.equal(staged(*inputs), network(*inputs))
+
+
+def test_a_layer_that_is_used_twice_is_in_both_of_its_links() -> None:
+    class Again(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared, self.head = nn.Linear(8, 8), nn.Linear(8, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.shared(self.shared(x).relu()).relu())
+
+    network, x = Again(), torch.randn(4, 8)
+    staged = split_into_stages(network, [x])
+    assert [stage.name for stage in staged.stages] == ["shared", "shared", "head"]
+    assert torch.equal(staged(x), network(x))
+
+
+# What is wrong
+
+
+class Simple(nn.Module):
+    """Two layers, and something between or after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, CLASSES)
+        self.register_buffer("prior", torch.zeros(CLASSES))
+
+
+class WithMask(Simple):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.body(x)
+        return self.head(x if mask is None else x * mask)
+
+
+class WithDefault(Simple):
+    def forward(self, x: Tensor, scale: float = 2.0) -> Tensor:
+        return self.head(scale * self.body(x))
+
+
+class WithUnused(Simple):
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
+class WithPrior(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) + self.prior
+
+
+class WithConstant(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x) + torch.arange(8.0))
+
+
+class WithChance(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x) + torch.rand(8))
+
+
+X = torch.randn(4, 8)
+
+
+def test_a_network_with_dropout_in_functions_is_a_chain_too() -> None:
+    names = [stage.name for stage in CHAINS["dropping transformer"].stages]
+    assert {"embedding", "positions", "norm", "head"} < set(names)
+    assert {name.split(".")[1] for name in names if name.startswith("blocks")} == {"0", "1"}
+
+
+def test_modules_in_modes_of_their_own_stay_in_them() -> None:
+    network = KINDS["residual"].network().train()
+    network.stem.eval()
+    before = [module.training for module in network.modules()]
+    split_into_stages(network, KINDS["residual"].batch(4)[:-1])
+    assert [module.training for module in network.modules()] == before
+
+
+@pytest.mark.parametrize(
+    ("build", "inputs"), [(WithMask, (X,)), (WithDefault, (X,)), (WithUnused, (X, X))], ids=lambda one: ""
+)
+def test_arguments_that_are_left_out_or_not_looked_at_do_no_harm(
+    build: Callable[[], nn.Module], inputs: tuple[Tensor, ...]
+) -> None:
+    network = build()
+    staged = split_into_stages(network, inputs)
+    assert torch.equal(staged(*inputs), network(*inputs))
+
+
+def test_something_learns_at_a_rate_of_one_where_a_buffer_comes_last() -> None:
+    network = WithPrior()
+    staged = split_into_stages(network, [X])
+    assert staged.layers == 2
+    assert any(stage.weights for stage in staged.stages[staged.frozen_stages(1.0) :])
+
+
+def test_constants_of_a_forward_are_not_put_into_the_network() -> None:
+    network = WithConstant()
+    before = set(vars(network))
+    split_into_stages(network, [X])
+    assert set(vars(network)) == before
+
+
+def test_following_a_forward_that_draws_random_numbers_leaves_the_next_ones_as_they_were() -> None:
+    network, before = WithChance(), torch.get_rng_state()
+    split_into_stages(network, [X])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_forward_that_draws_random_numbers_is_one_link() -> None:
+    assert len(split_into_stages(WithChance(), [X]).stages) == 1  # a number that is drawn once would be a constant
+
+
+def test_a_forward_that_changes_its_input_without_saying_so_is_still_answered_right() -> None:
+    class Silent(Simple):
+        def forward(self, x: Tensor) -> Tensor:
+            found = self.body(x)
+            functional.relu(found, inplace=True)
+            return self.head(found)
+
+    network = Silent()
+    assert torch.equal(split_into_stages(network, [X])(X), network(X))

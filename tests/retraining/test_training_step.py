@@ -1,0 +1,315 @@
+"""Steps as a plan says: the same gradients, however the batches are cut and whatever is computed again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from small_networks import CLASSES, KINDS, Batch, Kind, cross_entropy, cut
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onefold.retraining.memory_trace import trace_step
+from onefold.retraining.stages import split_into_stages
+from onefold.retraining.training_step import SMALL_BATCH, Stepper
+from onefold.vocabulary.retraining import RetrainingPlan
+
+WITHOUT_BATCH_NORM = ("transformer", "recurrent", "deciding", "partly deciding", "perceptron")
+
+
+def stepper_of(network: nn.Module, few: Batch, **options: bool) -> Stepper:
+    staged = split_into_stages(network, few[:-1])
+    return Stepper(staged, trace_step(staged, few, cross_entropy), cross_entropy, **options)
+
+
+def stepped(
+    kind: Kind, plan: RetrainingPlan, batches: Sequence[Batch], **options: bool
+) -> tuple[nn.Module, dict[str, Any], float]:
+    """A network after an update of no length, with the gradients that made it up, and the loss."""
+    network = kind.network()
+    stepper = stepper_of(network, kind.batch(4), **options)
+    stepper.follow(plan)
+    gradients: dict[str, Tensor] = {}
+    stepper.updates.apply = lambda weights, lr: gradients.update(  # type: ignore[union-attr,method-assign]
+        {name: weight.grad.clone() for name, weight in network.named_parameters() if weight.grad is not None}
+    )
+    torch.manual_seed(5)
+    loss = stepper.update(batches, sum(len(batch[-1]) for batch in batches), 0.0)
+    return network, gradients, loss
+
+
+def are_close(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 1e-5) -> None:
+    assert one.keys() == other.keys()
+    for name, gradient in one.items():
+        torch.testing.assert_close(
+            gradient, other[name], atol=within, rtol=within, msg=lambda text, n=name: f"{n} {text}"
+        )
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("name", WITHOUT_BATCH_NORM)
+def test_batches_that_add_up_give_the_gradients_of_one_large_batch(name: str, size: int) -> None:
+    kind = KINDS[name]
+    batch = kind.batch(8)
+    network = kind.network()
+    loss = cross_entropy(network(*batch[:-1]), batch[-1])
+    loss.backward()
+    whole = {key: weight.grad for key, weight in network.named_parameters() if weight.grad is not None}
+    _, parts, mean = stepped(kind, RetrainingPlan(size, 4), list(cut(batch, size)))  # 3: the last one has two samples
+    are_close(parts, whole)
+    assert mean == pytest.approx(loss.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("segments", [2, 3, 9])
+@pytest.mark.parametrize("name", KINDS)
+def test_segments_change_neither_gradients_nor_statistics(name: str, segments: int) -> None:
+    kind = KINDS[name]
+    batches = [kind.batch(SMALL_BATCH, seed) for seed in (1, 2)]
+    plain, without, loss = stepped(kind, RetrainingPlan(SMALL_BATCH, 2), batches)
+    again, gradients, same = stepped(kind, RetrainingPlan(SMALL_BATCH, 2, segments=segments), batches)
+    are_close(gradients, without, 1e-6)
+    assert same == loss
+    for one, other in zip(plain.buffers(), again.buffers()):
+        assert torch.equal(one, other)
+
+
+def test_batch_norms_that_train_count_every_batch_once() -> None:
+    batches = [KINDS["residual"].batch(SMALL_BATCH, seed) for seed in range(3)]
+    network, *_ = stepped(KINDS["residual"], RetrainingPlan(SMALL_BATCH, 3, segments=3), batches)
+    assert [int(norm.num_batches_tracked) for norm in norms(network)] == [3] * 7
+
+
+def test_dropout_drops_the_same_when_it_is_computed_again() -> None:
+    kind = KINDS["dropping"]
+    _, some, _ = stepped(kind, RetrainingPlan(8), [kind.batch(8)])
+    torch.manual_seed(6)
+    network = kind.network()
+    torch.manual_seed(6)
+    cross_entropy(network.train()(*kind.batch(8)[:-1]), kind.batch(8)[-1]).backward()
+    others = {name: weight.grad for name, weight in network.named_parameters()}
+    assert any(not torch.allclose(some[name], others[name]) for name in some)  # another draw is another gradient
+    _, segmented, _ = stepped(kind, RetrainingPlan(8, segments=4), [kind.batch(8)])
+    are_close(segmented, some, 1e-6)
+
+
+def norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    return [one for one in network.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+
+
+class Passed(torch.autograd.Function):
+    """Hands on what comes, and notes when its gradient comes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, note: Callable[[], None]) -> Tensor:
+        ctx.note = note
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        ctx.note()
+        return gradient, None
+
+
+class Noting(nn.Module):
+    """A layer that notes when it is gone back through."""
+
+    def __init__(self, notes: list[int], number: int) -> None:
+        super().__init__()
+        self.layer, self.notes, self.number = nn.Linear(8, 8), notes, number
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(x.detach().sum()) > float("inf"):  # a condition on its data: it stays whole
+            return x
+        return Passed.apply(self.layer(x).tanh(), lambda: self.notes.append(self.number))
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_frozen_links_are_not_gone_back_through_and_nothing_is_remembered_of_them(segments: int) -> None:
+    notes: list[int] = []
+    network = nn.Sequential(*(Noting(notes, number) for number in range(4)), nn.Linear(8, CLASSES))
+    batch = KINDS["perceptron"].batch(8)
+    stepper = stepper_of(network, batch)
+    stepper.follow(RetrainingPlan(8, freeze_rate=0.45, segments=segments))
+    before = copy.deepcopy(network.state_dict())
+    notes.clear()
+    stepper.update([batch], 8, 1e-2)
+    assert notes == [3, 2]
+    frozen, learning = list(network[:2].parameters()), list(network[2:].parameters())
+    assert all(weight.grad is None and not weight.requires_grad for weight in frozen)
+    assert stepper.weights == learning
+    assert stepper.updates is not None
+    assert set(stepper.updates._memory) == set(learning)
+    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if name[0] in "234"}
+
+
+def test_batch_norms_of_frozen_links_do_not_move() -> None:
+    kind = KINDS["residual"]
+    network, _, _ = stepped(kind, RetrainingPlan(32, freeze_rate=0.5), [kind.batch(32)])
+    fresh = kind.network()
+    moved = [not torch.equal(one.running_mean, other.running_mean) for one, other in zip(norms(network), norms(fresh))]
+    assert moved == [False, False, False, True, True, True, True]
+    assert [norm.training for norm in norms(network)] == moved
+
+
+def test_gradients_of_weights_that_are_frozen_now_are_gone() -> None:
+    kind = KINDS["perceptron"]
+    network = kind.network()
+    stepper = stepper_of(network, kind.batch(4))
+    stepper.follow(RetrainingPlan(8))
+    stepper.update([kind.batch(8)], 8, 1e-3)
+    assert all(weight.grad is not None for weight in network.parameters())
+    stepper.follow(RetrainingPlan(8, freeze_rate=1.0))
+    *front, last, bias = network.parameters()
+    assert all(weight.grad is None for weight in front)
+    assert last.grad is not None
+    assert bias.grad is not None
+    stepper.drop_gradients()
+    assert all(weight.grad is None for weight in network.parameters())
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_a_change_of_plan_keeps_what_is_known_of_weights_that_go_on_learning(kind: str) -> None:
+    made = KINDS["perceptron"]
+    network, twin = made.network(), made.network()
+    stepper = stepper_of(network, made.batch(4))
+    makers = {"adam": lambda w: torch.optim.Adam(w, 1e-2), "sgd": lambda w: torch.optim.SGD(w, 1e-2, momentum=0.9)}
+    reference = makers[kind](twin.parameters())
+    plans = [
+        RetrainingPlan(8, optimizer=kind),
+        RetrainingPlan(4, 2, freeze_rate=0.3, segments=2, optimizer=kind),
+        RetrainingPlan(2, 4, freeze_rate=0.6, lr=1e-3, optimizer=kind),
+    ]
+    for number, plan in enumerate(plan for plan in plans for _ in range(3)):
+        batch = made.batch(8, number)
+        if number % 3 == 0:
+            stepper.follow(plan)
+            frozen = stepper.staged.frozen_stages(plan.freeze_rate)
+            for weight in list(twin.parameters())[: 2 * frozen]:
+                weight.requires_grad_(False)
+        stepper.update(cut(batch, plan.batch_size), 8, 1e-2)
+        reference.zero_grad()
+        cross_entropy(twin(batch[0]), batch[1]).backward()
+        reference.step()
+    for one, other in zip(network.parameters(), twin.parameters()):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+
+
+def test_another_optimizer_begins_anew() -> None:
+    kind = KINDS["perceptron"]
+    stepper = stepper_of(kind.network(), kind.batch(4))
+    stepper.follow(RetrainingPlan(8))
+    adam = stepper.updates
+    stepper.follow(RetrainingPlan(4, freeze_rate=0.5))
+    assert stepper.updates is adam
+    stepper.follow(RetrainingPlan(4, optimizer="sgd"))
+    assert stepper.updates is not adam
+
+
+@pytest.mark.parametrize("size", [2, SMALL_BATCH - 1, SMALL_BATCH, 32])
+def test_batch_norms_go_by_the_data_in_small_batches_and_by_the_batch_in_large_ones(size: int) -> None:
+    kind, batch = KINDS["residual"], KINDS["residual"].batch(size)
+    is_small = size < SMALL_BATCH
+    network, _, loss = stepped(kind, RetrainingPlan(size), [batch])
+    by = kind.network().train(not is_small)
+    assert loss == pytest.approx(cross_entropy(by(batch[0]), batch[1]).item(), rel=1e-5)
+    assert all(torch.equal(one, other) for one, other in zip(network.buffers(), by.buffers()))
+    assert all(norm.training != is_small for norm in norms(network))
+    _, _, unsteady = stepped(kind, RetrainingPlan(size), [batch], steady_norms=False)
+    by_batch = kind.network().train()
+    assert unsteady == pytest.approx(cross_entropy(by_batch(batch[0]), batch[1]).item(), rel=1e-5)
+
+
+def test_a_network_that_cannot_be_followed_learns_all_the_same() -> None:
+    kind, batch = KINDS["deciding"], KINDS["deciding"].batch(32)
+    stepper = stepper_of(kind.network(), kind.batch(4))
+    stepper.follow(RetrainingPlan(8, 4, freeze_rate=1.0, segments=3))
+    losses = [stepper.update(cut(batch, 8), 32, 1e-2) for _ in range(30)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_words_come_in_through_segments() -> None:
+    kind, batch = KINDS["recurrent"], KINDS["recurrent"].batch(8)
+    stepper = stepper_of(kind.network(), kind.batch(4))
+    stepper.follow(RetrainingPlan(8, segments=4))
+    losses = [stepper.update([batch], 8, 1e-2) for _ in range(5)]
+    assert losses[-1] < losses[0]
+
+
+def test_a_plan_comes_first() -> None:
+    stepper = stepper_of(KINDS["perceptron"].network(), KINDS["perceptron"].batch(4))
+    with pytest.raises(RuntimeError, match="follow"):
+        stepper.update([KINDS["perceptron"].batch(4)], 4, 1e-3)
+
+
+def test_learning_goes_on_after_gradients_were_dropped_halfway() -> None:
+    kind = KINDS["perceptron"]
+    network, twin = kind.network(), kind.network()
+    one, other = (stepper_of(each, kind.batch(4)) for each in (network, twin))
+    one.follow(RetrainingPlan(4, 2))
+    other.follow(RetrainingPlan(4, 2))
+
+    def broken() -> Any:
+        yield kind.batch(4, 8)
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        one.update(broken(), 8, 1e-2)
+    one.drop_gradients()
+    for stepper in (one, other):
+        stepper.update(cut(kind.batch(8), 4), 8, 1e-2)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), twin.parameters()))
+
+
+# What is wrong
+
+
+def test_a_last_batch_of_one_sample_can_be_learned_from() -> None:
+    kind = KINDS["normed"]
+    stepper = stepper_of(kind.network(), kind.batch(4))
+    stepper.follow(RetrainingPlan(SMALL_BATCH, 2))
+    stepper.update(cut(kind.batch(SMALL_BATCH + 1), SMALL_BATCH), SMALL_BATCH + 1, 1e-3)
+
+
+def test_other_norms_count_a_batch_once_too() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.ReLU(),
+        nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, CLASSES),
+    )  # fmt: skip
+    kind = Kind(lambda: copy.deepcopy(network), (3, 8, 8))
+    plain, *_ = stepped(kind, RetrainingPlan(SMALL_BATCH), [kind.batch(SMALL_BATCH)])
+    again, *_ = stepped(kind, RetrainingPlan(SMALL_BATCH, segments=4), [kind.batch(SMALL_BATCH)])
+    assert all(torch.equal(one, other) for one, other in zip(plain.buffers(), again.buffers()))
+
+
+def test_a_first_segment_does_not_compute_the_gradient_of_the_samples() -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.asked = nn.Linear(8, 8), []
+
+        def forward(self, x: Tensor) -> Tensor:
+            if float(x.detach().sum()) > float("inf"):  # a condition on its data: it stays whole
+                return x
+            self.asked.append(x.requires_grad)
+            return functional.relu(self.layer(x))
+
+    first, batch = First(), KINDS["perceptron"].batch(8)
+    stepper = stepper_of(nn.Sequential(first, nn.Linear(8, 8), nn.Linear(8, CLASSES)), batch)
+    stepper.follow(RetrainingPlan(8, segments=3))
+    first.asked.clear()
+    stepper.update([batch], 8, 1e-3)
+    assert first.asked == [False, False]
+
+
+def test_plans_that_differ_in_their_learning_rate_alone_leave_all_as_it_is() -> None:
+    kind = KINDS["perceptron"]
+    stepper = stepper_of(kind.network(), kind.batch(4))
+    stepper.follow(RetrainingPlan(8, freeze_rate=0.5))
+    before = list(stepper.weights)
+    stepper.follow(replace(RetrainingPlan(8, freeze_rate=0.5), lr=1e-4))
+    assert stepper.weights == before
