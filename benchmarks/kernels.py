@@ -52,14 +52,14 @@ import onefold
 from onefold.device.options import options_of
 from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ColdFilter
-from onefold.kernels.compiled_model import Timed, WholeModel
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.model_loading import opened
+from onefold.kernels.model_compiler import ModelCompiler, TimedLibrary
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.source_models import opened
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import schedules, tvm
 from onefold.serving.export import export
 from onefold.store import SqliteStore
-from onefold.vocabulary.kernels import Compiled, Spent
+from onefold.vocabulary.kernels import CompileCost, CompileResult
 from onefold.vocabulary.serving import ServingPoint
 from onefold.workloads.mobilenet import Cifar10Mobilenet
 from onefold.workloads.resnet import ResidualBlock
@@ -182,17 +182,17 @@ class Place:
         with Bench(self.target) as bench:
             return len(self.whole(name, bench).operators)
 
-    def whole(self, name: str, bench: Bench) -> WholeModel:
+    def whole(self, name: str, bench: Bench) -> ModelCompiler:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         one = opened([self.file(name)], None, folder, None)[0]
-        return WholeModel(name, one.file, one.inputs, one.answers, bench, 3)
+        return ModelCompiler(name, one.file, one.inputs, one.answers, bench, 3)
 
-    def compiled(self, name: str, condition: str, candidates: int, threads: int = 1, **options: Any) -> Compiled:
+    def compiled(self, name: str, condition: str, candidates: int, threads: int = 1, **options: Any) -> CompileResult:
         """Onefold's way, in a home of its own, to the end of its candidates."""
         print(f"{name}, {condition}: {candidates} candidates", flush=True)
         home = self.home(f"{condition}-{name}")
         with keeping(self.rounds(condition)):
-            found: Compiled = onefold.compile(
+            found: CompileResult = onefold.compile(
                 self.file(name), candidates=candidates, falls=None, batch=BATCH, home=home, threads=threads,
                 save=self.folder / "deployed" / condition / name, **options,
             )  # fmt: skip
@@ -232,7 +232,7 @@ class Place:
 @dataclass(frozen=True)
 class Theirs:
     seconds: float
-    spent: Spent
+    spent: CompileCost
     library: Path
 
 
@@ -245,7 +245,7 @@ def metaschedule(place: Place, name: str, candidates: int) -> Theirs:
         whole = place.whole(name, bench)
         operator, module = whole.operators[-1]
         bench.take_as_right(operator.key, module, bench.build([module, module])[0])  # starts the processes
-        ledger = Ledger()
+        ledger = PhaseCosts()
         builder, runner = warm(bench, ledger, folder)
         tasks = tuner.relax_integration.extract_tasks(whole.loops, place.target.opened(), {})
         contexts, weights = tuner.relax_integration.extracted_tasks_to_tune_contexts(tasks, str(folder), seed=1)
@@ -258,7 +258,7 @@ def metaschedule(place: Place, name: str, candidates: int) -> Theirs:
     return Theirs(ledger.spent.time_s, ledger.spent, library)
 
 
-def with_records(whole: WholeModel, database: Any, file: Path) -> Path:
+def with_records(whole: ModelCompiler, database: Any, file: Path) -> Path:
     from tvm import relax
 
     target = whole.bench.target.opened()
@@ -268,7 +268,7 @@ def with_records(whole: WholeModel, database: Any, file: Path) -> Path:
     return file
 
 
-def warm(bench: Bench, ledger: Ledger, folder: Path) -> tuple[Any, Any]:
+def warm(bench: Bench, ledger: PhaseCosts, folder: Path) -> tuple[Any, Any]:
     """Our builder and runner, as MetaSchedule takes them."""
     from tvm.ir.utils import derived_object
 
@@ -374,13 +374,13 @@ def _list(values: Sequence[float]) -> str:
 @contextmanager
 def keeping(folder: Path) -> Iterator[None]:
     """Copies the library of every round of a survey, also of those that it does not keep itself."""
-    times, measures, rounds = WholeModel.timed, WholeModel.measured, Counter[str]()
+    times, measures, rounds = ModelCompiler.timed, ModelCompiler.measured, Counter[str]()
 
-    def timed(self: WholeModel, file: Path, ledger: Ledger | None = None) -> Timed:
+    def timed(self: ModelCompiler, file: Path, ledger: PhaseCosts | None = None) -> TimedLibrary:
         shutil.copyfile(file, folder / file.name)
         return times(self, file, ledger)
 
-    def measured(self: WholeModel, *arguments: Any) -> Timed:
+    def measured(self: ModelCompiler, *arguments: Any) -> TimedLibrary:
         found = measures(self, *arguments)
         to = folder / self.name / f"{rounds[self.name]:03}.so"
         to.parent.mkdir(exist_ok=True)
@@ -389,11 +389,11 @@ def keeping(folder: Path) -> Iterator[None]:
         return found
 
     folder.mkdir(parents=True, exist_ok=True)
-    with mock.patch.multiple(WholeModel, timed=timed, measured=measured):
+    with mock.patch.multiple(ModelCompiler, timed=timed, measured=measured):
         yield
 
 
-def timed_again(place: Place, name: str, theirs: Path, ways: dict[str, Compiled]) -> dict[str, list[Row]]:
+def timed_again(place: Place, name: str, theirs: Path, ways: dict[str, CompileResult]) -> dict[str, list[Row]]:
     """Of every way to tune a model, each round with its latency as measured now, in turns with all others."""
     print(f"{name}: timing all rounds again", flush=True)
     files = {(THEIRS, 0): theirs, (HANDED_OVER, 0): Path(ways["cold start"].folder) / "kernels.so"}
@@ -441,7 +441,7 @@ def compared(name: str, theirs: Theirs, curves: dict[str, list[Row]]) -> Row:
 # The filter, history, several models --------------------------------------------------------------------------------
 
 
-def cold_shares(name: str, ways: dict[str, Compiled]) -> Row:
+def cold_shares(name: str, ways: dict[str, CompileResult]) -> Row:
     """By one line for both, that of the search without the filter: a search of its own would always find half of its
     candidates above its own line."""
     found: Row = {"network": name}
@@ -480,7 +480,7 @@ def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:
     ]  # fmt: skip
 
 
-def with_history(place: Place, name: str, cold: Compiled) -> Compiled:
+def with_history(place: Place, name: str, cold: CompileResult) -> CompileResult:
     """With what the two other networks taught."""
     store = SqliteStore(place.home(f"history-{name}") / "store.db")
     for other in place.networks:
@@ -519,7 +519,7 @@ def recalling(rows: Sequence[Row]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def together(place: Place, alone: Sequence[Compiled], goals: Sequence[float]) -> list[Compiled]:
+def together(place: Place, alone: Sequence[CompileResult], goals: Sequence[float]) -> list[CompileResult]:
     """One survey over all models, with as many candidates as they had by themselves, until all are as fast as then."""
     count = sum(found.rounds[-1].tried for found in alone)
     print(f"together: {count} candidates", flush=True)
@@ -590,7 +590,7 @@ def _rows(home: Path) -> dict[str, str]:
 # How fast the kernels are -------------------------------------------------------------------------------------------
 
 
-def raced(place: Place, name: str, cold: Compiled) -> list[Row]:
+def raced(place: Place, name: str, cold: CompileResult) -> list[Row]:
     """Torch, onnxruntime, TVM untuned and tuned, with one and with two threads, in turns."""
     rows = []
     for threads in sorted({1, min(2, os.cpu_count() or 1)}):

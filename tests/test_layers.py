@@ -39,7 +39,7 @@ ORCHESTRATION = {
     "compression.api",
     "compression.trial_variants",
     "kernels.api",
-    "kernels.model_loading",
+    "kernels.source_models",
     "kernels.runtime_comparison",
     "retraining.api",
     "serving.api",

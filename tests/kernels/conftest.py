@@ -13,9 +13,9 @@ from small_graphs import answers_of
 
 from onefold.device.host import describe
 from onefold.kernels.bench import Bench
-from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import USUAL_LEVEL
-from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target, target_of
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.kernels import Operator
@@ -48,18 +48,18 @@ def sample(tiny: Path) -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture(scope="session")
-def whole(tiny: Path, sample: np.ndarray[Any, Any], bench: Bench) -> WholeModel:
+def whole(tiny: Path, sample: np.ndarray[Any, Any], bench: Bench) -> ModelCompiler:
     """The tiny model as loops; not to be measured, since that changes it."""
-    return WholeModel("tiny", tiny, [sample], answers_of(tiny, [sample]), bench, USUAL_LEVEL)
+    return ModelCompiler("tiny", tiny, [sample], answers_of(tiny, [sample]), bench, USUAL_LEVEL)
 
 
 @pytest.fixture(scope="session")
-def operators(whole: WholeModel) -> dict[str, tuple[Operator, Any]]:
+def operators(whole: ModelCompiler) -> dict[str, tuple[Operator, Any]]:
     """Of the tiny model, by kind."""
     return {operator.kind: (operator, module) for operator, module in whole.operators}
 
 
 @pytest.fixture(params=["conv2d", "mean", "matmul", "transpose"])
-def space(request: pytest.FixtureRequest, operators: dict[str, tuple[Operator, Any]], here: Target) -> OperatorSpace:
+def space(request: pytest.FixtureRequest, operators: dict[str, tuple[Operator, Any]], here: Target) -> ScheduleSpace:
     """The ways to implement each of them."""
-    return OperatorSpace(*operators[request.param], here)
+    return ScheduleSpace(*operators[request.param], here)

@@ -19,7 +19,7 @@ from onefold.kernels.bench import LEAST_MS, REPEATS, Bench, BenchProcess, Built,
 from onefold.kernels.targets import Target
 from onefold.kernels.worker import FLUSH, MOST_RUNS, clock_for, with_cold_weights, with_warm_weights
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
-from onefold.vocabulary.kernels import Failure, Operator
+from onefold.vocabulary.kernels import CandidateFailure, Operator
 
 DOUBLE = "double"
 
@@ -77,12 +77,12 @@ def test_operators_with_small_and_large_weights_are_timed(outputs: int, clock: A
 def test_large_weights_are_taken_out_of_the_caches_before_each_run(latency_s: float, runs: int) -> None:
     asked: list[dict[str, Any]] = []
 
-    class Library:
+    class LibraryManifest:
         def time_evaluator(self, name: str, device: Any, **options: Any) -> Any:
             asked.append(options)
             return lambda *values: SimpleNamespace(results=[latency_s] * options["repeat"])
 
-    assert with_cold_weights(Library(), None, [], REPEATS, LEAST_MS) == [latency_s] * runs
+    assert with_cold_weights(LibraryManifest(), None, [], REPEATS, LEAST_MS) == [latency_s] * runs
     assert all((one["number"], one["f_preproc"]) == (1, FLUSH) for one in asked)
 
 
@@ -92,25 +92,25 @@ def test_other_loops_with_the_same_answers_are_right(bench: Bench, double: Any) 
 
 def test_a_wrong_answer_is_told(bench: Bench, double: Any) -> None:
     found = measured(bench, loops(lambda x: x * 2.01))
-    assert (found.latency_s, found.failure) == (None, Failure.WRONG)
+    assert (found.latency_s, found.failure) == (None, CandidateFailure.WRONG)
 
 
 def test_an_answer_that_is_no_number_is_wrong(bench: Bench, double: Any) -> None:
     from tvm import tirx
 
-    assert measured(bench, loops(lambda x: tirx.sqrt(-1.0 - x * x))).failure is Failure.WRONG
+    assert measured(bench, loops(lambda x: tirx.sqrt(-1.0 - x * x))).failure is CandidateFailure.WRONG
 
 
 def test_a_schedule_that_cannot_be_compiled_is_invalid(bench: Bench, double: Any) -> None:
     found = measured(bench, for_another_machine())
-    assert (found.latency_s, found.failure, found.run_s) == (None, Failure.INVALID, 0.0)
+    assert (found.latency_s, found.failure, found.run_s) == (None, CandidateFailure.INVALID, 0.0)
     assert "not implemented" in found.said
 
 
 def test_a_crash_is_told_with_its_signal_and_does_not_touch_the_others_of_a_batch(bench: Bench, double: Any) -> None:
     modules = [double, for_another_machine(), calling("abort"), double]
     found = [bench.run(DOUBLE, module, built) for module, built in zip(modules, bench.build(modules))]
-    assert [one.failure for one in found] == [None, Failure.INVALID, Failure.CRASH, None]
+    assert [one.failure for one in found] == [None, CandidateFailure.INVALID, CandidateFailure.CRASH, None]
     assert [one.latency_s is None for one in found] == [False, True, True, False]
     assert "SIGABRT" in found[2].said
 
@@ -120,13 +120,13 @@ def test_what_hangs_is_ended(bench: Bench, double: Any, monkeypatch: pytest.Monk
     before = psutil.Process(pid(bench._runner))
     found = measured(bench, calling("sleep", 60))
     monkeypatch.undo()
-    assert (found.latency_s, found.failure, found.said) == (None, Failure.SLOW_RUN, "run took more than 0.3 s")
+    assert (found.latency_s, found.failure, found.said) == (None, CandidateFailure.SLOW_RUN, "run took more than 0.3 s")
     assert not before.is_running()
 
 
 def test_where_the_plain_loops_fail_nothing_is_compared(bench: Bench, double: Any) -> None:
     (built,) = bench.build([for_another_machine()])
-    assert bench.take_as_right("broken", double, built).failure is Failure.INVALID
+    assert bench.take_as_right("broken", double, built).failure is CandidateFailure.INVALID
     assert bench.knows("broken")
     assert measured(bench, double, "broken").failure is None
 
@@ -170,7 +170,7 @@ def test_a_builder_that_hangs_is_replaced_and_closing_leaves_no_process_and_no_f
         monkeypatch.setattr("onefold.kernels.bench.BUILD_S", 0.2)
         late = measured(bench, loops(lambda x: x * 2.0))
         monkeypatch.undo()
-        assert (late.failure, late.said) == (Failure.SLOW_BUILD, "build took more than 0.2 s")
+        assert (late.failure, late.said) == (CandidateFailure.SLOW_BUILD, "build took more than 0.2 s")
         assert not first.is_running()
         (built,) = bench.build([loops(lambda x: x * 2.0)])
         assert built.file.is_file()
@@ -184,7 +184,7 @@ def test_a_builder_that_hangs_is_replaced_and_closing_leaves_no_process_and_no_f
             time.sleep(0.001)
     at_work.join(10)
     assert not at_work.is_alive()
-    assert found[0].reply.ended is Failure.CRASH
+    assert found[0].reply.ended is CandidateFailure.CRASH
     assert not second.is_running()
     assert not built.file.parent.exists()
     assert bench._workers[0].worker is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from onefold.kernels.cold_filter import ENOUGH, TRUSTED, ColdFilter, Example
-from onefold.vocabulary.kernels import Candidate, Failure, Operator
+from onefold.vocabulary.kernels import CandidateFailure, Operator, ScheduleCandidate
 
 CONV = Operator("conv", "fused_conv2d_add_relu", 1, "conv2d", ("1x8x8x16", "3x3x16x32", "1x8x8x32"), 6e5)
 WIDER = replace(CONV, key="wider", shapes=("1x16x16x16", "3x3x16x64", "1x16x16x64"), flops=5e6)
@@ -32,7 +32,7 @@ def draws(count: int, seed: int = 0) -> list[Decisions]:
 
 def history(
     operator: Operator, count: int, seed: int = 0, is_cold: Rule = is_narrow, *, fails: bool = False
-) -> list[Candidate]:
+) -> list[ScheduleCandidate]:
     """Candidates of which those that the rule calls cold are ten times slower, or fail."""
     chance = np.random.default_rng(100 + seed)
     found = []
@@ -40,8 +40,8 @@ def history(
         cold = is_cold(decisions)
         usual = operator.flops * (1e-9 if cold else 1e-10)
         latency = None if cold and fails else float(usual * chance.uniform(0.9, 1.1))
-        failure = Failure.INVALID if latency is None else None
-        found.append(Candidate(operator.key, "llvm", "here", 1, str(at), 0, decisions, "[]", latency, failure))
+        failure = CandidateFailure.INVALID if latency is None else None
+        found.append(ScheduleCandidate(operator.key, "llvm", "here", 1, str(at), 0, decisions, "[]", latency, failure))
     return found
 
 
@@ -180,7 +180,7 @@ def test_what_it_drops_follows_from_its_seed_and_from_no_chance_of_others() -> N
     assert torch.equal(before, torch.get_rng_state())
 
 
-def later(candidates: list[Candidate], name: str) -> list[Candidate]:
+def later(candidates: list[ScheduleCandidate], name: str) -> list[ScheduleCandidate]:
     """With names of their own."""
     return [replace(one, implementation=f"{one.implementation} {name}") for one in candidates]
 

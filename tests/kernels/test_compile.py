@@ -25,15 +25,15 @@ from torch import nn
 import onefold
 from onefold import deploy
 from onefold.kernels.bench import Bench
-from onefold.kernels.compiled_model import WholeModel
-from onefold.kernels.library import CompiledModel, digest_of, read_library
-from onefold.kernels.model_loading import opened
-from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.kernel_library import CompiledModel, digest_of, read_library
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.schedule_space import ScheduleSpace
+from onefold.kernels.source_models import opened
 from onefold.kernels.targets import Target
 from onefold.store.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.errors import BudgetError, DeviceError, InputError, ModelError, OnefoldError, WorkloadError
-from onefold.vocabulary.kernels import Candidate, Compiled, Round
+from onefold.vocabulary.kernels import CompileResult, ScheduleCandidate, TuningRound
 from onefold.vocabulary.records import StudyState
 
 AARCH64 = 183  # as ELF numbers machines
@@ -55,12 +55,12 @@ def compilations(home: Path) -> list[CompilationRecord]:
         return store.compilations()
 
 
-def candidates(home: Path) -> list[Candidate]:
+def candidates(home: Path) -> list[ScheduleCandidate]:
     with closing(Home(home).store()) as store:
         return store.candidates()
 
 
-class Made:
+class CompiledArtifacts:
     """A deployment folder and a torch module, compiled within one budget."""
 
     def __init__(self, here: Path, deployed: Path, calibrated: Path) -> None:
@@ -69,15 +69,15 @@ class Made:
         shutil.copytree(deployed, self.folder)
         self.told: list[Any] = []
         self.network, self.samples = network(), torch.randn(40, 3, 8, 8)
-        self.all: list[Compiled] = onefold.compile(
+        self.all: list[CompileResult] = onefold.compile(
             self.folder, self.network, samples=[self.samples], save=self.saved, home=self.home,
             tell=self.told.append, **FEW,
         )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: Path) -> Made:
-    return Made(tmp_path_factory.mktemp("made"), deployed, calibrated)
+def made(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: Path) -> CompiledArtifacts:
+    return CompiledArtifacts(tmp_path_factory.mktemp("made"), deployed, calibrated)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def folder(deployed: Path, tmp_path: Path) -> Path:
 
 
 class TestWhatIsHandedOver:
-    def test_a_folder_gets_a_library_what_it_is_like_and_a_report(self, made: Made) -> None:
+    def test_a_folder_gets_a_library_what_it_is_like_and_a_report(self, made: CompiledArtifacts) -> None:
         found, about = made.all[0], read_library(made.folder)
         assert about is not None
         assert found.folder == str(made.folder)
@@ -97,13 +97,13 @@ class TestWhatIsHandedOver:
         assert "Kernels of deploy" in (made.folder / "kernels.html").read_text()
         assert not list(made.folder.glob("*.new"))
 
-    def test_a_module_gets_a_deployment_folder_where_it_was_asked_for(self, made: Made) -> None:
+    def test_a_module_gets_a_deployment_folder_where_it_was_asked_for(self, made: CompiledArtifacts) -> None:
         place = made.saved / "sequential"
         assert made.all[1].folder == str(place)
         assert deploy.read(place).on("host").choice("single-stream")
         assert {"kernels.so", "kernels.json", "kernels.html"} <= {path.name for path in place.iterdir()}
 
-    def test_the_fastest_runtime_is_recommended(self, made: Made) -> None:
+    def test_the_fastest_runtime_is_recommended(self, made: CompiledArtifacts) -> None:
         for found in made.all:
             times = [one.latency_s for one in found.runtimes]
             assert times == sorted(times)
@@ -111,7 +111,7 @@ class TestWhatIsHandedOver:
             agrees = [one.name for one in found.runtimes if "for 100.0%" in one.note or "int8" not in one.name]
             assert found.recommended == agrees[0]
 
-    def test_the_compiled_model_answers_as_the_module_does(self, made: Made) -> None:
+    def test_the_compiled_model_answers_as_the_module_does(self, made: CompiledArtifacts) -> None:
         served = deploy.load(made.saved / "sequential", runtime="tvm")
         assert isinstance(served, CompiledModel)
         with torch.no_grad():
@@ -119,7 +119,7 @@ class TestWhatIsHandedOver:
         assert served(made.samples.numpy()) == pytest.approx(wanted, abs=1e-5)
         assert made.all[1].error < 1e-3
 
-    def test_all_runtimes_of_a_folder_answer_the_same(self, made: Made) -> None:
+    def test_all_runtimes_of_a_folder_answer_the_same(self, made: CompiledArtifacts) -> None:
         inputs = np.random.default_rng(0).standard_normal((5, 3, 8, 8)).astype("f4")
         wanted = deploy.load(made.folder, runtime="onnxruntime")(inputs)
         for one in made.all[0].runtimes:
@@ -129,12 +129,12 @@ class TestWhatIsHandedOver:
 
 
 class TestOneBudget:
-    def test_candidates_of_all_models_count(self, made: Made) -> None:
-        measured = [one for one in made.told if isinstance(one, Candidate)]
+    def test_candidates_of_all_models_count(self, made: CompiledArtifacts) -> None:
+        measured = [one for one in made.told if isinstance(one, ScheduleCandidate)]
         assert len(measured) == FEW["candidates"]
         assert {one.why_stopped for one in made.all} == {f"{len(measured)} candidates were measured"}
 
-    def test_operators_that_models_share_are_tuned_once(self, made: Made) -> None:
+    def test_operators_that_models_share_are_tuned_once(self, made: CompiledArtifacts) -> None:
         keys = [{history.operator.key for history in found.histories} for found in made.all]
         assert keys[0] & keys[1], "both begin with the same convolution"
         shared = [
@@ -143,31 +143,33 @@ class TestOneBudget:
         ]
         assert shared[0] == shared[1]
 
-    def test_whole_models_are_timed_before_and_after_each_round(self, made: Made) -> None:
+    def test_whole_models_are_timed_before_and_after_each_round(self, made: CompiledArtifacts) -> None:
         for found in made.all:
             assert [one.number for one in found.rounds] == list(range(len(found.rounds)))
             assert len(found.rounds) >= 2
             assert all(one.model == found.model and one.latency_s > 0 for one in found.rounds)
-        assert [one for one in made.told if isinstance(one, Round) and one.model == "deploy"] == [*made.all[0].rounds]
+        assert [one for one in made.told if isinstance(one, TuningRound) and one.model == "deploy"] == [
+            *made.all[0].rounds
+        ]
 
-    def test_what_was_spent_is_known_by_phase(self, made: Made) -> None:
+    def test_what_was_spent_is_known_by_phase(self, made: CompiledArtifacts) -> None:
         spent = made.all[0].spent
         assert {"search", "build", "run", "whole"} <= set(spent.seconds)
         assert all(value > 0 for value in spent.seconds.values())
 
-    def test_the_store_knows_every_candidate_and_that_it_is_done(self, made: Made) -> None:
-        told = [one for one in made.told if isinstance(one, Candidate)]
+    def test_the_store_knows_every_candidate_and_that_it_is_done(self, made: CompiledArtifacts) -> None:
+        told = [one for one in made.told if isinstance(one, ScheduleCandidate)]
         assert [one.key for one in candidates(made.home)][: len(told)] == [one.key for one in told]
         (first,) = [one for one in compilations(made.home) if len(one.spec["models"]) == 2]
         assert (first.state, first.reason) == (StudyState.DONE, f"{len(told)} candidates were measured")
         assert [(one.model, one.number) for one in first.rounds] == [
-            (one.model, one.number) for one in made.told if isinstance(one, Round)
+            (one.model, one.number) for one in made.told if isinstance(one, TuningRound)
         ]
 
 
-def test_what_was_measured_once_is_recalled_and_a_goal_that_is_met_ends_it(made: Made, tiny: Path) -> None:
+def test_what_was_measured_once_is_recalled_and_a_goal_that_is_met_ends_it(made: CompiledArtifacts, tiny: Path) -> None:
     known = len(candidates(made.home))
-    found: Compiled = onefold.compile(tiny, goal="1s", levels=True, threads=1, strategy="random", home=made.home)
+    found: CompileResult = onefold.compile(tiny, goal="1s", levels=True, threads=1, strategy="random", home=made.home)
     assert found.why_stopped.startswith("the goal is met (")
     assert (found.model, found.folder) == ("tiny", "")
     assert sum(history.recalled for history in found.histories) > 0
@@ -178,8 +180,8 @@ def test_what_was_measured_once_is_recalled_and_a_goal_that_is_met_ends_it(made:
     assert not list(tiny.parent.glob("kernels*"))
 
 
-def test_batches_are_of_the_size_that_was_asked_for(made: Made, tiny: Path, tmp_path: Path) -> None:
-    found: Compiled = onefold.compile(
+def test_batches_are_of_the_size_that_was_asked_for(made: CompiledArtifacts, tiny: Path, tmp_path: Path) -> None:
+    found: CompileResult = onefold.compile(
         tiny, goal="1s", batch_size=3, threads=1, strategy="random", home=made.home, save=tmp_path / "deploy"
     )
     assert "3x8x8x8" in {shape for history in found.histories for shape in history.operator.shapes}
@@ -192,7 +194,7 @@ def test_batches_are_of_the_size_that_was_asked_for(made: Made, tiny: Path, tmp_
 
 class TestAnotherArchitecture:
     def test_an_archive_of_its_objects_is_made_and_not_run(self, folder: Path, home: Path) -> None:
-        found: Compiled = onefold.compile(folder, device="raspberry-pi-4", home=home)
+        found: CompileResult = onefold.compile(folder, device="raspberry-pi-4", home=home)
         with tarfile.open(folder / "kernels.tar") as archive:
             objects = [archive.extractfile(each) for each in archive.getmembers() if each.name.endswith(".o")]
             headers = [each.read(20) for each in objects if each is not None]
@@ -216,19 +218,19 @@ class TestAnotherArchitecture:
         target = Target("cortex-a72", "aarch64-linux-gnu", 4)
         with Bench(target) as bench, closing(Home(home).store()) as store:
             sample = np.zeros((1, 3, 8, 8), "f4")
-            operator, module = WholeModel("tiny", folder / "model.onnx", [sample], [], bench, 3).operators[0]
-            space = OperatorSpace(operator, module, target)
+            operator, module = ModelCompiler("tiny", folder / "model.onnx", [sample], [], bench, 3).operators[0]
+            space = ScheduleSpace(operator, module, target)
             made = next(one for one in iter(space.random, object()) if one is not None)
-            timed = Candidate(
+            timed = ScheduleCandidate(
                 operator.key, target.name, "board:9090", 4, made.key, made.sketch, made.decisions, made.trace, 1e-3
             )
             store.save_candidates([timed])
-        found: Compiled = onefold.compile(folder, device="raspberry-pi-4", home=home)
+        found: CompileResult = onefold.compile(folder, device="raspberry-pi-4", home=home)
         assert found.why_stopped.startswith(f"1 of {len(found.histories)} operators tuned; not run here")
         assert found.histories[0].candidates == (timed,)
 
     def test_a_ready_workload_is_known_by_its_name(self, home: Path) -> None:
-        found: Compiled = onefold.compile("digits", device="raspberry-pi-4", processor="cortex-a53", home=home)
+        found: CompileResult = onefold.compile("digits", device="raspberry-pi-4", processor="cortex-a53", home=home)
         assert found.target == "aarch64-linux-gnu cortex-a53"
         assert {"conv2d", "matmul"} <= {history.operator.kind for history in found.histories}
 
@@ -368,7 +370,7 @@ def server() -> Iterator[str]:
 
 @pytest.mark.slow
 def test_candidates_are_timed_where_a_server_runs(server: str, folder: Path, home: Path) -> None:
-    found: Compiled = onefold.compile(folder, remote=server, home=home, **{**FEW, "candidates": 6})
+    found: CompileResult = onefold.compile(folder, remote=server, home=home, **{**FEW, "candidates": 6})
     measured = [one for history in found.histories for one in history.candidates]
     assert len(measured) == 6
     assert {one.machine for one in measured} == {server}

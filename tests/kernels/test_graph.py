@@ -14,7 +14,7 @@ from small_graphs import answers_of, saved
 from torch import nn
 
 from onefold.kernels.graph import LEVELS, imported, optimised
-from onefold.kernels.spaces import operators_of
+from onefold.kernels.schedule_space import operators_of
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
 from onefold.serving.export import export

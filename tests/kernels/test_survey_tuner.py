@@ -15,14 +15,23 @@ from small_graphs import answers_of
 
 from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ENOUGH, ColdFilter
-from onefold.kernels.compiled_model import Timed, WholeModel
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.model_compiler import ModelCompiler, TimedLibrary
+from onefold.kernels.operator_tuner import RECALLED, OperatorTuner, of_weight
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies import needs_model
-from onefold.kernels.survey_tuner import SHARE, Survey, Surveyed, Told
-from onefold.kernels.tuning import RECALLED, OperatorTuning, of_weight
-from onefold.vocabulary.kernels import PHASES, Candidate, Effort, Failure, Operator, OperatorState, Round, Spent
+from onefold.kernels.survey_tuner import SHARE, CompileEvent, SurveyedModel, SurveyTuner
+from onefold.vocabulary.kernels import (
+    PHASES,
+    CandidateFailure,
+    CompileBudget,
+    CompileCost,
+    Operator,
+    OperatorState,
+    ScheduleCandidate,
+    TuningRound,
+)
 
 CANDIDATES, BATCH = 12, 4
 
@@ -31,47 +40,49 @@ CANDIDATES, BATCH = 12, 4
 class Done:
     """A survey of a model, once or twice, and all that it told."""
 
-    whole: WholeModel
-    survey: Survey
-    told: list[Told] = field(default_factory=list)
+    whole: ModelCompiler
+    survey: SurveyTuner
+    told: list[CompileEvent] = field(default_factory=list)
     why: str = ""
 
     @property
-    def candidates(self) -> list[Candidate]:
-        return [one for one in self.told if isinstance(one, Candidate)]
+    def candidates(self) -> list[ScheduleCandidate]:
+        return [one for one in self.told if isinstance(one, ScheduleCandidate)]
 
-    def rounds(self, model: str) -> list[Round]:
-        return [one for one in self.told if isinstance(one, Round) and one.model == model]
+    def rounds(self, model: str) -> list[TuningRound]:
+        return [one for one in self.told if isinstance(one, TuningRound) and one.model == model]
 
 
-def twin(whole: WholeModel, name: str) -> WholeModel:
+def twin(whole: ModelCompiler, name: str) -> ModelCompiler:
     """The same model again, measured by itself."""
     found = copy(whole)
     found.name, found.best, found._kept = name, None, {}
     return found
 
 
-def tunings(whole: WholeModel, search: str) -> dict[str, OperatorTuning]:
+def tunings(whole: ModelCompiler, search: str) -> dict[str, OperatorTuner]:
     """Of all its operators."""
     model = CostModel() if needs_model(search) else None
     return {
-        operator.key: OperatorTuning(operator, module, whole.bench, search, model, "here", at)
+        operator.key: OperatorTuner(operator, module, whole.bench, search, model, "here", at)
         for at, (operator, module) in enumerate(whole.operators)
     }
 
 
-def surveyed(whole: WholeModel, folder: Path, *names: str, search: str, **options: Any) -> Done:
+def surveyed(whole: ModelCompiler, folder: Path, *names: str, search: str, **options: Any) -> Done:
     """Models of these names, each of them the same one, tuned together."""
-    models = [Surveyed(twin(whole, name)) for name in names]
-    effort = Effort(candidates=CANDIDATES, falls=None)
-    done = Done(whole, Survey(models, tunings(whole, search), effort, Ledger(), folder, batch=BATCH, **options))
+    models = [SurveyedModel(twin(whole, name)) for name in names]
+    effort = CompileBudget(candidates=CANDIDATES, falls=None)
+    done = Done(
+        whole, SurveyTuner(models, tunings(whole, search), effort, PhaseCosts(), folder, batch=BATCH, **options)
+    )
     done.survey.tell = done.told.append
     done.why = done.survey.run()
     return done
 
 
 @pytest.fixture(scope="module")
-def alone(whole: WholeModel, tmp_path_factory: pytest.TempPathFactory) -> Done:
+def alone(whole: ModelCompiler, tmp_path_factory: pytest.TempPathFactory) -> Done:
     """A model with a convolution, and candidates drawn at random."""
     return surveyed(whole, tmp_path_factory.mktemp("alone"), "alone", search="random")
 
@@ -80,7 +91,7 @@ def alone(whole: WholeModel, tmp_path_factory: pytest.TempPathFactory) -> Done:
 def pair(model: Path, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Done:
     """Two models of two layers that share them, a search that learns, and a filter with too little to learn from."""
     inputs = np.ones((1, 4), np.float32)
-    whole = WholeModel("layers", model, [inputs], answers_of(model, [inputs]), bench, 3)
+    whole = ModelCompiler("layers", model, [inputs], answers_of(model, [inputs]), bench, 3)
     folder = tmp_path_factory.mktemp("pair")
     return surveyed(whole, folder, "one", "other", search="breeding", cold=ColdFilter())
 
@@ -143,9 +154,9 @@ class TestASurvey:
             assert (made.key, made.sketch, made.decisions) == (one.implementation, one.sketch, one.decisions)
 
     def test_after_the_first_round_at_most_half_of_the_operators_are_tuned(self, done: Done) -> None:
-        at = [place for place, one in enumerate(done.told) if isinstance(one, Round) and one.number >= 1]
+        at = [place for place, one in enumerate(done.told) if isinstance(one, TuningRound) and one.number >= 1]
         for start, end in itertools.pairwise([*at, len(done.told)]):
-            later = [one for one in done.told[start:end] if isinstance(one, Candidate)]
+            later = [one for one in done.told[start:end] if isinstance(one, ScheduleCandidate)]
             assert len({one.operator for one in later}) <= max(1, round(SHARE * len(done.survey.tunings)))
 
 
@@ -166,13 +177,13 @@ class TestRecalling:
     """What earlier compilations measured."""
 
     @pytest.fixture
-    def recalled(self, alone: Done, whole: WholeModel) -> Mapping[str, OperatorTuning]:
+    def recalled(self, alone: Done, whole: ModelCompiler) -> Mapping[str, OperatorTuner]:
         found = tunings(whole, "random")  # of the same seeds: it would draw the same again
         for key, tuning in found.items():
             tuning.recall([one for one in alone.candidates if one.operator == key])
         return found
 
-    def test_it_is_all_there_again(self, recalled: Mapping[str, OperatorTuning], alone: Done) -> None:
+    def test_it_is_all_there_again(self, recalled: Mapping[str, OperatorTuner], alone: Done) -> None:
         for key, tuning in recalled.items():
             before = alone.survey.tunings[key]
             assert tuning.candidates == before.candidates
@@ -181,12 +192,12 @@ class TestRecalling:
             assert (tuning.best[0], tuning.best[1].key) == (before.best[0], before.best[1].key)
             assert tuning.history.recalled == len(tuning.candidates)
 
-    def test_it_promises_what_it_showed(self, whole: WholeModel, operators: dict[str, tuple[Operator, Any]]) -> None:
-        space = OperatorSpace(*operators["conv2d"], whole.bench.target, seed=3)
+    def test_it_promises_what_it_showed(self, whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]) -> None:
+        space = ScheduleSpace(*operators["conv2d"], whole.bench.target, seed=3)
         some = list({one.key: one for one in (space.random() for _ in range(60)) if one is not None}.values())
 
         def promised(latencies: list[float]) -> tuple[int, float]:
-            tuning = OperatorTuning(*operators["conv2d"], whole.bench, "random", None, "here")
+            tuning = OperatorTuner(*operators["conv2d"], whole.bench, "random", None, "here")
             known = [replace(candidate_of(tuning, one), latency_s=time) for one, time in zip(some, latencies)]
             assert len(known) == len(latencies)
             tuning.recall(known)
@@ -202,62 +213,62 @@ class TestRecalling:
         assert gaining[1] > stuck[1]
 
     def test_nothing_of_it_is_measured_again(
-        self, recalled: Mapping[str, OperatorTuning], alone: Done, operators: dict[str, tuple[Operator, Any]]
+        self, recalled: Mapping[str, OperatorTuner], alone: Done, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
         tuning = recalled[operators["mean"][0].key]
-        found = list(tuning.batch(2, None, Ledger()))
+        found = list(tuning.batch(2, None, PhaseCosts()))
         assert len(found) == 2
         assert not {one.implementation for one in found} & {one.implementation for one in alone.candidates}
         assert len(tuning.candidates) - tuning.recalled == 2
 
     def test_it_counts_for_no_budget(
-        self, recalled: Mapping[str, OperatorTuning], whole: WholeModel, tmp_path: Path
+        self, recalled: Mapping[str, OperatorTuner], whole: ModelCompiler, tmp_path: Path
     ) -> None:
-        effort = Effort(candidates=1, falls=None)
-        survey = Survey([Surveyed(twin(whole, "again"))], recalled, effort, Ledger(), tmp_path)
+        effort = CompileBudget(candidates=1, falls=None)
+        survey = SurveyTuner([SurveyedModel(twin(whole, "again"))], recalled, effort, PhaseCosts(), tmp_path)
         assert survey.measured == 0
         assert survey.run() == "1 candidates were measured"
         assert survey.measured == 1
 
     def test_a_goal_that_is_met_by_it_is_met_at_once(
-        self, recalled: Mapping[str, OperatorTuning], whole: WholeModel, tmp_path: Path
+        self, recalled: Mapping[str, OperatorTuner], whole: ModelCompiler, tmp_path: Path
     ) -> None:
-        model = Surveyed(twin(whole, "again"), goal_s=1.0)
-        survey = Survey([model], recalled, Effort(), Ledger(), tmp_path)
+        model = SurveyedModel(twin(whole, "again"), goal_s=1.0)
+        survey = SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)
         assert survey.run().startswith("the goal is met (")
         assert survey.measured == 0
         assert len(survey.models[0].rounds) == 1
 
     @pytest.mark.parametrize(("goal_s", "looked"), [(0.98, True), (0.5, False), (1.5, False)])
     def test_a_model_near_its_goal_is_looked_at_more_closely(
-        self, recalled: Mapping[str, OperatorTuning], whole: WholeModel, tmp_path: Path, goal_s: float, looked: bool,
+        self, recalled: Mapping[str, OperatorTuner], whole: ModelCompiler, tmp_path: Path, goal_s: float, looked: bool,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        model = Surveyed(twin(whole, "again"), goal_s=goal_s)
-        first, closely = Timed(tmp_path / "again.so", 1.0, 0.0), Timed(tmp_path / "again.so", 0.97, 0.0)
+        model = SurveyedModel(twin(whole, "again"), goal_s=goal_s)
+        first, closely = TimedLibrary(tmp_path / "again.so", 1.0, 0.0), TimedLibrary(tmp_path / "again.so", 0.97, 0.0)
 
-        def seen(timed: Timed) -> Timed:
+        def seen(timed: TimedLibrary) -> TimedLibrary:
             model.whole.best = timed
             return timed
 
         monkeypatch.setattr(model.whole, "measured", lambda *_: seen(first))
         monkeypatch.setattr(model.whole, "settled", lambda _: seen(closely))
-        Survey([model], recalled, Effort(), Ledger(), tmp_path)._measure_models(0)
+        SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)._measure_models(0)
         assert [one.latency_s for one in model.rounds] == [0.97 if looked else 1.0]
         assert model.latency_s == (0.97 if looked else 1.0)
 
     def test_traces_that_nobody_can_follow_are_left_out(
-        self, alone: Done, whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
+        self, alone: Done, whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
         operator, module = operators["mean"]
-        tuning = OperatorTuning(operator, module, whole.bench, "random", None, "here")
+        tuning = OperatorTuner(operator, module, whole.bench, "random", None, "here")
         tuning.recall([replace(one, trace="{}") for one in alone.candidates])
         assert (tuning.candidates, tuning.recalled, tuning.updates) == ([], 0, 0)
 
 
-def candidate_of(tuning: OperatorTuning, proposal: Proposal) -> Candidate:
+def candidate_of(tuning: OperatorTuner, proposal: Proposal) -> ScheduleCandidate:
     """As if it had been measured somewhere else."""
-    return Candidate(
+    return ScheduleCandidate(
         tuning.operator.key,
         "there",
         "there",
@@ -271,31 +282,31 @@ def candidate_of(tuning: OperatorTuning, proposal: Proposal) -> Candidate:
 
 
 def test_what_was_fast_elsewhere_is_measured_first_and_once(
-    whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
+    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
-    tuning = OperatorTuning(*operators["mean"], whole.bench, "random", None, "here")
-    elsewhere = OperatorSpace(*operators["mean"], whole.bench.target, seed=7)
+    tuning = OperatorTuner(*operators["mean"], whole.bench, "random", None, "here")
+    elsewhere = ScheduleSpace(*operators["mean"], whole.bench.target, seed=7)
     some = list({one.key: one for one in (elsewhere.random() for _ in range(4)) if one is not None}.values())[:2]
     known = [candidate_of(tuning, one) for one in some]
     tuning.suggest([*known, *known, replace(known[0], implementation="gone", trace="{}", decisions=(1, 2, 3) * 9)])
-    found = list(tuning.batch(3, None, Ledger()))
+    found = list(tuning.batch(3, None, PhaseCosts()))
     assert [one.implementation for one in found[:2]] == [one.key for one in some]
     assert len({one.implementation for one in found}) == 3
     tuning.suggest(known)
-    assert not {one.implementation for one in tuning.batch(1, None, Ledger())} & {one.key for one in some}
+    assert not {one.implementation for one in tuning.batch(1, None, PhaseCosts())} & {one.key for one in some}
 
 
 def test_what_the_filter_drops_is_counted_and_never_all(
-    whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
+    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
     operator, module = operators["mean"]
-    tuning = OperatorTuning(operator, module, whole.bench, "random", None, "here")
+    tuning = OperatorTuner(operator, module, whole.bench, "random", None, "here")
     chance = np.random.default_rng(0)
 
-    def candidate(key: str, latency: float | None) -> Candidate:
+    def candidate(key: str, latency: float | None) -> ScheduleCandidate:
         decisions = tuple(int(one) for one in chance.choice((1, 2, 4, 8), 5))
-        failure = Failure.INVALID if latency is None else None
-        return Candidate(key, whole.bench.target.name, "here", 1, "", 0, decisions, "[]", latency, failure)
+        failure = CandidateFailure.INVALID if latency is None else None
+        return ScheduleCandidate(key, whole.bench.target.name, "here", 1, "", 0, decisions, "[]", latency, failure)
 
     cold = ColdFilter()
     other = replace(operator, key="other", kind="matmul")
@@ -303,7 +314,7 @@ def test_what_the_filter_drops_is_counted_and_never_all(
         replace(operator, key="same"): [candidate("same", None) for _ in range(40)],
         other: [candidate("other", float(chance.uniform(1, 2))) for _ in range(ENOUGH)],
     })  # fmt: skip
-    found = list(tuning.batch(2, cold, Ledger()))
+    found = list(tuning.batch(2, cold, PhaseCosts()))
     assert 1 <= len(found) <= 2
     assert tuning.filtered >= 2
     assert tuning.state.filtered == tuning.filtered
@@ -312,35 +323,35 @@ def test_what_the_filter_drops_is_counted_and_never_all(
 
 
 def test_the_next_best_take_the_place_of_what_is_dropped(
-    whole: WholeModel, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
+    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, filtered = (OperatorTuning(*operators["mean"], whole.bench, "random", None, "here") for _ in range(2))
+    plain, filtered = (OperatorTuner(*operators["mean"], whole.bench, "random", None, "here") for _ in range(2))
     proposed = [one.key for one in plain.search.propose(3, spare=2)]
     cold = ColdFilter()
     monkeypatch.setattr(ColdFilter, "is_ready", True)
     monkeypatch.setattr(cold, "drops", lambda examples, updates: [at in (0, 2) for at in range(len(examples))])
-    found = list(filtered.batch(3, cold, Ledger()))
+    found = list(filtered.batch(3, cold, PhaseCosts()))
     assert [one.implementation for one in found] == [proposed[1], proposed[3], proposed[4]]
     assert filtered.filtered == 2
     assert {proposed[0], proposed[2]} <= filtered.seen
 
 
 def test_an_operator_of_which_everything_is_known_is_used_up(
-    whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
+    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
     operator, module = operators["transpose"]
-    tuning = OperatorTuning(operator, module, whole.bench, "random", None, "here")
-    assert len(list(tuning.batch(3, None, Ledger()))) == 1
+    tuning = OperatorTuner(operator, module, whole.bench, "random", None, "here")
+    assert len(list(tuning.batch(3, None, PhaseCosts()))) == 1
     assert not tuning.is_used_up
-    assert list(tuning.batch(3, None, Ledger())) == []
+    assert list(tuning.batch(3, None, PhaseCosts())) == []
     assert tuning.is_used_up
     assert tuning.state.suspended
 
 
 def test_an_operator_that_was_never_tried_has_an_empty_history(
-    whole: WholeModel, operators: dict[str, tuple[Operator, Any]]
+    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
-    tuning = OperatorTuning(*operators["mean"], whole.bench, "random", None, "here")
+    tuning = OperatorTuner(*operators["mean"], whole.bench, "random", None, "here")
     assert (tuning.history.candidates, tuning.history.line) == ((), ())
     assert tuning.state.best_s is None
 
@@ -356,20 +367,22 @@ class TestSeveralModels:
     """Who waits for whom."""
 
     @pytest.fixture
-    def survey(self, whole: WholeModel, tmp_path: Path) -> Survey:
-        models = [Surveyed(twin(whole, name), goal_s=0.5) for name in ("fast", "slow")]
-        effort = Effort(candidates=1, falls=None)
-        return Survey(models, tunings(whole, "random"), effort, Ledger(), tmp_path)
+    def survey(self, whole: ModelCompiler, tmp_path: Path) -> SurveyTuner:
+        models = [SurveyedModel(twin(whole, name), goal_s=0.5) for name in ("fast", "slow")]
+        effort = CompileBudget(candidates=1, falls=None)
+        return SurveyTuner(models, tunings(whole, "random"), effort, PhaseCosts(), tmp_path)
 
     @staticmethod
-    def went(model: Surveyed, *latencies: float) -> None:
+    def went(model: SurveyedModel, *latencies: float) -> None:
         operator = replace(model.whole.operators[0][0], weight=1)
         model.rounds[:] = [
-            Round(number, model.whole.name, latency, 10.0 * number, (OperatorState(operator, latency),), Spent())
+            TuningRound(
+                number, model.whole.name, latency, 10.0 * number, (OperatorState(operator, latency),), CompileCost()
+            )
             for number, latency in enumerate(latencies)
         ]
 
-    def test_one_that_was_put_aside_comes_back_when_nobody_else_is_left(self, survey: Survey) -> None:
+    def test_one_that_was_put_aside_comes_back_when_nobody_else_is_left(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models
         self.went(fast, 0.1)  # at its goal
         self.went(slow, 1.0)
@@ -379,7 +392,7 @@ class TestSeveralModels:
         assert not slow.suspended
         assert len(slow.rounds) == 2
 
-    def test_each_has_a_goal_of_its_own(self, survey: Survey) -> None:
+    def test_each_has_a_goal_of_its_own(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models
         slow.goal_s = 2.0
         self.went(fast, 1.0)
@@ -391,7 +404,7 @@ class TestSeveralModels:
         (only, _), *_ = fast.whole.operators
         assert [one.operator.key for one in survey._chosen(1)] == [only.key]  # what only the other has is left alone
 
-    def test_the_one_that_gains_least_is_put_aside(self, survey: Survey) -> None:
+    def test_the_one_that_gains_least_is_put_aside(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models
         self.went(fast, 3.0, 2.0, 1.0)
         self.went(slow, 3.0, 2.99, 2.985)
@@ -403,7 +416,7 @@ class TestSeveralModels:
             survey._put_aside()
         assert (fast.suspended, slow.suspended) == (False, False)  # none gains: all come back
 
-    def test_the_gain_is_that_of_the_operators(self, survey: Survey) -> None:
+    def test_the_gain_is_that_of_the_operators(self, survey: SurveyTuner) -> None:
         """A whole model is timed with more noise than a round gains."""
         model, _ = survey.models
         assert model.latest_gain == 1.0
@@ -415,7 +428,7 @@ class TestSeveralModels:
         model.rounds[0] = replace(model.rounds[0], operators=(untried,))
         assert model.latest_gain == 1.0
 
-    def test_in_turn_nobody_is_put_aside(self, survey: Survey) -> None:
+    def test_in_turn_nobody_is_put_aside(self, survey: SurveyTuner) -> None:
         survey.in_turn = True
         fast, slow = survey.models
         self.went(fast, 3.0, 2.0)
@@ -425,8 +438,8 @@ class TestSeveralModels:
         assert not slow.suspended
         assert len(survey._chosen(3)) == len(survey.tunings)
 
-    def test_it_ends_when_a_second_no_longer_brings_what_it_did(self, survey: Survey) -> None:
-        survey.effort = Effort(falls=-0.25)
+    def test_it_ends_when_a_second_no_longer_brings_what_it_did(self, survey: SurveyTuner) -> None:
+        survey.effort = CompileBudget(falls=-0.25)
         for model in survey.models:
             self.went(model, 10.0, 8.0, 7.0, 6.5)
         assert survey.run() == "a second of tuning no longer brings what it did"

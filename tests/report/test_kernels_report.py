@@ -25,16 +25,16 @@ from onefold.report.kernels.survey import apart, survey
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import (
     PHASES,
-    Candidate,
-    Compiled,
-    Failure,
-    History,
-    Level,
+    CandidateFailure,
+    CandidateHistory,
+    CompileCost,
+    CompileResult,
+    GraphLevelResult,
     Operator,
     OperatorState,
-    Round,
-    Runtime,
-    Spent,
+    RuntimeLatency,
+    ScheduleCandidate,
+    TuningRound,
 )
 from onefold.vocabulary.records import from_json
 
@@ -60,7 +60,7 @@ def operator(place: int) -> Operator:
 
 
 @cache
-def history(place: int) -> History:
+def history(place: int) -> CandidateHistory:
     """Latencies that fall and scatter, slower the less is known; some candidates fail."""
     *_, first, last, count, recalled = OPERATORS[place]
     drawn = random.Random(place)
@@ -71,9 +71,13 @@ def history(place: int) -> History:
         latency_s = (
             None if failed else max(usual * drawn.lognormvariate(0.0, 0.35), last * drawn.uniform(1.0, 1.2) * 1e-6)
         )
-        failure = drawn.choice([Failure.INVALID, Failure.CRASH, Failure.SLOW_RUN]) if failed else None
+        failure = (
+            drawn.choice([CandidateFailure.INVALID, CandidateFailure.CRASH, CandidateFailure.SLOW_RUN])
+            if failed
+            else None
+        )
         candidates.append(
-            Candidate(
+            ScheduleCandidate(
                 operator=operator(place).key,
                 target="llvm -mcpu=icelake-server",
                 machine="a small board",
@@ -85,12 +89,12 @@ def history(place: int) -> History:
                 latency_s=latency_s,
                 failure=failure,
                 build_s=0.35 + 0.4 * drawn.random(),
-                run_s=0.0 if failure is Failure.INVALID else 0.1 + 0.3 * drawn.random(),
+                run_s=0.0 if failure is CandidateFailure.INVALID else 0.1 + 0.3 * drawn.random(),
                 joules=9.0 + 3 * drawn.random(),
             )
         )
         line.append(None if failed else usual)
-    return History(operator(place), tuple(candidates), tuple(line), recalled)
+    return CandidateHistory(operator(place), tuple(candidates), tuple(line), recalled)
 
 
 def states(share: float) -> tuple[OperatorState, ...]:
@@ -106,28 +110,28 @@ def states(share: float) -> tuple[OperatorState, ...]:
     return tuple(found)
 
 
-def spent(share: float = 1.0, source: str = "rapl") -> Spent:
+def spent(share: float = 1.0, source: str = "rapl") -> CompileCost:
     total_s = ROUNDS * TAKES_S * share
     seconds = {name: total_s * SHARES[name] for name in PHASES}
-    return Spent(seconds, {name: 21.0 * value for name, value in seconds.items()}, source)
+    return CompileCost(seconds, {name: 21.0 * value for name, value in seconds.items()}, source)
 
 
 @cache
-def rounds() -> tuple[Round, ...]:
+def rounds() -> tuple[TuningRound, ...]:
     found = []
     for number in range(1, ROUNDS + 1):
         share = number / ROUNDS
         operators = states(share)
         latency_s = sum(one.time_s for one in operators) * 1.06 + 40e-6
-        found.append(Round(number, "resnet", latency_s, 5.0 + number * TAKES_S, operators, spent(share)))
+        found.append(TuningRound(number, "resnet", latency_s, 5.0 + number * TAKES_S, operators, spent(share)))
     return tuple(found)
 
 
 @cache
-def usual() -> Compiled:
+def usual() -> CompileResult:
     """A convolutional network whose seven operators were tuned in twelve rounds."""
     found = rounds()
-    return Compiled(
+    return CompileResult(
         model="resnet",
         device="a small board",
         target="llvm -mcpu=icelake-server",
@@ -137,33 +141,35 @@ def usual() -> Compiled:
         rounds=found,
         histories=tuple(history(place) for place in range(len(OPERATORS))),
         runtimes=(
-            Runtime("tvm", found[-1].latency_s * 1.01, 2),
-            Runtime("onnxruntime", 3.91e-3, 2, "graph optimisation level all"),
-            Runtime("onnxruntime int8", 4.02e-3, 2, "quantised; its answers differ more than those of the others"),
-            Runtime("torch", 6.45e-3, 2, "eager"),
-            Runtime("tvm untuned", 13.4e-3, 2),
+            RuntimeLatency("tvm", found[-1].latency_s * 1.01, 2),
+            RuntimeLatency("onnxruntime", 3.91e-3, 2, "graph optimisation level all"),
+            RuntimeLatency(
+                "onnxruntime int8", 4.02e-3, 2, "quantised; its answers differ more than those of the others"
+            ),
+            RuntimeLatency("torch", 6.45e-3, 2, "eager"),
+            RuntimeLatency("tvm untuned", 13.4e-3, 2),
         ),
         recommended="tvm",
         why_stopped="the gain per second fell by 31 %, more than the 25 % that the rate rule allows",
         error=3.1416e-7,
         spent=spent(),
         levels=(
-            Level(0, 31.2e-3, 2.2, 61, 46.0),
-            Level(1, 15.1e-3, 1.6, 22, 33.0),
-            Level(2, 14.9e-3, 1.5, 21, 31.0),
-            Level(3, 13.4e-3, 1.7, 7, 36.0),
+            GraphLevelResult(0, 31.2e-3, 2.2, 61, 46.0),
+            GraphLevelResult(1, 15.1e-3, 1.6, 22, 33.0),
+            GraphLevelResult(2, 14.9e-3, 1.5, 21, 31.0),
+            GraphLevelResult(3, 13.4e-3, 1.7, 7, 36.0),
         ),
         folder="deploy/kernels/llvm-2",
     )
 
 
-def failed(one: History) -> History:
+def failed(one: CandidateHistory) -> CandidateHistory:
     """The same candidates, none of which works."""
-    crashed = tuple(replace(each, latency_s=None, failure=Failure.CRASH) for each in one.candidates)
+    crashed = tuple(replace(each, latency_s=None, failure=CandidateFailure.CRASH) for each in one.candidates)
     return replace(one, candidates=crashed, line=(None,) * len(crashed))
 
 
-def all_failed() -> Compiled:
+def all_failed() -> CompileResult:
     compiled = usual()
     first = compiled.rounds[0]
     lost = tuple(replace(state, best_s=None, failed=state.tried) for state in first.operators)
@@ -177,13 +183,13 @@ def all_failed() -> Compiled:
     )
 
 
-def single() -> Compiled:
+def single() -> CompileResult:
     one = history(0)
     only = replace(one, candidates=one.candidates[:1], line=one.line[:1])
     return replace(usual(), rounds=usual().rounds[:1], histories=(only,), runtimes=usual().runtimes[:1], levels=())
 
 
-def unmetered() -> Compiled:
+def unmetered() -> CompileResult:
     """Nobody can tell the joules."""
     compiled = usual()
     histories = tuple(
@@ -191,14 +197,14 @@ def unmetered() -> Compiled:
         for one in compiled.histories
     )
     levels = tuple(replace(one, joules=None) for one in compiled.levels)
-    return replace(compiled, histories=histories, levels=levels, spent=Spent(compiled.spent.seconds))
+    return replace(compiled, histories=histories, levels=levels, spent=CompileCost(compiled.spent.seconds))
 
 
-def nothing() -> Compiled:
-    return Compiled("resnet", "host", "llvm", 1, 3, "onefold", (), (), (), "", "", math.nan)
+def nothing() -> CompileResult:
+    return CompileResult("resnet", "host", "llvm", 1, 3, "onefold", (), (), (), "", "", math.nan)
 
 
-def hostile() -> Compiled:
+def hostile() -> CompileResult:
     """Every name that somebody else can give is an attack."""
     evil = Operator("key", EVIL, 1, EVIL, (EVIL,), 1.0)
     one, last = history(0), usual().rounds[-1]
@@ -208,14 +214,14 @@ def hostile() -> Compiled:
         usual(),
         rounds=(replace(last, operators=(state,)),),
         histories=(replace(one, operator=evil),),
-        runtimes=(Runtime(EVIL, 1.0, 1, EVIL), Runtime("torch", 2.0, 1)),
+        runtimes=(RuntimeLatency(EVIL, 1.0, 1, EVIL), RuntimeLatency("torch", 2.0, 1)),
         recommended=EVIL,
         spent=replace(spent(), source=EVIL),
         **named,
     )
 
 
-def odd() -> Compiled:
+def odd() -> CompileResult:
     """Numbers that are not finite, latencies of nothing, a line that is too short, and control characters."""
     compiled, one = usual(), history(0)
     strange = tuple(
@@ -227,13 +233,17 @@ def odd() -> Compiled:
         compiled,
         rounds=(replace(first, latency_s=math.inf), *rest[:-1], replace(rest[-1], latency_s=0.0, ended_s=math.nan)),
         histories=(replace(one, candidates=strange, line=(1.0, math.nan), recalled=99), replace(one, candidates=())),
-        runtimes=(Runtime("tvm", 0.0, 1), Runtime("torch", math.inf, 1), Runtime("onnxruntime", math.nan, 1)),
+        runtimes=(
+            RuntimeLatency("tvm", 0.0, 1),
+            RuntimeLatency("torch", math.inf, 1),
+            RuntimeLatency("onnxruntime", math.nan, 1),
+        ),
         why_stopped="a\x1b[2J\nb",
-        levels=(Level(3, math.nan, 0.0, 0),),
+        levels=(GraphLevelResult(3, math.nan, 0.0, 0),),
     )
 
 
-def many() -> Compiled:
+def many() -> CompileResult:
     """More of everything than there is room for."""
     compiled, one = usual(), history(0)
     crowd = replace(one, candidates=one.candidates * 12, line=one.line * 12)
@@ -246,11 +256,13 @@ def many() -> Compiled:
         for place, state in enumerate(last.operators)
     )
     rounds = tuple(replace(last, number=n, ended_s=3.0 * n, operators=operators) for n in range(1, 201))
-    runtimes = tuple(Runtime(f"a runtime with a long name {n}", 1e-3 + 1e-6 * n, 2, "slow " * 30) for n in range(30))
+    runtimes = tuple(
+        RuntimeLatency(f"a runtime with a long name {n}", 1e-3 + 1e-6 * n, 2, "slow " * 30) for n in range(30)
+    )
     return replace(compiled, rounds=rounds, histories=(crowd, *compiled.histories), runtimes=runtimes)
 
 
-CASES: dict[str, Callable[[], Compiled]] = {
+CASES: dict[str, Callable[[], CompileResult]] = {
     "usual": usual,
     "all failed": all_failed,
     "single": single,
@@ -336,7 +348,7 @@ def test_every_table_is_as_wide_as_its_title_line() -> None:
         assert all(len(line.cells) + 1 == len(made.columns) for line in made.lines)
 
 
-def sheets(compiled: Compiled) -> list[Sheet]:
+def sheets(compiled: CompileResult) -> list[Sheet]:
     made = (tables.runtimes_sheet, tables.phases_sheet, tables.fates_sheet, tables.operators_sheet, tables.levels_sheet)
     return [make(compiled) for make in made]
 
@@ -391,8 +403,8 @@ def test_joules_are_told_for_each_millisecond_that_was_saved() -> None:
 
 
 def test_what_went_to_cold_and_failed_candidates_leaves_out_those_recalled() -> None:
-    def candidate(latency_s: float | None, build_s: float, joules: float | None) -> Candidate:
-        failure = Failure.WRONG if latency_s is None else None
+    def candidate(latency_s: float | None, build_s: float, joules: float | None) -> ScheduleCandidate:
+        failure = CandidateFailure.WRONG if latency_s is None else None
         given = replace(history(0).candidates[0], latency_s=latency_s, failure=failure)
         return replace(given, build_s=build_s, run_s=1.0, joules=joules)
 
@@ -403,7 +415,7 @@ def test_what_went_to_cold_and_failed_candidates_leaves_out_those_recalled() -> 
         candidate(4.0, 2.0, 20.0),
         candidate(None, 0.0, 10.0),
     )
-    compiled = replace(usual(), histories=(History(operator(0), given, (8.0, 2.0, 2.0, 2.0, None), 1),))
+    compiled = replace(usual(), histories=(CandidateHistory(operator(0), given, (8.0, 2.0, 2.0, 2.0, None), 1),))
     hot, cold, lost = fate_costs(compiled.histories)
     assert (hot.candidates, cold.candidates, lost.candidates) == (1, 2, 1)
     assert (hot.time_s, cold.time_s, lost.time_s) == (2.0, 6.0, 1.0)
@@ -430,7 +442,7 @@ def test_fates_share_all_that_was_measured(drawn: list[tuple[float | None, float
     candidates = tuple(
         replace(first, latency_s=one, failure=None, build_s=usual_s, joules=joules) for one, usual_s, joules in drawn
     )
-    told = History(operator(0), candidates, tuple(usual_s for _, usual_s, _ in drawn), known)
+    told = CandidateHistory(operator(0), candidates, tuple(usual_s for _, usual_s, _ in drawn), known)
     costs = fate_costs([told])
     measured = candidates[known:]
     assert sum(cost.candidates for cost in costs) == len(measured)
@@ -487,7 +499,7 @@ def test_the_survey_has_a_dot_for_each_round_and_a_dashed_line_for_each_other_ru
 
 
 def test_runtimes_that_are_far_slower_make_the_survey_logarithmic() -> None:
-    slow = replace(usual(), runtimes=(*usual().runtimes, Runtime("numpy", 2.0, 1)))
+    slow = replace(usual(), runtimes=(*usual().runtimes, RuntimeLatency("numpy", 2.0, 1)))
     assert "logarithmic" in str(survey(slow).picture)
     assert "logarithmic" not in str(survey(usual()).picture)
 
@@ -550,7 +562,7 @@ def test_of_very_many_candidates_some_are_left_out_but_not_the_fastest() -> None
 
 def test_the_json_rounds_nothing_and_gives_the_record_back() -> None:
     data: dict[str, Any] = json.loads(json.dumps(as_json(usual()), allow_nan=False))
-    assert from_json(Compiled, data) == usual()
+    assert from_json(CompileResult, data) == usual()
     assert data["saved_s"] == usual().rounds[0].latency_s - usual().rounds[-1].latency_s
     assert data["joules_per_ms_saved"] == joules_per_ms_saved(usual())
     assert data["rounds"][-1]["tried"] == 464

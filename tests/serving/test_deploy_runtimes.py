@@ -12,16 +12,16 @@ import pytest
 
 from onefold.device import Device
 from onefold.kernels.bench import Bench
-from onefold.kernels.compiled_model import WholeModel
-from onefold.kernels.library import CompiledModel, Library, digest_of, read_library, write_library
+from onefold.kernels.kernel_library import CompiledModel, LibraryManifest, digest_of, read_library, write_library
+from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import target_of
 from onefold.serving.deploy import ServedModel, load, read
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.kernels import Runtime
+from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.serving import ServingPoint
 
 INPUTS = np.random.default_rng(0).standard_normal((5, 3, 8, 8)).astype("f4")
-RUNTIMES = (Runtime("tvm", 1e-6, 1), Runtime("onnxruntime", 2e-6, 1))
+RUNTIMES = (RuntimeLatency("tvm", 1e-6, 1), RuntimeLatency("onnxruntime", 2e-6, 1))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def library(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFact
     """The network compiled as it is for batches of one, without any tuning."""
     target = target_of(this_host, 1, is_host=True)
     with Bench(target) as bench:
-        whole = WholeModel("tiny", tiny, [INPUTS[:1]], [], bench, 3)
+        whole = ModelCompiler("tiny", tiny, [INPUTS[:1]], [], bench, 3)
         return whole.compiled({}, tmp_path_factory.mktemp("library") / "tiny.so")
 
 
@@ -40,10 +40,10 @@ def folder(deployed: Path, library: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def about(folder: Path) -> Library:
+def about(folder: Path) -> LibraryManifest:
     names = ServedModel(folder / "model.onnx", read(folder).on().choices[0].point)
     kinds = {each.name: "float32" for each in names.session.get_inputs()}
-    return Library("host", "this processor", 1, 1, kinds, RUNTIMES, "tvm")
+    return LibraryManifest("host", "this processor", 1, 1, kinds, RUNTIMES, "tvm")
 
 
 def test_the_recommended_runtime_serves_where_nobody_asks_for_another(folder: Path) -> None:
@@ -84,7 +84,7 @@ def test_all_runtimes_answer_the_same(folder: Path, count: int) -> None:
 
 def test_threads_spin_where_that_was_recommended(folder: Path, library: Path) -> None:
     name = "onnxruntime spinning"
-    found = (Runtime(name, 1e-6, 2), *RUNTIMES)
+    found = (RuntimeLatency(name, 1e-6, 2), *RUNTIMES)
     write_library(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
     served = load(folder)
     assert isinstance(served, ServedModel)

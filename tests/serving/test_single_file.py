@@ -12,7 +12,7 @@ from torch import nn
 
 from onefold import deploy
 from onefold.compression.onnx_builder import OnnxVariantBuilder
-from onefold.kernels.model_loading import opened
+from onefold.kernels.source_models import opened
 from onefold.serving.export import export, samples_beside
 from onefold.serving.single_file import in_one_file
 from onefold.vocabulary.errors import ModelError

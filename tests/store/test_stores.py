@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from onefold.store import MemoryStore, SqliteStore, Store, StudyRecord
 from onefold.store.store import CompilationRecord
 from onefold.testing.stores import StoreContract
-from onefold.vocabulary.kernels import Candidate, Operator, OperatorState, Round, Spent
-from onefold.vocabulary.kernels import Failure as CandidateFailure
+from onefold.vocabulary.kernels import (
+    CandidateFailure,
+    CompileCost,
+    Operator,
+    OperatorState,
+    ScheduleCandidate,
+    TuningRound,
+)
 from onefold.vocabulary.records import (
     Config,
     Energy,
@@ -103,7 +109,7 @@ studies = st.builds(
 whole = st.integers()
 operators = st.builds(Operator, names, any_text, counts, any_text, st.lists(any_text, max_size=3).map(tuple), seconds)
 candidates = st.builds(
-    Candidate,
+    ScheduleCandidate,
     operator=names,
     target=names,
     machine=any_text,
@@ -118,9 +124,9 @@ candidates = st.builds(
     run_s=seconds,
     joules=st.none() | seconds,
 )
-spent = st.builds(Spent, st.dictionaries(any_text, seconds), st.dictionaries(any_text, seconds), any_text)
+spent = st.builds(CompileCost, st.dictionaries(any_text, seconds), st.dictionaries(any_text, seconds), any_text)
 states = st.builds(OperatorState, operators, st.none() | seconds, counts, counts, counts, st.booleans())
-rounds = st.builds(Round, counts, any_text, seconds, seconds, st.lists(states, max_size=3).map(tuple), spent)
+rounds = st.builds(TuningRound, counts, any_text, seconds, seconds, st.lists(states, max_size=3).map(tuple), spent)
 compilations = st.builds(
     CompilationRecord,
     names,
@@ -163,7 +169,7 @@ def test_any_record_comes_back_as_it_was(
 @settings(max_examples=40, deadline=None)
 @given(operator=operators, found=st.lists(candidates, max_size=4, unique_by=lambda one: one.key), record=compilations)
 def test_any_record_about_compiling_comes_back_as_it_was(
-    both_stores: list[Store], operator: Operator, found: list[Candidate], record: CompilationRecord
+    both_stores: list[Store], operator: Operator, found: list[ScheduleCandidate], record: CompilationRecord
 ) -> None:
     for store in both_stores:
         store.save_operator(operator)

@@ -16,7 +16,7 @@ from onefold.cli.console import err, out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import Candidate, Compiled, Round
+from onefold.vocabulary.kernels import CompileResult, ScheduleCandidate, TuningRound
 
 
 def compile_models(
@@ -64,7 +64,7 @@ def compile_models(
     every_goal = goal[0] if goal and len(goal) == 1 else goal or None
     try:
         with _interruptible() as asked, nullcontext() if as_json else out.status("opening the models …") as status:
-            found: Compiled | list[Compiled] = make(
+            found: CompileResult | list[CompileResult] = make(
                 models, device=device, goal=every_goal, minutes=minutes, energy=energy, price=price, money=money,
                 candidates=candidates, falls=None if to_the_end else falls, level=level, levels=levels,
                 strategy=strategy, filter=is_filtering, survey=is_surveying, batch=batch, batch_size=batch_size,
@@ -117,9 +117,9 @@ def _teller(status: Any, began: float, asked: list[int]) -> Any:
         if status is None:
             return
         at = quantities.duration(time.monotonic() - began)
-        if isinstance(what, Candidate):
+        if isinstance(what, ScheduleCandidate):
             tried, failed = tried + 1, failed + (what.failure is not None)
-        elif isinstance(what, Round):
+        elif isinstance(what, TuningRound):
             latency[what.model] = what.latency_s
             out.print(f"{at}  {_round(what)}", soft_wrap=True, highlight=False)
         else:
@@ -130,7 +130,7 @@ def _teller(status: Any, began: float, asked: list[int]) -> Any:
     return tell
 
 
-def _round(what: Round) -> str:
+def _round(what: TuningRound) -> str:
     operators = sorted(what.operators, key=lambda one: -one.time_s)
     total = sum(one.time_s for one in operators) or 1.0
     shares = ", ".join(f"{one.operator.name} {one.time_s / total:.0%}" for one in operators[:3] if one.best_s)

@@ -25,26 +25,33 @@ from onefold.device.host import find, host
 from onefold.device.lease import alone
 from onefold.kernels.bench import CLOCK, Bench
 from onefold.kernels.cold_filter import ColdFilter
-from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.cost_model import CostModel
+from onefold.kernels.cost_model_transfer import packed, teach
 from onefold.kernels.graph import LEVELS, USUAL_LEVEL
-from onefold.kernels.history import packed, teach
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.levels import compare_levels
-from onefold.kernels.library import ARCHIVE, LIBRARY, ORT, Library, write_library
-from onefold.kernels.model_loading import Given, Opened, opened
+from onefold.kernels.graph_levels import compare_levels
+from onefold.kernels.kernel_library import ARCHIVE, LIBRARY, ORT, LibraryManifest, write_library
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.operator_tuner import OperatorTuner
+from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.runtime_comparison import race
-from onefold.kernels.spaces import Proposal
+from onefold.kernels.schedule_space import Proposal
+from onefold.kernels.source_models import Given, SourceModel, opened
 from onefold.kernels.strategies import check as check_strategy
 from onefold.kernels.strategies import needs_model
-from onefold.kernels.survey_tuner import BATCH, Survey, Surveyed, Told
+from onefold.kernels.survey_tuner import BATCH, CompileEvent, SurveyedModel, SurveyTuner
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import check_linker, tvm
-from onefold.kernels.tuning import OperatorTuning
 from onefold.store.home import Home
 from onefold.store.store import CompilationRecord, Store
 from onefold.vocabulary.errors import BudgetError, InputError
-from onefold.vocabulary.kernels import Candidate, Compiled, Effort, Operator, Round, Runtime
+from onefold.vocabulary.kernels import (
+    CompileBudget,
+    CompileResult,
+    Operator,
+    RuntimeLatency,
+    ScheduleCandidate,
+    TuningRound,
+)
 from onefold.vocabulary.quantities import parse_joules, parse_price, parse_seconds
 from onefold.vocabulary.records import StudyState, to_json
 from onefold.vocabulary.serving import ServingPoint
@@ -55,7 +62,7 @@ SERVER_S = 10.0  # that a server may take to answer
 
 
 @dataclass(frozen=True)
-class Options:
+class CompileOptions:
     """How to compile; what decides whether a compilation is the same as an interrupted one."""
 
     level: int = USUAL_LEVEL
@@ -105,7 +112,7 @@ def compile(
     save: str | Path | None = None,
     home: str | Path | None = None,
     seed: int = 0,
-    tell: Callable[[Told], None] = lambda _: None,
+    tell: Callable[[CompileEvent], None] = lambda _: None,
 ) -> Any:
     """Compiles the kernels of one model, or of several within one budget, and measures them as they will be served.
 
@@ -118,7 +125,7 @@ def compile(
     """
     several = [*(model if isinstance(model, (list, tuple)) else [model]), *more]
     goals = _goals(goal, len(several))
-    effort = Effort(
+    effort = CompileBudget(
         minutes=minutes,
         joules=None if energy is None else parse_joules(energy),
         candidates=candidates,
@@ -127,7 +134,7 @@ def compile(
         falls=falls,
     )
     effort.check()
-    options = Options(level, strategy, filter, survey, batch, batch_size, threads, processor, remote, seed)
+    options = CompileOptions(level, strategy, filter, survey, batch, batch_size, threads, processor, remote, seed)
     options.check()
     place = Home(home)
     target = device if isinstance(device, Device) else find(device, place.devices)
@@ -140,13 +147,13 @@ def compile(
 
 
 @dataclass(frozen=True)
-class Made:
+class CompiledArtifacts:
     """What is to be written into the folder of a model."""
 
-    opened: Opened
-    compiled: Compiled
+    opened: SourceModel
+    compiled: CompileResult
     library: Path
-    about: Library
+    about: LibraryManifest
     int8: Path | None = None
 
 
@@ -154,17 +161,17 @@ class Made:
 class Compilation:
     """Some models being compiled for a device."""
 
-    models: Sequence[Opened]
+    models: Sequence[SourceModel]
     device: Device
-    effort: Effort
-    options: Options
+    effort: CompileBudget
+    options: CompileOptions
     home: Home
     folder: Path
-    tell: Callable[[Told], None] = lambda _: None
+    tell: Callable[[CompileEvent], None] = lambda _: None
     goals: Sequence[float | None] = ()  # of the models, in their order
     target: Target = field(init=False)
 
-    def run(self, *, levels: bool = False) -> list[Compiled]:
+    def run(self, *, levels: bool = False) -> list[CompileResult]:
         """Tunes, compares the runtimes, writes the libraries."""
         tvm()
         check_linker()
@@ -176,7 +183,7 @@ class Compilation:
                 _check_server(options.remote)
             self.tell("reading the models")
             wholes = [
-                WholeModel(one.name, one.file, one.inputs, one.answers, bench, options.level) for one in self.models
+                ModelCompiler(one.name, one.file, one.inputs, one.answers, bench, options.level) for one in self.models
             ]
             self._check_goal(wholes)
             if not bench.can_run:
@@ -189,30 +196,30 @@ class Compilation:
             return found
 
     def _tuned(
-        self, wholes: list[WholeModel], bench: Bench, store: Store, *, levels: bool
-    ) -> tuple[list[Made], CompilationRecord]:
+        self, wholes: list[ModelCompiler], bench: Bench, store: Store, *, levels: bool
+    ) -> tuple[list[CompiledArtifacts], CompilationRecord]:
         began = time.monotonic()
         record = self._record(store)
-        ledger = Ledger(record.spent if record.rounds else None)
+        ledger = PhaseCosts(record.spent if record.rounds else None)
         history = self._history(store, {one.key for whole in wholes for one, _ in whole.operators})
         tunings = self._tunings(wholes, bench, store, ledger, history)
         _go_on(tunings, record.rounds)
         surveyed = [
-            Surveyed(one, [r for r in record.rounds if r.model == one.name], goal)
+            SurveyedModel(one, [r for r in record.rounds if r.model == one.name], goal)
             for one, goal in zip(wholes, self.goals or [None] * len(wholes), strict=True)
         ]
-        survey = Survey(
+        survey = SurveyTuner(
             surveyed, tunings, self.effort, ledger, self.folder,
             cold=ColdFilter(self.options.seed) if self.options.is_filtering else None,
             history=history, batch=self.options.batch, in_turn=not self.options.is_surveying,
             elapsed_s=record.elapsed_s, began=began,
         )  # fmt: skip
 
-        def tell(what: Told) -> None:
+        def tell(what: CompileEvent) -> None:
             nonlocal record
-            if isinstance(what, Candidate):
+            if isinstance(what, ScheduleCandidate):
                 store.save_candidates([what])
-            elif isinstance(what, Round):
+            elif isinstance(what, TuningRound):
                 record = replace(record, rounds=(*record.rounds, what), elapsed_s=survey.now_s, spent=ledger.spent)
                 store.save_compilation(record)
             self.tell(what)
@@ -222,7 +229,9 @@ class Compilation:
         made = [self._raced(one, model, survey, why, levels=levels) for one, model in zip(self.models, surveyed)]
         return made, replace(record, state=StudyState.DONE, elapsed_s=survey.now_s, spent=ledger.spent, reason=why)
 
-    def _raced(self, opened: Opened, model: Surveyed, survey: Survey, why: str, *, levels: bool) -> Made:
+    def _raced(
+        self, opened: SourceModel, model: SurveyedModel, survey: SurveyTuner, why: str, *, levels: bool
+    ) -> CompiledArtifacts:
         """The runtimes, timed beside each other."""
         options, cores = self.options, self.target.cores
         self.tell(f"choosing the fastest library of {opened.name}")
@@ -237,7 +246,7 @@ class Compilation:
             found = race(model.whole, best.file, opened, session, self.folder, point)
         if levels:
             self.tell("comparing levels of graph optimisation")
-        compiled = Compiled(
+        compiled = CompileResult(
             model=opened.name,
             device=self.device.name,
             target=self.target.name,
@@ -254,9 +263,9 @@ class Compilation:
             levels=compare_levels(model.whole, self.folder, survey.ledger) if levels else (),
         )
         about = self._about(opened, found.runtimes, found.recommended, best.file)
-        return Made(opened, compiled, best.file, about, found.int8)
+        return CompiledArtifacts(opened, compiled, best.file, about, found.int8)
 
-    def _crossed(self, opened: Opened, whole: WholeModel, bench: Bench, store: Store) -> Made:
+    def _crossed(self, opened: SourceModel, whole: ModelCompiler, bench: Bench, store: Store) -> CompiledArtifacts:
         """For a device that is not here: the library, with the best candidates that are known for it."""
         tunings = self._tunings([whole], bench, store)
         best = _best(tunings)
@@ -264,21 +273,23 @@ class Compilation:
         file = whole.compiled(best, self.folder / f"{opened.name}.tar")
         note = f"{len(best)} of {len(tunings)} operators tuned; not run here: tune it with --remote HOST:PORT"
         about = replace(self._about(opened, (), ORT, file), notes=(note,))
-        compiled = Compiled(
+        compiled = CompileResult(
             opened.name, self.device.name, self.target.name, self.target.cores, self.options.level,
             self.options.strategy, (), tuple(one.history for one in tunings.values()), (), "", note, float("nan"),
         )  # fmt: skip
-        return Made(opened, compiled, file, about)
+        return CompiledArtifacts(opened, compiled, file, about)
 
-    def _about(self, opened: Opened, runtimes: tuple[Runtime, ...], recommended: str, library: Path) -> Library:
+    def _about(
+        self, opened: SourceModel, runtimes: tuple[RuntimeLatency, ...], recommended: str, library: Path
+    ) -> LibraryManifest:
         file = ARCHIVE if library.suffix == ".tar" else LIBRARY
         kinds = {name: str(array.dtype) for name, array in zip(opened.names, opened.inputs)}
-        return Library(
+        return LibraryManifest(
             self.device.name, self.target.name, self.target.cores, self.options.batch_size, kinds, runtimes,
             recommended, file, model=opened.digest,
         )  # fmt: skip
 
-    def _written(self, made: Made) -> Compiled:
+    def _written(self, made: CompiledArtifacts) -> CompileResult:
         from onefold.report import kernels as report
 
         folder = made.opened.folder
@@ -292,12 +303,12 @@ class Compilation:
 
     def _tunings(
         self,
-        wholes: Sequence[WholeModel],
+        wholes: Sequence[ModelCompiler],
         bench: Bench,
         store: Store,
-        ledger: Ledger | None = None,
-        history: Mapping[Operator, Sequence[Candidate]] | None = None,
-    ) -> dict[str, OperatorTuning]:
+        ledger: PhaseCosts | None = None,
+        history: Mapping[Operator, Sequence[ScheduleCandidate]] | None = None,
+    ) -> dict[str, OperatorTuner]:
         """One for each operator, also where models share it, with what earlier compilations measured."""
         options, machine = self.options, self._machine
         model = CostModel(self.target.cores) if needs_model(options.strategy) and bench.can_run else None
@@ -308,21 +319,21 @@ class Compilation:
             others = [(operator, known) for operator, known in history.items() if operator.key not in mine]
             with ledger.phase("update"):
                 teach(model, mine.values(), others, store.loops, self.target)
-        found: dict[str, OperatorTuning] = {}
+        found: dict[str, OperatorTuner] = {}
         with nullcontext() if ledger is None else ledger.phase("search"):
             for at, (operator, module) in enumerate(pair for whole in wholes for pair in whole.operators):
                 if operator.key not in found:
-                    tuning = OperatorTuning(operator, module, bench, search, model, machine, options.seed + at)
+                    tuning = OperatorTuner(operator, module, bench, search, model, machine, options.seed + at)
                     known = store.candidates(operator.key, self.target.name)
                     tuning.recall([one for one in known if self._is_ours(one)])
                     store.save_operator(operator, packed(module))
                     found[operator.key] = tuning
         return found
 
-    def _history(self, store: Store, mine: set[str]) -> dict[Operator, list[Candidate]]:
+    def _history(self, store: Store, mine: set[str]) -> dict[Operator, list[ScheduleCandidate]]:
         """Candidates of other operators, or measured elsewhere: by operator and by where, which is in its name."""
         operators = store.operators()
-        found: dict[Operator, list[Candidate]] = {}
+        found: dict[Operator, list[ScheduleCandidate]] = {}
         for one in store.candidates():
             if one.operator in operators and not (one.operator in mine and self._is_ours(one)):
                 where = "" if self._is_ours(one) else f" on {one.machine}, {one.target} x{one.threads}"
@@ -330,7 +341,7 @@ class Compilation:
                 found.setdefault(replace(operator, name=operator.name + where), []).append(one)
         return found
 
-    def _is_ours(self, candidate: Candidate) -> bool:
+    def _is_ours(self, candidate: ScheduleCandidate) -> bool:
         """Whether it was measured under the same conditions."""
         same = (candidate.target, candidate.threads) == (self.target.name, self.target.cores)
         return same and self._machine in ("", candidate.machine)
@@ -357,7 +368,7 @@ class Compilation:
         now = datetime.now(UTC)
         return CompilationRecord(f"{same}-{now:%Y%m%d%H%M%S%f}", now.isoformat(), StudyState.RUNNING, spec)
 
-    def _check_goal(self, wholes: Sequence[WholeModel]) -> None:
+    def _check_goal(self, wholes: Sequence[ModelCompiler]) -> None:
         speed = PEAK * self.device.gflops * 1e9 * self.target.cores
         for whole, goal in zip(wholes, self.goals):
             flops = sum(one.flops * one.weight for one, _ in whole.operators)
@@ -392,11 +403,11 @@ def _check_server(remote: str) -> None:
         ) from error
 
 
-def _best(tunings: Mapping[str, OperatorTuning]) -> dict[str, Proposal]:
+def _best(tunings: Mapping[str, OperatorTuner]) -> dict[str, Proposal]:
     return {key: one.best[1] for key, one in tunings.items() if one.best is not None}
 
 
-def _go_on(tunings: Mapping[str, OperatorTuning], rounds: Sequence[Round]) -> None:
+def _go_on(tunings: Mapping[str, OperatorTuner], rounds: Sequence[TuningRound]) -> None:
     """Counts what earlier sittings measured as measured by this compilation, and not as recalled from another."""
     for one in rounds:
         for state in one.operators:

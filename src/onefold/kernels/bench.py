@@ -17,7 +17,7 @@ from onefold.kernels.toolchain import schedules
 from onefold.kernels.worker import Arguments
 from onefold.processes import Worker, describe_exit
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
-from onefold.vocabulary.kernels import Failure
+from onefold.vocabulary.kernels import CandidateFailure
 
 START_S = 120.0
 BUILD_S, RUN_S = 20.0, 10.0  # after which a candidate has failed
@@ -34,7 +34,7 @@ class Outcome:
     """What became of a candidate."""
 
     latency_s: float | None
-    failure: Failure | None = None
+    failure: CandidateFailure | None = None
     said: str = ""
     build_s: float = 0.0
     run_s: float = 0.0
@@ -50,7 +50,7 @@ class Reply:
     complaint: str = ""
     seconds: float = 0.0
     joules: float | None = None
-    ended: Failure | None = None  # where the worker did not survive it
+    ended: CandidateFailure | None = None  # where the worker did not survive it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class BenchProcess:
         self.environment = environment
         self.worker: Worker | None = None
 
-    def ask(self, name: str, *arguments: Any, within_s: float, late: Failure) -> Reply:
+    def ask(self, name: str, *arguments: Any, within_s: float, late: CandidateFailure) -> Reply:
         """Call a function of `kernels/worker.py`; a call that takes longer than `within_s` fails with `late`."""
         worker = self._started()
         try:
@@ -79,7 +79,7 @@ class BenchProcess:
         except (EOFError, OSError):
             end = describe_exit(worker.exit_code())
             self.close()
-            return Reply(complaint=f"the process {end}", ended=Failure.CRASH)
+            return Reply(complaint=f"the process {end}", ended=CandidateFailure.CRASH)
 
     def close(self) -> None:
         """Kill the process, if there is one."""
@@ -126,7 +126,7 @@ class Bench:
             worker = self._builders.pop()
             try:
                 order = (module, self.target.about, str(file))
-                return Built(file, worker.ask("build", *order, within_s=BUILD_S, late=Failure.SLOW_BUILD))
+                return Built(file, worker.ask("build", *order, within_s=BUILD_S, late=CandidateFailure.SLOW_BUILD))
             finally:
                 self._builders.append(worker)
 
@@ -152,25 +152,25 @@ class Bench:
     def time(self, file: Path, arguments: Arguments) -> Reply:
         """Runs a library, which is then gone."""
         order = (str(file), arguments, REPEATS, LEAST_MS, self.remote)
-        ran = self._runner.ask("run", *order, within_s=RUN_S, late=Failure.SLOW_RUN)
+        ran = self._runner.ask("run", *order, within_s=RUN_S, late=CandidateFailure.SLOW_RUN)
         file.unlink(missing_ok=True)
         return ran
 
     def _timed(self, built: Built, arguments: Arguments, expected: list[float] | None) -> tuple[Outcome, list[float]]:
         done = built.reply
         if done.complaint:
-            failure = done.ended or Failure.INVALID
+            failure = done.ended or CandidateFailure.INVALID
             return Outcome(None, failure, done.complaint, done.seconds, 0.0, done.joules), []
         ran = self.time(built.file, arguments)
 
-        def outcome(latency_s: float | None, failure: Failure | None = None, said: str = "") -> Outcome:
+        def outcome(latency_s: float | None, failure: CandidateFailure | None = None, said: str = "") -> Outcome:
             return Outcome(latency_s, failure, said, done.seconds, ran.seconds, done.joules, ran.joules)
 
         if ran.complaint:
-            return outcome(None, ran.ended or Failure.CRASH, ran.complaint), []
+            return outcome(None, ran.ended or CandidateFailure.CRASH, ran.complaint), []
         answer = ran.answer["answer"]
         if expected and not _same(answer, expected):
-            return outcome(None, Failure.WRONG, "its answer is not that of the operator"), answer
+            return outcome(None, CandidateFailure.WRONG, "its answer is not that of the operator"), answer
         return outcome(median(ran.answer["times"])), answer
 
     def whole(
@@ -178,7 +178,7 @@ class Bench:
     ) -> tuple[list[float], list[Any], Reply]:
         """Times a model's library; the times, what it answers and the reply itself."""
         ran = self._runner.ask(
-            "whole", str(file), list(inputs), repeats, self.remote, within_s=60.0, late=Failure.SLOW_RUN
+            "whole", str(file), list(inputs), repeats, self.remote, within_s=60.0, late=CandidateFailure.SLOW_RUN
         )
         if ran.complaint:
             raise ModelError(f"the compiled model cannot be run: {ran.complaint.splitlines()[-1]}")

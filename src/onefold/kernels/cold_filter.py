@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from onefold.kernels.loess import line_of
-from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
 EMBEDDED, MIDDLE = 10, 32
 PLACES, VALUES = 48, 130  # decisions of a candidate at most; how many values of one are told apart
@@ -63,7 +63,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LabeledExample:
     """What became of a candidate."""
 
     key: str
@@ -74,7 +74,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FilterFit:
     """How well the filter learned: on candidates that it did not learn from."""
 
     examples: int
@@ -85,7 +85,7 @@ class Fitted:
     doubted: int  # how many those are
 
 
-class Network(nn.Module):
+class LatencyNetwork(nn.Module):
     """Embeddings of whole numbers, then 32, 32 and 1."""
 
     def __init__(self, kinds: int, devices: int, hosts: int) -> None:
@@ -108,11 +108,11 @@ class ColdFilter:
 
     def __init__(self, seed: int = 0) -> None:
         self.neighbours = NEIGHBOURS[-1]
-        self.fitted: Fitted | None = None
+        self.fitted: FilterFit | None = None
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._words: list[dict[str, int]] = [{}, {}, {}]
-        self._network: Network | None = None
+        self._network: LatencyNetwork | None = None
         self._map: Tensor | None = None
         self._cold: Flags = np.zeros(0, bool)
         self._operators: list[Operator] = []
@@ -133,9 +133,9 @@ class ColdFilter:
         judged = count + self._doubted
         return (count * (self.fitted.precision or 0.0) + self._rightly) / judged if judged else 0.0
 
-    def learn(self, histories: Mapping[Operator, Sequence[Candidate]]) -> None:
+    def learn(self, histories: Mapping[Operator, Sequence[ScheduleCandidate]]) -> None:
         """From all that was measured; `histories` holds the candidates of each operator in their order."""
-        known: list[Known] = []
+        known: list[LabeledExample] = []
         for operator, candidates in histories.items():
             latencies = [one.latency_s for one in candidates if one.latency_s is not None]
             middle = median(latencies or [1.0])
@@ -143,10 +143,12 @@ class ColdFilter:
             for one in candidates:
                 example, latency = _example(operator, one), one.latency_s
                 if latency is None:
-                    known.append(Known(one.key, example, math.nan, True, True))  # what fails is not worth trying again
+                    known.append(
+                        LabeledExample(one.key, example, math.nan, True, True)
+                    )  # what fails is not worth trying again
                 else:
                     relative = math.log(latency / middle)
-                    known.append(Known(one.key, example, relative, latency > usual, latency > CLEARLY * usual))
+                    known.append(LabeledExample(one.key, example, relative, latency > usual, latency > CLEARLY * usual))
         if sum(not math.isnan(one.latency) for one in known) < ENOUGH:
             return
         self._judge([one for one in known if one.key not in self._met])
@@ -163,13 +165,13 @@ class ColdFilter:
         epsilon = max(LAST, FIRST * FALLS**updates)
         return [bool(one and self._rng.random() < epsilon) for one in self._all_cold(examples)]
 
-    def _judge(self, new: Sequence[Known]) -> None:
+    def _judge(self, new: Sequence[LabeledExample]) -> None:
         """By what was measured since it last learned."""
         doubted = self._all_cold([one.example for one in new])
         self._doubted += int(doubted.sum())
         self._rightly += sum(one.is_cold for one, is_doubted in zip(new, doubted) if is_doubted)
 
-    def _fit(self, known: Sequence[Known]) -> Network:
+    def _fit(self, known: Sequence[LabeledExample]) -> LatencyNetwork:
         for at, name in enumerate(("kind", "device", "host")):
             values = sorted({_word(one.example, name) for one in known})
             self._words[at] = {value: place for place, value in enumerate(values, 1)}  # 0: never seen
@@ -180,7 +182,7 @@ class ColdFilter:
         train, check, test = (torch.as_tensor(part) for part in np.split(order, ends))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
-            network = Network(*(len(words) for words in self._words))
+            network = LatencyNetwork(*(len(words) for words in self._words))
         inputs = self._encoded(examples)
         with threadpool_limits(1):  # small matrices: beside another program, two threads took ten times as long
             _trained(network, inputs, latency, train, check)
@@ -189,7 +191,7 @@ class ColdFilter:
         self.fitted = self._judged(known, middle, guess, train, check, test)
         return network
 
-    def _draw_map(self, network: Network, known: Sequence[Known]) -> None:
+    def _draw_map(self, network: LatencyNetwork, known: Sequence[LabeledExample]) -> None:
         """Puts all that is known on the map, also what the network has not learned from."""
         examples = [one.example for one in known]
         with torch.no_grad():
@@ -199,8 +201,8 @@ class ColdFilter:
         self._operators = [example.operator for example in examples]
 
     def _judged(
-        self, known: Sequence[Known], middle: Tensor, guess: Tensor, train: Tensor, check: Tensor, test: Tensor
-    ) -> Fitted:
+        self, known: Sequence[LabeledExample], middle: Tensor, guess: Tensor, train: Tensor, check: Tensor, test: Tensor
+    ) -> FilterFit:
         """Sets how many neighbours must agree, by the candidates that training was checked on; then what it would have
         done with those that it has never seen."""
         operators = [one.example.operator for one in known]
@@ -218,7 +220,7 @@ class ColdFilter:
         valid = ~latency.isnan()
         spread = float(latency[valid].var(correction=0)) if valid.any() else 0.0
         error = float(((guess[test][valid] - latency[valid]) ** 2).mean()) if valid.any() else math.nan
-        return Fitted(
+        return FilterFit(
             len(known), self.neighbours, error / spread if spread > 0 else math.nan,
             float(right.mean()) if len(right) else None, float(dropped.mean()) if len(dropped) else 0.0, len(right),
         )  # fmt: skip
@@ -262,7 +264,7 @@ class ColdFilter:
 
 
 def _trained(
-    network: Network, inputs: tuple[Tensor, Tensor, Tensor], latency: Tensor, train: Tensor, check: Tensor
+    network: LatencyNetwork, inputs: tuple[Tensor, Tensor, Tensor], latency: Tensor, train: Tensor, check: Tensor
 ) -> None:
     """Until the rate has fallen to nothing, or for so many epochs. Latencies are logarithms: they span two orders."""
     train, check = (part[~latency[part].isnan()] for part in (train, check))
@@ -294,7 +296,7 @@ def _alike(some: Sequence[str], others: Sequence[str]) -> Tensor:
     return torch.as_tensor(np.array(some)[:, None] == np.array(others)[None, :])
 
 
-def _example(operator: Operator, candidate: Candidate) -> Example:
+def _example(operator: Operator, candidate: ScheduleCandidate) -> Example:
     return Example(
         operator, f"{candidate.target} x{candidate.threads}", candidate.machine, candidate.sketch, candidate.decisions
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.toolchain import schedules
 from onefold.vocabulary.errors import MissingExtra
 
@@ -29,11 +29,11 @@ class CostModel:
         )
         self.is_ready = False
 
-    def scores(self, space: OperatorSpace, proposals: Sequence[Proposal]) -> np.ndarray[Any, Any]:
+    def scores(self, space: ScheduleSpace, proposals: Sequence[Proposal]) -> np.ndarray[Any, Any]:
         """Higher is faster."""
         return np.asarray(self.model.predict(space.context, [one.measurable for one in proposals]))
 
-    def learn(self, space: OperatorSpace, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
+    def learn(self, space: ScheduleSpace, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """From what was measured."""
         if not proposals:
             return

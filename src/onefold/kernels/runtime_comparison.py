@@ -13,12 +13,12 @@ from pathlib import Path
 
 from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.device import CAREFUL, Session
-from onefold.kernels.compiled_model import WholeModel
-from onefold.kernels.library import INT8, MODEL, ORT_FORMS, TVM
-from onefold.kernels.model_loading import Opened
+from onefold.kernels.kernel_library import INT8, MODEL, ORT_FORMS, TVM
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.source_models import SourceModel
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.errors import OnefoldError
-from onefold.vocabulary.kernels import Runtime
+from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.serving import ServingPoint, Source
 from onefold.vocabulary.variants import Recipe
 
@@ -29,15 +29,17 @@ EMULATED = "emulated: this machine in the device's place"
 
 
 @dataclass(frozen=True)
-class Race:
+class RuntimeComparison:
     """The runtimes, fastest first; `int8` is the model with integers where that was made."""
 
-    runtimes: tuple[Runtime, ...]
+    runtimes: tuple[RuntimeLatency, ...]
     recommended: str
     int8: Path | None = None
 
 
-def race(whole: WholeModel, library: Path, opened: Opened, session: Session, folder: Path, point: ServingPoint) -> Race:
+def race(
+    whole: ModelCompiler, library: Path, opened: SourceModel, session: Session, folder: Path, point: ServingPoint
+) -> RuntimeComparison:
     """Times all of them in turns; with integers only where there are many real inputs to quantise with.
 
     What answers otherwise than the model is timed and not recommended.
@@ -69,9 +71,9 @@ def race(whole: WholeModel, library: Path, opened: Opened, session: Session, fol
     notes = {name: [EMULATED] if name in emulated else [] for name in ways}
     for name in quantised:
         notes[name].append(f"answers as the model does for {agreement:.1%} of the samples")
-    found = [Runtime(name, min(each), point.threads, "; ".join(notes[name])) for name, each in times.items()]
+    found = [RuntimeLatency(name, min(each), point.threads, "; ".join(notes[name])) for name, each in times.items()]
     found.sort(key=lambda one: one.latency_s)
-    return Race(tuple(found), next(one.name for one in found if one.name in allowed), int8)
+    return RuntimeComparison(tuple(found), next(one.name for one in found if one.name in allowed), int8)
 
 
 def still_close(times: Mapping[str, Sequence[float]]) -> list[str]:
@@ -81,7 +83,7 @@ def still_close(times: Mapping[str, Sequence[float]]) -> list[str]:
     return near if len(near) > 1 else []
 
 
-def _with_integers(opened: Opened, folder: Path) -> tuple[Path | None, float]:
+def _with_integers(opened: SourceModel, folder: Path) -> tuple[Path | None, float]:
     """The model with integers and how often that answers the same; nothing where it cannot be made."""
     if opened.many is None:
         return None, 0.0

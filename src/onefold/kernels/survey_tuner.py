@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold.kernels.cold_filter import ColdFilter
-from onefold.kernels.compiled_model import WholeModel
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.stopping import no_longer_pays, used_up
-from onefold.kernels.transfer import from_kin
-from onefold.kernels.tuning import OperatorTuning, of_weight
-from onefold.vocabulary.kernels import Candidate, Effort, Operator, Round
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.operator_tuner import OperatorTuner, of_weight
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.schedule_transfer import from_kin
+from onefold.kernels.stopping_rule import no_longer_pays, used_up
+from onefold.vocabulary.kernels import CompileBudget, Operator, ScheduleCandidate, TuningRound
 
 BATCH = 8  # candidates of an operator in a round
 SHARE = 0.5  # of the operators that are still tuned, in each round after the first
@@ -28,15 +28,15 @@ SMALL = 0.02  # of the most that an operator computes: fewer candidates for it a
 WORTH = 0.002  # of a model's time: an operator that promises less is put aside
 PLATEAU, PLATEAUS = 0.01, 2  # a round that gains a model less; so many in a row put it aside
 NEAR = 1.05  # times its goal: a model that is no slower may have met it, and is looked at more closely
-Told = Round | Candidate | str
+CompileEvent = TuningRound | ScheduleCandidate | str
 
 
 @dataclass
-class Surveyed:
+class SurveyedModel:
     """A model in a survey."""
 
-    whole: WholeModel
-    rounds: list[Round] = field(default_factory=list)
+    whole: ModelCompiler
+    rounds: list[TuningRound] = field(default_factory=list)
     goal_s: float | None = None  # a latency at which it is fast enough
     plateaus: int = 0
     suspended: bool = False
@@ -61,20 +61,22 @@ class Surveyed:
 
 
 @dataclass
-class Survey:
+class SurveyTuner:
     """Tunes some models within one effort."""
 
-    models: Sequence[Surveyed]
-    tunings: Mapping[str, OperatorTuning]  # by the operator's key
-    effort: Effort
-    ledger: Ledger
+    models: Sequence[SurveyedModel]
+    tunings: Mapping[str, OperatorTuner]  # by the operator's key
+    effort: CompileBudget
+    ledger: PhaseCosts
     folder: Path  # for libraries
     cold: ColdFilter | None = None
-    history: Mapping[Operator, Sequence[Candidate]] = field(default_factory=dict)  # of others, or measured elsewhere
+    history: Mapping[Operator, Sequence[ScheduleCandidate]] = field(
+        default_factory=dict
+    )  # of others, or measured elsewhere
     batch: int = BATCH
     in_turn: bool = False  # without the survey: every operator gets the same, and nothing is put aside
     elapsed_s: float = 0.0  # in earlier sittings
-    tell: Callable[[Told], None] = lambda _: None
+    tell: Callable[[CompileEvent], None] = lambda _: None
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> str:
@@ -105,7 +107,7 @@ class Survey:
         """Candidates that were measured in this survey."""
         return sum(len(one.candidates) - one.recalled for one in self.tunings.values())
 
-    def _tune(self, chosen: Sequence[OperatorTuning]) -> None:
+    def _tune(self, chosen: Sequence[OperatorTuner]) -> None:
         for tuning in chosen:
             if used_up(self.effort, self.ledger.spent, self.now_s, self.measured):
                 return
@@ -120,19 +122,19 @@ class Survey:
             for candidate in tuning.batch(count, self.cold, self.ledger):
                 self.tell(candidate)
 
-    def _kin(self, tuning: OperatorTuning) -> list[Candidate]:
+    def _kin(self, tuning: OperatorTuner) -> list[ScheduleCandidate]:
         """What was fast for operators like it, or for itself elsewhere: a first batch, and some of a later one."""
         if self.in_turn:
             return []
         others = {one.operator: one.candidates for one in self.tunings.values() if one is not tuning}
         return from_kin(tuning.operator, {**self.history, **others}, self.batch // (4 if tuning.candidates else 2))
 
-    def _is_small(self, tuning: OperatorTuning) -> bool:
+    def _is_small(self, tuning: OperatorTuner) -> bool:
         """Whether it has next to no work: moving and shaping numbers."""
         most = max(one.operator.flops * one.operator.weight for one in self.tunings.values())
         return tuning.operator.flops * tuning.operator.weight < SMALL * most
 
-    def _chosen(self, number: int) -> list[OperatorTuning]:
+    def _chosen(self, number: int) -> list[OperatorTuner]:
         """Where the next round goes: to what promises most of the models' time for a joule."""
         active = [model for model in self.models if not model.ended and not model.suspended]
         open_keys = {operator.key for model in active for operator, _ in model.whole.operators}
@@ -147,7 +149,7 @@ class Survey:
         worthy.sort(key=lambda one: -promises[id(one)] / (one.joules or 1.0))
         return worthy[: max(1, round(SHARE * len(worthy)))]
 
-    def _promise(self, tuning: OperatorTuning, active: Sequence[Surveyed]) -> float:
+    def _promise(self, tuning: OperatorTuner, active: Sequence[SurveyedModel]) -> float:
         """The share of the models' time that the next batch is expected to save, added up over the models."""
         best = tuning.best[0] if tuning.best is not None else 0.0
         total = 0.0
@@ -166,7 +168,7 @@ class Survey:
             if model.goal_s is not None and model.goal_s < timed.latency_s <= NEAR * model.goal_s:
                 timed = model.whole.settled(self.ledger) or timed
             states = tuple(of_weight(self.tunings[one.key].state, one.weight) for one, _ in model.whole.operators)
-            found = Round(number, model.whole.name, timed.latency_s, self.now_s, states, self.ledger.spent)
+            found = TuningRound(number, model.whole.name, timed.latency_s, self.now_s, states, self.ledger.spent)
             model.rounds.append(found)
             self.tell(found)
 

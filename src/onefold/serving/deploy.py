@@ -21,7 +21,7 @@ from typing import Any
 
 from onefold.device import CAREFUL, Device, Effort, open_session
 from onefold.device.options import options_of
-from onefold.kernels.library import ORT, ORT_FORMS, TVM, CompiledModel, Library, read_library
+from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, CompiledModel, LibraryManifest, read_library
 from onefold.serving.export import samples_beside
 from onefold.serving.load_test import confirm
 from onefold.serving.queueing import Response
@@ -191,7 +191,7 @@ def load(
     return ServedModel(Path(folder) / file, point, choice)
 
 
-def _is_for(library: Library, settings: Settings, choice: Choice) -> bool:
+def _is_for(library: LibraryManifest, settings: Settings, choice: Choice) -> bool:
     """Whether what was compiled is what this scenario serves."""
     return library.device == settings.device.name and library.batch_size == choice.point.batch_size
 

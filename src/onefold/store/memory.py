@@ -11,7 +11,7 @@ from onefold.store.blocks import Blocks
 from onefold.store.complaints import taken_name, unknown_study, unknown_trials
 from onefold.store.rows import Row
 from onefold.store.store import CompilationRecord, StudyRecord, Submission
-from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 from onefold.vocabulary.knobs import Remembered, Steered
 from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.vocabulary.retraining import MemoryLesson
@@ -188,12 +188,12 @@ class MemoryStore:
         """All operators, by key."""
         return {key: rows.operator_of(row) for key, row in sorted(self._tables.operators.items())}
 
-    def save_candidates(self, candidates: Sequence[Candidate]) -> None:
+    def save_candidates(self, candidates: Sequence[ScheduleCandidate]) -> None:
         """Adds or replaces candidates."""
         with self._blocks.block():
             self._tables.candidates.update((one.key, rows.candidate_row(one)) for one in candidates)
 
-    def candidates(self, operator: str | None = None, target: str | None = None) -> list[Candidate]:
+    def candidates(self, operator: str | None = None, target: str | None = None) -> list[ScheduleCandidate]:
         """The candidates of an operator, for a target, or all."""
         found = self._tables.candidates.values()
         return [

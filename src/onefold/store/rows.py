@@ -15,8 +15,7 @@ from typing import Any
 
 from onefold.store.store import CompilationRecord, StudyRecord
 from onefold.vocabulary.errors import StoreError
-from onefold.vocabulary.kernels import Candidate, Operator, Round, Spent
-from onefold.vocabulary.kernels import Failure as CandidateFailure
+from onefold.vocabulary.kernels import CandidateFailure, CompileCost, Operator, ScheduleCandidate, TuningRound
 from onefold.vocabulary.knobs import Remembered, Steered
 from onefold.vocabulary.records import (
     Config,
@@ -225,20 +224,20 @@ def operator_of(row: Row) -> Operator:
         return from_json(Operator, json.loads(row["content"]))
 
 
-def candidate_row(candidate: Candidate) -> Row:
+def candidate_row(candidate: ScheduleCandidate) -> Row:
     """A candidate as a row."""
     content = to_json(candidate)
     columns = {name: content.pop(name) for name in ("operator", "target", "trace")}
     return {"key": candidate.key, **columns, "content": _encode(content)}
 
 
-def candidate_of(row: Row) -> Candidate:
+def candidate_of(row: Row) -> ScheduleCandidate:
     """The candidate of a row."""
     with _reading(f"the candidate {row['key']} of operator {row['operator']}"):
         content = json.loads(row["content"])
         failure = content["failure"]
         # Field by field: there may be tens of thousands, and `from_json` would look at every decision.
-        return Candidate(
+        return ScheduleCandidate(
             operator=row["operator"],
             target=row["target"],
             machine=content["machine"],
@@ -277,9 +276,9 @@ def compilation_of(row: Row) -> CompilationRecord:
             created=row["created"],
             state=StudyState(row["state"]),
             spec=json.loads(row["spec"]),
-            rounds=tuple(from_json(Round, one) for one in json.loads(row["rounds"])),
+            rounds=tuple(from_json(TuningRound, one) for one in json.loads(row["rounds"])),
             elapsed_s=row["elapsed_s"],
-            spent=from_json(Spent, json.loads(row["spent"])),
+            spent=from_json(CompileCost, json.loads(row["spent"])),
             reason=json.loads(row["reason"]),
         )
 

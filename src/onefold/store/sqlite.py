@@ -17,7 +17,7 @@ from onefold.store.rows import Row
 from onefold.store.store import CompilationRecord, StudyRecord, Submission
 from onefold.store.trouble import trouble
 from onefold.vocabulary.errors import StoreError
-from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 from onefold.vocabulary.knobs import Remembered, Steered
 from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.vocabulary.retraining import MemoryLesson
@@ -173,12 +173,12 @@ class SqliteStore:
         """All operators, by key."""
         return {row["key"]: rows.operator_of(row) for row in self._read(statements.OPERATORS)}
 
-    def save_candidates(self, candidates: Sequence[Candidate]) -> None:
+    def save_candidates(self, candidates: Sequence[ScheduleCandidate]) -> None:
         """Adds or replaces candidates."""
         if candidates:
             self._write(statements.SAVE_CANDIDATES, [rows.candidate_row(one) for one in candidates], "")
 
-    def candidates(self, operator: str | None = None, target: str | None = None) -> list[Candidate]:
+    def candidates(self, operator: str | None = None, target: str | None = None) -> list[ScheduleCandidate]:
         """The candidates of an operator, for a target, or all."""
         wanted = {"operator": operator, "target": target}
         given = {name: value for name, value in wanted.items() if value is not None}

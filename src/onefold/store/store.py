@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from onefold.vocabulary.kernels import Candidate, Operator, Round, Spent
+from onefold.vocabulary.kernels import CompileCost, Operator, ScheduleCandidate, TuningRound
 from onefold.vocabulary.knobs import Remembered, Steered
 from onefold.vocabulary.records import Epoch, Rung, StudyState, Trial, TrialState
 from onefold.vocabulary.retraining import MemoryLesson
@@ -51,9 +51,9 @@ class CompilationRecord:
     created: str  # UTC, ISO 8601
     state: StudyState
     spec: Mapping[str, Any]  # the models, the device and the options, as JSON values
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[TuningRound, ...] = ()
     elapsed_s: float = 0.0  # time spent compiling, over all sittings
-    spent: Spent = field(default_factory=Spent)
+    spent: CompileCost = field(default_factory=CompileCost)
     reason: str = ""  # why it ended
 
 
@@ -139,10 +139,10 @@ class Store(Protocol):
     def loops(self, operator: str) -> str:
         """The loops that were saved with an operator; empty where there are none."""
 
-    def save_candidates(self, candidates: Sequence[Candidate]) -> None:
+    def save_candidates(self, candidates: Sequence[ScheduleCandidate]) -> None:
         """Adds or replaces candidates, known by their keys, all of them or none; compilations share them."""
 
-    def candidates(self, operator: str | None = None, target: str | None = None) -> list[Candidate]:
+    def candidates(self, operator: str | None = None, target: str | None = None) -> list[ScheduleCandidate]:
         """The candidates of an operator, for a target, or all; first saved first, a replaced one in its place."""
 
     def save_compilation(self, compilation: CompilationRecord) -> None:

@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from onefold.store.store import CompilationRecord, Store
-from onefold.vocabulary.kernels import Candidate, Failure, Operator, OperatorState, Round, Spent
+from onefold.vocabulary.kernels import (
+    CandidateFailure,
+    CompileCost,
+    Operator,
+    OperatorState,
+    ScheduleCandidate,
+    TuningRound,
+)
 from onefold.vocabulary.records import StudyState
 
 PLACES = [  # implementation, operator and target
@@ -25,13 +32,15 @@ def an_operator(key: str = "conv", weight: int = 3) -> Operator:
     return Operator(key, "fused_conv2d_add_relu", weight, "conv2d", ("1x32x32x3", "1x32x32x16"), 1.5e6)
 
 
-def a_candidate(implementation: str = "loops", operator: str = "conv", target: str = "llvm") -> Candidate:
+def a_candidate(implementation: str = "loops", operator: str = "conv", target: str = "llvm") -> ScheduleCandidate:
     """An implementation that was measured."""
     trace = '[["SplitRV",{"b0":null}],["tile \\"x\\" → 8"]]'
-    return Candidate(operator, target, "a machine", 2, implementation, 1, (8, 4, -1), trace, 1e-4, None, 0.5, 0.25, 3.5)
+    return ScheduleCandidate(
+        operator, target, "a machine", 2, implementation, 1, (8, 4, -1), trace, 1e-4, None, 0.5, 0.25, 3.5
+    )
 
 
-def a_failed_candidate(failure: Failure, implementation: str = "loops") -> Candidate:
+def a_failed_candidate(failure: CandidateFailure, implementation: str = "loops") -> ScheduleCandidate:
     """One that came to nothing, on a machine whose energy nobody can tell."""
     return replace(a_candidate(implementation), decisions=(), latency_s=None, failure=failure, joules=None)
 
@@ -40,16 +49,16 @@ def a_compilation(key: str = "c1", created: str = "2026-01-01T00:00:00+00:00", r
     """A compilation that runs, after so many rounds."""
     spec = {"models": ["lenet"], "device": "here", "options": {"seconds": 1200, "joules": None, "flag": True}}
     ended = tuple(a_round(number) for number in range(1, rounds + 1))
-    spent = Spent({"search": 1.0 * rounds})
+    spent = CompileCost({"search": 1.0 * rounds})
     return CompilationRecord(key, created, StudyState.RUNNING, spec, ended, 2.5 * rounds, spent)
 
 
-def a_round(number: int = 1) -> Round:
+def a_round(number: int = 1) -> TuningRound:
     """A round in which one operator got better and another has no candidate that works."""
     fast = OperatorState(an_operator(), 1e-4, tried=8 * number, filtered=2, failed=1)
     stuck = OperatorState(an_operator("dense", 1), None, failed=4, suspended=True)
-    spent = Spent({"search": 0.5, "build": 2.0}, {"search": 3.5}, "modelled")
-    return Round(number, "lenet", 0.01 / number, 2.5 * number, (fast, stuck), spent)
+    spent = CompileCost({"search": 0.5, "build": 2.0}, {"search": 3.5}, "modelled")
+    return TuningRound(number, "lenet", 0.01 / number, 2.5 * number, (fast, stuck), spent)
 
 
 class KernelStoreContract:
@@ -85,12 +94,12 @@ class KernelStoreContract:
 
     def test_candidates_come_back_equal_in_the_order_saved(self, store: Store) -> None:
         assert store.candidates() == []
-        failed = [a_failed_candidate(failure, failure.name) for failure in Failure]
+        failed = [a_failed_candidate(failure, failure.name) for failure in CandidateFailure]
         told = [a_candidate("z"), a_candidate("a", "dense"), *failed, a_candidate("m", target="cuda")]
         store.save_candidates(told[:3])
         store.save_candidates(told[3:])
         assert store.candidates() == told
-        assert [one.failure for one in store.candidates("conv", "llvm")[1:]] == list(Failure)
+        assert [one.failure for one in store.candidates("conv", "llvm")[1:]] == list(CandidateFailure)
 
     def test_candidates_are_found_by_operator_and_target(self, store: Store) -> None:
         told = [a_candidate(name, operator, target) for name, operator, target in PLACES]
@@ -105,7 +114,7 @@ class KernelStoreContract:
         names = ("first", "second", "third")
         store.save_candidates([a_candidate(name) for name in names])
         better = replace(a_candidate("second"), latency_s=5e-5, decisions=(16,), trace="[]", joules=None)
-        failed = a_failed_candidate(Failure.WRONG, "first")
+        failed = a_failed_candidate(CandidateFailure.WRONG, "first")
         store.save_candidates([better, a_candidate("fourth"), failed])
         assert store.candidates() == [failed, better, a_candidate("third"), a_candidate("fourth")]
 

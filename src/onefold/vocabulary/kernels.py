@@ -26,7 +26,7 @@ class Operator:
     flops: float  # of one run
 
 
-class Failure(StrEnum):
+class CandidateFailure(StrEnum):
     """How a candidate failed."""
 
     INVALID = "invalid"  # the compiler refuses the schedule
@@ -37,7 +37,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ScheduleCandidate:
     """One implementation of an operator, and what became of it."""
 
     operator: str  # its key
@@ -49,7 +49,7 @@ class Candidate:
     decisions: tuple[int, ...]  # tile sizes, unrolling, places: what fills the outline in
     trace: str  # how to make it again, as JSON
     latency_s: float | None  # of one run; None where it failed
-    failure: Failure | None = None
+    failure: CandidateFailure | None = None
     build_s: float = 0.0
     run_s: float = 0.0
     joules: float | None = None  # of building and running it
@@ -62,7 +62,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CompileCost:
     """Seconds and joules by phase."""
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -79,8 +79,8 @@ class Spent:
         """All phases."""
         return Energy(sum(self.joules.values()) if self.joules else None, self.source)
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(_sum(self.seconds, other.seconds), _sum(self.joules, other.joules), other.source)
+    def __add__(self, other: CompileCost) -> CompileCost:
+        return CompileCost(_sum(self.seconds, other.seconds), _sum(self.joules, other.joules), other.source)
 
 
 def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
@@ -105,7 +105,7 @@ class OperatorState:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class TuningRound:
     """A batch of candidates for some operators, and the model's latency with the best of all."""
 
     number: int
@@ -113,7 +113,7 @@ class Round:
     latency_s: float  # of the whole model, compiled with the best so far
     ended_s: float  # since the compilation began
     operators: tuple[OperatorState, ...]
-    spent: Spent  # by all models so far
+    spent: CompileCost  # by all models so far
 
     @property
     def tried(self) -> int:
@@ -122,11 +122,11 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class CandidateHistory:
     """All candidates of an operator, in the order they were measured, and the line that parts hot from cold."""
 
     operator: Operator
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ScheduleCandidate, ...]
     line: tuple[float | None, ...]  # smoothed latency at each candidate; None where it failed
     recalled: int = 0  # of them: known from earlier compilations
 
@@ -140,7 +140,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class GraphLevelResult:
     """A level of graph optimisation: what it costs and what it brings, before any operator is tuned."""
 
     number: int
@@ -151,7 +151,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class CompileBudget:
     """When to stop, whatever the models have come to: when something is used up, or when it no longer pays."""
 
     minutes: float | None = None
@@ -178,7 +178,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class RuntimeLatency:
     """A way to serve the model, measured beside the others."""
 
     name: str  # tvm, tvm untuned, onnxruntime and its forms, torch
@@ -188,7 +188,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompileResult:
     """What compiling a model came to."""
 
     model: str
@@ -197,12 +197,12 @@ class Compiled:
     threads: int
     level: int  # of graph optimisation
     strategy: str
-    rounds: tuple[Round, ...]
-    histories: tuple[History, ...]  # of its operators, those with the most work first
-    runtimes: tuple[Runtime, ...]  # fastest first
+    rounds: tuple[TuningRound, ...]
+    histories: tuple[CandidateHistory, ...]  # of its operators, those with the most work first
+    runtimes: tuple[RuntimeLatency, ...]  # fastest first
     recommended: str  # the fastest runtime
     why_stopped: str
     error: float  # the largest difference from the answers of the model, as a share of the largest answer
-    spent: Spent = field(default_factory=Spent)  # by all models of the compilation
-    levels: tuple[Level, ...] = ()  # where they were compared
+    spent: CompileCost = field(default_factory=CompileCost)  # by all models of the compilation
+    levels: tuple[GraphLevelResult, ...] = ()  # where they were compared
     folder: str = ""  # where the library was put

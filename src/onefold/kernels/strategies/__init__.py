@@ -14,25 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.spaces import OperatorSpace
-from onefold.kernels.strategies.annealing import Annealing
-from onefold.kernels.strategies.clustering import Clustering
-from onefold.kernels.strategies.evolutionary import Evolutionary
-from onefold.kernels.strategies.genetic import Genetic
-from onefold.kernels.strategies.grid import Grid
-from onefold.kernels.strategies.model_guided_evolution import Breeding
-from onefold.kernels.strategies.sampling import RandomSearch
-from onefold.kernels.strategies.strategy import Strategy
+from onefold.kernels.schedule_space import ScheduleSpace
+from onefold.kernels.strategies.annealing import SimulatedAnnealing
+from onefold.kernels.strategies.clustering import ClusterSampling
+from onefold.kernels.strategies.evolutionary import MetaScheduleEvolution
+from onefold.kernels.strategies.genetic import GeneticSearch
+from onefold.kernels.strategies.grid import GridSearch
+from onefold.kernels.strategies.model_guided_evolution import ModelGuidedEvolution
+from onefold.kernels.strategies.random_search import RandomSearch
+from onefold.kernels.strategies.strategy import CandidateStrategy
 from onefold.vocabulary.errors import InputError, suggestion
 
-__all__ = ["STRATEGIES", "Strategy", "needs_model", "strategy"]
+__all__ = ["STRATEGIES", "CandidateStrategy", "needs_model", "strategy"]
 
 STRATEGIES = ("breeding", "evolutionary", "random", "grid", "genetic", "annealing", "clustering")
-MODELLED: dict[str, Callable[[OperatorSpace, CostModel, set[str]], Strategy]] = {
-    "breeding": Breeding, "evolutionary": Evolutionary, "annealing": Annealing, "clustering": Clustering
-}  # fmt: skip
-PLAIN: dict[str, Callable[[OperatorSpace, set[str]], Strategy]] = {
-    "random": RandomSearch, "grid": Grid, "genetic": Genetic
+MODELLED: dict[str, Callable[[ScheduleSpace, CostModel, set[str]], CandidateStrategy]] = {
+    "breeding": ModelGuidedEvolution,
+    "evolutionary": MetaScheduleEvolution,
+    "annealing": SimulatedAnnealing,
+    "clustering": ClusterSampling,
+}
+PLAIN: dict[str, Callable[[ScheduleSpace, set[str]], CandidateStrategy]] = {
+    "random": RandomSearch, "grid": GridSearch, "genetic": GeneticSearch
 }  # fmt: skip
 
 
@@ -47,7 +50,7 @@ def check(name: str) -> None:
         raise InputError(f"the search strategy {name!r} is not known{suggestion(name, STRATEGIES)}")
 
 
-def strategy(name: str, space: OperatorSpace, model: CostModel | None, seen: set[str]) -> Strategy:
+def strategy(name: str, space: ScheduleSpace, model: CostModel | None, seen: set[str]) -> CandidateStrategy:
     """The strategy of that name for an operator; `seen` holds the keys that are never proposed again."""
     check(name)
     if name in PLAIN:

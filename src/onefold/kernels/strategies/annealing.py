@@ -6,17 +6,17 @@ import math
 from collections.abc import Sequence
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 WALKERS, STEPS = 24, 6
 HOT, COOL = 1.0, 0.1  # temperatures, in what scores differ by
 
 
-class Annealing:
+class SimulatedAnnealing:
     """Several walkers at a time, each of which keeps to where it has got."""
 
-    def __init__(self, space: OperatorSpace, model: CostModel, seen: set[str]) -> None:
+    def __init__(self, space: ScheduleSpace, model: CostModel, seen: set[str]) -> None:
         self.space, self.model, self.seen = space, model, seen
         self._walkers: list[Proposal] = []
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 DRAWN, LIKED = 8, 4  # for each that is wanted: how many are drawn, and how many of those go into clusters
 
 
-class Clustering:
+class ClusterSampling:
     """Candidates that are alike are measured once."""
 
-    def __init__(self, space: OperatorSpace, model: CostModel, seen: set[str]) -> None:
+    def __init__(self, space: ScheduleSpace, model: CostModel, seen: set[str]) -> None:
         self.space, self.model, self.seen = space, model, seen
         self._best: list[tuple[float, Proposal]] = []
 

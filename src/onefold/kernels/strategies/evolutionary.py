@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onefold.kernels.cost_model import CostModel, results_of
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 from onefold.kernels.toolchain import schedules
 
@@ -15,12 +15,12 @@ GENERATION = 16  # candidates of one, of which some are measured
 MANY = 10**6  # candidates, which it is told it may measure: others decide when to stop
 
 
-class Evolutionary:
+class MetaScheduleEvolution:
     """Generations of mutated candidates, picked by the cost model."""
 
     def __init__(
         self,
-        space: OperatorSpace,
+        space: ScheduleSpace,
         model: CostModel,
         seen: set[str],
         population: int = POPULATION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 PARENTS = 16
@@ -12,10 +12,10 @@ FRESH = 0.1  # of the candidates are drawn at random
 CROSSED, REDRAWN = 0.3, 0.3  # of the others have two parents, or one decision drawn anew; the rest mutate
 
 
-class Genetic:
+class GeneticSearch:
     """Mutates, crosses and redraws the fastest; draws until there are some."""
 
-    def __init__(self, space: OperatorSpace, seen: set[str], parents: int = PARENTS, fresh: float = FRESH) -> None:
+    def __init__(self, space: ScheduleSpace, seen: set[str], parents: int = PARENTS, fresh: float = FRESH) -> None:
         self.space, self.seen = space, seen
         self.parents, self.fresh = parents, fresh
         self._best: list[tuple[float, Proposal]] = []

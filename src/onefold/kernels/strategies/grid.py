@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies.strategy import drawn, unseen
 
 POINTS = 128  # laid out at a time
 
 
-class Grid:
+class GridSearch:
     """Walks in steps that are halved each time it comes to the end."""
 
-    def __init__(self, space: OperatorSpace, seen: set[str]) -> None:
+    def __init__(self, space: ScheduleSpace, seen: set[str]) -> None:
         self.space, self.seen = space, seen
         self._walk: Iterator[Proposal] = iter(())
 

@@ -12,20 +12,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.spaces import OperatorSpace, Proposal
-from onefold.kernels.strategies.genetic import Genetic
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
+from onefold.kernels.strategies.genetic import GeneticSearch
 from onefold.kernels.strategies.strategy import drawn, unseen
 
 LITTER = 5  # proposals for each candidate that is measured
 STRANGERS = 0.25  # of the candidates have no parents
 
 
-class Breeding:
+class ModelGuidedEvolution:
     """Breeds as the genetic search does; of an operator that nobody has measured, children are drawn at random."""
 
-    def __init__(self, space: OperatorSpace, model: CostModel, seen: set[str]) -> None:
+    def __init__(self, space: ScheduleSpace, model: CostModel, seen: set[str]) -> None:
         self.space, self.model, self.seen = space, model, seen
-        self._family = Genetic(space, seen, parents=8, fresh=0.0)
+        self._family = GeneticSearch(space, seen, parents=8, fresh=0.0)
 
     def propose(self, count: int, spare: int = 0) -> list[Proposal]:
         """The most promising children, and the most promising of those that are nobody's."""

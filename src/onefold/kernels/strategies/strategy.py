@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from onefold.kernels.spaces import Proposal
+from onefold.kernels.schedule_space import Proposal
 
 TRIES = 8  # draws for each candidate that is wanted, before a space counts as used up
 
 
-class Strategy(Protocol):
+class CandidateStrategy(Protocol):
     """Proposes candidates for one operator and hears what became of them.
 
     It proposes nothing that is in `seen`, which whoever holds it fills, and fewer than it is asked for only where it

@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from onefold.vocabulary.kernels import Candidate, Compiled, Failure, History, OperatorState
+from onefold.vocabulary.kernels import (
+    CandidateFailure,
+    CandidateHistory,
+    CompileResult,
+    OperatorState,
+    ScheduleCandidate,
+)
 
 
 class Fate(Enum):
@@ -31,7 +37,7 @@ class FateCost:
     energy_share: float | None
 
 
-def fates(history: History) -> list[Fate]:
+def fates(history: CandidateHistory) -> list[Fate]:
     """The fate of each candidate."""
     cold = [*history.is_cold, *[False] * len(history.candidates)]  # without a line nobody is slower than usual
     return [
@@ -40,12 +46,12 @@ def fates(history: History) -> list[Fate]:
     ]
 
 
-def has_failed(candidate: Candidate) -> bool:
+def has_failed(candidate: ScheduleCandidate) -> bool:
     """Whether a candidate has no latency that counts."""
     return candidate.failure is not None or candidate.latency_s is None
 
 
-def fate_costs(histories: Iterable[History]) -> tuple[FateCost, ...]:
+def fate_costs(histories: Iterable[CandidateHistory]) -> tuple[FateCost, ...]:
     """One for each fate, over candidates that this compilation measured itself."""
     measured = [
         told for history in histories for told in list(zip(fates(history), history.candidates))[history.recalled :]
@@ -64,41 +70,41 @@ def fate_costs(histories: Iterable[History]) -> tuple[FateCost, ...]:
     return tuple(costs)
 
 
-def failures(histories: Iterable[History]) -> dict[str, int]:
+def failures(histories: Iterable[CandidateHistory]) -> dict[str, int]:
     """How many candidates failed in which way, among those that this compilation measured itself."""
     measured = (one for history in histories for one in history.candidates[history.recalled :])
     found = Counter(one.failure.value for one in measured if one.failure is not None)
-    return {kind.value: found[kind.value] for kind in Failure if found[kind.value]}
+    return {kind.value: found[kind.value] for kind in CandidateFailure if found[kind.value]}
 
 
-def saved_s(compiled: Compiled) -> float:
+def saved_s(compiled: CompileResult) -> float:
     """By how much the whole model was faster after the last round than after the first; 0 without rounds."""
     rounds = compiled.rounds
     saved = rounds[0].latency_s - rounds[-1].latency_s if rounds else 0.0
     return saved if math.isfinite(saved) else 0.0
 
 
-def joules_per_ms_saved(compiled: Compiled) -> float | None:
+def joules_per_ms_saved(compiled: CompileResult) -> float | None:
     """What each millisecond less cost; None where nothing was saved, or nobody can tell the joules."""
     joules, saved = compiled.spent.energy.joules, saved_s(compiled)
     return None if joules is None or saved <= 0 else joules / (saved * 1e3)
 
 
-def by_time(compiled: Compiled) -> list[OperatorState]:
+def by_time(compiled: CompileResult) -> list[OperatorState]:
     """The operators as the last round left them, those that take most of the model's time first."""
     return sorted(compiled.rounds[-1].operators, key=lambda one: -one.time_s) if compiled.rounds else []
 
 
-def share_of_model(compiled: Compiled, time_s: float) -> float | None:
+def share_of_model(compiled: CompileResult, time_s: float) -> float | None:
     """A part of the model's latency in the last round; None where that cannot be told."""
     latency_s = compiled.rounds[-1].latency_s if compiled.rounds else 0.0
     return time_s / latency_s if math.isfinite(latency_s) and latency_s > 0 else None
 
 
-def _time_s(candidates: Iterable[Candidate]) -> float:
+def _time_s(candidates: Iterable[ScheduleCandidate]) -> float:
     return sum(one.build_s + one.run_s for one in candidates)
 
 
-def _joules(candidates: Iterable[Candidate]) -> float | None:
+def _joules(candidates: Iterable[ScheduleCandidate]) -> float | None:
     known = [one.joules for one in candidates if one.joules is not None]
     return sum(known) if known else None

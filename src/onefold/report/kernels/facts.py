@@ -11,7 +11,7 @@ from onefold.report.kernels.costs import Fate, failures, fate_costs, joules_per_
 from onefold.report.page import Tile
 from onefold.report.retraining.facts import part
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import Compiled, Runtime
+from onefold.vocabulary.kernels import CompileResult, RuntimeLatency
 from onefold.vocabulary.records import Energy
 
 COMPILED = "tvm"  # the runtime that the rounds are about
@@ -19,19 +19,19 @@ FASTEST = "it measured fastest"
 SLOWER = "another measured faster"
 
 
-def aim(compiled: Compiled) -> str:
+def aim(compiled: CompileResult) -> str:
     """What was compiled for, and how."""
     threads = quantities.count(compiled.threads, "thread")
     how = f"graph optimisation level {compiled.level}, strategy {compiled.strategy}"
     return f"on {compiled.device}, for {compiled.target}, {threads}, {how}"
 
 
-def recommended(compiled: Compiled) -> Runtime | None:
+def recommended(compiled: CompileResult) -> RuntimeLatency | None:
     """The runtime to take; None where it was not measured."""
     return next((one for one in compiled.runtimes if one.name == compiled.recommended), None)
 
 
-def reason(compiled: Compiled) -> str:
+def reason(compiled: CompileResult) -> str:
     """Why that runtime."""
     chosen = recommended(compiled)
     if chosen is None:
@@ -45,12 +45,12 @@ def reason(compiled: Compiled) -> str:
     return f"{FASTEST}, {multiple(second.latency_s / chosen.latency_s)} as fast as {second.name}"
 
 
-def result(compiled: Compiled) -> str:
+def result(compiled: CompileResult) -> str:
     """The runtime to take and why, on one line."""
     return f"take {compiled.recommended}; {reason(compiled)}" if compiled.recommended else reason(compiled)
 
 
-def outcome(compiled: Compiled) -> Iterator[tuple[str, str]]:
+def outcome(compiled: CompileResult) -> Iterator[tuple[str, str]]:
     """What came out, name by name."""
     yield "recommended", compiled.recommended or quantities.NOTHING
     yield "why", reason(compiled)
@@ -59,7 +59,7 @@ def outcome(compiled: Compiled) -> Iterator[tuple[str, str]]:
     yield "why it stopped", compiled.why_stopped or quantities.NOTHING
 
 
-def error(compiled: Compiled) -> str:
+def error(compiled: CompileResult) -> str:
     """The largest difference from what the model itself answers."""
     if not math.isfinite(compiled.error):
         return "not known"
@@ -68,7 +68,7 @@ def error(compiled: Compiled) -> str:
     return f"{quantities.number(float(f'{compiled.error:.2g}'))} of the largest answer"
 
 
-def tiles(compiled: Compiled) -> Iterator[Tile]:
+def tiles(compiled: CompileResult) -> Iterator[Tile]:
     """The compilation in four numbers."""
     chosen = recommended(compiled)
     latency = quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s)
@@ -83,7 +83,7 @@ def tiles(compiled: Compiled) -> Iterator[Tile]:
     yield Tile("Energy", phrases.energy(spent.energy), energy_note, badge="estimate" if estimate else "")
 
 
-def improvement(compiled: Compiled) -> str:
+def improvement(compiled: CompileResult) -> str:
     """The whole model's latency before and after; once where there is one round, and their unit once if it is one."""
     if not compiled.rounds:
         return quantities.NOTHING
@@ -94,7 +94,7 @@ def improvement(compiled: Compiled) -> str:
     return f"{number if last.endswith(f' {unit}') else first} →\N{NO-BREAK SPACE}{last}"
 
 
-def progress(compiled: Compiled) -> str:
+def progress(compiled: CompileResult) -> str:
     """What the rounds brought, and of how many candidates."""
     rounds = compiled.rounds
     if not rounds:
@@ -104,7 +104,7 @@ def progress(compiled: Compiled) -> str:
     return f"{gain}, {quantities.count(len(rounds), 'round')}, {quantities.count(rounds[-1].tried, 'candidate')}"
 
 
-def time_note(compiled: Compiled) -> str:
+def time_note(compiled: CompileResult) -> str:
     """Where most of the time went."""
     seconds, total = compiled.spent.seconds, compiled.spent.time_s
     if not total > 0:
@@ -113,7 +113,7 @@ def time_note(compiled: Compiled) -> str:
     return f"{part(seconds[name] / total)} of it: {name}"
 
 
-def price(compiled: Compiled) -> str:
+def price(compiled: CompileResult) -> str:
     """What each millisecond that was saved cost in energy."""
     if saved_s(compiled) <= 0:
         return "nothing saved"
@@ -124,7 +124,7 @@ def price(compiled: Compiled) -> str:
     )
 
 
-def brought(compiled: Compiled) -> Iterator[str]:
+def brought(compiled: CompileResult) -> Iterator[str]:
     """What was saved, for how much, and what went to waste."""
     saved, energy = saved_s(compiled), compiled.spent.energy
     if saved > 0:
@@ -136,7 +136,7 @@ def brought(compiled: Compiled) -> Iterator[str]:
         yield f"failed: {', '.join(f'{count} {kind}' for kind, count in failed.items())}"
 
 
-def waste(compiled: Compiled) -> str:
+def waste(compiled: CompileResult) -> str:
     """How much went to candidates that taught nothing or failed."""
     costs = {cost.fate: cost for cost in fate_costs(compiled.histories)}
     cold, failed = costs[Fate.COLD], costs[Fate.FAILED]
@@ -148,6 +148,6 @@ def waste(compiled: Compiled) -> str:
     return f"{said}; of the energy {part(cold.energy_share)} and {part(failed.energy_share)}"
 
 
-def recalled(compiled: Compiled) -> int:
+def recalled(compiled: CompileResult) -> int:
     """Candidates that were known from earlier compilations."""
     return sum(min(history.recalled, len(history.candidates)) for history in compiled.histories)

@@ -13,14 +13,14 @@ from onefold.report.kernels.survey import survey
 from onefold.report.page import Tile
 from onefold.report.plots.marks import Plot
 from onefold.report.standalone import rendered
-from onefold.vocabulary.kernels import Compiled
+from onefold.vocabulary.kernels import CompileResult
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What is shown of one model; `mark` is what its parts are told apart by from those of others."""
 
-    compiled: Compiled
+    compiled: CompileResult
     mark: str
     aim: str
     reason: str
@@ -37,9 +37,9 @@ class Shown:
     scatter: Plot
 
 
-def page(compiled: Compiled | Sequence[Compiled]) -> str:
+def page(compiled: CompileResult | Sequence[CompileResult]) -> str:
     """The page of one model, or of several one after the other."""
-    several = [compiled] if isinstance(compiled, Compiled) else list(compiled)
+    several = [compiled] if isinstance(compiled, CompileResult) else list(compiled)
     # The same loops have the same number in all models: they light up together.
     keys = dict.fromkeys(key for one in several for key in _keys(one))
     numbers = {key: place + 1 for place, key in enumerate(keys)}
@@ -55,13 +55,13 @@ def page(compiled: Compiled | Sequence[Compiled]) -> str:
     )
 
 
-def _keys(compiled: Compiled) -> Iterator[str]:
+def _keys(compiled: CompileResult) -> Iterator[str]:
     for one in compiled.rounds[-1:]:
         yield from (state.operator.key for state in one.operators)
     yield from (history.operator.key for history in compiled.histories)
 
 
-def _shown(compiled: Compiled, numbers: Mapping[str, int], mark: str) -> Shown:
+def _shown(compiled: CompileResult, numbers: Mapping[str, int], mark: str) -> Shown:
     return Shown(
         compiled=compiled,
         mark=mark,
@@ -81,7 +81,7 @@ def _shown(compiled: Compiled, numbers: Mapping[str, int], mark: str) -> Shown:
     )
 
 
-def _measured(several: Sequence[Compiled]) -> Iterator[tuple[str, str]]:
+def _measured(several: Sequence[CompileResult]) -> Iterator[tuple[str, str]]:
     yield "latency", "of one pass through the model, or of one run of an operator, on the device"
     yield "error", "the largest difference from the answers of the model before it was compiled"
     yield "candidate", "one implementation of an operator; its time is that of building and running it"

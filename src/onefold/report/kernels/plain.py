@@ -27,13 +27,13 @@ from typing import Any
 
 from onefold.report.kernels.costs import failures, fate_costs, joules_per_ms_saved, saved_s
 from onefold.report.plain import finite
-from onefold.vocabulary.kernels import Compiled, History, Round
+from onefold.vocabulary.kernels import CandidateHistory, CompileResult, TuningRound
 from onefold.vocabulary.records import to_json
 
 FORMAT = 1
 
 
-def as_json(compiled: Compiled) -> dict[str, Any]:
+def as_json(compiled: CompileResult) -> dict[str, Any]:
     """The compilation as values that `json.dumps(..., allow_nan=False)` takes."""
     more = {
         "rounds": [_round(one) for one in compiled.rounds],
@@ -47,10 +47,10 @@ def as_json(compiled: Compiled) -> dict[str, Any]:
     return content
 
 
-def _round(one: Round) -> dict[str, Any]:
+def _round(one: TuningRound) -> dict[str, Any]:
     operators = [{**to_json(state), "time_s": state.time_s} for state in one.operators]
     return {**to_json(one), "tried": one.tried, "operators": operators}
 
 
-def _history(history: History) -> dict[str, Any]:
+def _history(history: CandidateHistory) -> dict[str, Any]:
     return {**to_json(history), "is_cold": list(history.is_cold)}

@@ -15,7 +15,7 @@ from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale
 from onefold.report.plots.svg import cross, element, picture, polyline, shortened, text
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import Candidate, Compiled, History
+from onefold.vocabulary.kernels import CandidateHistory, CompileResult, ScheduleCandidate
 
 NAME, TITLE = "candidates", "Candidates over time"
 SHOWN = 6  # operators
@@ -27,7 +27,7 @@ FASTEST = {Fate.HOT: "dot best", Fate.COLD: "dot best hollow"}
 LINE, PALE = "line best thin", " pale"
 
 
-def scatter(compiled: Compiled, numbers: Mapping[str, int], mark: str = "") -> Plot:
+def scatter(compiled: CompileResult, numbers: Mapping[str, int], mark: str = "") -> Plot:
     """A mark for each candidate, with the line that parts hot from cold; `numbers` are what marks call operators by.
 
     `mark` makes the name of the drawing its own where a page has several.
@@ -45,14 +45,14 @@ def scatter(compiled: Compiled, numbers: Mapping[str, int], mark: str = "") -> P
     return Plot(name, TITLE, caption, drawing, tuple(_legend(shown)), wide=True)
 
 
-def most_time(compiled: Compiled) -> list[History]:
+def most_time(compiled: CompileResult) -> list[CandidateHistory]:
     """The operators with candidates that take most of the model's time in the last round, else as they are given."""
     order = {state.operator.key: place for place, state in enumerate(by_time(compiled))}
     known = [history for history in compiled.histories if history.candidates]
     return sorted(known, key=lambda history: order.get(history.operator.key, len(order)))[:SHOWN]
 
 
-def _legend(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
+def _legend(histories: Sequence[CandidateHistory]) -> Iterator[tuple[str, str]]:
     found = {fate for history in histories for fate in fates(history)}
     yield from ((KINDS[fate], TELLS[fate]) for fate in Fate if fate in found)
     if any(history.recalled for history in histories):
@@ -63,7 +63,7 @@ def _legend(histories: Sequence[History]) -> Iterator[tuple[str, str]]:
         yield LINE, "usual latency then (LOESS)"
 
 
-def _drawing(history: History, number: int) -> Markup:
+def _drawing(history: CandidateHistory, number: int) -> Markup:
     operator = history.operator
     shapes = ", ".join(operator.shapes)
     told = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
@@ -73,7 +73,7 @@ def _drawing(history: History, number: int) -> Markup:
     return picture(WIDE, TALL + HEAD, f"{TITLE}: {operator.name}", [name, inside])
 
 
-def _plotted(history: History) -> list[Markup]:
+def _plotted(history: CandidateHistory) -> list[Markup]:
     known = [one.latency_s for one in history.candidates if not has_failed(one) and one.latency_s is not None]
     values = [value for value in (*known, *history.line) if value is not None and drawable(value)]
     best = min(filter(drawable, known), default=None)
@@ -104,7 +104,7 @@ def _plotted(history: History) -> list[Markup]:
     return parts
 
 
-def _marks(history: History, best: float | None, x: Scale, y: Scale, lane: float) -> Iterator[Markup]:
+def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, lane: float) -> Iterator[Markup]:
     """Hollow ones first, so that they cover nothing, and the fastest on top."""
     marks = list(enumerate(zip(history.candidates, fates(history))))
     every = math.ceil(len(marks) / MARKS)
@@ -124,7 +124,7 @@ def _marks(history: History, best: float | None, x: Scale, y: Scale, lane: float
             yield element("circle", spoken, class_=kind, **centre, data_cell="candidate")
 
 
-def _spoken(number: int, one: Candidate, fate: Fate, recalled: bool) -> str:
+def _spoken(number: int, one: ScheduleCandidate, fate: Fate, recalled: bool) -> str:
     told = [fate.value]
     if fate is not Fate.FAILED and one.latency_s is not None:
         told.insert(0, quantities.duration(one.latency_s))

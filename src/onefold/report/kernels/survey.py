@@ -14,7 +14,7 @@ from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, shortened, text
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import Compiled, Round, Runtime
+from onefold.vocabulary.kernels import CompileResult, RuntimeLatency, TuningRound
 
 NAME, TITLE = "survey", "The whole model's latency, round by round"
 WIDTH, HEIGHT = 560.0, 340.0
@@ -24,7 +24,7 @@ APART = 15.0  # from label to label
 OTHER = "line beside"
 
 
-def survey(compiled: Compiled, mark: str = "") -> Plot:
+def survey(compiled: CompileResult, mark: str = "") -> Plot:
     """A dot for each round, with the number of candidates so far; a dashed line for each other runtime.
 
     `mark` makes the name of the drawing its own where a page has several.
@@ -59,7 +59,7 @@ def apart(places: Sequence[float], gap: float, top: float, bottom: float) -> lis
     return moved
 
 
-def _drawing(rounds: Sequence[Round], others: Sequence[Runtime]) -> Markup:
+def _drawing(rounds: Sequence[TuningRound], others: Sequence[RuntimeLatency]) -> Markup:
     last = quantities.duration(rounds[-1].latency_s)
     labels = [f"{shortened(one.name, NAME_SHOWN)} {quantities.duration(one.latency_s)}" for one in others]
     values = [*(one.latency_s for one in rounds), *(one.latency_s for one in others)]
@@ -93,12 +93,12 @@ def _upright_scale(values: Sequence[float], frame: Frame, size: float) -> Scale:
     return logarithmic(values, bottom, top, size) if many else fitted(values, bottom, top, size)
 
 
-def _spoken(one: Round) -> str:
+def _spoken(one: TuningRound) -> str:
     when = f"round {one.number}, after {quantities.duration(one.ended_s)}"
     return f"{when}: {quantities.duration(one.latency_s)}\n{quantities.count(one.tried, 'candidate')} so far"
 
 
-def _counts(rounds: Sequence[Round], points: Sequence[Point], frame: Frame) -> Iterator[Markup]:
+def _counts(rounds: Sequence[TuningRound], points: Sequence[Point], frame: Frame) -> Iterator[Markup]:
     """The candidates so far, right above the dots, as far as they do not cover each other or the next dots."""
     labels = [f"{one.tried:,}" for one in rounds]
     lefts = [min(cx + 3, frame.x_end - LETTER * len(label)) for label, (cx, _) in zip(labels, points)]

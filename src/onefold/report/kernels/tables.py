@@ -14,7 +14,7 @@ from onefold.report.plots.svg import shortened
 from onefold.report.retraining.facts import part
 from onefold.report.table import About, Column
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import PHASES, Compiled, OperatorState
+from onefold.vocabulary.kernels import PHASES, CompileResult, OperatorState
 from onefold.vocabulary.records import Energy
 
 SHOWN = 40  # operators
@@ -29,7 +29,7 @@ DOES = {
 ALL = "all"
 
 
-def models_sheet(several: Sequence[Compiled]) -> Sheet:
+def models_sheet(several: Sequence[CompileResult]) -> Sheet:
     """A line for each model."""
     lines = []
     for one in several:
@@ -48,7 +48,7 @@ def models_sheet(several: Sequence[Compiled]) -> Sheet:
     return Sheet("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
 
 
-def runtimes_sheet(compiled: Compiled, *, noted: bool = True) -> Sheet:
+def runtimes_sheet(compiled: CompileResult, *, noted: bool = True) -> Sheet:
     """The ways to serve the model, fastest first; the last column says which one to take, and what is noted."""
     fastest = min((one.latency_s for one in compiled.runtimes), default=0.0)
     lines = []
@@ -68,7 +68,7 @@ def runtimes_sheet(compiled: Compiled, *, noted: bool = True) -> Sheet:
     return Sheet("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(lines))
 
 
-def phases_sheet(compiled: Compiled) -> Sheet:
+def phases_sheet(compiled: CompileResult) -> Sheet:
     """Seconds and joules by phase."""
     spent = compiled.spent
     known = [name for name in PHASES if name in spent.seconds or name in spent.joules]
@@ -91,7 +91,7 @@ def phases_sheet(compiled: Compiled) -> Sheet:
     return Sheet("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
 
 
-def fates_sheet(compiled: Compiled) -> Sheet:
+def fates_sheet(compiled: CompileResult) -> Sheet:
     """What building and timing candidates cost, by what became of them."""
     source = compiled.spent.source
     costs = fate_costs(compiled.histories)
@@ -116,7 +116,7 @@ def fates_sheet(compiled: Compiled) -> Sheet:
     return Sheet("fates", title, _columns("what became of them", titles), tuple(lines), (" ".join(notes),))
 
 
-def operators_sheet(compiled: Compiled, numbers: Mapping[str, int] | None = None, shown: int = SHOWN) -> Sheet:
+def operators_sheet(compiled: CompileResult, numbers: Mapping[str, int] | None = None, shown: int = SHOWN) -> Sheet:
     """The operators by their share of the model's time in the last round; `numbers` are what marks call them by."""
     states = by_time(compiled)
     lines = []
@@ -138,7 +138,7 @@ def operators_sheet(compiled: Compiled, numbers: Mapping[str, int] | None = None
     return Sheet("operators", "Operators by their share of the model's time", head, tuple(lines), (" ".join(notes),))
 
 
-def levels_sheet(compiled: Compiled) -> Sheet:
+def levels_sheet(compiled: CompileResult) -> Sheet:
     """Levels of graph optimisation, where they were compared."""
     source = compiled.spent.source
     lines = []
@@ -157,7 +157,7 @@ def levels_sheet(compiled: Compiled) -> Sheet:
     return Sheet("levels", "Levels of graph optimisation", _columns("level", titles, ""), tuple(lines), notes)
 
 
-def _operator(compiled: Compiled, one: OperatorState) -> Iterator[str]:
+def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
     yield one.operator.kind
     yield str(one.operator.weight)
     yield quantities.NOTHING if one.best_s is None else quantities.duration(one.best_s)
@@ -166,7 +166,7 @@ def _operator(compiled: Compiled, one: OperatorState) -> Iterator[str]:
     yield "suspended" if one.suspended else "tuning"
 
 
-def _together(compiled: Compiled, states: Sequence[OperatorState]) -> Iterator[SheetLine]:
+def _together(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterator[SheetLine]:
     """The sum of operators, and the whole model beside it."""
     known = [one.time_s for one in states if one.best_s is not None]
     weight = sum(one.operator.weight for one in states)
@@ -177,7 +177,7 @@ def _together(compiled: Compiled, states: Sequence[OperatorState]) -> Iterator[S
     yield SheetLine("the whole model", tuple(map(Cell, whole)), "baseline")
 
 
-def _timed(compiled: Compiled, time_s: float | None) -> tuple[str, str]:
+def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:
     """A part of the model's time, and its share."""
     share = None if time_s is None else share_of_model(compiled, time_s)
     told = quantities.NOTHING if time_s is None else quantities.duration(time_s)

@@ -11,14 +11,14 @@ from onefold.report.impact.sheet import Sheet
 from onefold.report.impact.text import laid
 from onefold.report.kernels import facts, tables
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import Compiled
+from onefold.vocabulary.kernels import CompileResult
 
 WIDTH = 110
 SHOWN = 12  # operators
 INDENT = " " * 10
 
 
-def text(compiled: Compiled, width: int = WIDTH) -> str:
+def text(compiled: CompileResult, width: int = WIDTH) -> str:
     """The compilation in lines, without colour or control characters; a table that is wider goes on below."""
     parts: list[Iterable[str]] = [_head(compiled, width), _facts(compiled, width)]
     sheets = (
@@ -33,12 +33,12 @@ def text(compiled: Compiled, width: int = WIDTH) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in lines) + "\n"
 
 
-def _head(compiled: Compiled, width: int) -> Iterator[str]:
+def _head(compiled: CompileResult, width: int) -> Iterator[str]:
     yield from _wrapped(f"Kernels of {compiled.model}: {facts.result(compiled)}", width)
     yield from _wrapped(facts.aim(compiled), width)
 
 
-def _facts(compiled: Compiled, width: int) -> Iterator[str]:
+def _facts(compiled: CompileResult, width: int) -> Iterator[str]:
     latencies = f"{facts.improvement(compiled)}, " if compiled.rounds else ""
     yield from _named("Rounds", f"{latencies}{facts.progress(compiled)}", width)
     yield from _named("Stopped", compiled.why_stopped or quantities.NOTHING, width)
@@ -52,7 +52,7 @@ def _facts(compiled: Compiled, width: int) -> Iterator[str]:
     yield from _named("Waste", facts.waste(compiled), width)
 
 
-def _runtimes(compiled: Compiled) -> Sheet:
+def _runtimes(compiled: CompileResult) -> Sheet:
     """Notes may be long: here they stand below the table."""
     notes = tuple(f"{one.name}: {one.note}" for one in compiled.runtimes if one.note)
     return replace(tables.runtimes_sheet(compiled, noted=False), notes=notes)

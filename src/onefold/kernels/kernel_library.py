@@ -20,7 +20,7 @@ import numpy as np
 
 from onefold.kernels.toolchain import tvm
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.kernels import Runtime
+from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.records import from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
@@ -37,7 +37,7 @@ ORT_FORMS = {  # the file that it serves, and what its threads do without work
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryManifest:
     """What the folder says about its kernels."""
 
     device: str
@@ -45,7 +45,7 @@ class Library:
     threads: int
     batch_size: int
     inputs: Mapping[str, str]  # by name: the type of their numbers
-    runtimes: tuple[Runtime, ...]  # fastest first
+    runtimes: tuple[RuntimeLatency, ...]  # fastest first
     recommended: str
     file: str = LIBRARY
     notes: tuple[str, ...] = field(default=())
@@ -53,7 +53,7 @@ class Library:
     version: int = VERSION
 
 
-def write_library(folder: Path, library: Path | None, about: Library, int8: Path | None = None) -> None:
+def write_library(folder: Path, library: Path | None, about: LibraryManifest, int8: Path | None = None) -> None:
     """Puts a library into a folder; what was there stays until all of the new is written, and goes then."""
     moved = []
     for source, name in ((library, about.file), (int8, INT8)):
@@ -72,13 +72,13 @@ def digest_of(model: Path) -> str:
     return hashlib.sha256(model.read_bytes()).hexdigest()[:16]
 
 
-def read_library(folder: Path) -> Library | None:
+def read_library(folder: Path) -> LibraryManifest | None:
     """What a folder says about kernels; None where it has none, or those of a model that was there before."""
     path = folder / ABOUT
     if not path.is_file():
         return None
     try:
-        found = from_json(Library, json.loads(path.read_text(encoding="utf-8")))
+        found = from_json(LibraryManifest, json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
     is_of_another = found.model and (folder / MODEL).is_file() and found.model != digest_of(folder / MODEL)
@@ -88,7 +88,7 @@ def read_library(folder: Path) -> Library | None:
 class CompiledModel:
     """A compiled model: call it with one array per input, the batch first."""
 
-    def __init__(self, folder: Path, about: Library, choice: Any = None) -> None:
+    def __init__(self, folder: Path, about: LibraryManifest, choice: Any = None) -> None:
         self.point = ServingPoint(about.batch_size, about.threads)
         self.choice = choice  # of a scenario: also how long to wait for a batch to fill, and what to expect
         os.environ.setdefault("TVM_NUM_THREADS", str(about.threads))  # before its threads are started

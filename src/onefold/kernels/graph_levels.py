@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import LEVELS, optimised
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.spaces import operators_of
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.schedule_space import operators_of
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.kernels import Level
+from onefold.vocabulary.kernels import GraphLevelResult
 
 
-def compare_levels(whole: WholeModel, folder: Path, ledger: Ledger) -> tuple[Level, ...]:
+def compare_levels(whole: ModelCompiler, folder: Path, ledger: PhaseCosts) -> tuple[GraphLevelResult, ...]:
     """Each level, with operators as they come; one that the model does not survive is left out."""
     found, suffix = [], "so" if whole.bench.target.is_here else "tar"
     for number in LEVELS:
-        cost = Ledger()
+        cost = PhaseCosts()
         started = time.perf_counter()
         try:
             with cost.phase("whole"):
@@ -28,5 +28,5 @@ def compare_levels(whole: WholeModel, folder: Path, ledger: Ledger) -> tuple[Lev
         except ModelError:
             continue
         count = len(operators_of(loops, whole.bench.target))
-        found.append(Level(number, timed.latency_s, seconds, count, cost.spent.energy.joules))
+        found.append(GraphLevelResult(number, timed.latency_s, seconds, count, cost.spent.energy.joules))
     return tuple(found)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onefold.device.inputs import made_up
-from onefold.kernels.library import digest_of
+from onefold.kernels.kernel_library import digest_of
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.single_file import in_one_file
@@ -26,7 +26,7 @@ Given = Any  # a folder, an ONNX file, a workload's file or name, or a torch mod
 
 
 @dataclass(frozen=True)
-class Opened:
+class SourceModel:
     """A model, ready to be compiled."""
 
     name: str
@@ -56,11 +56,11 @@ def opened(
     folder: Path,
     save: Path | None,
     batch_size: int = 1,
-) -> list[Opened]:
+) -> list[SourceModel]:
     """All of them, with names of their own; those without a folder get one in `save`."""
     if isinstance(samples, (str, Path)) and not Path(samples).is_file():
         raise InputError(f"there are no samples {samples}; give an .npz with an array for each input")
-    found: list[Opened] = []
+    found: list[SourceModel] = []
     for at, one in enumerate(models):
         place = folder / f"model-{at}"
         place.mkdir()
@@ -143,7 +143,7 @@ def _keep(inputs: Sequence[np.ndarray[Any, Any]], folder: Path) -> Path:
     return folder / MANY
 
 
-def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None, batch_size: int) -> Opened:
+def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None, batch_size: int) -> SourceModel:
     """One batch, and what onnxruntime answers to it; of exported networks that was compared with PyTorch's."""
     served = deploy.ServedModel(file, ServingPoint(batch_size))
     kept, wanted = samples_beside(file), served.session.get_inputs()
@@ -157,7 +157,7 @@ def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None,
         answers = served.session.run(None, dict(zip(names, inputs)))
     except Exception as error:  # numpy and the runtime raise many kinds
         raise ModelError(f"{file} cannot be tried with batches of {batch_size}: {error}") from error
-    return Opened(name, file, names, tuple(inputs), tuple(answers), folder, many)
+    return SourceModel(name, file, names, tuple(inputs), tuple(answers), folder, many)
 
 
 def _free(name: str, taken: set[str]) -> str:

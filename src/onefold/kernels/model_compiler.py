@@ -17,8 +17,8 @@ import numpy as np
 
 from onefold.kernels.bench import Bench
 from onefold.kernels.graph import imported, optimised
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.spaces import Proposal, operators_of
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.schedule_space import Proposal, operators_of
 from onefold.kernels.toolchain import schedules, tvm
 from onefold.kernels.worker import export
 from onefold.vocabulary.errors import ModelError
@@ -36,7 +36,7 @@ Arrays = Sequence[np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedLibrary:
     """A library of the model, and how fast it was."""
 
     file: Path
@@ -44,7 +44,7 @@ class Timed:
     error: float  # the largest difference from the right answers, as a share of the largest of them
 
 
-class WholeModel:
+class ModelCompiler:
     """A model on its way to a library."""
 
     def __init__(self, name: str, model: Path, inputs: Arrays, answers: Arrays, bench: Bench, level: int) -> None:
@@ -52,8 +52,8 @@ class WholeModel:
         self.graph = imported(model, len(inputs[0]) if inputs and inputs[0].ndim else 1)
         self.loops = optimised(self.graph, bench.target, level)
         self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
-        self.best: Timed | None = None
-        self._kept: dict[Path, Timed] = {}  # the fastest libraries, as they were timed last
+        self.best: TimedLibrary | None = None
+        self._kept: dict[Path, TimedLibrary] = {}  # the fastest libraries, as they were timed last
 
     def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
         """The library with these candidates; operators that have none are compiled as they are."""
@@ -78,7 +78,7 @@ class WholeModel:
             raise ModelError(f"{self.name} cannot be compiled: {told[-1] if told else error}") from error
         return file
 
-    def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: Ledger) -> Timed:
+    def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: PhaseCosts) -> TimedLibrary:
         """Compiles it, unless a library that was kept has these candidates, and times it beside the best so far, unless
         it is clearly faster than that was."""
         with ledger.phase("whole"):
@@ -98,7 +98,7 @@ class WholeModel:
         self._keep([*rivals, *looks], self.best)
         return found
 
-    def settled(self, ledger: Ledger) -> Timed | None:
+    def settled(self, ledger: PhaseCosts) -> TimedLibrary | None:
         """The fastest library, once all that were kept have been timed beside each other."""
         if self.best is None:
             return None
@@ -107,7 +107,7 @@ class WholeModel:
         self.best = least(looks) if looks else self.best
         return self.best
 
-    def _looks(self, files: Sequence[Path], turns: int, within_s: float, ledger: Ledger) -> list[Timed]:
+    def _looks(self, files: Sequence[Path], turns: int, within_s: float, ledger: PhaseCosts) -> list[TimedLibrary]:
         """Times libraries in turns, of which none begins after so long. One that fails is out: others are there."""
         began, found = time.monotonic(), []
         failed: set[Path] = set()
@@ -127,7 +127,7 @@ class WholeModel:
         digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]
         return f"{self.name}-{digest}.{'so' if self.bench.target.is_here else 'tar'}"
 
-    def _keep(self, looks: Sequence[Timed], best: Timed) -> None:
+    def _keep(self, looks: Sequence[TimedLibrary], best: TimedLibrary) -> None:
         """The best and what comes close to it; the others are removed."""
         known = self._kept | {one.file: one for one in sorted(looks, key=lambda one: -one.latency_s)}
         others = sorted((one for one in known.values() if one is not best), key=lambda one: one.latency_s)
@@ -136,7 +136,7 @@ class WholeModel:
         for file in known.keys() - self._kept.keys():
             file.unlink(missing_ok=True)
 
-    def timed(self, file: Path, ledger: Ledger | None = None) -> Timed:
+    def timed(self, file: Path, ledger: PhaseCosts | None = None) -> TimedLibrary:
         """Runs a library, and compares its answers."""
         times, outputs, reply = self.bench.whole(file, self.inputs)
         if ledger is not None:
@@ -146,10 +146,10 @@ class WholeModel:
             raise ModelError(
                 f"the compiled {self.name} answers otherwise than the model: by {error:.2%} of the largest answer"
             )
-        return Timed(file, median(times), error)
+        return TimedLibrary(file, median(times), error)
 
 
-def least(looks: Sequence[Timed]) -> Timed:
+def least(looks: Sequence[TimedLibrary]) -> TimedLibrary:
     """What others take of the machine only ever adds."""
     return min(looks, key=lambda one: one.latency_s)
 

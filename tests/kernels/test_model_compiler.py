@@ -16,9 +16,9 @@ from small_graphs import answers_of
 
 from onefold.device.catalogue import device
 from onefold.kernels.bench import Bench
-from onefold.kernels.compiled_model import FINAL_LOOKS, LOOKS, TOLERATED, Timed, WholeModel, difference
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.model_compiler import FINAL_LOOKS, LOOKS, TOLERATED, ModelCompiler, TimedLibrary, difference
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.targets import Target, target_of
 from onefold.vocabulary.errors import ModelError
 
@@ -27,23 +27,23 @@ MACHINES = {"raspberry-pi-4": (64, 183), "armv7-board": (32, 40)}  # bits and nu
 
 
 @pytest.fixture(scope="module")
-def plain(whole: WholeModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(whole: ModelCompiler, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library of the tiny model, its operators as they come."""
     return whole.compiled({}, tmp_path_factory.mktemp("plain") / "plain.so")
 
 
-def test_it_answers_as_onnxruntime_does(whole: WholeModel, plain: Path) -> None:
+def test_it_answers_as_onnxruntime_does(whole: ModelCompiler, plain: Path) -> None:
     found = whole.timed(plain)
     assert found.latency_s > 0
     assert found.error < 1e-5
 
 
 def test_candidates_are_built_in_and_change_no_answer(
-    whole: WholeModel, plain: Path, here: Target, tmp_path: Path
+    whole: ModelCompiler, plain: Path, here: Target, tmp_path: Path
 ) -> None:
     best: dict[str, Proposal] = {}
     for operator, module in whole.operators:
-        space = OperatorSpace(operator, module, here, seed=1)
+        space = ScheduleSpace(operator, module, here, seed=1)
         best[operator.key] = next(one for one in iter(space.random, object()) if one is not None)
     chosen = whole.compiled(best, tmp_path / "best.so")
     assert chosen.read_bytes() != plain.read_bytes()
@@ -53,10 +53,10 @@ def test_candidates_are_built_in_and_change_no_answer(
 def test_the_best_is_one_of_the_libraries_that_were_timed(
     tiny: Path, sample: Array, bench: Bench, tmp_path: Path
 ) -> None:
-    ledger = Ledger()
-    model = WholeModel("kept", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
+    ledger = PhaseCosts()
+    model = ModelCompiler("kept", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
     operator, module = model.operators[0]
-    proposal = next(filter(None, iter(OperatorSpace(operator, module, bench.target).random, object())))
+    proposal = next(filter(None, iter(ScheduleSpace(operator, module, bench.target).random, object())))
     timed = [model.measured(best, tmp_path, ledger) for best in ({}, {operator.key: proposal})]
     assert model.best is not None
     assert model.best.file in [one.file for one in timed]
@@ -67,8 +67,8 @@ def test_the_best_is_one_of_the_libraries_that_were_timed(
 def test_the_best_library_is_timed_again_and_not_compiled_again(
     tiny: Path, sample: Array, bench: Bench, tmp_path: Path
 ) -> None:
-    model = WholeModel("again", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
-    first, again = (model.measured({}, tmp_path, Ledger()) for _ in range(2))
+    model = ModelCompiler("again", tiny, [sample], answers_of(tiny, [sample]), bench, 3)
+    first, again = (model.measured({}, tmp_path, PhaseCosts()) for _ in range(2))
     assert again is not first
     assert again is model.best
     assert again.file == first.file
@@ -79,24 +79,24 @@ def test_the_best_library_is_timed_again_and_not_compiled_again(
     [(0.5, 1.0, True, 1), (0.9, 1.0, True, 2), (1.1, 1.0, False, 2), (1.1, 1.3, True, 2), (0.9, 0.8, False, 2)],
 )
 def test_a_library_is_kept_if_it_is_faster_than_the_best_is_now(
-    new: float, again: float, is_kept: bool, looks: int, whole: WholeModel, tmp_path: Path,
+    new: float, again: float, is_kept: bool, looks: int, whole: ModelCompiler, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The best was timed at 1.0."""
     model = copy(whole)
     old = tmp_path / "old.so"
     old.touch()
-    model.best = Timed(old, 1.0, 0.0)
+    model.best = TimedLibrary(old, 1.0, 0.0)
     model._kept = {old: model.best}
     timed: list[Path] = []
 
-    def time(file: Path, ledger: Ledger | None = None) -> Timed:
+    def time(file: Path, ledger: PhaseCosts | None = None) -> TimedLibrary:
         timed.append(file)
-        return Timed(file, again if file == old else new, 0.0)
+        return TimedLibrary(file, again if file == old else new, 0.0)
 
     monkeypatch.setattr(model, "timed", time)
     monkeypatch.setattr(model, "compiled", lambda best, file: file.touch())
-    found = model.measured({}, tmp_path, Ledger())
+    found = model.measured({}, tmp_path, PhaseCosts())
     assert found.latency_s == new
     assert model.best.file == (found.file if is_kept else old)
     assert model.best.file.is_file()
@@ -104,7 +104,7 @@ def test_a_library_is_kept_if_it_is_faster_than_the_best_is_now(
 
 
 def test_libraries_that_were_close_are_compared_in_turns_at_the_end(
-    whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: ModelCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The looks of a round may be at a busy machine; the fastest of several later ones is handed over."""
     model = copy(whole)
@@ -113,9 +113,9 @@ def test_libraries_that_were_close_are_compared_in_turns_at_the_end(
     names: dict[Path, str] = {}
     timed: list[str] = []
 
-    def time(file: Path, ledger: Ledger | None = None) -> Timed:
+    def time(file: Path, ledger: PhaseCosts | None = None) -> TimedLibrary:
         timed.append(names[file])
-        return Timed(file, latencies[names[file]], 0.0)
+        return TimedLibrary(file, latencies[names[file]], 0.0)
 
     def compiled(best: dict[str, Proposal], file: Path) -> None:
         assert file not in names, "it was compiled before"
@@ -126,46 +126,48 @@ def test_libraries_that_were_close_are_compared_in_turns_at_the_end(
     monkeypatch.setattr(model, "compiled", compiled)
     key = model.operators[0][0].key
     for name in latencies:
-        model.measured({key: Proposal(0, (), None, name)}, tmp_path, Ledger())
+        model.measured({key: Proposal(0, (), None, name)}, tmp_path, PhaseCosts())
     assert model.best is not None
     assert names[model.best.file] == "lucky"
     assert {names[file] for file in tmp_path.iterdir()} == {"lucky", "unlucky"}
     timed.clear()
     latencies["unlucky"] = 0.9
-    found = model.settled(Ledger())
+    found = model.settled(PhaseCosts())
     assert found is model.best
     assert (names[found.file], found.latency_s) == ("unlucky", 0.9)
     assert timed == ["lucky", "unlucky"] * FINAL_LOOKS
-    assert names[model.measured({key: Proposal(0, (), None, "lucky")}, tmp_path, Ledger()).file] == "lucky"
+    assert names[model.measured({key: Proposal(0, (), None, "lucky")}, tmp_path, PhaseCosts()).file] == "lucky"
 
 
-def test_the_least_of_several_looks_counts(whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_of_several_looks_counts(
+    whole: ModelCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = copy(whole)
     model.best, model._kept = None, {}
     looks = iter([1.4, 1.3, 1.0, 1.3])
-    monkeypatch.setattr(model, "timed", lambda file, ledger: Timed(file, next(looks), 0.0))
+    monkeypatch.setattr(model, "timed", lambda file, ledger: TimedLibrary(file, next(looks), 0.0))
     monkeypatch.setattr(model, "compiled", lambda best, file: file.touch())
-    found = model.measured({}, tmp_path, Ledger())
+    found = model.measured({}, tmp_path, PhaseCosts())
     assert found is model.best
     assert found.latency_s == 1.0
 
 
-def test_a_library_that_cannot_be_timed_again_does_not_end_it(whole: WholeModel, tmp_path: Path) -> None:
+def test_a_library_that_cannot_be_timed_again_does_not_end_it(whole: ModelCompiler, tmp_path: Path) -> None:
     model = copy(whole)
-    gone = [Timed(tmp_path / f"{name}.so", 1.0, 0.0) for name in ("first", "second")]
+    gone = [TimedLibrary(tmp_path / f"{name}.so", 1.0, 0.0) for name in ("first", "second")]
     model.best, model._kept = gone[0], {one.file: one for one in gone}
-    assert model.settled(Ledger()) is gone[0]
+    assert model.settled(PhaseCosts()) is gone[0]
 
 
 def test_a_single_library_is_looked_at_again_too(
-    whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: ModelCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = copy(whole)
-    only = Timed(tmp_path / "only.so", 1.0, 0.0)
+    only = TimedLibrary(tmp_path / "only.so", 1.0, 0.0)
     model.best, model._kept = only, {only.file: only}
     looks = iter([1.1, 0.9, 1.2, 1.0, 1.1])
-    monkeypatch.setattr(model, "timed", lambda file, ledger: Timed(file, next(looks), 0.0))
-    found = model.settled(Ledger())
+    monkeypatch.setattr(model, "timed", lambda file, ledger: TimedLibrary(file, next(looks), 0.0))
+    found = model.settled(PhaseCosts())
     assert found is model.best
     assert found is not None
     assert found.latency_s == 0.9
@@ -173,7 +175,7 @@ def test_a_single_library_is_looked_at_again_too(
 
 def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, bench: Bench, plain: Path) -> None:
     wrong = [answers_of(tiny, [sample])[0] * 1.01]
-    model = WholeModel("other", tiny, [sample], wrong, bench, 3)
+    model = ModelCompiler("other", tiny, [sample], wrong, bench, 3)
     with pytest.raises(ModelError, match=r"the compiled other answers otherwise than the model: by 0\.99% of the larg"):
         model.timed(plain)
 
@@ -181,7 +183,7 @@ def test_a_model_that_answers_otherwise_is_refused(tiny: Path, sample: Array, be
 @pytest.mark.parametrize("board", MACHINES)
 def test_for_another_machine_it_is_an_archive_of_objects(board: str, tiny: Path, sample: Array, tmp_path: Path) -> None:
     with Bench(target_of(device(board), is_host=False)) as there:
-        model = WholeModel("far", tiny, [sample], [], there, 3)
+        model = ModelCompiler("far", tiny, [sample], [], there, 3)
         file = model.compiled({}, tmp_path / "far.tar")
     with tarfile.open(file) as archive:
         objects = [archive.extractfile(name) for name in archive.getnames() if name.endswith(".o")]

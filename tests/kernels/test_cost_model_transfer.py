@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.history import MOST, packed, teach, unpacked
-from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.cost_model_transfer import MOST, packed, teach, unpacked
+from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target
-from onefold.vocabulary.kernels import Candidate
+from onefold.vocabulary.kernels import ScheduleCandidate
 
 
-def test_loops_come_back_the_same(space: OperatorSpace, here: Target) -> None:
-    again = OperatorSpace(space.operator, unpacked(packed(space.module)), here, seed=3)
+def test_loops_come_back_the_same(space: ScheduleSpace, here: Target) -> None:
+    again = ScheduleSpace(space.operator, unpacked(packed(space.module)), here, seed=3)
     drawn = again.random()
     assert drawn is not None
     made = space.remade(drawn.trace)
@@ -23,15 +23,17 @@ def test_loops_come_back_the_same(space: OperatorSpace, here: Target) -> None:
     assert made.key == drawn.key
 
 
-def _known(space: OperatorSpace, count: int) -> list[Candidate]:
+def _known(space: ScheduleSpace, count: int) -> list[ScheduleCandidate]:
     drawn = [one for one in (space.random() for _ in range(count)) if one is not None]
     return [
-        Candidate(space.operator.key, "t", "m", 1, one.key, one.sketch, one.decisions, one.trace, 1e-5 * (1 + at))
+        ScheduleCandidate(
+            space.operator.key, "t", "m", 1, one.key, one.sketch, one.decisions, one.trace, 1e-5 * (1 + at)
+        )
         for at, one in enumerate(drawn)
     ]
 
 
-def test_a_model_knows_something_of_operators_of_the_same_kind(space: OperatorSpace, here: Target) -> None:
+def test_a_model_knows_something_of_operators_of_the_same_kind(space: ScheduleSpace, here: Target) -> None:
     model = CostModel()
     known = _known(space, 12)
     taught = teach(model, [space.operator], [(space.operator, known)], lambda _: packed(space.module), here)
@@ -40,7 +42,7 @@ def test_a_model_knows_something_of_operators_of_the_same_kind(space: OperatorSp
 
 
 @pytest.mark.parametrize("case", ["no loops", "another kind", "nothing measured"])
-def test_what_does_not_help_is_left_out(space: OperatorSpace, here: Target, case: str) -> None:
+def test_what_does_not_help_is_left_out(space: ScheduleSpace, here: Target, case: str) -> None:
     model = CostModel()
     wanted: Any = replace(space.operator, kind="softmax") if case == "another kind" else space.operator
     known = [] if case == "nothing measured" else _known(space, 6)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
 NEAREST = 4  # operators that are asked
 COMPARED = 2  # shapes: what comes in, and the weights
@@ -28,7 +28,9 @@ def unlike(one: Operator, other: Operator) -> float:
     return sum((_apart(mine, theirs) for mine, theirs in pairs), 0.0)
 
 
-def from_kin(operator: Operator, known: Mapping[Operator, Sequence[Candidate]], count: int) -> list[Candidate]:
+def from_kin(
+    operator: Operator, known: Mapping[Operator, Sequence[ScheduleCandidate]], count: int
+) -> list[ScheduleCandidate]:
     """The fastest of the nearest operators: the best of each, then the second of each. Also its own from elsewhere."""
     near = sorted((unlike(operator, other), at, other) for at, other in enumerate(known) if known[other])
     asked = [other for distance, _, other in near if math.isfinite(distance)][:NEAREST]
@@ -37,7 +39,7 @@ def from_kin(operator: Operator, known: Mapping[Operator, Sequence[Candidate]], 
     return [one[at] for at in range(longest) for one in each if at < len(one)][:count]
 
 
-def fastest(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+def fastest(candidates: Sequence[ScheduleCandidate], count: int) -> list[ScheduleCandidate]:
     """Of those that did not fail."""
     fast = sorted((one.latency_s, at) for at, one in enumerate(candidates) if one.latency_s is not None)
     return [candidates[at] for _, at in fast[:count]]

@@ -14,9 +14,9 @@ from small_graphs import answers_of
 from torch import nn
 
 from onefold.kernels.bench import Bench
-from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import USUAL_LEVEL
-from onefold.kernels.spaces import OperatorSpace, Proposal, decisions_of, operators_of
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace, decisions_of, operators_of
 from onefold.kernels.targets import Target
 from onefold.serving.export import export
 from onefold.vocabulary.kernels import Operator
@@ -24,7 +24,7 @@ from onefold.vocabulary.kernels import Operator
 FEW = 12
 
 
-def drawn(space: OperatorSpace, count: int = FEW) -> list[Proposal]:
+def drawn(space: ScheduleSpace, count: int = FEW) -> list[Proposal]:
     """So many that are valid."""
     return [one for one in (space.random() for _ in range(count)) if one is not None]
 
@@ -41,22 +41,22 @@ def lengths(proposal: Proposal) -> list[int]:
     return [math.prod(parts) for parts in tiles(proposal)]
 
 
-def test_draws_follow_from_the_seed(space: OperatorSpace, here: Target) -> None:
+def test_draws_follow_from_the_seed(space: ScheduleSpace, here: Target) -> None:
     def keys(seed: int) -> list[str]:
-        return [one.key for one in drawn(OperatorSpace(space.operator, space.module, here, seed))]
+        return [one.key for one in drawn(ScheduleSpace(space.operator, space.module, here, seed))]
 
     assert keys(3) == keys(3)
     assert space.size == 0.0 or keys(3) != keys(4)
 
 
-def test_the_same_decisions_are_the_same_loops(space: OperatorSpace) -> None:
+def test_the_same_decisions_are_the_same_loops(space: ScheduleSpace) -> None:
     known: dict[tuple[int, tuple[int, ...]], str] = {}
     for one in drawn(space, 20):
         assert known.setdefault((one.sketch, one.decisions), one.key) == one.key
 
 
 def test_most_draws_from_a_large_space_are_different(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:
-    space = OperatorSpace(*operators["conv2d"], here)
+    space = ScheduleSpace(*operators["conv2d"], here)
     assert space.size > 5
     proposals = drawn(space, 20)
     assert len({one.key for one in proposals}) > 15
@@ -66,7 +66,7 @@ def test_most_draws_from_a_large_space_are_different(operators: dict[str, tuple[
 def test_of_an_operator_that_only_moves_numbers_there_is_one(
     operators: dict[str, tuple[Operator, Any]], here: Target
 ) -> None:
-    space = OperatorSpace(*operators["transpose"], here)
+    space = ScheduleSpace(*operators["transpose"], here)
     assert space.size == 0.0
     assert len({one.key for one in drawn(space)}) == 1
 
@@ -77,16 +77,16 @@ def test_what_the_compiler_has_no_rule_for_is_not_told(
     picture = torch.rand(1, 3, 8, 8)
     file = export(nn.Sequential(nn.MaxPool2d(2), nn.AvgPool2d(2)), [picture], tmp_path / "pools.onnx")
     inputs = [picture.numpy()]
-    pools = WholeModel("pools", file, inputs, answers_of(file, inputs), bench, USUAL_LEVEL)
-    spaces = [OperatorSpace(operator, module, here) for operator, module in pools.operators]
+    pools = ModelCompiler("pools", file, inputs, answers_of(file, inputs), bench, USUAL_LEVEL)
+    spaces = [ScheduleSpace(operator, module, here) for operator, module in pools.operators]
     assert all(space.sketches for space in spaces)
     assert capfd.readouterr().err == ""
     os.write(2, b"heard")
     assert capfd.readouterr().err == "heard"
 
 
-def test_a_trace_is_json_and_makes_the_same_again(space: OperatorSpace, here: Target) -> None:
-    fresh = OperatorSpace(space.operator, space.module, here, seed=99)
+def test_a_trace_is_json_and_makes_the_same_again(space: ScheduleSpace, here: Target) -> None:
+    fresh = ScheduleSpace(space.operator, space.module, here, seed=99)
     for one in drawn(space):
         again = fresh.remade(one.trace)
         assert again is not None
@@ -96,21 +96,21 @@ def test_a_trace_is_json_and_makes_the_same_again(space: OperatorSpace, here: Ta
 
 
 @pytest.mark.parametrize("trace", ["[]", "[[], []]", '[[["Unheard", [], [], []]], []]', "{}", "null"])
-def test_a_trace_that_cannot_be_followed_makes_nothing_else(trace: str, space: OperatorSpace) -> None:
+def test_a_trace_that_cannot_be_followed_makes_nothing_else(trace: str, space: ScheduleSpace) -> None:
     found = space.remade(trace)
     assert found is None or found.decisions == ()
 
 
 def test_a_trace_of_another_operator_makes_nothing(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:
-    conv, mean = (OperatorSpace(*operators[kind], here) for kind in ("conv2d", "mean"))
+    conv, mean = (ScheduleSpace(*operators[kind], here) for kind in ("conv2d", "mean"))
     assert mean.remade(drawn(conv, 1)[0].trace) is None
 
 
-def test_text_that_is_no_json_makes_nothing(space: OperatorSpace) -> None:
+def test_text_that_is_no_json_makes_nothing(space: ScheduleSpace) -> None:
     assert space.remade("not a trace") is None
 
 
-def test_mutants_stay_in_the_space(space: OperatorSpace) -> None:
+def test_mutants_stay_in_the_space(space: ScheduleSpace) -> None:
     for parent in drawn(space, 6):
         for child in (space.mutated(parent) for _ in range(3)):
             if child is not None:
@@ -121,13 +121,13 @@ def test_mutants_stay_in_the_space(space: OperatorSpace) -> None:
 
 
 def test_mutants_are_mostly_new(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:
-    space = OperatorSpace(*operators["conv2d"], here)
+    space = ScheduleSpace(*operators["conv2d"], here)
     (parent,) = drawn(space, 1)
     children = {child.key for child in (space.mutated(parent) for _ in range(10)) if child is not None}
     assert len(children - {parent.key}) >= 5
 
 
-def test_one_decision_is_drawn_anew(space: OperatorSpace) -> None:
+def test_one_decision_is_drawn_anew(space: ScheduleSpace) -> None:
     found = 0
     for parent in drawn(space, 6):
         for child in (space.redrawn(parent) for _ in range(4)):
@@ -141,7 +141,7 @@ def test_one_decision_is_drawn_anew(space: OperatorSpace) -> None:
     assert found > 0 or space.size == 0.0
 
 
-def test_children_cut_each_loop_as_one_of_their_parents_does(space: OperatorSpace) -> None:
+def test_children_cut_each_loop_as_one_of_their_parents_does(space: ScheduleSpace) -> None:
     parents = drawn(space)
     crossed = 0
     for one in parents[:4]:
@@ -157,14 +157,14 @@ def test_children_cut_each_loop_as_one_of_their_parents_does(space: OperatorSpac
     assert crossed >= 4
 
 
-def test_one_crossed_with_itself_is_itself(space: OperatorSpace) -> None:
+def test_one_crossed_with_itself_is_itself(space: ScheduleSpace) -> None:
     for one in drawn(space, 4):
         child = space.crossed(one, one)
         assert child is not None
         assert child.key == one.key
 
 
-def test_a_proposal_is_as_tvm_takes_it(space: OperatorSpace) -> None:
+def test_a_proposal_is_as_tvm_takes_it(space: ScheduleSpace) -> None:
     for one in drawn(space, 2):
         shapes = ["x".join(str(int(size)) for size in each.shape) for each in one.measurable.args_info]
         assert tuple(shapes) == space.operator.shapes
@@ -189,17 +189,17 @@ class TestOperators:
         assert operators["matmul"][0].flops == 2 * 8 * 4 + 4
         assert operators["transpose"][0].flops == 0.0
 
-    def test_those_with_the_most_work_come_first(self, whole: WholeModel) -> None:
+    def test_those_with_the_most_work_come_first(self, whole: ModelCompiler) -> None:
         work = [operator.flops * operator.weight for operator, _ in whole.operators]
         assert work == sorted(work, reverse=True)
 
-    def test_keys_are_the_same_whenever_the_model_is_read(self, whole: WholeModel, here: Target) -> None:
+    def test_keys_are_the_same_whenever_the_model_is_read(self, whole: ModelCompiler, here: Target) -> None:
         again = operators_of(whole.loops, here)
         assert [operator for operator, _ in again] == [operator for operator, _ in whole.operators]
         assert len({operator.key for operator, _ in again}) == len(again)
 
 
-def test_its_own_decisions_come_to_the_same_loops(space: OperatorSpace) -> None:
+def test_its_own_decisions_come_to_the_same_loops(space: ScheduleSpace) -> None:
     for one in drawn(space, 6):
         again = space.like(one.sketch, one.decisions)
         assert again is not None
@@ -207,7 +207,7 @@ def test_its_own_decisions_come_to_the_same_loops(space: OperatorSpace) -> None:
 
 
 def test_decisions_for_other_sizes_are_made_to_fit(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:
-    space = OperatorSpace(*operators["conv2d"], here)
+    space = ScheduleSpace(*operators["conv2d"], here)
     one = drawn(space)[0]
     trace = one.schedule.trace
     decided = [trace.get_decision(step) for step in trace.insts]
@@ -223,7 +223,7 @@ def test_decisions_for_other_sizes_are_made_to_fit(operators: dict[str, tuple[Op
     assert lengths(other) == lengths(one)
 
 
-def test_decisions_of_another_outline_are_of_no_use(space: OperatorSpace) -> None:
+def test_decisions_of_another_outline_are_of_no_use(space: ScheduleSpace) -> None:
     one = drawn(space)[0]
     assert space.like(len(space.sketches), one.decisions) is None
     assert space.like(one.sketch, (*one.decisions, 1)) is None

@@ -8,19 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.kernels.stopping import change, no_longer_pays, rates, used_up
-from onefold.vocabulary.kernels import Effort, Round, Spent
+from onefold.kernels.stopping_rule import change, no_longer_pays, rates, used_up
+from onefold.vocabulary.kernels import CompileBudget, CompileCost, TuningRound
 
 rate = st.floats(-1e3, 1e3).filter(lambda value: abs(value) > 1e-3)
 gains = st.floats(1e-6, 1.0)
 
 
-def rounds_of(latencies: Sequence[float], seconds: float = 10.0) -> list[Round]:
+def rounds_of(latencies: Sequence[float], seconds: float = 10.0) -> list[TuningRound]:
     """Rounds that took so long each."""
-    return [Round(number, "model", latency, seconds * number, (), Spent()) for number, latency in enumerate(latencies)]
+    return [
+        TuningRound(number, "model", latency, seconds * number, (), CompileCost())
+        for number, latency in enumerate(latencies)
+    ]
 
 
-def after(gains: Sequence[float], start: float = 10.0) -> list[Round]:
+def after(gains: Sequence[float], start: float = 10.0) -> list[TuningRound]:
     """Rounds that gained so much each."""
     return rounds_of([start - sum(gains[:place]) for place in range(len(gains) + 1)])
 
@@ -105,25 +108,25 @@ def test_a_model_that_gains_more_and_more_is_never_stopped(gained: list[float], 
     assert not no_longer_pays(after(sorted(gained)), falls)
 
 
-SPENT = Spent({"build": 5.0}, {"build": 1.8e6, "run": 1.8e6}, "rapl")
+SPENT = CompileCost({"build": 5.0}, {"build": 1.8e6, "run": 1.8e6}, "rapl")
 
 
 @pytest.mark.parametrize(
     ("effort", "said"),
     [
-        (Effort(), ""),
-        (Effort(minutes=1.1, candidates=13, joules=3.7e6), ""),
-        (Effort(minutes=1.0), "the time is used up (60 s)"),
-        (Effort(candidates=12), "12 candidates were measured"),
-        (Effort(joules=3.6e6), "the energy is used up (3,600,000 J, rapl)"),
-        (Effort(money=0.30, price_per_kwh=0.30), "the money is used up (0.3 for 3,600,000 J, rapl)"),
-        (Effort(money=0.31, price_per_kwh=0.30), ""),
-        (Effort(minutes=0.5, candidates=1), "the time is used up (60 s)"),
+        (CompileBudget(), ""),
+        (CompileBudget(minutes=1.1, candidates=13, joules=3.7e6), ""),
+        (CompileBudget(minutes=1.0), "the time is used up (60 s)"),
+        (CompileBudget(candidates=12), "12 candidates were measured"),
+        (CompileBudget(joules=3.6e6), "the energy is used up (3,600,000 J, rapl)"),
+        (CompileBudget(money=0.30, price_per_kwh=0.30), "the money is used up (0.3 for 3,600,000 J, rapl)"),
+        (CompileBudget(money=0.31, price_per_kwh=0.30), ""),
+        (CompileBudget(minutes=0.5, candidates=1), "the time is used up (60 s)"),
     ],
 )
-def test_what_is_used_up_is_said(effort: Effort, said: str) -> None:
+def test_what_is_used_up_is_said(effort: CompileBudget, said: str) -> None:
     assert used_up(effort, SPENT, 60.0, 12) == said
 
 
 def test_energy_that_nobody_can_tell_is_never_used_up() -> None:
-    assert used_up(Effort(joules=1.0, money=0.01, price_per_kwh=10.0), Spent({"run": 1e6}), 1.0, 1) == ""
+    assert used_up(CompileBudget(joules=1.0, money=0.01, price_per_kwh=10.0), CompileCost({"run": 1e6}), 1.0, 1) == ""

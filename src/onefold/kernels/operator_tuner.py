@@ -9,11 +9,11 @@ from typing import Any
 from onefold.kernels.bench import Bench, Outcome
 from onefold.kernels.cold_filter import ColdFilter, Example
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.ledger import Ledger
 from onefold.kernels.loess import line_of
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies import strategy
-from onefold.vocabulary.kernels import Candidate, History, Operator, OperatorState
+from onefold.vocabulary.kernels import CandidateHistory, Operator, OperatorState, ScheduleCandidate
 
 FIRST_GAIN = 0.5  # of an operator's time, which a first batch is expected to save
 LATEST = 0.6  # how much the latest batch counts in what the next one is expected to gain
@@ -22,7 +22,7 @@ HOPE = 0.08  # of a time that a batch may save, however little the last ones did
 RECALLED = 8  # earlier candidates that count as one batch
 
 
-class OperatorTuning:
+class OperatorTuner:
     """Proposes, filters, measures, learns: a batch at a time."""
 
     def __init__(
@@ -37,10 +37,10 @@ class OperatorTuning:
     ) -> None:
         self.operator, self.module, self.bench = operator, module, bench
         self.machine = machine
-        self.space = OperatorSpace(operator, module, bench.target, seed)
+        self.space = ScheduleSpace(operator, module, bench.target, seed)
         self.seen: set[str] = set()
         self.search = strategy(search, self.space, model, self.seen)
-        self.candidates: list[Candidate] = []
+        self.candidates: list[ScheduleCandidate] = []
         self.recalled = self.filtered = self.updates = 0
         self.best: tuple[float, Proposal] | None = None
         self.gain = FIRST_GAIN  # of its time, which the next batch is expected to save
@@ -59,12 +59,12 @@ class OperatorTuning:
         )
 
     @property
-    def history(self) -> History:
+    def history(self) -> CandidateHistory:
         """All of its candidates with the line between hot and cold."""
         line = line_of([one.latency_s for one in self.candidates])
-        return History(self.operator, tuple(self.candidates), tuple(line), self.recalled)
+        return CandidateHistory(self.operator, tuple(self.candidates), tuple(line), self.recalled)
 
-    def recall(self, candidates: Sequence[Candidate]) -> None:
+    def recall(self, candidates: Sequence[ScheduleCandidate]) -> None:
         """Takes over what was measured earlier under the same conditions."""
         known = [(one, made) for one in candidates if (made := self.space.remade(one.trace)) is not None]
         for at in range(0, len(known), RECALLED):
@@ -77,7 +77,7 @@ class OperatorTuning:
         if known:
             self.search.tell([made for _, made in known], [one.latency_s for one, _ in known])
 
-    def suggest(self, candidates: Iterable[Candidate]) -> None:
+    def suggest(self, candidates: Iterable[ScheduleCandidate]) -> None:
         """What was fast elsewhere: for operators like this one, with other threads, on another device. The next batch
         begins with it."""
         new = {one.key: one for one in candidates if one.key not in self._heard}
@@ -86,7 +86,7 @@ class OperatorTuning:
         unknown = {one.key: one for one in made if one is not None and one.key not in self.seen}
         self._suggested = list(unknown.values())
 
-    def batch(self, count: int, cold: ColdFilter | None, ledger: Ledger) -> Iterator[Candidate]:
+    def batch(self, count: int, cold: ColdFilter | None, ledger: PhaseCosts) -> Iterator[ScheduleCandidate]:
         """Measures up to so many new candidates; each is handed out as soon as it is known, so that it can be kept."""
         before = None if self.best is None else self.best[0]
         began_j = ledger.spent.energy.joules
@@ -151,9 +151,9 @@ class OperatorTuning:
                 kept.append(one)
         return kept
 
-    def _candidate(self, proposal: Proposal, outcome: Outcome) -> Candidate:
+    def _candidate(self, proposal: Proposal, outcome: Outcome) -> ScheduleCandidate:
         joules = [one for one in (outcome.build_j, outcome.run_j) if one is not None]
-        return Candidate(
+        return ScheduleCandidate(
             operator=self.operator.key,
             target=self.bench.target.name,
             machine=self.machine,
@@ -169,7 +169,7 @@ class OperatorTuning:
             joules=sum(joules) if joules else None,
         )
 
-    def _keep(self, candidate: Candidate, proposal: Proposal) -> None:
+    def _keep(self, candidate: ScheduleCandidate, proposal: Proposal) -> None:
         self.seen.add(proposal.key)
         self.candidates.append(candidate)
         latency = candidate.latency_s

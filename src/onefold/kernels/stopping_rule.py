@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from onefold.vocabulary.kernels import Effort, Round, Spent
+from onefold.vocabulary.kernels import CompileBudget, CompileCost, TuningRound
 
 ROUNDS = 2  # in a row that must say so: one may be noise
 
@@ -26,19 +26,19 @@ def change(before: float, now: float) -> float:
     return sign * (now - before) / before
 
 
-def rates(rounds: Sequence[Round]) -> list[float]:
+def rates(rounds: Sequence[TuningRound]) -> list[float]:
     """The change of latency over the time of each round but the first."""
     return [(one.latency_s - last.latency_s) / max(1e-9, one.ended_s - last.ended_s) for last, one in pairwise(rounds)]
 
 
-def no_longer_pays(rounds: Sequence[Round], falls: float, in_a_row: int = ROUNDS) -> bool:
+def no_longer_pays(rounds: Sequence[TuningRound], falls: float, in_a_row: int = ROUNDS) -> bool:
     """Whether the last few rounds in a row gained less and less."""
     found = rates(rounds)
     changes = [change(before, now) for before, now in pairwise(found)]
     return len(changes) >= in_a_row and all(one <= falls for one in changes[-in_a_row:])
 
 
-def used_up(effort: Effort, spent: Spent, elapsed_s: float, candidates: int) -> str:
+def used_up(effort: CompileBudget, spent: CompileCost, elapsed_s: float, candidates: int) -> str:
     """What is used up, in words; empty while nothing is."""
     joules = spent.energy.joules
     if effort.minutes is not None and elapsed_s >= 60 * effort.minutes:

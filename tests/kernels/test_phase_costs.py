@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from onefold.kernels.ledger import Ledger
-from onefold.vocabulary.kernels import Spent
+from onefold.kernels.phase_costs import PhaseCosts
+from onefold.vocabulary.kernels import CompileCost
 
 
 def test_phases_add_up() -> None:
-    ledger = Ledger()
+    ledger = PhaseCosts()
     started = time.perf_counter()
     for name in ("build", "run", "build"):
         with ledger.phase(name):
@@ -24,7 +24,7 @@ def test_phases_add_up() -> None:
 
 
 def test_what_workers_spend_comes_on_top() -> None:
-    ledger = Ledger()
+    ledger = PhaseCosts()
     with ledger.phase("build"):
         pass
     before = ledger.spent
@@ -39,7 +39,7 @@ def test_what_workers_spend_comes_on_top() -> None:
 
 
 def test_it_goes_on_where_an_earlier_one_ended() -> None:
-    ledger = Ledger(Spent({"search": 10.0, "whole": 1.0}, {"search": 100.0}, "modelled"))
+    ledger = PhaseCosts(CompileCost({"search": 10.0, "whole": 1.0}, {"search": 100.0}, "modelled"))
     with ledger.phase("search"):
         pass
     assert ledger.spent.seconds["search"] >= 10.0

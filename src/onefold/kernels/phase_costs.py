@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onefold import meter
-from onefold.vocabulary.kernels import Spent
+from onefold.vocabulary.kernels import CompileCost
 
 
-class Ledger:
+class PhaseCosts:
     """Adds up seconds and joules. Workers tell their own joules where a model of this process would not see them."""
 
-    def __init__(self, earlier: Spent | None = None) -> None:
+    def __init__(self, earlier: CompileCost | None = None) -> None:
         self._meter = meter.choose()
-        self.spent = earlier or Spent(source=self._meter.source)
+        self.spent = earlier or CompileCost(source=self._meter.source)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -25,9 +25,9 @@ class Ledger:
             yield
         energy = window.measurement.energy
         joules = {} if energy.joules is None else {name: energy.joules}
-        self.spent += Spent({name: time.perf_counter() - started}, joules, energy.source)
+        self.spent += CompileCost({name: time.perf_counter() - started}, joules, energy.source)
 
     def add(self, name: str, joules: float | None) -> None:
         """What a worker spent besides; None where the machine's counters, which are read here, hold it already."""
         if joules is not None:
-            self.spent += Spent({}, {name: joules}, self.spent.source)
+            self.spent += CompileCost({}, {name: joules}, self.spent.source)

@@ -13,19 +13,28 @@ from onnx import helper
 from small_graphs import answers_of, saved
 
 from onefold.kernels.bench import Bench
-from onefold.kernels.compiled_model import WholeModel
-from onefold.kernels.library import ABOUT, ARCHIVE, INT8, LIBRARY, CompiledModel, Library, read_library, write_library
+from onefold.kernels.kernel_library import (
+    ABOUT,
+    ARCHIVE,
+    INT8,
+    LIBRARY,
+    CompiledModel,
+    LibraryManifest,
+    read_library,
+    write_library,
+)
+from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import Target
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.kernels import Runtime
+from onefold.vocabulary.kernels import RuntimeLatency
 
 Array = np.ndarray[Any, Any]
-RUNTIMES = (Runtime("tvm", 1e-4, 1), Runtime("onnxruntime", 2e-4, 1, "as served"))
+RUNTIMES = (RuntimeLatency("tvm", 1e-4, 1), RuntimeLatency("onnxruntime", 2e-4, 1, "as served"))
 
 
-def about(target: Target) -> Library:
-    return Library("host", target.name, 1, 2, {"input0": "float32"}, RUNTIMES, "tvm", notes=("first",))
+def about(target: Target) -> LibraryManifest:
+    return LibraryManifest("host", target.name, 1, 2, {"input0": "float32"}, RUNTIMES, "tvm", notes=("first",))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +46,7 @@ def samples(tiny: Path) -> Array:
 @pytest.fixture(scope="module")
 def folder(tiny: Path, samples: Array, bench: Bench, here: Target, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tiny model, two samples at a time."""
-    model = WholeModel("two", tiny, [samples[:2]], answers_of(tiny, [samples[:2]]), bench, 3)
+    model = ModelCompiler("two", tiny, [samples[:2]], answers_of(tiny, [samples[:2]]), bench, 3)
     place = tmp_path_factory.mktemp("deploy")
     write_library(place, model.compiled({}, tmp_path_factory.mktemp("built") / "two.so"), about(here))
     return place
@@ -58,7 +67,7 @@ def double(bench: Bench, here: Target, tmp_path_factory: pytest.TempPathFactory)
     shape = ["N", 3]
     file = saved(place / "double.onnx", nodes, {"a": shape, "b": shape}, {"sum": shape, "gap": shape})
     one, other = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
-    model = WholeModel("double", file, [one, other], answers_of(file, [one, other]), bench, 3)
+    model = ModelCompiler("double", file, [one, other], answers_of(file, [one, other]), bench, 3)
     assert model.timed(model.compiled({}, place / LIBRARY)).error == 0.0
     return CompiledModel(place, replace(about(here), batch_size=1, inputs={"a": "float32", "b": "float32"}))
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.schedule_space import ScheduleSpace
+from onefold.kernels.schedule_transfer import unlike
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
-from onefold.kernels.transfer import unlike
-from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
 MOST, EACH = 240, 16  # candidates to teach with: in all, of one operator
 FEWEST = 4  # of an operator, to tell fast from slow
@@ -32,7 +32,7 @@ def unpacked(text: str) -> Any:
 def teach(
     model: CostModel,
     operators: Iterable[Operator],
-    known: Iterable[tuple[Operator, Sequence[Candidate]]],
+    known: Iterable[tuple[Operator, Sequence[ScheduleCandidate]]],
     loops: Callable[[str], str],
     target: Target,
 ) -> int:
@@ -40,14 +40,14 @@ def teach(
     wanted = list(operators)
     taught = 0
 
-    def distance(pair: tuple[Operator, Sequence[Candidate]]) -> float:
+    def distance(pair: tuple[Operator, Sequence[ScheduleCandidate]]) -> float:
         return min((unlike(pair[0], one) for one in wanted), default=math.inf)
 
     for operator, candidates in sorted(known, key=distance):
         text = loops(operator.key)
         if taught >= MOST or not text or math.isinf(distance((operator, candidates))):
             continue
-        space = OperatorSpace(operator, unpacked(text), target)
+        space = ScheduleSpace(operator, unpacked(text), target)
         chosen = _spread([one for one in candidates if one.latency_s is not None])
         made = [(proposal, one) for one in chosen if (proposal := space.remade(one.trace)) is not None]
         if len(made) >= FEWEST:
@@ -56,7 +56,7 @@ def teach(
     return taught
 
 
-def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _spread(candidates: Sequence[ScheduleCandidate]) -> list[ScheduleCandidate]:
     """A few of them from the fastest to the slowest."""
     ordered = sorted(candidates, key=lambda one: one.latency_s or 0.0)
     step = max(1.0, (len(ordered) - 1) / (EACH - 1))

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.device.catalogue import device
-from onefold.kernels.spaces import OperatorSpace
+from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.tiles import (
+from onefold.kernels.tile_sizes import (
     ALONE,
     BY_ROWS,
     FILLED,
@@ -159,7 +159,7 @@ def test_loops_that_are_not_tiled_are_left_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["conv2d", "matmul"])
 def test_most_draws_for_a_real_operator_fit(kind: str, operators: Operators, here: Target) -> None:
-    space = OperatorSpace(*operators[kind], here)
+    space = ScheduleSpace(*operators[kind], here)
     some = [one for one in (space.random() for _ in range(40)) if one is not None]
     assert len(some) > 30
     fits = []

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.kernels.transfer import NEAREST, fastest, from_kin, unlike
-from onefold.vocabulary.kernels import Candidate, Operator
+from onefold.kernels.schedule_transfer import NEAREST, fastest, from_kin, unlike
+from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
 CONV = Operator("0", "conv", 1, "conv2d", ("1x32x32x32", "3x3x32x32", "1x32x32x32"), 1e6)
 shapes = st.lists(st.lists(st.integers(1, 512), min_size=1, max_size=4), min_size=2, max_size=3).map(
@@ -22,9 +22,9 @@ def of(key: str, *given: str, kind: str = "conv2d") -> Operator:
     return replace(CONV, key=key, kind=kind, shapes=given or CONV.shapes)
 
 
-def candidates(operator: str, *latencies: float | None) -> list[Candidate]:
+def candidates(operator: str, *latencies: float | None) -> list[ScheduleCandidate]:
     return [
-        Candidate(operator, "here", "machine", 1, f"{operator}-{at}", 0, (), "[]", latency)
+        ScheduleCandidate(operator, "here", "machine", 1, f"{operator}-{at}", 0, (), "[]", latency)
         for at, latency in enumerate(latencies)
     ]
 

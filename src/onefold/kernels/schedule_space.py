@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.targets import Target
-from onefold.kernels.tiles import divisions, fitting
+from onefold.kernels.tile_sizes import divisions, fitting
 from onefold.kernels.toolchain import schedules, unheard
 from onefold.vocabulary.kernels import Operator
 
@@ -44,7 +44,7 @@ class Proposal:
         return tuner.MeasureCandidate(self.schedule, arguments)
 
 
-class OperatorSpace:
+class ScheduleSpace:
     """All implementations of one operator: draws, changes and remakes them. What it draws follows from its seed."""
 
     def __init__(self, operator: Operator, module: Any, target: Target, seed: int = 0) -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from onefold.kernels.compiled_model import WholeModel
 from onefold.kernels.graph import LEVELS
-from onefold.kernels.ledger import Ledger
-from onefold.kernels.levels import compare_levels
+from onefold.kernels.graph_levels import compare_levels
+from onefold.kernels.model_compiler import ModelCompiler
+from onefold.kernels.phase_costs import PhaseCosts
 
 
-def test_each_level_is_compiled_and_timed(whole: WholeModel, tmp_path: Path) -> None:
+def test_each_level_is_compiled_and_timed(whole: ModelCompiler, tmp_path: Path) -> None:
     best = whole.best
-    found = compare_levels(whole, tmp_path, Ledger())
+    found = compare_levels(whole, tmp_path, PhaseCosts())
     assert [one.number for one in found] == list(LEVELS)
     assert all(one.latency_s > 0 and one.compile_s > 0 for one in found)
     assert found[0].operators > found[1].operators >= found[2].operators
@@ -23,7 +23,7 @@ def test_each_level_is_compiled_and_timed(whole: WholeModel, tmp_path: Path) -> 
 
 
 def test_levels_that_a_model_does_not_survive_are_left_out(
-    whole: WholeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: ModelCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.kernels.levels.LEVELS", range(1))
-    assert compare_levels(whole, tmp_path / "none", Ledger()) == ()
+    monkeypatch.setattr("onefold.kernels.graph_levels.LEVELS", range(1))
+    assert compare_levels(whole, tmp_path / "none", PhaseCosts()) == ()

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.spaces import OperatorSpace, Proposal
-from onefold.kernels.strategies import STRATEGIES, Strategy, needs_model, strategy
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
+from onefold.kernels.strategies import STRATEGIES, CandidateStrategy, needs_model, strategy
 from onefold.kernels.strategies.clustering import _middles
-from onefold.kernels.strategies.model_guided_evolution import Breeding
+from onefold.kernels.strategies.model_guided_evolution import ModelGuidedEvolution
 from onefold.kernels.strategies.strategy import unseen
 from onefold.kernels.targets import Target
 from onefold.vocabulary.errors import InputError
@@ -30,17 +30,17 @@ def latency(proposal: Proposal) -> float:
     return 1e-5 * (1 + int(proposal.key, 16) % 97)
 
 
-def made(name: str, operators: Operators, here: Target, kind: str = "matmul") -> Strategy:
+def made(name: str, operators: Operators, here: Target, kind: str = "matmul") -> CandidateStrategy:
     """A strategy for an operator."""
     model = CostModel() if needs_model(name) else None
-    return strategy(name, OperatorSpace(*operators[kind], here, seed=5), model, set())
+    return strategy(name, ScheduleSpace(*operators[kind], here, seed=5), model, set())
 
 
 @dataclass
 class Course:
     """What a strategy proposed for an operator, batch by batch."""
 
-    search: Strategy
+    search: CandidateStrategy
     others: list[Proposal]  # that it was told of first, some of them failures
     batches: list[list[Proposal]] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Course:
 
 
 def course(name: str, operators: Operators, here: Target, batches: int = 2) -> Course:
-    space = OperatorSpace(*operators["matmul"], here, seed=8)
+    space = ScheduleSpace(*operators["matmul"], here, seed=8)
     found = Course(made(name, operators, here), unseen(iter([space.random() for _ in range(20)]), 8, set()))
     found.told(found.others, [None if at % 3 == 1 else latency(one) for at, one in enumerate(found.others)])
     for number in range(batches):
@@ -78,7 +78,7 @@ class TestEveryStrategy:
         assert len(set(keys)) == len(keys)
 
     def test_what_it_proposes_can_be_made_again(self, gone: Course, operators: Operators, here: Target) -> None:
-        space = OperatorSpace(*operators["matmul"], here, seed=77)
+        space = ScheduleSpace(*operators["matmul"], here, seed=77)
         for one in (one for batch in gone.batches for one in batch):
             again = space.remade(one.trace)
             assert again is not None
@@ -135,7 +135,7 @@ def test_breeding_leaves_a_quarter_to_those_without_parents(
 ) -> None:
     """The cost model would take children only, which are like what it knows; and so for what is spare."""
     search = made("breeding", operators, here)
-    assert isinstance(search, Breeding)
+    assert isinstance(search, ModelGuidedEvolution)
     children, others = ([Proposal(0, (), None, f"{kind} {at}") for at in range(99)] for kind in ("child", "other"))
     monkeypatch.setattr(search.model, "is_ready", True)
     monkeypatch.setattr(search.model, "scores", lambda _, some: np.arange(len(some), 0, -1.0))
@@ -149,7 +149,7 @@ def test_breeding_leaves_a_quarter_to_those_without_parents(
 
 
 def test_the_cost_model_learns_which_are_fast(operators: Operators, here: Target) -> None:
-    space = OperatorSpace(*operators["conv2d"], here)
+    space = ScheduleSpace(*operators["conv2d"], here)
     some = unseen(iter([space.random() for _ in range(60)]), 48, set())
 
     def made_up(one: Proposal) -> float:
@@ -188,7 +188,7 @@ def test_candidates_of_one_cluster_are_measured_once() -> None:
 
 
 def test_an_unknown_name_is_helped(operators: Operators, here: Target) -> None:
-    space = OperatorSpace(*operators["matmul"], here)
+    space = ScheduleSpace(*operators["matmul"], here)
     with pytest.raises(InputError, match="'evolutionry' is not known; did you mean 'evolutionary'"):
         strategy("evolutionry", space, None, set())
 
@@ -196,4 +196,4 @@ def test_an_unknown_name_is_helped(operators: Operators, here: Target) -> None:
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if needs_model(name)])
 def test_one_that_needs_a_cost_model_says_so(name: str, operators: Operators, here: Target) -> None:
     with pytest.raises(InputError, match=f"the search strategy '{name}' needs a cost model"):
-        strategy(name, OperatorSpace(*operators["matmul"], here), None, set())
+        strategy(name, ScheduleSpace(*operators["matmul"], here), None, set())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onefold.kernels.spaces import OperatorSpace, Proposal
+from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
 
 
 class RandomSearch:
     """Draws from the space."""
 
-    def __init__(self, space: OperatorSpace, seen: set[str]) -> None:
+    def __init__(self, space: ScheduleSpace, seen: set[str]) -> None:
         self.space, self.seen = space, seen
 
     def propose(self, count: int, spare: int = 0) -> list[Proposal]:
