@@ -1,4 +1,4 @@
-"""The search alone: ask what to try, try it wherever you like, tell what it showed.
+"""The search alone: ask for a configuration, evaluate it anywhere, tell the result.
 
 python examples/ask_tell.py
 """
@@ -9,7 +9,7 @@ from onefold import Budget, Config, Float, Objective, Search, Space
 
 
 def loss_after(config: Config, epochs: int) -> float:
-    """Stands for your own training: a curve that falls towards a floor, both set by the configuration."""
+    """Stand in for training: a loss that decays toward a floor, both set by the configuration."""
     floor = 0.1 + (math.log10(config.lr) + 2) ** 2 / 4 + (config.dropout - 0.2) ** 2
     return floor + math.exp(-30 * config.lr * epochs)
 

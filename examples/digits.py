@@ -1,4 +1,4 @@
-"""A workload of your own, in one file: dense layers for handwritten digits.
+"""A custom workload in one file: a multilayer perceptron for handwritten digits.
 
 python examples/digits.py
 onefold tune examples/digits.py --trials 9
@@ -10,7 +10,7 @@ from onefold import Choice, Config, Data, Float, Int, Space, Workload, datasets,
 
 
 class DenseDigits(Workload):
-    """8x8 pixels in, one of ten digits out."""
+    """Classification of 8x8 pixels into ten digits."""
 
     space = Space(
         model=dict(
@@ -48,5 +48,5 @@ def main() -> None:
     print(f"report              {result.report}")
 
 
-if __name__ == "__main__":  # worker processes import this file to find the class
+if __name__ == "__main__":  # worker processes import this file to load the class
     main()

@@ -1,4 +1,4 @@
-"""Any function of a configuration can be tuned; here it trains a support vector machine.
+"""Tune any function of a configuration, here one that trains a support vector machine.
 
 python examples/plain_function.py
 """
@@ -18,14 +18,14 @@ SPACE = Space(
 
 
 def accuracy(config: Config) -> dict[str, float]:
-    """The mean accuracy of three folds. A configuration holds the active parameters only."""
+    """Return the mean accuracy of three folds. `config` holds the active parameters only."""
     pixels, labels = load_digits(return_X_y=True)
-    machine = SVC(**config)
-    return {"accuracy": cross_val_score(machine, pixels[::2], labels[::2], cv=3).mean()}
+    classifier = SVC(**config)
+    return {"accuracy": cross_val_score(classifier, pixels[::2], labels[::2], cv=3).mean()}
 
 
 def main() -> None:
-    result = tune(accuracy, SPACE, objective=Objective(maximize="accuracy"), trials=20)
+    result = tune(accuracy, SPACE, objective=Objective(maximize="accuracy"), trials=12)
 
     for trial in sorted(result.trials, key=lambda trial: -trial.metrics["accuracy"])[:5]:
         settings = " ".join(f"{name}={value}" for name, value in trial.config.items())

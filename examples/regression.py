@@ -1,4 +1,4 @@
-"""A regression: how far has diabetes progressed after a year? Ten numbers in, one number out.
+"""Regression: predict the progression of diabetes after a year from ten measurements.
 
 python examples/regression.py
 onefold tune examples/regression.py --trials 9
@@ -10,11 +10,11 @@ from torch import nn
 
 from onefold import Choice, Config, Data, Float, Objective, Space, Workload, tune
 
-TEST = 88  # patients kept for the very end
+TEST = 88  # held-out patients
 
 
 class Diabetes(Workload):
-    """Targets that are real numbers get the mean squared error as loss and `rmse` as metric."""
+    """Floating-point targets select mean squared error as the loss and `rmse` as the metric."""
 
     space = Space(
         model=dict(width=Choice(8, 16, 32, 64), activation=Choice("relu", "tanh")),
@@ -34,14 +34,14 @@ class Diabetes(Workload):
         inputs, progress = load_diabetes(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(inputs))
         train, test = order[TEST:], order[:TEST]
-        # Scaled by the training part alone: the test patients must stay unseen.
+        # Scaled by the training split alone, so that nothing leaks from the test split.
         inputs = ((inputs - inputs[train].mean(0)) / inputs[train].std(0)).astype(np.float32)
         target = ((progress - progress[train].mean()) / progress[train].std()).astype(np.float32)
         return Data(train=(inputs[train], target[train]), test=(inputs[test], target[test]))
 
 
 def main() -> None:
-    result = tune(Diabetes(), trials=18, max_epochs=18)
+    result = tune(Diabetes(), trials=9, max_epochs=9)
 
     print(f"best configuration {dict(result.config)}")
     print(f"validation rmse    {result.metrics['rmse']:.3f} standard deviations")

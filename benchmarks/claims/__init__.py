@@ -1,4 +1,4 @@
-"""What every benchmark shares: claims that hold or fall short, a table, and a result file that names the machine."""
+"""Shared by all benchmarks: claims with a bar, a printed table, and a result file that records the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 @dataclass(frozen=True)
 class Claim:
-    """What is promised, the bar in words, what was measured, and whether that keeps the promise."""
+    """A claim, its acceptance bar, the measured value in words, and whether it meets the bar."""
 
     claim: str
     bar: str
@@ -32,14 +32,14 @@ class Claim:
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """The command line that all benchmarks have."""
+    """Parse the command line of a benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
     return parser.parse_args()
 
 
 def table(rows: Sequence[dict[str, Any]]) -> None:
-    """Prints rows with the same keys as an aligned table."""
+    """Print rows with the same keys as an aligned table."""
     if not rows:
         return
     columns = list(rows[0])
@@ -52,7 +52,7 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def conclude(name: str, claims: Iterable[Claim], figures: Any, *, quick: bool) -> None:
-    """Prints one line per claim, writes results/NAME.json and ends with 0 only if all hold."""
+    """Print one line per claim, write results/NAME.json and exit with 0 if all claims hold, else with 1."""
     claims = list(claims)
     for claim in claims:
         print(claim, flush=True)
@@ -71,7 +71,7 @@ def conclude(name: str, claims: Iterable[Claim], figures: Any, *, quick: bool) -
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Return the hardware and the versions that the figures depend on."""
     import psutil
     import torch
 
@@ -95,12 +95,12 @@ def machine() -> dict[str, Any]:
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle one."""
+    """Return the median."""
     return statistics.median(values)
 
 
 class Stopwatch:
-    """`with Stopwatch() as watch:` … `watch.seconds`."""
+    """Measure the wall time of a block: `with Stopwatch() as watch: …`, then `watch.seconds`."""
 
     def __enter__(self) -> Stopwatch:
         self._began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Six networks of the ready workloads, exported to ONNX: two of pictures, two of text, one of sound, one of boxes."""
+"""Six bundled networks exported to ONNX: two for images, two for text, one for audio, one for detection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("fashion", "cifar10", "agnews-cnn", "newsgroups-lstm", "speech", "blood
 
 
 def exported(name: str, folder: Path) -> Path:
-    """The network of a workload's default configuration, with random weights and a few real samples beside it."""
+    """Export the network of a workload's default configuration, with random weights and a few real samples."""
     import torch
 
     workload = load(name)

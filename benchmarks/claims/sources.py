@@ -1,4 +1,4 @@
-"""Models trained on clean CIFAR-10, and what they meet afterwards: the same kind of pictures, corrupted."""
+"""Source models trained on clean CIFAR-10, and corrupted images to retrain them on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from onefold.vocabulary.workload_reference import load
 MODELS = {"cifar10": {"depth": 14, "width": 16}, "cifar10-mobilenet": {}, "cifar10-vit": {}}
 EPOCHS, BATCH, RATE = 90, 256, 2e-3
 SEVERITY = 5
-NEW, TEST = 3200, 2000  # samples of new data, of which a fifth is kept back by the retraining, and of test data
+NEW, TEST = 3200, 2000  # samples of new data, a fifth of which validates, and of test data
 
 
 def source_model(name: str, folder: Path, epochs: int = EPOCHS) -> Path:
-    """The folder of a model that was trained on clean pictures; trained once and kept."""
-    place = folder / name
-    if (place / "model.json").is_file():
-        return place
+    """Return the folder of a model trained on clean images; trained once, then cached."""
+    target = folder / name
+    if (target / "model.json").is_file():
+        return target
     workload = load(name)
     config = workload.space.complete(MODELS[name])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -39,32 +39,32 @@ def source_model(name: str, folder: Path, epochs: int = EPOCHS) -> Path:
     began = time.monotonic()
     for _ in range(epochs):
         order = torch.randperm(len(inputs), device=device)
-        for chosen in order.split(BATCH)[: len(inputs) // BATCH]:
-            loss = functional.cross_entropy(network(_varied(inputs[chosen])), targets[chosen])
+        for batch in order.split(BATCH)[: len(inputs) // BATCH]:
+            loss = functional.cross_entropy(network(_augment(inputs[batch])), targets[batch])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-    print(f"{name} trained on clean pictures in {time.monotonic() - began:.0f} s", flush=True)
-    place.mkdir(parents=True, exist_ok=True)
-    torch.save({key: value.cpu() for key, value in network.state_dict().items()}, place / "weights.pt")
-    (place / "model.json").write_text(json.dumps({"workload": name, "config": dict(config)}))
-    return place
+    print(f"{name} trained on clean images in {time.monotonic() - began:.0f} s", flush=True)
+    target.mkdir(parents=True, exist_ok=True)
+    torch.save({key: value.cpu() for key, value in network.state_dict().items()}, target / "weights.pt")
+    (target / "model.json").write_text(json.dumps({"workload": name, "config": dict(config)}))
+    return target
 
 
-def _varied(images: Tensor) -> Tensor:
-    """Turned around or not, and moved by up to four pixels."""
-    turned = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
-    padded = functional.pad(torch.where(turned, images.flip(3), images), (4, 4, 4, 4))
-    down, right = (int(one) for one in torch.randint(0, 9, (2,)))
+def _augment(images: Tensor) -> Tensor:
+    """Flip images at random, and shift the batch by up to four pixels."""
+    is_flipped = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+    padded = functional.pad(torch.where(is_flipped, images.flip(3), images), (4, 4, 4, 4))
+    down, right = (int(offset) for offset in torch.randint(0, 9, (2,)))
     return padded[:, :, down : down + 32, right : right + 32]
 
 
 def shifted(kind: str, folder: Path) -> Path:
-    """A folder of new data: pictures that no model has seen, corrupted; with test pictures apart from them."""
-    place = folder / f"{kind}-{SEVERITY}"
-    if (place / "targets.npy").is_file():
-        return place
+    """Return a folder of new data: corrupted images that no model has seen, with separate test images."""
+    target = folder / f"{kind}-{SEVERITY}"
+    if (target / "targets.npy").is_file():
+        return target
     data = corrupted_cifar10(kind, SEVERITY)
-    new = tuple(part[:NEW] for part in data.validation)  # not data.train, which the model has seen without corruption
-    return write_data(place, Data(train=new, test=tuple(part[:TEST] for part in data.test)))
+    new = tuple(part[:NEW] for part in data.validation)  # not data.train: the model was trained on its clean images
+    return write_data(target, Data(train=new, test=tuple(part[:TEST] for part in data.test)))

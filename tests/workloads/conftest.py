@@ -1,4 +1,4 @@
-"""Splits as the training loop hands them to a workload, and the real files where this machine has them."""
+"""A minimal training loop, and the real data files if this machine has them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 
 from onefold import Config, Workload
 
-BESIDE_THE_REPOSITORY = Path(__file__).resolve().parents[3] / "shared" / "data"
+SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
-class PlainSplit:
-    """Arrays, cut into batches."""
+class ArraySplit:
+    """A split over numpy arrays, as the training loop passes it to a workload."""
 
     def __init__(self, *arrays: np.ndarray) -> None:
         self.tensors = [torch.from_numpy(array) for array in arrays]
@@ -27,8 +27,8 @@ class PlainSplit:
 
     def batches(self, size: int, generator: torch.Generator | None = None) -> Iterator[tuple[torch.Tensor, ...]]:
         order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
-        for chosen in order.split(size):
-            yield tuple(tensor[chosen] for tensor in self.tensors)
+        for indices in order.split(size):
+            yield tuple(tensor[indices] for tensor in self.tensors)
 
 
 Train = Callable[..., dict[str, float]]
@@ -36,40 +36,40 @@ Train = Callable[..., dict[str, float]]
 
 @pytest.fixture
 def train() -> Train:
-    """Trains a workload with a configuration and returns what it scores on validation after the last epoch."""
+    """Return a function that trains a workload and returns its validation metrics after the last epoch."""
 
-    def run(workload: Workload, config: Config, epochs: int, most: int | None = None) -> dict[str, float]:
+    def run(workload: Workload, config: Config, epochs: int, limit: int | None = None) -> dict[str, float]:
         torch.manual_seed(0)
         generator = torch.Generator().manual_seed(0)
         data = workload.data()
-        known, held_back = (PlainSplit(*(a[:most] for a in part)) for part in (data.train, data.validation))
+        train, validation = (ArraySplit(*(array[:limit] for array in part)) for part in (data.train, data.validation))
         model = workload.build(config)
         optimizer = workload.optimizer(model, config)
         for _ in range(epochs):
             model.train()
-            workload.train_epoch(model, workload.batches(known, config, generator), optimizer, config)
+            workload.train_epoch(model, workload.batches(train, config, generator), optimizer, config)
         model.eval()
         with torch.no_grad():
-            return dict(workload.evaluate(model, held_back.batches(512), config))
+            return dict(workload.evaluate(model, validation.batches(512), config))
 
     return run
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """One core is what every trial may count on; put back what was found."""
-    found = torch.get_num_threads()
+    """Use one thread, as every trial may count on one core, and restore the number afterwards."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(found)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
-def needs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Skips a test unless this machine has the real file of that name."""
+def require_file(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Return a function that skips the test unless this machine has the named data file."""
 
     def check(file: str) -> None:
-        folder = Path(os.environ.get("ONEFOLD_DATA") or BESIDE_THE_REPOSITORY)
+        folder = Path(os.environ.get("ONEFOLD_DATA") or SHARED_DATA)
         if not (folder / file).is_file():
             pytest.skip(f"{file} is neither in $ONEFOLD_DATA nor in shared/data beside the repository")
         monkeypatch.setenv("ONEFOLD_DATA", str(folder))

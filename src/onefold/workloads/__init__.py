@@ -1,4 +1,4 @@
-"""Ready workloads, each a short example of how to write one.
+"""Bundled workloads, each also an example of how to write one.
 
-Their names, as in `onefold tune digits`, are entry points in pyproject.toml. No module imports torch before it is used.
+Their names, as in `onefold tune digits`, are entry points in pyproject.toml, so torch is imported on first use only.
 """

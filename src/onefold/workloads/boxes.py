@@ -1,6 +1,6 @@
-"""Boxes in pictures: how much they overlap, which of them say the same, and how good they are.
+"""Bounding boxes: intersection over union, non-maximum suppression and mean average precision.
 
-A box is x0, y0, x1, y1 in the last dimension. All functions work on a batch of pictures at once, (N, boxes, ...).
+A box is x0, y0, x1, y1 in the last dimension. All functions are batched over images: (N, boxes, ...).
 """
 
 from __future__ import annotations
@@ -12,63 +12,68 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a detector sees: boxes (N, K, 4), their classes (N, K) and scores (N, K), best first; score 0 is no box."""
+class Detections:
+    """Boxes (N, K, 4) with classes (N, K) and scores (N, K), in descending order of score; a score of 0 is no box."""
 
     boxes: Tensor
     classes: Tensor
     scores: Tensor
 
 
-def overlap(one: Tensor, other: Tensor) -> Tensor:
-    """Intersection over union of each of (..., A, 4) with each of (..., B, 4): (..., A, B)."""
-    one, other = one.unsqueeze(-2), other.unsqueeze(-3)
-    sides = torch.minimum(one[..., 2:], other[..., 2:]) - torch.maximum(one[..., :2], other[..., :2])
-    common = sides.clamp(min=0).prod(dim=-1)
-    return common / (area(one) + area(other) - common).clamp(min=1e-9)
+def iou(first: Tensor, second: Tensor) -> Tensor:
+    """Return the intersection over union of each pair of (..., A, 4) and (..., B, 4) as (..., A, B)."""
+    first, second = first.unsqueeze(-2), second.unsqueeze(-3)
+    sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
+    intersection = sides.clamp(min=0).prod(dim=-1)
+    return intersection / (area(first) + area(second) - intersection).clamp(min=1e-9)
 
 
 def area(boxes: Tensor) -> Tensor:
-    """The area of each box; 0 when it is turned inside out."""
+    """Return the area of each box, 0 for an inverted one."""
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1)
 
 
-def distinct(found: Found, most: int, threshold: float = 0.5) -> Found:
-    """The `most` best ones, without those that overlap a better one of their class by more than `threshold`."""
-    scores, order = found.scores.topk(min(most, found.scores.shape[1]), dim=1)
-    boxes = found.boxes.gather(1, order.unsqueeze(-1).expand(-1, -1, 4))
-    classes = found.classes.gather(1, order)
-    same = (overlap(boxes, boxes) > threshold) & (classes.unsqueeze(2) == classes.unsqueeze(1))
-    kept = torch.ones_like(scores, dtype=torch.bool)
-    for rank in range(scores.shape[1] - 1):
-        kept[:, rank + 1 :] &= ~(same[:, rank, rank + 1 :] & kept[:, rank : rank + 1])
-    return Found(boxes, classes, scores * kept)
+def non_max_suppression(detections: Detections, limit: int, threshold: float = 0.5) -> Detections:
+    """Keep the `limit` best detections, and zero the score of those whose IoU with a better one exceeds `threshold`.
 
-
-def mean_average_precision(found: Found, boxes: Tensor, classes: Tensor, threshold: float = 0.5) -> float:
-    """The area under precision over recall, averaged over the classes that occur; 1 is perfect.
-
-    The truth is `boxes` (N, M, 4) of `classes` (N, M), where a negative class is no box. A find is right when the box
-    of its class that it overlaps most is overlapped by at least `threshold` and not yet found by a better one.
+    Only detections of the same class suppress each other.
     """
-    same = found.classes.unsqueeze(2) == classes.unsqueeze(1)
-    best, match = (overlap(found.boxes, boxes) * same).max(dim=2)
-    right = (best >= threshold) & (found.scores > 0)
-    taken = torch.zeros_like(classes, dtype=torch.bool)
-    everyone = torch.arange(len(classes), device=classes.device)
+    scores, order = detections.scores.topk(min(limit, detections.scores.shape[1]), dim=1)
+    boxes = detections.boxes.gather(1, order.unsqueeze(-1).expand(-1, -1, 4))
+    classes = detections.classes.gather(1, order)
+    is_duplicate = (iou(boxes, boxes) > threshold) & (classes.unsqueeze(2) == classes.unsqueeze(1))
+    is_kept = torch.ones_like(scores, dtype=torch.bool)
+    for rank in range(scores.shape[1] - 1):
+        is_kept[:, rank + 1 :] &= ~(is_duplicate[:, rank, rank + 1 :] & is_kept[:, rank : rank + 1])
+    return Detections(boxes, classes, scores * is_kept)
+
+
+def mean_average_precision(detections: Detections, boxes: Tensor, classes: Tensor, threshold: float = 0.5) -> float:
+    """Return the area under the precision-recall curve, averaged over the classes present; 1 is perfect.
+
+    The ground truth is `boxes` (N, M, 4) of `classes` (N, M), where a negative class is padding. A detection is correct
+    if the box of its class with the highest IoU reaches `threshold` and no better detection has matched that box.
+    """
+    is_same_class = detections.classes.unsqueeze(2) == classes.unsqueeze(1)
+    best_iou, match = (iou(detections.boxes, boxes) * is_same_class).max(dim=2)
+    is_correct = (best_iou >= threshold) & (detections.scores > 0)
+    is_matched = torch.zeros_like(classes, dtype=torch.bool)
+    images = torch.arange(len(classes), device=classes.device)
     for rank in range(match.shape[1]):
-        right[:, rank] &= ~taken[everyone, match[:, rank]]
-        taken[everyone, match[:, rank]] |= right[:, rank]
+        is_correct[:, rank] &= ~is_matched[images, match[:, rank]]
+        is_matched[images, match[:, rank]] |= is_correct[:, rank]
     precisions = []
-    for kind in sorted(set(classes[classes >= 0].tolist())):
-        mine = (found.classes == kind) & (found.scores > 0)
-        precisions.append(average_precision(found.scores[mine], right[mine], int((classes == kind).sum())))
+    for label in sorted(set(classes[classes >= 0].tolist())):
+        of_class = (detections.classes == label) & (detections.scores > 0)
+        precisions.append(
+            average_precision(detections.scores[of_class], is_correct[of_class], int((classes == label).sum()))
+        )
     return sum(precisions) / max(1, len(precisions))
 
 
-def average_precision(scores: Tensor, right: Tensor, wanted: int) -> float:
-    """The area under precision over recall of finds with these scores, of which some are right, when `wanted` exist."""
-    right = right[scores.argsort(descending=True, stable=True)].double()
-    precision = right.cumsum(0) / torch.arange(1, len(right) + 1, device=right.device)
-    envelope = precision.flip(0).cummax(0).values.flip(0)  # at a recall counts the best precision from there on
-    return float((envelope * right).sum()) / wanted
+def average_precision(scores: Tensor, is_correct: Tensor, positives: int) -> float:
+    """Return the area under the precision-recall curve of scored detections, given the number of true boxes."""
+    correct = is_correct[scores.argsort(descending=True, stable=True)].double()
+    precision = correct.cumsum(0) / torch.arange(1, len(correct) + 1, device=correct.device)
+    envelope = precision.flip(0).cummax(0).values.flip(0)  # interpolated: the best precision at this recall or above
+    return float((envelope * correct).sum()) / positives

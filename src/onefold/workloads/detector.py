@@ -1,4 +1,4 @@
-"""Blood cells under the microscope and a small one-shot detector, in the manner of YOLO (Redmon et al. 2016)."""
+"""Blood cell detection with a small one-stage detector in the style of YOLO (Redmon et al. 2016)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch.nn import functional
 
 from onefold import Choice, Config, Data, Float, Int, Objective, Space, Workload, datasets
 from onefold.vocabulary.records import Metrics
-from onefold.workloads.boxes import Found, distinct, mean_average_precision, overlap
+from onefold.workloads.boxes import Detections, iou, mean_average_precision, non_max_suppression
 
 CLASSES = 3
-MOST_BOXES = 60
+MAX_DETECTIONS = 60
 
 
-class OneShot(nn.Module):
-    """Shrinks the picture eightfold and says for each cell of that grid whether an object has its centre there.
+class OneStageDetector(nn.Module):
+    """Predicts one object per cell of a grid with an eighth of the image's resolution.
 
-    What it says of a cell: object or not, x and y inside the cell, width and height, and a score for each class.
+    The channels of a cell are objectness, x and y inside the cell, width and height, and one logit per class.
     """
 
     def __init__(self, config: Config) -> None:
@@ -32,13 +32,13 @@ class OneShot(nn.Module):
         self.head = nn.Sequential(nn.Dropout(config.dropout), nn.Conv2d(channels, 5 + CLASSES, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, 3, 120, 160) to (N, 15, 20, 8)."""
+        """Map (N, 3, 120, 160) to (N, 15, 20, 8)."""
         cells: Tensor = self.head(self.features(images)).permute(0, 2, 3, 1)
         return cells
 
 
 class BloodCells(Workload):
-    """Red cells, white cells and platelets: where are they?"""
+    """Detection of red cells, white cells and platelets."""
 
     objective = Objective(maximize="map50")
 
@@ -58,46 +58,46 @@ class BloodCells(Workload):
     )
 
     def build(self, config: Config) -> nn.Module:
-        return OneShot(config)
+        return OneStageDetector(config)
 
     def data(self) -> Data:
         return datasets.bccd()
 
     def loss(self, outputs: Tensor, targets: Tensor, config: Config) -> Tensor:
-        """How wrong the cells are about objects, and the cells with an object about its box and its class."""
+        """Return objectness loss of all cells plus box loss (1 - IoU) and class loss of the cells with an object."""
         rows, columns = outputs.shape[1:3]
         image, number = torch.nonzero(targets[..., 0] >= 0, as_tuple=True)
         truth = targets[image, number]
-        centre = (truth[:, 1:3] + truth[:, 3:5]) / 2
-        row = (centre[:, 1] * rows).long().clamp(0, rows - 1)
-        column = (centre[:, 0] * columns).long().clamp(0, columns - 1)
-        objects = torch.zeros_like(outputs[..., 0])
-        objects[image, row, column] = 1.0
-        found = boxes_of(outputs)[image, row, column]
+        center = (truth[:, 1:3] + truth[:, 3:5]) / 2
+        row = (center[:, 1] * rows).long().clamp(0, rows - 1)
+        column = (center[:, 0] * columns).long().clamp(0, columns - 1)
+        objectness = torch.zeros_like(outputs[..., 0])
+        objectness[image, row, column] = 1.0
+        predicted = decode_boxes(outputs)[image, row, column]
 
-        # Shared out over the objects; a batch without any still teaches the cells to stay silent.
-        object_loss = functional.binary_cross_entropy_with_logits(outputs[..., 0], objects, reduction="sum")
-        box_loss = (1 - overlap(found[:, None], truth[:, None, 1:])).sum()
+        object_loss = functional.binary_cross_entropy_with_logits(outputs[..., 0], objectness, reduction="sum")
+        box_loss = (1 - iou(predicted[:, None], truth[:, None, 1:])).sum()
         class_loss = functional.cross_entropy(outputs[image, row, column, 5:], truth[:, 0].long(), reduction="sum")
         total: Tensor = object_loss + config.box_weight * box_loss + class_loss
-        return total / max(1, len(truth))
+        return total / max(1, len(truth))  # a batch without objects still trains objectness
 
     def metrics(self, outputs: Tensor, targets: Tensor, config: Config) -> Metrics:
-        """The loss, and the mean average precision with boxes that overlap by half or more."""
-        chance, kind = outputs[..., 5:].softmax(dim=-1).max(dim=-1)
-        scores = outputs[..., 0].sigmoid() * chance
-        found = Found(boxes_of(outputs).flatten(1, 2), kind.flatten(1), scores.flatten(1))
+        """Return the loss and the mean average precision at an IoU of 0.5."""
+        probability, label = outputs[..., 5:].softmax(dim=-1).max(dim=-1)
+        scores = outputs[..., 0].sigmoid() * probability
+        raw = Detections(decode_boxes(outputs).flatten(1, 2), label.flatten(1), scores.flatten(1))
+        detections = non_max_suppression(raw, MAX_DETECTIONS)
         return {
             "loss": float(self.loss(outputs, targets, config)),
-            "map50": mean_average_precision(distinct(found, MOST_BOXES), targets[..., 1:], targets[..., 0]),
+            "map50": mean_average_precision(detections, targets[..., 1:], targets[..., 0]),
         }
 
 
-def boxes_of(outputs: Tensor) -> Tensor:
-    """The box that each cell proposes, (N, rows, columns, 4), in shares of the picture."""
+def decode_boxes(outputs: Tensor) -> Tensor:
+    """Return the box that each cell predicts, (N, rows, columns, 4), relative to the image."""
     rows, columns = outputs.shape[1:3]
     row = torch.arange(rows, device=outputs.device).unsqueeze(1)
     column = torch.arange(columns, device=outputs.device)
-    inside, size = outputs[..., 1:3].sigmoid(), outputs[..., 3:5].sigmoid()
-    centre = torch.stack([(column + inside[..., 0]) / columns, (row + inside[..., 1]) / rows], dim=-1)
-    return torch.cat([centre - size / 2, centre + size / 2], dim=-1)
+    offset, size = outputs[..., 1:3].sigmoid(), outputs[..., 3:5].sigmoid()
+    center = torch.stack([(column + offset[..., 0]) / columns, (row + offset[..., 1]) / rows], dim=-1)
+    return torch.cat([center - size / 2, center + size / 2], dim=-1)

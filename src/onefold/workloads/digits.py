@@ -1,4 +1,4 @@
-"""Handwritten digits of 8x8 pixels and a small convolutional network: a whole study in a minute."""
+"""A small CNN for scikit-learn's digits of 8x8 pixels: a whole study takes a minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "ge
 
 
 class SmallCnn(nn.Module):
-    """`depth` times convolution and pooling, each with twice the filters, then one hidden layer."""
+    """`depth` stages of convolution and pooling that double the filters, then one hidden layer."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class SmallCnn(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, 1, 8, 8) to (N, 10) logits."""
+        """Map (N, 1, 8, 8) to (N, 10) logits."""
         logits: Tensor = self.head(self.features(images))
         return logits
 
 
 class Digits(Workload):
-    """scikit-learn's digits, which need no download."""
+    """Classification of scikit-learn's digits, which need no download."""
 
     space = Space(
         model=dict(
@@ -64,6 +64,8 @@ class Digits(Workload):
         return datasets.digits()
 
     def check(self, config: Config) -> None:
-        left = SIDE // 2 ** (config.depth - 1)
-        if config.kernel // 2 >= left:
-            raise Rejected(f"at depth {config.depth} the rim of a kernel of {config.kernel} never meets a pixel")
+        side = SIDE // 2 ** (config.depth - 1)
+        if config.kernel // 2 >= side:
+            raise Rejected(
+                f"kernel {config.kernel} is too large for the {side}x{side} feature map at depth {config.depth}"
+            )

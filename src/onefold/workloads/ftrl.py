@@ -1,4 +1,4 @@
-"""FTRL-proximal (McMahan et al. 2013), which torch does not have, with the defaults of Keras."""
+"""The FTRL-Proximal optimizer (McMahan et al. 2013), which torch lacks, with the defaults of Keras."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onefold.vocabulary.errors import InputError
 
 
 class Ftrl(torch.optim.Optimizer):
-    """Follows the leader among all past gradients, held back by a penalty on how far it moves.
+    """Follow the regularized leader, with per-coordinate learning rates.
 
-    Without `l1`, `l2` and `beta` this is AdaGrad from the second step on. The first step also multiplies a weight by
-    1 - sqrt(n0 / n1), where n0 is `initial_accumulator_value` and n1 what the accumulator is after it: `linear` starts
-    at 0, as if every weight did. Weights that begin with small gradients are thus nearly forgotten.
+    With `l1`, `l2` and `beta` at 0 this equals AdaGrad from the second step on. The first step also multiplies a weight
+    by 1 - sqrt(n0 / n1), where n0 is `initial_accumulator_value` and n1 the accumulator after the step, since `linear`
+    is initialized to 0: the initial values of weights with small first gradients are almost lost.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class Ftrl(torch.optim.Optimizer):
     ) -> None:
         if lr <= 0 or initial_accumulator_value <= 0 or learning_rate_power > 0 or min(l1, l2, beta) < 0:
             raise InputError(
-                "Ftrl takes lr and initial_accumulator_value above 0, learning_rate_power of at most 0, and l1, l2 and "
-                f"beta of at least 0, but got {lr}, {initial_accumulator_value}, {learning_rate_power}, {l1}, {l2} and "
+                "Ftrl needs lr > 0, initial_accumulator_value > 0, learning_rate_power <= 0 and l1, l2, beta >= 0, "
+                f"but got {lr}, {initial_accumulator_value}, {learning_rate_power}, {l1}, {l2} and "
                 f"{beta}"
             )
         defaults = dict(lr=lr, learning_rate_power=learning_rate_power, l1=l1, l2=l2, beta=beta)
@@ -40,7 +40,7 @@ class Ftrl(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Moves every weight that has a gradient."""
+        """Update every weight that has a gradient, and return the loss of `closure` if given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -48,10 +48,10 @@ class Ftrl(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._move(weight, weight.grad, group)
+                    self._update(weight, weight.grad, group)
         return loss
 
-    def _move(self, weight: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
         state = self.state[weight]
         if not state:
             state["accumulator"] = torch.full_like(weight, group["initial_accumulator_value"])

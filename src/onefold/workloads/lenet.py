@@ -1,4 +1,4 @@
-"""LeNet-5 (LeCun et al. 1998) with its sizes left open, on MNIST and on Fashion-MNIST."""
+"""LeNet-5 (LeCun et al. 1998) with tunable sizes, for MNIST and Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "si
 POOLINGS: dict[str, type[nn.Module]] = {"max": nn.MaxPool2d, "avg": nn.AvgPool2d}
 
 
-def pixels_left(kernel: int) -> int:
-    """The side of the picture after two rounds of convolution and pooling."""
+def feature_side(kernel: int) -> int:
+    """Return the side of the feature map after two stages of convolution and pooling."""
     return ((SIDE - kernel + 1) // 2 - kernel + 1) // 2
 
 
 class Lenet(nn.Module):
-    """Two rounds of convolution and pooling, then two dense layers."""
+    """Two stages of convolution and pooling, then two dense layers."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         activation, pooling = ACTIVATIONS[config.activation], POOLINGS[config.pooling]
-        # Pooling goes before the activation: a quarter of the work, and for max pooling the same result.
+        # Pooling precedes the activation: a quarter of the work, and the same result for max pooling.
         self.features = nn.Sequential(
             nn.Conv2d(1, config.filters, config.kernel),
             pooling(2),
@@ -34,19 +34,19 @@ class Lenet(nn.Module):
         )
         self.head = nn.Sequential(
             nn.Dropout(config.dropout),
-            nn.Linear(2 * config.filters * pixels_left(config.kernel) ** 2, config.hidden),
+            nn.Linear(2 * config.filters * feature_side(config.kernel) ** 2, config.hidden),
             activation(),
             nn.Linear(config.hidden, 10),
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, 1, 28, 28) to (N, 10) logits."""
+        """Map (N, 1, 28, 28) to (N, 10) logits."""
         logits: Tensor = self.head(self.features(images))
         return logits
 
 
 class MnistLenet(Workload):
-    """Handwritten digits."""
+    """MNIST classification with LeNet."""
 
     space = Space(
         model=dict(
@@ -72,12 +72,12 @@ class MnistLenet(Workload):
         return datasets.mnist()
 
     def check(self, config: Config) -> None:
-        if pixels_left(config.kernel) < 1:
-            raise Rejected(f"two kernels of {config.kernel} leave nothing of a picture of {SIDE} pixels")
+        if feature_side(config.kernel) < 1:
+            raise Rejected(f"two convolutions with kernel {config.kernel} leave no pixels of a {SIDE}x{SIDE} image")
 
 
 class FashionLenet(MnistLenet):
-    """Pieces of clothing: the same size and number of pictures, harder to tell apart."""
+    """Fashion-MNIST classification with LeNet."""
 
     def data(self) -> Data:
         return datasets.fashion_mnist()

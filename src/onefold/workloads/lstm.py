@@ -1,4 +1,4 @@
-"""A recurrent network with a stride over the text, as EdgeTune tunes it, on 20 Newsgroups, IMDB and AG News."""
+"""An LSTM with a stride over the text, as tuned by EdgeTune, for 20 Newsgroups, IMDB and AG News."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from onefold import Choice, Config, Data, Float, Int, Space, Workload, datasets
 
 
 class StridedLstm(nn.Module):
-    """An LSTM that takes `stride` words at each step, as the mean of their vectors, and remembers its highest states.
+    """An LSTM over the mean embeddings of `stride` words, max-pooled over time.
 
-    A longer stride reads a text in fewer steps: faster in proportion, and blurred.
+    A longer stride takes proportionally fewer steps, at the cost of detail.
     """
 
     def __init__(self, config: Config, vocabulary: int, classes: int) -> None:
@@ -24,16 +24,16 @@ class StridedLstm(nn.Module):
         self.head = nn.Sequential(nn.Dropout(config.dropout), nn.Linear(features, classes))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(N, length) word numbers to (N, classes) logits."""
-        whole = functional.pad(words, (0, -words.shape[1] % self.stride))
-        steps = self.window(self.embedding(whole).transpose(1, 2)).transpose(1, 2)
+        """Map (N, length) token ids to (N, classes) logits."""
+        padded = functional.pad(words, (0, -words.shape[1] % self.stride))
+        steps = self.window(self.embedding(padded).transpose(1, 2)).transpose(1, 2)
         states, _ = self.lstm(steps)
         logits: Tensor = self.head(states.amax(dim=1))
         return logits
 
 
 class NewsgroupsLstm(Workload):
-    """Posts to twenty newsgroups: which one?"""
+    """Classification of posts to 20 newsgroups with an LSTM."""
 
     vocabulary, classes = 20_000, 20
 
@@ -61,7 +61,7 @@ class NewsgroupsLstm(Workload):
 
 
 class ImdbLstm(NewsgroupsLstm):
-    """Film reviews: bad or good?"""
+    """Sentiment of IMDB movie reviews with an LSTM."""
 
     vocabulary, classes = 10_000, 2
 
@@ -70,7 +70,7 @@ class ImdbLstm(NewsgroupsLstm):
 
 
 class AgNewsLstm(NewsgroupsLstm):
-    """News in brief: world, sports, business or science?"""
+    """Topics of AG News articles with an LSTM."""
 
     vocabulary, classes = 10_000, 4
 

@@ -1,4 +1,4 @@
-"""M5 (Dai et al. 2017): a convolutional network that listens to the raw sound."""
+"""M5 (Dai et al. 2017): a 1-D CNN on raw waveforms, for Speech Commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onefold import Choice, Config, Data, Float, Space, Workload, datasets
 
 
 class M5(nn.Module):
-    """A long first kernel that finds its own frequencies, then three short ones, each with pooling."""
+    """A long first kernel that acts as a filter bank, then three short ones, each with pooling."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -20,14 +20,14 @@ class M5(nn.Module):
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten())
         self.head = nn.Sequential(nn.Dropout(config.dropout), nn.Linear(2 * n, 12))
 
-    def forward(self, sound: Tensor) -> Tensor:
-        """(N, 1, 8000) to (N, 12) logits."""
-        logits: Tensor = self.head(self.features(sound))
+    def forward(self, audio: Tensor) -> Tensor:
+        """Map (N, 1, 8000) to (N, 12) logits."""
+        logits: Tensor = self.head(self.features(audio))
         return logits
 
 
 class SpeechM5(Workload):
-    """One second of speech: which of ten words, another word, or silence?"""
+    """Keyword spotting in one second of speech: ten words, an unknown word, or silence."""
 
     space = Space(
         model=dict(

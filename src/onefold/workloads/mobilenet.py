@@ -1,5 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018) for pictures of 32x32: thin layers between wide ones, each wide one done channel by
-channel."""
+"""MobileNetV2 (Sandler et al. 2018) for images of 32x32 pixels."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ STAGES = (
     (6, 32, 2, 2),
     (6, 64, 2, 2),
     (6, 96, 1, 1),
-)  # widening, filters, blocks, stride
+)  # expansion, filters, blocks, stride
 
 
-class Bottleneck(nn.Module):
-    """Widens, filters each channel by itself, and narrows again; with a way around where the shapes allow it."""
+class InvertedResidual(nn.Module):
+    """1x1 expansion, depthwise 3x3 convolution and 1x1 projection, with a shortcut if the shapes allow it."""
 
-    def __init__(self, channels: int, filters: int, stride: int, widening: int) -> None:
+    def __init__(self, channels: int, filters: int, stride: int, expansion: int) -> None:
         super().__init__()
-        inner = channels * widening
+        inner = channels * expansion
         self.body = nn.Sequential(
             nn.Conv2d(channels, inner, 1, bias=False),
             nn.BatchNorm2d(inner),
@@ -32,16 +31,16 @@ class Bottleneck(nn.Module):
             nn.Conv2d(inner, filters, 1, bias=False),
             nn.BatchNorm2d(filters),
         )
-        self.has_way_around = stride == 1 and channels == filters
+        self.has_shortcut = stride == 1 and channels == filters
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, channels, H, W) to (N, filters, H / stride, W / stride)."""
-        result: Tensor = images + self.body(images) if self.has_way_around else self.body(images)
+        """Map (N, channels, H, W) to (N, filters, H / stride, W / stride)."""
+        result: Tensor = images + self.body(images) if self.has_shortcut else self.body(images)
         return result
 
 
 class Cifar10Mobilenet(Workload):
-    """Colour photographs of ten kinds of things, by a network made for phones."""
+    """CIFAR-10 classification with MobileNetV2."""
 
     space = Space(
         model=dict(width=Choice(0.5, 0.75, 1.0, default=0.5), dropout=Float(0.0, 0.5, default=0.1)),
@@ -61,10 +60,10 @@ class Cifar10Mobilenet(Workload):
             nn.BatchNorm2d(channels),
             nn.ReLU6(),
         ]
-        for widening, filters, blocks, stride in STAGES:
+        for expansion, filters, blocks, stride in STAGES:
             for block in range(blocks):
                 wide = round(filters * config.width)
-                layers.append(Bottleneck(channels, wide, stride if block == 0 else 1, widening))
+                layers.append(InvertedResidual(channels, wide, stride if block == 0 else 1, expansion))
                 channels = wide
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(config.dropout), nn.Linear(channels, 10)]
         return nn.Sequential(*layers, *head)

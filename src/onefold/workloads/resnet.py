@@ -23,7 +23,7 @@ class ResidualBlock(nn.Module):
         self.activation = activation()
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, channels, H, W) to (N, filters, H / stride, W / stride)."""
+        """Map (N, channels, H, W) to (N, filters, H / stride, W / stride)."""
         result: Tensor = self.activation(self.body(images) + self.shortcut(images))
         return result
 

@@ -1,4 +1,4 @@
-"""A convolutional network for sentences (Kim 2014) on 20 Newsgroups, IMDB and AG News."""
+"""A CNN for sentence classification (Kim 2014), for 20 Newsgroups, IMDB and AG News."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POOLINGS: dict[str, type[nn.Module]] = {"max": nn.AdaptiveMaxPool1d, "avg": nn.A
 
 
 class TextCnn(nn.Module):
-    """Words to vectors, one convolution over `kernel` words at a time, pooled over the whole text."""
+    """Embedding, one convolution over `kernel` words and pooling over the text."""
 
     def __init__(self, config: Config, vocabulary: int, classes: int) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class TextCnn(nn.Module):
         self.head = nn.Sequential(nn.Dropout(config.dropout), nn.Linear(config.filters, classes))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(N, length) word numbers to (N, classes) logits."""
+        """Map (N, length) token ids to (N, classes) logits."""
         logits: Tensor = self.head(self.features(self.embedding(words).transpose(1, 2)))
         return logits
 
 
 class NewsgroupsCnn(Workload):
-    """Posts to twenty newsgroups: which one?"""
+    """Classification of posts to 20 newsgroups with a CNN."""
 
     vocabulary, classes = 20_000, 20
 
@@ -60,7 +60,7 @@ class NewsgroupsCnn(Workload):
 
 
 class ImdbCnn(NewsgroupsCnn):
-    """Film reviews: bad or good?"""
+    """Sentiment of IMDB movie reviews with a CNN."""
 
     vocabulary, classes = 10_000, 2
 
@@ -69,7 +69,7 @@ class ImdbCnn(NewsgroupsCnn):
 
 
 class AgNewsCnn(NewsgroupsCnn):
-    """News in brief: world, sports, business or science?"""
+    """Topics of AG News articles with a CNN."""
 
     vocabulary, classes = 10_000, 4
 

@@ -1,6 +1,8 @@
-"""A small vision transformer (Dosovitskiy et al. 2021): a picture as a sequence of patches."""
+"""A small vision transformer (Dosovitskiy et al. 2021) for CIFAR-10."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,29 +11,30 @@ from torch.nn import functional
 from onefold import Choice, Config, Data, Float, Int, Space, Workload, datasets
 
 PATCH, SIDE = 4, 32
+RENAMED_PARAMETERS = {"asks.": "qkv.", "answers.": "projection.", "places": "position_embedding"}
 
 
 class Attention(nn.Module):
-    """Each patch looks at all others, in several ways at once."""
+    """Multi-head self-attention over patches."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.asks = nn.Linear(width, 3 * width)
-        self.answers = nn.Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """(N, patches, width) to the same."""
+        """Map (N, patches, width) to the same shape."""
         count, length, width = patches.shape
-        parts = self.asks(patches).reshape(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        query, key, value = parts.unbind(0)
-        seen = functional.scaled_dot_product_attention(query, key, value)
-        result: Tensor = self.answers(seen.transpose(1, 2).reshape(count, length, width))
+        qkv = self.qkv(patches).reshape(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv.unbind(0)
+        attended = functional.scaled_dot_product_attention(query, key, value)
+        result: Tensor = self.projection(attended.transpose(1, 2).reshape(count, length, width))
         return result
 
 
-class Block(nn.Module):
-    """Attention, then two layers for each patch by itself."""
+class EncoderBlock(nn.Module):
+    """A pre-norm transformer encoder block: attention, then an MLP, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -42,31 +45,41 @@ class Block(nn.Module):
         )
 
     def forward(self, patches: Tensor) -> Tensor:
-        """(N, patches, width) to the same."""
+        """Map (N, patches, width) to the same shape."""
         patches = patches + self.attention(self.first(patches))
         result: Tensor = patches + self.layers(self.second(patches))
         return result
 
 
 class VisionTransformer(nn.Module):
-    """Patches, their places, blocks, and the mean of what they say."""
+    """Patch embedding, learned position embedding, encoder blocks, mean pooling and a linear head."""
 
     def __init__(self, config: Config, classes: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, config.width, PATCH, PATCH)
-        self.places = nn.Parameter(torch.randn(1, (SIDE // PATCH) ** 2, config.width) * 0.02)
-        self.blocks = nn.Sequential(*(Block(config.width, config.heads, config.dropout) for _ in range(config.depth)))
+        self.position_embedding = nn.Parameter(torch.randn(1, (SIDE // PATCH) ** 2, config.width) * 0.02)
+        blocks = (EncoderBlock(config.width, config.heads, config.dropout) for _ in range(config.depth))
+        self.blocks = nn.Sequential(*blocks)
         self.head = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, classes))
+        self.register_load_state_dict_pre_hook(_rename_parameters)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, 3, 32, 32) to (N, classes) logits."""
-        seen = self.blocks(self.patches(images).flatten(2).transpose(1, 2) + self.places)
-        logits: Tensor = self.head(seen.mean(dim=1))
+        """Map (N, 3, 32, 32) to (N, classes) logits."""
+        encoded = self.blocks(self.patches(images).flatten(2).transpose(1, 2) + self.position_embedding)
+        logits: Tensor = self.head(encoded.mean(dim=1))
         return logits
 
 
+def _rename_parameters(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    """Accept weights that version 0.1.0 saved under other parameter names."""
+    for key in list(state):
+        for old, new in RENAMED_PARAMETERS.items():
+            if old in key:
+                state[key.replace(old, new)] = state.pop(key)
+
+
 class Cifar10Vit(Workload):
-    """Colour photographs of ten kinds of things, by a transformer."""
+    """CIFAR-10 classification with a vision transformer."""
 
     space = Space(
         model=dict(

@@ -1,4 +1,4 @@
-"""Pictures: a small CNN on MNIST, and a residual network on CIFAR-10."""
+"""Image models: a small CNN on MNIST and a residual network on CIFAR-10."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GLOBAL_POOLINGS: dict[str, type[nn.Module]] = {"globalmax": nn.AdaptiveMaxPool2d
 
 
 class ImageCnn(ImpactStudyWorkload):
-    """Handwritten digits: one convolution, a pooling and a dense layer.
+    """MNIST classification with one convolution, pooling and a dense layer.
 
-    Scaled from the study: filters end at 48 (there 192), batches begin at 16 (there 1), epochs end at 10 (there 100).
-    Every default is the study's.
+    Reduced from the study: up to 48 filters (study: 192), batch sizes from 16 (1), up to 10 epochs (100). All defaults
+    are those of the study.
     """
 
     space = Space(
@@ -46,28 +46,28 @@ class ImageCnn(ImpactStudyWorkload):
             POOLINGS[config.pooling](2),
             nn.Flatten(),
             nn.Dropout(config.dropout),
-            nn.Linear(config.filters * pixels_left(config.kernel) ** 2, 10),
+            nn.Linear(config.filters * feature_side(config.kernel) ** 2, 10),
         )
 
     def data(self) -> Data:
         return datasets.mnist()
 
     def check(self, config: Config) -> None:
-        if pixels_left(config.kernel) < 1:
-            raise Rejected(f"a kernel of {config.kernel} leaves nothing of a picture of {SIDE} pixels to pool")
+        if feature_side(config.kernel) < 1:
+            raise Rejected(f"kernel {config.kernel} leaves no pixels of a {SIDE}x{SIDE} image to pool")
 
 
-def pixels_left(kernel: int) -> int:
-    """The side of the picture after a convolution and a pooling."""
+def feature_side(kernel: int) -> int:
+    """Return the side of the feature map after convolution and pooling."""
     return (SIDE - kernel + 1) // 2
 
 
 class SmallResnet(ImpactStudyWorkload):
-    """Colour photographs of ten kinds of things: a first convolution with `kernel`, then three stages of two layers.
+    """CIFAR-10 classification: a stem convolution of size `kernel`, then three residual blocks.
 
-    Scaled from the study: 8 layers (there the 50 of Resnet-50), whose three stages have `filters`, twice and four times
-    as many; filters are an eighth of the study's and end at 32 (there 16 to 1024), so their default is 16 (there 128);
-    epochs end at 10 with 8 as default (there 100 and 25). The other defaults are the study's.
+    Reduced from the study: 8 layers (study: the 50 of ResNet-50), whose three stages have `filters`, twice and four
+    times as many; 2 to 32 filters with default 16 (16 to 1024, default 128); up to 10 epochs with default 8 (100,
+    default 25). The other defaults are those of the study.
     """
 
     space = Space(
@@ -92,9 +92,9 @@ class SmallResnet(ImpactStudyWorkload):
     def build(self, config: Config) -> nn.Module:
         activation, filters = ACTIVATIONS[config.activation], config.filters
         if config.pooling in GLOBAL_POOLINGS:
-            pooling, places = GLOBAL_POOLINGS[config.pooling](1), 1
+            pooling, positions = GLOBAL_POOLINGS[config.pooling](1), 1
         else:
-            pooling, places = POOLINGS[config.pooling](2), 4  # of the 4 × 4 that the stages leave
+            pooling, positions = POOLINGS[config.pooling](2), 4  # of the final 4x4 feature map
         return nn.Sequential(
             nn.Conv2d(3, filters, config.kernel, stride=2, padding=config.kernel // 2, bias=False),
             nn.BatchNorm2d(filters),
@@ -105,7 +105,7 @@ class SmallResnet(ImpactStudyWorkload):
             pooling,
             nn.Flatten(),
             nn.Dropout(config.dropout),
-            nn.Linear(4 * filters * places, 10),
+            nn.Linear(4 * filters * positions, 10),
         )
 
     def data(self) -> Data:

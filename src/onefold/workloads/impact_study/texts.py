@@ -1,7 +1,7 @@
-"""Texts: a CNN and an LSTM that tell bad film reviews from good ones.
+"""Text models: a CNN and an LSTM for the sentiment of IMDB movie reviews.
 
-The study has one sigmoid output and binary cross entropy. Here there are two logits, and cross entropy of two classes,
-which is the same; the other two losses look at both classes, and not at the good ones alone.
+The study has one sigmoid output with binary cross-entropy. Two logits with cross-entropy are equivalent; the other two
+losses then cover both classes instead of the positive one alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STRIDE = 3
 
 
 class StridedCnn(nn.Module):
-    """Words to vectors, two convolutions with a stride, pooled over the whole text, then two dense layers."""
+    """Embedding, two strided convolutions, pooling over the text and two dense layers."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -37,16 +37,16 @@ class StridedCnn(nn.Module):
         )
 
     def forward(self, words: Tensor) -> Tensor:
-        """(N, length) word numbers to (N, 2) logits."""
+        """Map (N, length) token ids to (N, 2) logits."""
         logits: Tensor = self.head(self.features(self.embedding(words).transpose(1, 2)))
         return logits
 
 
 class SentenceCnn(ImpactStudyWorkload):
-    """Film reviews, read by convolutions.
+    """Sentiment of IMDB movie reviews with a CNN.
 
-    Scaled from the study: filters and embedding end at 128 (there 256), epochs end at 10 (there 100). Every default is
-    the study's.
+    Reduced from the study: up to 128 filters and embedding dimensions (study: 256), up to 10 epochs (100). All defaults
+    are those of the study.
     """
 
     vocabulary = VOCABULARY
@@ -78,8 +78,8 @@ class SentenceCnn(ImpactStudyWorkload):
         return datasets.imdb(VOCABULARY)
 
 
-class BothWaysLstm(nn.Module):
-    """Words to vectors, an LSTM that reads them both ways and remembers its highest states, then two dense layers."""
+class BidirectionalLstm(nn.Module):
+    """Embedding, a bidirectional LSTM max-pooled over time and two dense layers."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -93,18 +93,18 @@ class BothWaysLstm(nn.Module):
         )
 
     def forward(self, words: Tensor) -> Tensor:
-        """(N, length) word numbers to (N, 2) logits."""
+        """Map (N, length) token ids to (N, 2) logits."""
         states, _ = self.lstm(self.embedding(words))
         logits: Tensor = self.head(states.amax(dim=1))
         return logits
 
 
 class SentimentLstm(ImpactStudyWorkload):
-    """Film reviews, read word by word.
+    """Sentiment of IMDB movie reviews with an LSTM.
 
-    Scaled from the study: units and embedding end at 128 (there 256), epochs end at 10 (there 100). Every default is
-    the study's. The activation is that of a dense layer after the LSTM (there the LSTM's own): torch's LSTM has tanh
-    and no other.
+    Reduced from the study: up to 128 units and embedding dimensions (study: 256), up to 10 epochs (100). All defaults
+    are those of the study. The activation is that of the dense layer (study: of the LSTM), since torch's LSTM only has
+    tanh.
     """
 
     vocabulary = VOCABULARY
@@ -128,7 +128,7 @@ class SentimentLstm(ImpactStudyWorkload):
     )
 
     def build(self, config: Config) -> nn.Module:
-        return BothWaysLstm(config)
+        return BidirectionalLstm(config)
 
     def data(self) -> Data:
         return datasets.imdb(VOCABULARY)

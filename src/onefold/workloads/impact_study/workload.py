@@ -1,4 +1,4 @@
-"""What the four subjects have in common: activations, losses and optimisers by name."""
+"""The base of the four workloads: activations, losses and optimizers by name."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from torch.nn import functional
 from onefold import Config, Workload
 from onefold.workloads.ftrl import Ftrl
 
-EPSILON = 1e-7  # Keras's: what is added to a probability, or what it is raised to, before its logarithm is taken
+EPSILON = 1e-7  # as in Keras: added to probabilities, or their lower bound, before the logarithm
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
 
 def poisson(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean of p - y log p over all classes and samples.
+    """Return the mean of p - y log p over all classes and samples.
 
-    Probabilities sum to 1, so this is (1 + cross entropy) / classes: the same goal, with gradients that much smaller.
+    Probabilities sum to 1, so this is (1 + cross-entropy) / classes: the same optimum with smaller gradients.
     """
-    found, wanted = _probabilities(outputs, targets)
-    return (found - wanted * (found + EPSILON).log()).mean()
+    predicted, expected = _probabilities(outputs, targets)
+    return (predicted - expected * (predicted + EPSILON).log()).mean()
 
 
 def kl_divergence(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The sum of y log(y / p) over the classes.
+    """Return the mean over samples of the sum of y log(y / p) over classes.
 
-    With a single true class this is the cross entropy, but for what clipping does to probabilities below `EPSILON`.
+    With one true class this is the cross-entropy, except that probabilities are clipped at `EPSILON`.
     """
-    found, wanted = (each.clamp(EPSILON, 1) for each in _probabilities(outputs, targets))
-    return (wanted * (wanted / found).log()).sum(dim=1).mean()
+    predicted, expected = (values.clamp(EPSILON, 1) for values in _probabilities(outputs, targets))
+    return (expected * (expected / predicted).log()).sum(dim=1).mean()
 
 
 def _probabilities(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """What the network gives each class, and what it should."""
-    found = outputs.float().softmax(dim=1)
-    return found, functional.one_hot(targets, found.shape[1]).to(found.dtype)
+    """Return the predicted probabilities and the one-hot targets."""
+    predicted = outputs.float().softmax(dim=1)
+    return predicted, functional.one_hot(targets, predicted.shape[1]).to(predicted.dtype)
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -48,7 +48,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "kl_divergence": kl_divergence,
 }
 
-# With the settings of Keras where torch's are others.
+# Defaults of Keras where those of torch differ.
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "rmsprop": partial(torch.optim.RMSprop, alpha=0.9, eps=EPSILON),
@@ -62,9 +62,9 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class ImpactStudyWorkload(Workload):
-    """A network that gives logits, with its loss and its optimiser in the configuration.
+    """A classifier whose loss and optimizer are hyperparameters.
 
-    The metric `loss` is the one that the configuration names: trials with different ones are compared by accuracy.
+    The metric `loss` is the configured one, so trials with different losses are compared by accuracy.
     """
 
     def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
