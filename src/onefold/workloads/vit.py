@@ -61,7 +61,7 @@ class VisionTransformer(nn.Module):
         blocks = (EncoderBlock(config.width, config.heads, config.dropout) for _ in range(config.depth))
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, classes))
-        self.register_load_state_dict_pre_hook(_rename_parameters)
+        self.register_load_state_dict_pre_hook(_rename_parameters)  # type: ignore[no-untyped-call]
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (N, 3, 32, 32) to (N, classes) logits."""
