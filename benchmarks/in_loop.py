@@ -104,7 +104,7 @@ def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, 
     here = host(home.devices)
     with (
         ProcessEngine(workers, Subject(workload).setup(study.folder, "cpu")) as engine,
-        TrialVariants(engine, here, here, home.lease, study.folder / "variants", keep=True) as forms,
+        TrialVariants(engine, here, here, home.locks.measurement, study.folder / "variants", keep=True) as forms,
     ):
         found = forms.of(orders)
         return [

@@ -58,7 +58,7 @@ from onefold.kernels.source_models import opened
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import schedules, tvm
 from onefold.serving.export import export
-from onefold.store import SqliteStore
+from onefold.store import open_store
 from onefold.vocabulary.kernels import CompileCost, CompileResult
 from onefold.vocabulary.serving import ServingPoint
 from onefold.workloads.mobilenet import Cifar10Mobilenet
@@ -206,7 +206,7 @@ class Place:
         """Of the filter, on held-out candidates of all that was measured without it."""
         histories: dict[Any, list[Any]] = {}
         for name in self.networks:
-            store = SqliteStore(self.home(f"no filter-{name}") / "store.db")
+            store = open_store(self.home(f"no filter-{name}") / "store.db")
             operators = store.operators()
             for one in store.candidates():
                 histories.setdefault(operators[one.operator], []).append(one)
@@ -482,10 +482,10 @@ def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:
 
 def with_history(place: Place, name: str, cold: CompileResult) -> CompileResult:
     """With what the two other networks taught."""
-    store = SqliteStore(place.home(f"history-{name}") / "store.db")
+    store = open_store(place.home(f"history-{name}") / "store.db")
     for other in place.networks:
         if other != name:
-            earlier = SqliteStore(place.home(f"cold start-{other}") / "store.db")
+            earlier = open_store(place.home(f"cold start-{other}") / "store.db")
             for operator in earlier.operators().values():
                 store.save_operator(operator)
             store.save_candidates(earlier.candidates())

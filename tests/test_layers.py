@@ -49,6 +49,7 @@ ORCHESTRATION = {
 ABOVE_STUDY = {"impact_analysis.api"}  # an impact analysis runs a study
 
 HOMES = {
+    "alembic": {"store"},
     "cloudpickle": {"engine"},
     "cmaes": {"search"},
     "jinja2": {"report"},

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from shell import begun, onefold
 
-from onefold.store.store import CompilationRecord
+from onefold.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.records import StudyState
 

@@ -15,6 +15,7 @@ import torch
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, InlineEngine, Setup
+from onefold.store.locks import FileLocks
 from onefold.training import calls
 from onefold.training.assignment import Assignment
 from onefold.training.trainer import Trainer
@@ -60,7 +61,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> list[VariantRequest]:
 
 
 def forms_in(folder: Path, engine: Counting, host: Device, **options: Any) -> TrialVariants:
-    return TrialVariants(engine, host, host, folder / "measuring.lock", folder / "forms", **options)
+    return TrialVariants(engine, host, host, FileLocks(folder).measurement, folder / "forms", **options)
 
 
 class Made:

@@ -30,7 +30,7 @@ from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.source_models import opened
 from onefold.kernels.targets import Target
-from onefold.store.store import CompilationRecord
+from onefold.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.errors import BudgetError, DeviceError, InputError, ModelError, OnefoldError, WorkloadError
 from onefold.vocabulary.kernels import CompileResult, ScheduleCandidate, TuningRound

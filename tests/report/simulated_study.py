@@ -9,7 +9,7 @@ from typing import Any
 
 from onefold import Budget, Choice, Float, Int, Objective, Space
 from onefold.report import Summary, summarize
-from onefold.store.store import StudyRecord
+from onefold.store import StudyRecord
 from onefold.vocabulary.records import (
     Config,
     Energy,

@@ -73,7 +73,7 @@ class TestMemo:
         assert Counter(widths[facts["trial"]] for facts in first) == Counter(set(widths.values()))
         assert len(heard.measured) == len(set(widths.values())) + 1  # and the winner's with care
         with closing(Home(home).store()) as store:
-            found = store.servings(study.name)
+            found = store.trial_surfaces(study.name)
         assert set(found) == {(trial.number, "host") for trial in result.trials}
         by_width = {}
         for (trial, _), surface in found.items():
@@ -96,7 +96,7 @@ class TestMemo:
         assert heard.of("served")
         assert heard.measured == []
         with closing(Home(home).store()) as store:
-            assert all(surface.recalled for surface in store.servings(again.name).values())
+            assert all(surface.recalled for surface in store.trial_surfaces(again.name).values())
         assert all(set(trial.metrics) >= {"latency_s", "throughput_per_s"} for trial in result.trials)
 
     def test_running_a_finished_study_again_measures_nothing(self, home: Path) -> None:
@@ -397,7 +397,7 @@ def decisions(home: Path) -> list[Any]:
     with closing(Home(home).store()) as store:
         assert store.study("s").state is StudyState.DONE
         trials = store.trials("s")
-        assert set(store.servings("s")) == {(trial.number, "host") for trial in trials}
+        assert set(store.trial_surfaces("s")) == {(trial.number, "host") for trial in trials}
     return sorted(
         (rung.decision, trial.number, dict(trial.config), rung.rung, rung.grant, rung.state.value,
          {name: value for name, value in rung.metrics.items() if name not in TIMED})

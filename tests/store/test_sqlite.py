@@ -16,8 +16,10 @@ from textwrap import dedent
 
 import pytest
 
-from onefold.store import SqliteStore
-from onefold.store.schema import VERSION
+from onefold.store import open_store
+from onefold.store.schema import REVISION
+from onefold.store.sql_store import SqlStore
+from onefold.store.sqlite import SqliteBackend
 from onefold.testing.kernel_stores import a_candidate, a_compilation
 from onefold.testing.stores import a_rung, a_study, a_trial, an_epoch
 from onefold.vocabulary.errors import StoreError
@@ -30,8 +32,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def filled(path: Path, trials: int = 3) -> None:
-    with closing(SqliteStore(path)) as store, store.together():
-        store.create(a_study())
+    with closing(open_store(path)) as store, store.transaction():
+        store.create_study(a_study())
         for number in range(trials):
             store.save_trial("digits", a_trial(number))
 
@@ -39,7 +41,7 @@ def filled(path: Path, trials: int = 3) -> None:
 def refusal(path: Path) -> str:
     """The sentence with which this file is refused."""
     with pytest.raises(StoreError) as caught:
-        SqliteStore(path)
+        open_store(path)
     sentence = str(caught.value)
     assert str(path) in sentence
     assert "\n" not in sentence
@@ -67,19 +69,20 @@ class TestOpening:
 
     def test_what_was_written_is_there_when_opened_again(self, path: Path) -> None:
         filled(path)
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             assert store.studies() == [a_study()]
             assert store.trials("digits") == [a_trial(0), a_trial(1), a_trial(2)]
 
     def test_commits_wait_for_the_disk(self, path: Path) -> None:
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
+            assert isinstance(store, SqlStore)
             pragma = store._connection.exec_driver_sql
             assert pragma("PRAGMA journal_mode").scalar() == "wal"
             assert pragma("PRAGMA synchronous").scalar() == 2
             assert pragma("PRAGMA foreign_keys").scalar() == 1
 
     def test_a_closed_store_says_so(self, path: Path) -> None:
-        store = SqliteStore(path)
+        store = open_store(path)
         store.close()
         with pytest.raises(StoreError, match="closed"):
             store.studies()
@@ -87,12 +90,12 @@ class TestOpening:
     def test_a_newer_version_asks_for_an_upgrade(self, path: Path) -> None:
         filled(path)
         with closing(sqlite3.connect(path)) as database, database:
-            database.execute("UPDATE meta SET value = ? WHERE name = 'version'", (str(VERSION + 1),))
+            database.execute("UPDATE alembic_version SET version_num = ?", (f"{int(REVISION) + 1:04}",))
         assert "upgrade onefold" in refusal(path)
 
     def test_a_file_that_is_no_database(self, path: Path) -> None:
         path.write_text("accuracy,loss\n0.9,0.1\n" * 1000)
-        assert "move it away, or point --home elsewhere" in refusal(path)
+        assert "move it away, or use another home folder" in refusal(path)
         assert path.read_text().startswith("accuracy")
 
     def test_a_database_of_another_program(self, path: Path) -> None:
@@ -116,7 +119,7 @@ class TestOpening:
         content = bytearray(path.read_bytes())
         content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
         path.write_bytes(content)
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             assert store.studies() == [a_study()]
             with pytest.raises(StoreError, match="is damaged; move it away"):
                 store.trials("digits")
@@ -125,16 +128,16 @@ class TestOpening:
         filled(path)
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("UPDATE trials SET state = 'levitating' WHERE number = 1")
-        with closing(SqliteStore(path)) as store, pytest.raises(StoreError, match="trial 1 of study 'digits'"):
+        with closing(open_store(path)) as store, pytest.raises(StoreError, match="trial 1 of study 'digits'"):
             store.trials("digits")
 
     def test_a_candidate_that_cannot_be_read(self, path: Path) -> None:
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             store.save_candidates([a_candidate("a"), a_candidate("b")])
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("UPDATE candidates SET content = '{}' WHERE id = 2")
-        sentence = f"the candidate {a_candidate('b').key} of operator conv is written in a way"
-        with closing(SqliteStore(path)) as store, pytest.raises(StoreError, match=sentence):
+        sentence = f"the candidate {a_candidate('b').key} of operator conv is stored in a form"
+        with closing(open_store(path)) as store, pytest.raises(StoreError, match=sentence):
             store.candidates()
 
     def test_a_folder_in_its_place(self, path: Path) -> None:
@@ -161,23 +164,23 @@ class TestOpening:
             folder.chmod(0o777)
             with (
                 without_privileges(),
-                closing(SqliteStore(folder / "studies.db")) as store,
-                pytest.raises(StoreError, match="writable, or point --home elsewhere"),
+                closing(open_store(folder / "studies.db")) as store,
+                pytest.raises(StoreError, match="writable, or use another home folder"),
             ):
                 store.save_trial("digits", a_trial(9))
 
 
 class TestFullDisk:
     def test_a_full_disk_undoes_the_block_and_loses_nothing(self, path: Path) -> None:
-        with closing(SqliteStore(path)) as store:
-            store.create(a_study())
+        with closing(open_store(path)) as store:
+            store.create_study(a_study())
             store.save_trial("digits", a_trial(0))
             pragma = store._connection.exec_driver_sql
             pages = pragma("PRAGMA page_count").scalar()
             pragma(f"PRAGMA max_page_count = {pages}")
 
             def fill() -> None:
-                with store.together():
+                with store.transaction():
                     for number in range(1, 1000):
                         store.save_trial("digits", a_trial(number))
 
@@ -186,7 +189,7 @@ class TestFullDisk:
             assert store.trials("digits") == [a_trial(0)]
             pragma("PRAGMA max_page_count = 1000000")
             store.save_trial("digits", a_trial(1))
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             assert store.trials("digits") == [a_trial(0), a_trial(1)]
 
     def test_the_system_refuses_to_let_the_file_grow(self, path: Path) -> None:
@@ -208,7 +211,7 @@ class TestFullDisk:
         assert "free some space, nothing saved so far is lost" in complaint
         numbers = [0, *map(int, saved)]
         assert int(readable) == len(numbers) > 1
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             assert [trial.number for trial in store.trials("digits")] == [*numbers, 10_000]
 
 
@@ -216,7 +219,7 @@ class TestSeveralProcesses:
     def test_others_read_while_one_writes(self, path: Path) -> None:
         filled(path, trials=1)
         program = """
-            with store.together():
+            with store.transaction():
                 store.save_trial("digits", a_trial(1))
                 store.save_rung("digits", a_rung(1, 1))
                 say("written")
@@ -224,18 +227,18 @@ class TestSeveralProcesses:
             say("durable")
             input()
         """
-        with started(program, path) as writer, closing(SqliteStore(path)) as store:
+        with started(program, path) as writer, closing(open_store(path)) as store:
             assert heard(writer) == "written"
             assert store.trials("digits") == [a_trial(0)]
             tell(writer)
             assert heard(writer) == "durable"
             assert store.trials("digits") == [a_trial(0), a_trial(1, a_rung(1, 1))]
-            store.mark_trials("digits", {0: TrialState.DONE})
+            store.set_trial_states("digits", {0: TrialState.DONE})
             tell(writer)
 
     def test_a_lock_that_stays_is_a_clear_error_and_not_the_end(self, path: Path) -> None:
         filled(path, trials=0)
-        with closing(SqliteStore(path, patience_s=0.05)) as store:
+        with closing(SqlStore(SqliteBackend(path, busy_timeout_s=0.05))) as store:
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 with pytest.raises(StoreError, match="stayed locked by another process"):
@@ -248,7 +251,7 @@ class TestSeveralProcesses:
         filled(path, trials=0)
         program = """
             for number in range(1_000_000):
-                with store.together():
+                with store.transaction():
                     store.save_trial("digits", a_trial(number))
                     store.save_rung("digits", a_rung(number, number))
                 for epoch in (1, 2, 3):
@@ -261,7 +264,7 @@ class TestSeveralProcesses:
             writer.kill()
             said += writer.communicate()[0].splitlines()
         complete = [line for line in said if len(line.split()) == 2]
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             known = {f"{epoch.trial} {epoch.number}": epoch for epoch in store.epochs("digits")}
             assert set(complete) <= set(known)
             assert len(known) <= len(complete) + 2  # one saved and not yet said, one torn while being said
@@ -283,7 +286,7 @@ class TestSeveralProcesses:
             time.sleep(random.uniform(0, 0.01))  # so that it is hit in any of its steps
             writer.kill()
             said += writer.communicate()[0].splitlines()
-        with closing(SqliteStore(path)) as store:
+        with closing(open_store(path)) as store:
             found = store.candidates()
         batches = len(found) // 64
         assert len(said) - 1 <= batches <= len(said) + 1  # one torn while being said, one saved and not yet said
@@ -292,13 +295,13 @@ class TestSeveralProcesses:
     def test_others_read_a_compilation_after_each_round(self, path: Path) -> None:
         program = """
             for rounds in (1, 2):
-                with store.together():
+                with store.transaction():
                     store.save_candidates([a_candidate(f"{rounds}")])
                     store.save_compilation(a_compilation(rounds=rounds))
                 say(rounds)
                 input()
         """
-        with started(program, path) as writer, closing(SqliteStore(path)) as store:
+        with started(program, path) as writer, closing(open_store(path)) as store:
             for rounds in (1, 2):
                 assert heard(writer) == str(rounds)
                 assert store.compilations() == [a_compilation(rounds=rounds)]
@@ -310,14 +313,14 @@ PRELUDE = """
 import sys
 from pathlib import Path
 from onefold.vocabulary.errors import StoreError
-from onefold.store import SqliteStore
+from onefold.store import open_store
 from onefold.testing.kernel_stores import a_candidate, a_compilation
 from onefold.testing.stores import a_rung, a_trial, an_epoch
 
 def say(*words):
     print(*words, flush=True)
 
-store = SqliteStore(Path(sys.argv[1]))
+store = open_store(Path(sys.argv[1]))
 """
 
 

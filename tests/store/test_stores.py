@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.store import MemoryStore, SqliteStore, Store, StudyRecord
-from onefold.store.store import CompilationRecord
+from onefold.store import CompilationRecord, MemoryStore, Store, StudyRecord, open_store
 from onefold.testing.stores import StoreContract
 from onefold.vocabulary.kernels import (
     CandidateFailure,
@@ -41,7 +40,7 @@ KINDS = ("sqlite", "memory")
 
 
 def opened(kind: str, folder: Path) -> Store:
-    return SqliteStore(folder / "studies.db") if kind == "sqlite" else MemoryStore()
+    return open_store(folder / "studies.db") if kind == "sqlite" else MemoryStore()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,14 +153,14 @@ def test_any_record_comes_back_as_it_was(
     both_stores: list[Store], study: StudyRecord, trial: Trial, epoch: Epoch
 ) -> None:
     for store in both_stores:
-        with store.together():
-            store.create(study)
+        with store.transaction():
+            store.create_study(study)
             store.save_trial(study.name, trial)
             for rung in trial.rungs:
                 store.save_rung(study.name, rung)
             store.save_epoch(study.name, epoch)
         found = store.study(study.name), store.trials(study.name), store.epochs(study.name)
-        store.delete(study.name)
+        store.delete_study(study.name)
         # Compared as text: a value that is not a number does not equal itself, and 1 equals True and 1.0.
         assert repr(to_json(found)) == repr(to_json((study, [trial], [epoch])))
 

@@ -86,4 +86,4 @@ def test_with_knobs_on_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path)
     assert [rung[0] for rung in rungs] == list(range(len(rungs)))
     assert len({epoch[:3] for epoch in epochs}) == len(epochs)
     with closing(Home(tmp_path / "killed").store()) as store:
-        assert store.steered("s")
+        assert store.knob_records("s")

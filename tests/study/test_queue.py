@@ -102,7 +102,7 @@ def test_a_study_that_somebody_else_runs_waits_on(tmp_path: Path) -> None:
     home = Home(tmp_path)
     queue = Queue(home)
     queue.submit(a_study(home, "held"))
-    with home.running("held"), pytest.raises(StoreError, match="onefold queue run"):
+    with home.study_lock("held"), pytest.raises(StoreError, match="onefold queue run"):
         queue.run()
     assert [one.study for one in queue.waiting()] == ["held"]
     assert queue.run() == 1

@@ -295,7 +295,7 @@ def test_an_interrupted_search_decides_the_same_again(search: Any, tmp_path: Pat
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     study = small(Spirals(), tmp_path)
-    with Home(tmp_path).running(study.name):
+    with Home(tmp_path).study_lock(study.name):
         caught: list[BaseException] = []
 
         def attempt() -> None:

@@ -16,7 +16,7 @@ from onefold.vocabulary.knobs import KnobWish
 
 def test_what_is_exported_comes_back_equal(tmp_path: Path) -> None:
     with closing(Home(tmp_path / "one").store()) as store:
-        store.remember(a_memory())
+        store.save_knob_memory(a_memory())
     assert export_knobs(tmp_path / "known.json", tmp_path / "one") == 1
     assert import_knobs(tmp_path / "known.json", tmp_path / "other") == 1
     assert known_knobs(tmp_path / "other") == [a_memory()]

@@ -61,7 +61,9 @@ class AfterStudyCompression:
             self.tell(f"compressing the best trials and measuring them on {self.device.name}: {done} of {of}")
 
         place = self.folder / "variants"
-        with TrialVariants(self.engine, self.device, self.host, self.home.lease, place, keep=True, tell=tell) as forms:
+        with TrialVariants(
+            self.engine, self.device, self.host, self.home.locks.measurement, place, keep=True, tell=tell
+        ) as forms:
             found = forms.of(orders)
             if best.number not in found:
                 raise ModelError(

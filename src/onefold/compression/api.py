@@ -21,7 +21,6 @@ from onefold.compression.variant_builder import BuiltVariant, Tell, VariantBuild
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
-from onefold.device.lease import alone
 from onefold.serving import deploy
 from onefold.serving.api import measure
 from onefold.store.home import Home
@@ -91,7 +90,7 @@ def compress(
             workshop = VariantBuilder(Trained.read(source, workload), Path(folder), drop, epochs, tell)
         made = workshop.make(recipes)
         tell(f"measuring {len(made)} variants on {target.name}")
-        with open_session(target, here) as session, alone(place.lease):
+        with open_session(target, here) as session, place.locks.measurement():
             served = timed(session, [one.file for one in made])
         plain, *variants = (variant_of(one, served[one.file]) for one in made)
         taken = choose(plain, variants, workshop.metric, workshop.higher_is_better, aim, drop)

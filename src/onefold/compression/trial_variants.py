@@ -18,8 +18,8 @@ from typing import Any
 from onefold.compression.measurement import timed, variant_of
 from onefold.compression.variant_builder import BuiltVariant
 from onefold.device import Device, open_session, runtime
-from onefold.device.lease import alone
 from onefold.engine import Call, Engine, Failed, Finished
+from onefold.store.locks import MeasurementLock
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.variants import Recipe, Variant
@@ -51,7 +51,7 @@ class TrialVariants:
     engine: Engine
     device: Device
     host: Device
-    lease: Path
+    measurement_lock: MeasurementLock
     folder: Path
     keep: bool = False  # the files of the models until it is closed: one of them may be deployed
     tell: Callable[[int, int], None] = lambda done, of: None  # noqa: ARG005 - how many are done, of how many
@@ -104,7 +104,7 @@ class TrialVariants:
     def _take(self, order: VariantRequest, made: Sequence[BuiltVariant], found: dict[int, tuple[Variant, ...]]) -> None:
         try:
             # A process of its own for each trial: one that has served others before holds on to some of their memory.
-            with open_session(self.device, self.host) as session, alone(self.lease), self.engine.quiet():
+            with open_session(self.device, self.host) as session, self.measurement_lock(), self.engine.quiet():
                 served = timed(session, [one.file for one in made], ROUNDS)
             variants = tuple(variant_of(one, served[one.file]) for one in made)
             _check_finite(variants)

@@ -154,7 +154,7 @@ class _Analysis:
     epochs: int
 
     def make(self) -> Impact:
-        with self.home.running(self.study.name) as folder:
+        with self.home.study_lock(self.study.name) as folder:
             trials = {trial.number: trial for trial in self.study.trials}
             objective = self.study.spec.objective
             best = {arm.name: _best(arm, trials, objective, self._count(arm)) for arm in self.plan.arms}
@@ -213,7 +213,7 @@ class _Analysis:
         with (
             ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes) as engine,
             TrialVariants(
-                engine, self.device, host(self.home.devices), self.home.lease, folder / "forms", tell=tell
+                engine, self.device, host(self.home.devices), self.home.locks.measurement, folder / "forms", tell=tell
             ) as forms,
         ):
             return forms.of(orders), forms.failures

@@ -22,7 +22,6 @@ from typing import Any
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
-from onefold.device.lease import alone
 from onefold.kernels.bench import CLOCK, Bench
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.cost_model import CostModel
@@ -41,8 +40,8 @@ from onefold.kernels.strategies import needs_model
 from onefold.kernels.survey_tuner import BATCH, CompileEvent, SurveyedModel, SurveyTuner
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import check_linker, tvm
+from onefold.store import CompilationRecord, Store
 from onefold.store.home import Home
-from onefold.store.store import CompilationRecord, Store
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.kernels import (
     CompileBudget,
@@ -189,7 +188,7 @@ class Compilation:
             if not bench.can_run:
                 made = [self._crossed(one, whole, bench, store) for one, whole in zip(self.models, wholes)]
                 return [self._written(one) for one in made]
-            with alone(self.home.lease):
+            with self.home.locks.measurement():
                 made, done = self._tuned(wholes, bench, store, levels=levels)
             found = [self._written(one) for one in made]
             store.save_compilation(done)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onefold.serving.recommendation import Recommendation, Servings, costs_of, recommend
-from onefold.store.store import StudyRecord
+from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import Steered
 from onefold.vocabulary.objective import Goal, Objective

@@ -185,7 +185,7 @@ class _Asked:
         """What plans really took, for later retrainings on this machine."""
         if not lessons:
             return
-        with closing(Home(self.home).store()) as store, store.together():
+        with closing(Home(self.home).store()) as store, store.transaction():
             for lesson in lessons:
                 store.save_lesson(lesson)
 
@@ -263,7 +263,7 @@ class _Asked:
         return self.data if isinstance(self.data, Data) else Data(self.data)
 
     def _lessons(self) -> tuple[MemoryLesson, ...]:
-        if not (Home(self.home).path / "store.db").is_file():
+        if not Home(self.home).has_store:
             return ()
         try:
             with closing(Home(self.home).store()) as store:

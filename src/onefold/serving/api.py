@@ -10,7 +10,6 @@ from typing import Any
 from onefold.device import CAREFUL, SOUND, Device, open_session, runtime
 from onefold.device.catalogue import HOST
 from onefold.device.host import find, host
-from onefold.device.lease import alone
 from onefold.serving import deploy
 from onefold.serving.options import ServingOptions
 from onefold.serving.scenarios import USUAL, is_load, scenario
@@ -56,7 +55,7 @@ def measure(
             with open_session(target, here) as session:
                 tuner = Tuner(session, serving_space, Serving(Purpose(serve_for), serving_search))
                 tuner.prepare(file)
-                with alone(place.lease):
+                with place.locks.measurement():
                     heard = _heard(listener, target)
                     surface = tuner.measure(file, SOUND, heard, label=CAREFUL, rests=rests)
             found.append(deploy.settings(target, surface, file, options.scenarios, scenario_goal, here))
@@ -71,7 +70,7 @@ def serve_check(
 ) -> list[deploy.Checked]:
     """Serves a deployed model with its recommended settings and puts measured beside expected."""
     place = Home(home)
-    with alone(place.lease):
+    with place.locks.measurement():
         return deploy.check(folder, host(place.devices), device)
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from onefold.device import BRIEF, CAREFUL, RESTED, SOUND, Device, Effort, Session, open_session, runtime
-from onefold.device.lease import alone
 from onefold.engine import Engine
 from onefold.serving.export import Exported
 from onefold.serving.space import ServingSpace
 from onefold.serving.tuner import Serving, Tuner
 from onefold.store import Store
+from onefold.store.locks import MeasurementLock
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Metrics, to_json
 from onefold.vocabulary.serving import Purpose, Surface
@@ -41,7 +41,7 @@ class Inference:
         *,
         store: Store,
         engine: Engine,
-        lease: Path,
+        measurement_lock: MeasurementLock,
         space: ServingSpace | None = None,
     ) -> None:
         self._study = study
@@ -49,7 +49,7 @@ class Inference:
         self._host = host
         self._serving = serving
         self._within = ServingSpace() if space is None else space
-        self._lease = lease
+        self._measurement_lock = measurement_lock
         self._store = store
         self._engine = engine
         self.tell: Tell = lambda kind, facts: None  # noqa: ARG005 - whoever runs the study listens
@@ -68,7 +68,7 @@ class Inference:
     def recall(self) -> None:
         """Takes over what the store knows of this study's trials, as they were compared with each other."""
         devices = {device.name: device for device in self._devices}
-        for (trial, name), linked in self._store.servings(self._study).items():
+        for (trial, name), linked in self._store.trial_surfaces(self._study).items():
             brief = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
             self._surfaces[trial, name] = brief or linked
 
@@ -121,7 +121,7 @@ class Inference:
             if surface is None:
                 tuner = Tuner(self._session(device), self._space(device), serving)
                 tuner.prepare(model)
-                with alone(self._lease), self._engine.quiet():
+                with self._measurement_lock(), self._engine.quiet():
                     surface = tuner.measure(model, SOUND, label=CAREFUL, rests=rests)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
@@ -146,15 +146,15 @@ class Inference:
             model = Path(exported.model)
             tuner = Tuner(self._session(device), self._space(device), self._serving)
             tuner.prepare(model)
-            with alone(self._lease), self._engine.quiet():
+            with self._measurement_lock(), self._engine.quiet():
                 surface = tuner.measure(model, BRIEF)
         self._keep(exported.trial, device, key, surface, recalled=recalled)
 
     def _keep(self, trial: int, device: Device, key: str, surface: Surface, *, recalled: bool) -> None:
-        with self._store.together():
+        with self._store.transaction():
             if not recalled:
                 self._store.save_surface(key, surface)
-            self._store.save_serving(self._study, trial, device.name, key, recalled=recalled)
+            self._store.link_surface(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
         points = sum(one.runs > 0 for one in surface.served)
         source = surface.best(Purpose.LATENCY).source.value

@@ -1,21 +1,42 @@
-"""What happened, durable: SQLite by default, memory for tests."""
+"""What Onefold remembers, durable: one protocol per domain, kept by SQLite by default."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
+from onefold.store.job_queue import JobQueue, Submission
+from onefold.store.kernel_history import CompilationRecord, KernelHistory
+from onefold.store.knob_history import KnobHistory
 from onefold.store.memory import MemoryStore
-from onefold.store.store import Store, StudyRecord, Submission
+from onefold.store.retraining_history import RetrainingHistory
+from onefold.store.serving_history import ServingHistory
+from onefold.store.store import Store
+from onefold.store.studies import StudyRecord, StudyStore
+from onefold.vocabulary.errors import InputError
 
-if TYPE_CHECKING:
-    from onefold.store.sqlite import SqliteStore
+__all__ = [
+    "CompilationRecord", "JobQueue", "KernelHistory", "KnobHistory", "MemoryStore", "RetrainingHistory",
+    "ServingHistory", "Store", "StudyRecord", "StudyStore", "Submission", "open_store",
+]  # fmt: skip
 
-__all__ = ["MemoryStore", "SqliteStore", "Store", "StudyRecord", "Submission"]
 
+def open_store(location: str | Path) -> Store:
+    """Open a store, creating it if there is none.
 
-def __getattr__(name: str) -> Any:
-    # Handed out on first use, so that naming a StudyRecord does not load a database toolkit.
-    if name == "SqliteStore":
-        return importlib.import_module("onefold.store.sqlite").SqliteStore
-    raise AttributeError(f"module 'onefold.store' has no attribute {name!r}")
+    Args:
+        location: A URL (`sqlite:///relative.db`, `sqlite:////absolute/store.db`) or the path of an SQLite file.
+
+    Raises:
+        InputError: The URL is of a database that Onefold does not support.
+        StoreError: The store cannot be opened, or a newer Onefold wrote it.
+    """
+    # Imported here, so that naming a StudyRecord does not load a database toolkit.
+    from onefold.store.sql_store import SqlStore
+    from onefold.store.sqlite import SqliteBackend
+
+    if isinstance(location, str):
+        dialect, _, path = location.partition("://")
+        if dialect != "sqlite" or len(path) < 2 or path[0] != "/":
+            raise InputError(f"the URL of a store has the form sqlite:////path/to/store.db, but got {location!r}")
+        location = Path(path[1:])
+    return SqlStore(SqliteBackend(location))

@@ -1,16 +1,16 @@
 """Where studies live: one folder with a store and, for each study, its checkpoints, its best model and its report.
 
-HOME/store.db
-HOME/studies/NAME/trials/00007.pt     where a trial stands
+HOME/store.db                         unless the store has a URL
+HOME/studies/NAME/trials/00007.pt     checkpoint of a trial
 HOME/studies/NAME/data/               the data set while the study runs, mapped by all workers
 HOME/studies/NAME/best/               the model that the study hands over
-HOME/studies/NAME/variants/           what is known of the best trials' variants, where they were compressed afterwards
-HOME/studies/NAME/compressed/         the one to take
-HOME/studies/NAME/forms/              what is known of the models of an impact study: impact.html, impact.json
+HOME/studies/NAME/variants/           measurements of the best trials' variants, where they were compressed afterwards
+HOME/studies/NAME/compressed/         the selected variant
+HOME/studies/NAME/forms/              what an impact analysis measured: impact.html, impact.json
 HOME/studies/NAME/report.html
 HOME/devices/                         devices that the user added, and this machine's calibration
-HOME/measuring.lock                   held by whoever times something
-HOME/queue.lock, HOME/queue.log       held by whoever serves the queue, and what it says
+HOME/measuring.lock                   held during a measurement
+HOME/queue.lock, HOME/queue.log       held by the process that serves the queue, and its log
 """
 
 from __future__ import annotations
@@ -23,77 +23,79 @@ from pathlib import Path
 
 from platformdirs import user_data_dir
 
-from onefold.store import SqliteStore, Store
-from onefold.store.locks import PATIENCE_S, locked
+from onefold.store import Store, open_store
+from onefold.store.errors import OTHER_HOME
+from onefold.store.locks import LOCK_TIMEOUT_S, FileLocks, Locks
 from onefold.vocabulary.errors import InputError, StoreError, StudyBusy
 
 
 class Home:
-    """A folder of studies: `given`, or $ONEFOLD_HOME, or the user's data folder."""
+    """A folder of studies and the store that remembers them.
 
-    def __init__(self, given: str | Path | None = None) -> None:
-        self.path = Path(given or os.environ.get("ONEFOLD_HOME") or user_data_dir("onefold")).expanduser().absolute()
+    Args:
+        path: The folder; by default $ONEFOLD_HOME, or else the user's data folder.
+        store_url: Where the store is, such as "sqlite:////data/store.db"; by default $ONEFOLD_STORE, or else the file
+            `store.db` in the folder.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, store_url: str | None = None) -> None:
+        self.path = Path(path or os.environ.get("ONEFOLD_HOME") or user_data_dir("onefold")).expanduser().absolute()
+        self.store_url = store_url or os.environ.get("ONEFOLD_STORE") or None
+        self.locks: Locks = FileLocks(self.path)
 
     def store(self) -> Store:
-        """Opens the store; whoever opens it closes it."""
+        """Open the store, creating it if there is none; the caller closes it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(
-                f"the folder {self.path} cannot be made ({error.strerror}); give another with --home"
-            ) from error
-        return SqliteStore(self.path / "store.db")
+            raise StoreError(f"the folder {self.path} cannot be created ({error.strerror}); {OTHER_HOME}") from error
+        return open_store(self.store_url or self._file)
+
+    @property
+    def has_store(self) -> bool:
+        """Return whether there may be something to read: a store that has a URL, or the file."""
+        return self.store_url is not None or self._file.is_file()
+
+    @property
+    def _file(self) -> Path:
+        return self.path / "store.db"
 
     @property
     def devices(self) -> Path:
-        """The folder of the user's own devices."""
+        """Return the folder of the user's own devices."""
         return self.path / "devices"
 
-    @property
-    def lease(self) -> Path:
-        """The file that whoever times something holds."""
-        return self.path / "measuring.lock"
-
     def folder(self, name: str) -> Path:
-        """The folder of a study, whether it exists or not."""
+        """Return the folder of a study, whether it exists or not."""
         check_name(name)
         return self.path / "studies" / name
 
     @contextmanager
-    def running(self, name: str, patience_s: float = PATIENCE_S) -> Iterator[Path]:
-        """Holds a study for this process, which no other can do meanwhile; the hold ends with the process."""
+    def study_lock(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Path]:
+        """Hold a study inside the block and yield its folder; raise StudyBusy if another process holds it."""
         folder = self.folder(name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / "lock").open("w")
-        except OSError as error:
-            raise StoreError(
-                f"the folder {folder} cannot be written ({error.strerror}); give another with --home"
-            ) from error
-        with lock:
-            if not locked(lock, patience_s):
-                raise StudyBusy(f"the study {name!r} is being run by another process; wait for it or stop it")
+        with self.locks.study(name, timeout_s):
             yield folder
 
     def is_running(self, name: str) -> bool:
-        """Whether some process runs this study now."""
-        if not (self.folder(name) / "lock").exists():
+        """Return whether a process runs this study now."""
+        if not self.folder(name).exists():
             return False
         try:
-            with self.running(name, patience_s=0.0):
+            with self.study_lock(name, timeout_s=0.0):
                 return False
         except StudyBusy:
             return True
 
 
 def check_name(name: str) -> None:
-    """Raises InputError unless a study may be called so."""
+    """Raise InputError unless a study may have this name."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
         raise InputError(f"a study's name is made of letters, digits, '.', '_' and '-', but got {name!r}")
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
-    """`wanted-1`, or with the next number that is free."""
+    """Return `wanted-1`, or with the next number that is free."""
     number = 1
     while f"{wanted}-{number}" in taken:
         number += 1

@@ -1,7 +1,7 @@
-"""Records as rows and back: keys and states are columns, everything deeper is a document of JSON text.
+"""Convert records to rows and back: keys and states are columns, everything deeper is a JSON document.
 
-Every store keeps these rows, so that what comes back is the same whatever the store. Numbers that JSON does not know
-(not a number, infinity) are written the way Python's `json` writes and reads them.
+Every store keeps these rows, so that every store returns the same records. NaN and infinity, which JSON lacks, are
+written the way Python's `json` writes and reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from onefold.store.store import CompilationRecord, StudyRecord
+from onefold.store.errors import OTHER_HOME
+from onefold.store.kernel_history import CompilationRecord
+from onefold.store.studies import StudyRecord
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import CandidateFailure, CompileCost, Operator, ScheduleCandidate, TuningRound
 from onefold.vocabulary.knobs import Remembered, Steered
@@ -37,12 +39,12 @@ from onefold.vocabulary.serving import Surface
 
 Row = Mapping[str, Any]
 
-# Made once: `json.dumps` with separators would make a new encoder for every document.
+# `json.dumps` with separators would create an encoder for every document.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def study_row(study: StudyRecord) -> Row:
-    """A study as a row."""
+    """Return the row of a study."""
     return {
         "name": study.name,
         "created": study.created,
@@ -55,7 +57,7 @@ def study_row(study: StudyRecord) -> Row:
 
 
 def study_of(row: Row) -> StudyRecord:
-    """The study of a row."""
+    """Return the study of a row."""
     with _reading(f"study {row['name']!r}"):
         return StudyRecord(
             name=row["name"],
@@ -69,7 +71,7 @@ def study_of(row: Row) -> StudyRecord:
 
 
 def trial_row(study: str, trial: Trial) -> Row:
-    """A trial as a row, without its rungs."""
+    """Return the row of a trial, without its rungs."""
     return {
         "study": study,
         "number": trial.number,
@@ -81,7 +83,7 @@ def trial_row(study: str, trial: Trial) -> Row:
 
 
 def trial_of(row: Row, rungs: Iterable[Rung]) -> Trial:
-    """The trial of a row, with these rungs."""
+    """Return the trial of a row, with these rungs."""
     with _reading(f"trial {row['number']} of study {row['study']!r}"):
         return Trial(
             number=row["number"],
@@ -94,7 +96,7 @@ def trial_of(row: Row, rungs: Iterable[Rung]) -> Trial:
 
 
 def rung_row(study: str, rung: Rung) -> Row:
-    """A rung as a row."""
+    """Return the row of a rung."""
     return {
         "study": study,
         "decision": rung.decision,
@@ -114,7 +116,7 @@ def rung_row(study: str, rung: Rung) -> Row:
 
 
 def rung_of(row: Row) -> Rung:
-    """The rung of a row."""
+    """Return the rung of a row."""
     with _reading(f"decision {row['decision']} of study {row['study']!r}"):
         return Rung(
             decision=row["decision"],
@@ -134,7 +136,7 @@ def rung_of(row: Row) -> Rung:
 
 
 def epoch_row(study: str, epoch: Epoch) -> Row:
-    """An epoch as a row."""
+    """Return the row of an epoch."""
     return {
         "study": study,
         "trial": epoch.trial,
@@ -146,7 +148,7 @@ def epoch_row(study: str, epoch: Epoch) -> Row:
 
 
 def epoch_of(row: Row) -> Epoch:
-    """The epoch of a row."""
+    """Return the epoch of a row."""
     with _reading(f"epoch {row['number']} of trial {row['trial']} of study {row['study']!r}"):
         return Epoch(
             trial=row["trial"],
@@ -158,85 +160,84 @@ def epoch_of(row: Row) -> Epoch:
 
 
 def surface_row(key: str, surface: Surface) -> Row:
-    """A surface as a row."""
+    """Return the row of a surface."""
     return {"key": key, "content": _document(surface)}
 
 
 def surface_of(row: Row) -> Surface:
-    """The surface of a row; where the row says whether it was recalled, so does the surface."""
+    """Return the surface of a row; the `recalled` of a link, if the row has one, wins over the surface's own."""
     with _reading(f"the surface {row['key']}"):
         surface = from_json(Surface, json.loads(row["content"]))
         return replace(surface, recalled=bool(row.get("recalled", surface.recalled)))
 
 
-def serving_row(study: str, trial: int, device: str, key: str, recalled: bool) -> Row:
-    """What links a trial to its surface, as a row."""
+def surface_link_row(study: str, trial: int, device: str, key: str, recalled: bool) -> Row:
+    """Return the row that links a trial to its surface."""
     return {"study": study, "trial": trial, "device": device, "key": key, "recalled": int(recalled)}
 
 
-def steered_row(study: str, steered: Steered) -> Row:
-    """What turning knobs came to in an epoch, as a row."""
-    key = {"study": study, "trial": steered.trial, "rung": steered.rung, "epoch": steered.epoch}
-    return {**key, "content": _document(steered)}
+def knob_record_row(study: str, record: Steered) -> Row:
+    """Return the row of an epoch's knobs."""
+    key = {"study": study, "trial": record.trial, "rung": record.rung, "epoch": record.epoch}
+    return {**key, "content": _document(record)}
 
 
-def steered_of(row: Row) -> Steered:
-    """What turning knobs came to, of a row."""
+def knob_record_of(row: Row) -> Steered:
+    """Return the knob record of a row."""
     with _reading(f"the knobs of trial {row['trial']} of study {row['study']!r}"):
         return from_json(Steered, json.loads(row["content"]))
 
 
-def remembered_row(remembered: Remembered) -> Row:
-    """What is remembered of a job, as a row: of jobs that are as good as the same on a machine there is one."""
-    content = _document(remembered)
-    job = {name: round(value, 1) for name, value in sorted(remembered.profile.features.items())}
-    same = _encode([remembered.machine, remembered.aim, remembered.reduced, job])
-    return {"key": sha256(same.encode()).hexdigest()[:32], "machine": remembered.machine, "content": content}
+def knob_memory_row(memory: Remembered) -> Row:
+    """Return the row of a knob memory. Jobs with the same rounded profile on a machine share a key."""
+    profile = {name: round(value, 1) for name, value in sorted(memory.profile.features.items())}
+    key = _key([memory.machine, memory.aim, memory.reduced, profile])
+    return {"key": key, "machine": memory.machine, "content": _document(memory)}
 
 
-def remembered_of(row: Row) -> Remembered:
-    """What is remembered, of a row."""
-    with _reading(f"what is remembered of knobs on {row['machine']}"):
+def knob_memory_of(row: Row) -> Remembered:
+    """Return the knob memory of a row."""
+    with _reading(f"a knob memory of machine {row['machine']}"):
         return from_json(Remembered, json.loads(row["content"]))
 
 
 def lesson_row(lesson: MemoryLesson) -> Row:
-    """What a plan taught, as a row: of one plan for a model on a machine there is one."""
+    """Return the row of a lesson. A plan for a model on a machine has one key."""
     plan = from_json(RetrainingPlan, to_json(lesson.plan))  # 0 and 0.0 are the same rate
-    same = _document([lesson.machine, lesson.model, plan])
-    return {"machine": lesson.machine, "key": sha256(same.encode()).hexdigest()[:32], "content": _document(lesson)}
+    key = _key(to_json([lesson.machine, lesson.model, plan]))
+    return {"machine": lesson.machine, "key": key, "content": _document(lesson)}
 
 
 def lesson_of(row: Row) -> MemoryLesson:
-    """What a plan taught, of a row."""
-    with _reading(f"what plans taught on {row['machine']}"):
+    """Return the lesson of a row."""
+    with _reading(f"a lesson of machine {row['machine']}"):
         return from_json(MemoryLesson, json.loads(row["content"]))
 
 
 def operator_row(operator: Operator, loops: str = "") -> Row:
-    """An operator as a row."""
+    """Return the row of an operator."""
     return {"key": operator.key, "content": _document(operator), "loops": loops}
 
 
 def operator_of(row: Row) -> Operator:
-    """The operator of a row."""
+    """Return the operator of a row."""
     with _reading(f"the operator {row['key']}"):
         return from_json(Operator, json.loads(row["content"]))
 
 
 def candidate_row(candidate: ScheduleCandidate) -> Row:
-    """A candidate as a row."""
+    """Return the row of a candidate."""
     content = to_json(candidate)
     columns = {name: content.pop(name) for name in ("operator", "target", "trace")}
     return {"key": candidate.key, **columns, "content": _encode(content)}
 
 
 def candidate_of(row: Row) -> ScheduleCandidate:
-    """The candidate of a row."""
+    """Return the candidate of a row."""
     with _reading(f"the candidate {row['key']} of operator {row['operator']}"):
         content = json.loads(row["content"])
         failure = content["failure"]
-        # Field by field: there may be tens of thousands, and `from_json` would look at every decision.
+        # Field by field: there may be tens of thousands, and `from_json` would convert every decision.
         return ScheduleCandidate(
             operator=row["operator"],
             target=row["target"],
@@ -255,7 +256,7 @@ def candidate_of(row: Row) -> ScheduleCandidate:
 
 
 def compilation_row(compilation: CompilationRecord) -> Row:
-    """A compilation as a row."""
+    """Return the row of a compilation."""
     return {
         "key": compilation.key,
         "created": compilation.created,
@@ -269,14 +270,14 @@ def compilation_row(compilation: CompilationRecord) -> Row:
 
 
 def compilation_of(row: Row) -> CompilationRecord:
-    """The compilation of a row."""
+    """Return the compilation of a row."""
     with _reading(f"compilation {row['key']}"):
         return CompilationRecord(
             key=row["key"],
             created=row["created"],
             state=StudyState(row["state"]),
             spec=json.loads(row["spec"]),
-            rounds=tuple(from_json(TuningRound, one) for one in json.loads(row["rounds"])),
+            rounds=tuple(from_json(TuningRound, document) for document in json.loads(row["rounds"])),
             elapsed_s=row["elapsed_s"],
             spent=from_json(CompileCost, json.loads(row["spent"])),
             reason=json.loads(row["reason"]),
@@ -287,13 +288,17 @@ def _document(record: Any) -> str:
     return _encode(to_json(record))
 
 
+def _key(identity: Any) -> str:
+    return sha256(_encode(identity).encode()).hexdigest()[:32]
+
+
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        # A document that another hand or a later version wrote; the file itself is sound.
+        # The database is sound, but another program or a later version wrote the document.
         raise StoreError(
-            f"{what} is written in a way that this version of Onefold cannot read ({error}); "
-            "upgrade onefold, or point --home elsewhere"
+            f"{what} is stored in a form that this version of Onefold cannot read ({error}); "
+            f"upgrade onefold, or {OTHER_HOME}"
         ) from error

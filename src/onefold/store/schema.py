@@ -1,17 +1,36 @@
-"""The tables, as every database has them.
+"""The tables, in every dialect.
 
-Keys and states are columns, so that a database can check and order them; documents are JSON text (`rows.py`). A change
-here is a new VERSION. Version 2 added surfaces and servings, version 3 steered, remembered and submissions, version 4
-lessons, version 5 operators, candidates and compilations.
+Keys and states are columns, so that the database can check and order them; documents are JSON text (`rows.py`). A
+change of a table or of a stored document is a new revision in `migrations/versions/`, and its number is REVISION here.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, ForeignKey, ForeignKeyConstraint, Index, Integer, MetaData, Table, Text
+from sqlalchemy import (
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
 
-VERSION = 5
+REVISION = "0001"  # of the newest migration that this code understands
+LEGACY_VERSION = "5"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
 
 metadata = MetaData()
+
+alembic_version = Table(
+    "alembic_version",
+    metadata,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),  # as Alembic names it
+)
 
 meta = Table(
     "meta",
@@ -23,7 +42,7 @@ meta = Table(
 studies = Table(
     "studies",
     metadata,
-    Column("id", Integer, primary_key=True),  # the order they were created in
+    Column("id", Integer, primary_key=True),  # in the order of creation
     Column("name", Text, nullable=False, unique=True),
     Column("created", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -116,7 +135,7 @@ remembered = Table(
 lessons = Table(
     "lessons",
     metadata,
-    Column("id", Integer, primary_key=True),  # the order they were saved in
+    Column("id", Integer, primary_key=True),  # in the order they were saved
     Column("machine", Text, nullable=False),
     Column("key", Text, nullable=False, unique=True),
     Column("content", Text, nullable=False),
@@ -127,17 +146,17 @@ operators = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("content", Text, nullable=False),
-    Column("loops", Text, nullable=False),  # as the compiler packs them; empty where nobody gave them
+    Column("loops", Text, nullable=False),  # serialized by the compiler; empty where there are none
 )
 
 candidates = Table(
     "candidates",
     metadata,
-    Column("id", Integer, primary_key=True),  # the order they were first saved in
+    Column("id", Integer, primary_key=True),  # in the order they were first saved
     Column("key", Text, nullable=False, unique=True),
     Column("operator", Text, nullable=False),
     Column("target", Text, nullable=False),
-    Column("trace", Text, nullable=False),  # JSON already: inside the document every quote would be written twice
+    Column("trace", Text, nullable=False),  # JSON already; inside the document every quote would be escaped
     Column("content", Text, nullable=False),
     Index("candidates_by_operator", "operator", "target"),
 )
@@ -145,7 +164,7 @@ candidates = Table(
 compilations = Table(
     "compilations",
     metadata,
-    Column("id", Integer, primary_key=True),  # the order they were first saved in
+    Column("id", Integer, primary_key=True),  # in the order they were first saved
     Column("key", Text, nullable=False, unique=True),
     Column("created", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -160,7 +179,7 @@ submissions = Table(
     "submissions",
     metadata,
     Column("study", ForeignKey(studies.c.name), primary_key=True),
-    Column("folder", Text, nullable=False),  # that it was submitted from
+    Column("folder", Text, nullable=False),  # the working directory of the submitter
     Column("submitted", Float, nullable=False),  # seconds since 1970, like the two below
     Column("began", Float),
     Column("ended", Float),

@@ -1,11 +1,15 @@
-"""The statements of the SQLite store, built once so that SQLAlchemy finds their SQL ready in its cache."""
+"""The SQL of the store in SQLAlchemy Core, for every dialect, built once so that SQLAlchemy finds it in its cache."""
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from sqlalchemy import Executable, Table, bindparam, delete, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy.dialects import postgresql, sqlite
 
 from onefold.store.schema import (
+    alembic_version,
     candidates,
     compilations,
     epochs,
@@ -22,86 +26,90 @@ from onefold.store.schema import (
     trials,
 )
 
+_INSERTS: dict[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}  # those with ON CONFLICT
 
-def _upsert(table: Table, *known_by: str) -> Executable:
-    # Where a key beside the primary one is named, a row that is replaced keeps its place in the table.
-    statement = insert_or(table)
-    keys = [table.c[name] for name in known_by] or list(table.primary_key)
-    rest = {
-        column.name: statement.excluded[column.name]
-        for column in table.columns
-        if not column.primary_key and column not in keys
-    }
-    return statement.on_conflict_do_update(index_elements=keys, set_=rest)
-
-
-TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
-VERSION = select(meta.c.value).where(meta.c.name == "version")
-NOTE_VERSION = _upsert(meta)
+REVISION = select(alembic_version.c.version_num)
+SAVE_REVISION = insert(alembic_version)
+LEGACY_VERSION = select(meta.c.value).where(meta.c.name == "version")
+SAVE_LEGACY_VERSION = insert(meta)
 
 STUDY = select(studies).where(studies.c.name == bindparam("study"))
 STUDY_NAMES = select(studies.c.name)
 STUDIES = select(studies).order_by(studies.c.created.desc(), studies.c.id.desc())
-CREATE = insert(studies)
+CREATE_STUDY = insert(studies)
 SAVE_STUDY = update(studies).where(studies.c.name == bindparam("study"))
 
 TRIALS = select(trials).where(trials.c.study == bindparam("study")).order_by(trials.c.number)
 TRIAL = select(trials).where(trials.c.study == bindparam("study"), trials.c.number == bindparam("number"))
-SAVE_TRIAL = _upsert(trials)
-# A parameter may not be called like a column that an update could set.
-MARK_TRIAL = update(trials).where(trials.c.study == bindparam("of_study"), trials.c.number == bindparam("of_number"))
+# A parameter may not have the name of a column that an update could set.
+SET_TRIAL_STATE = update(trials).where(
+    trials.c.study == bindparam("of_study"), trials.c.number == bindparam("of_number")
+)
 
 RUNGS = select(rungs).where(rungs.c.study == bindparam("study")).order_by(rungs.c.decision)
-SAVE_RUNG = _upsert(rungs)
 
 EPOCHS = (
     select(epochs).where(epochs.c.study == bindparam("study")).order_by(epochs.c.trial, epochs.c.rung, epochs.c.number)
 )
 EPOCHS_OF_TRIAL = EPOCHS.where(epochs.c.trial == bindparam("trial"))
-SAVE_EPOCH = insert_or(epochs).on_conflict_do_nothing()
 
 SURFACE = select(surfaces).where(surfaces.c.key == bindparam("key"))
-SAVE_SURFACE = _upsert(surfaces)
-SERVINGS = (
+TRIAL_SURFACES = (
     select(servings, surfaces.c.content)
     .join(surfaces, servings.c.key == surfaces.c.key)
     .where(servings.c.study == bindparam("study"))
     .order_by(servings.c.trial, servings.c.device)
 )
-SAVE_SERVING = _upsert(servings)
 
-STEERED = (
+KNOB_RECORDS = (
     select(steered)
     .where(steered.c.study == bindparam("study"))
     .order_by(steered.c.trial, steered.c.rung, steered.c.epoch)
 )
-SAVE_STEERED = insert_or(steered).on_conflict_do_nothing()
-REMEMBERED = select(remembered).order_by(remembered.c.machine, remembered.c.key)
-REMEMBER = _upsert(remembered)
+KNOB_MEMORIES = select(remembered).order_by(remembered.c.machine, remembered.c.key)
 
 LESSONS = select(lessons).where(lessons.c.machine == bindparam("machine")).order_by(lessons.c.id)
-# The row that is replaced goes away, so that the new one is the newest.
-SAVE_LESSON = insert(lessons).prefix_with("OR REPLACE")
+# A lesson is deleted and added again, so that a replaced one becomes the newest.
+DELETE_LESSON = delete(lessons).where(lessons.c.key == bindparam("of_key"))
+ADD_LESSON = insert(lessons)
 
 OPERATORS = select(operators.c.key, operators.c.content).order_by(operators.c.key)
 LOOPS = select(operators.c.loops).where(operators.c.key == bindparam("key"))
-SAVE_OPERATOR = _upsert(operators)
 
 CANDIDATES = select(candidates).order_by(candidates.c.id)
-SAVE_CANDIDATES = _upsert(candidates, "key")
 
 COMPILATION = select(compilations).where(compilations.c.key == bindparam("key"))
 COMPILATIONS = select(compilations).order_by(compilations.c.created.desc(), compilations.c.id.desc())
-SAVE_COMPILATION = _upsert(compilations, "key")
 
 SUBMISSIONS = select(submissions).order_by(submissions.c.submitted, submissions.c.study)
-SAVE_SUBMISSION = _upsert(submissions)
 
-# From the leaves to the root: a foreign key never points at nothing, and no row is looked for twice.
-DELETE = [
+# From the leaves to the root, so that no foreign key is violated in between.
+DELETE_STUDY = [
     *(
         delete(table).where(table.c.study == bindparam("of_study"))
         for table in (submissions, steered, servings, epochs, rungs, trials)
     ),
     delete(studies).where(studies.c.name == bindparam("of_study")),
 ]
+
+
+@cache
+def upsert(dialect: str, table: Table, *keys: str) -> Executable:
+    """Return the statement that inserts a row or replaces the one with the same `keys` (default: the primary key).
+
+    A row that is replaced by other keys than the primary one keeps its primary key, and so its place in the table.
+    """
+    statement = _INSERTS[dialect](table)
+    identity = [table.c[name] for name in keys] or list(table.primary_key)
+    values = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if not column.primary_key and column not in identity
+    }
+    return statement.on_conflict_do_update(index_elements=identity, set_=values)  # type: ignore[no-any-return]
+
+
+@cache
+def insert_if_absent(dialect: str, table: Table) -> Executable:
+    """Return the statement that inserts a row unless there is one with the same primary key."""
+    return _INSERTS[dialect](table).on_conflict_do_nothing()  # type: ignore[no-any-return]

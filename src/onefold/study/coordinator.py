@@ -143,7 +143,7 @@ class Coordinator:
                 self._halt()
                 return reason
             events = self._engine.wait(1.0)
-            with self._store.together():
+            with self._store.transaction():
                 for event in events:
                     self._take(event)
                 self._decide()
@@ -166,7 +166,7 @@ class Coordinator:
     def _fill(self) -> None:
         """Starts what is waiting in the free slots."""
         if not self._waiting:
-            with self._store.together():
+            with self._store.transaction():
                 self._decide()
         while self._waiting and self._room > 0:
             self._start(self._waiting.popleft())
@@ -215,7 +215,7 @@ class Coordinator:
             objective=self._spec.judge,
             since=self._since(rung),
             knobs=self._spec.knobs,
-            remembered=tuple(self._store.remembered()) if self._spec.knobs.mode in ("on", "recall") else (),
+            remembered=tuple(self._store.knob_memories()) if self._spec.knobs.mode in ("on", "recall") else (),
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
         if self._inference is not None and not self._inference.knows(rung.trial):
@@ -254,9 +254,9 @@ class Coordinator:
         self.tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
 
     def _take_steered(self, steered: Steered) -> None:
-        self._store.save_steered(self._name, steered)
+        self._store.save_knob_record(self._name, steered)
         if steered.learned is not None:
-            self._store.remember(steered.learned)
+            self._store.save_knob_memory(steered.learned)
         for note in steered.notes:
             self.tell("knobs", {"trial": steered.trial, "epoch": steered.epoch, "note": note})
 
@@ -350,7 +350,7 @@ class Coordinator:
         for number, state in changed.items():
             self._trials[number] = replace(self._trials[number], state=state)
         if changed:
-            self._store.mark_trials(self._name, changed)
+            self._store.set_trial_states(self._name, changed)
 
     def _save(self, rung: Rung) -> None:
         self._rungs[rung.decision] = rung

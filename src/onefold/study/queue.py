@@ -14,14 +14,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from onefold.store import Submission
 from onefold.store.home import Home
-from onefold.store.locks import PATIENCE_S, locked
 from onefold.study.study import Study
 from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
 
@@ -65,7 +64,7 @@ class Queue:
         """
         served = 0
         while True:
-            with self._alone():
+            with self._home.locks.queue():
                 while waiting := self.waiting():
                     self._serve(waiting[0], told)
                     served += 1
@@ -96,7 +95,7 @@ class Queue:
     def is_served(self) -> bool:
         """Whether some process runs the queue now."""
         try:
-            with self._alone(0.0):
+            with self._home.locks.queue(0.0):
                 return False
         except QueueBusy:
             return True
@@ -111,11 +110,3 @@ class Queue:
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
-
-    @contextmanager
-    def _alone(self, patience_s: float = PATIENCE_S) -> Iterator[None]:
-        self._home.path.mkdir(parents=True, exist_ok=True)
-        with (self._home.path / "queue.lock").open("w") as lock:
-            if not locked(lock, patience_s):
-                raise QueueBusy("the queue is being served by another process already")
-            yield

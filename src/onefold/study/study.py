@@ -141,7 +141,7 @@ class Study:
             if self.name in taken:
                 raise InputError(f"there is a study {self.name!r} already; resume it or choose another name")
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            store.create(StudyRecord(self.name, spec.to_json(), created))
+            store.create_study(StudyRecord(self.name, spec.to_json(), created))
 
     @classmethod
     def open(
@@ -186,7 +186,7 @@ class Study:
     def steered(self) -> list[Steered]:
         """What turning knobs came to so far, by trial and epoch."""
         with closing(self._home.store()) as store:
-            return store.steered(self.name)
+            return store.knob_records(self.name)
 
     @property
     def folder(self) -> Path:
@@ -205,7 +205,7 @@ class Study:
         for extra in (trials, minutes, joules):
             if extra is not None and not extra > 0:
                 raise BudgetError(f"an extension adds more than 0, but got {extra}")
-        with closing(self._home.store()) as store, self._home.running(self.name):
+        with closing(self._home.store()) as store, self._home.study_lock(self.name):
             record = store.study(self.name)
             spec = Spec.from_json(record.spec)
             spent = sum((trial.cost for trial in store.trials(self.name)), Measurement.nothing())
@@ -227,7 +227,7 @@ class Study:
         Raises StudyFailed when no trial gave a result, StudyBusy when another process runs it. Interrupted by Ctrl-C
         or killed, it can be run again and goes on; interrupted, it leaves the best model so far in `folder / "best"`.
         """
-        with self._home.running(self.name) as folder, closing(self._home.store()) as store:
+        with self._home.study_lock(self.name) as folder, closing(self._home.store()) as store:
             record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
             store.save_study(record)
             try:
@@ -313,7 +313,7 @@ class Study:
             serving,
             store=store,
             engine=engine,
-            lease=self._home.lease,
+            measurement_lock=self._home.locks.measurement,
             space=spec.serving_space,
         )
         found.recall()

@@ -15,8 +15,8 @@ def summary_of(name: str, store: Store) -> Summary:
         record,
         store.trials(name),
         store.epochs(name),
-        servings=store.servings(name),
+        servings=store.trial_surfaces(name),
         devices=[device.name for device in spec.devices],
         quality=spec.quality.goals[0] if spec.quality is not None else None,
-        steered=store.steered(name),
+        steered=store.knob_records(name),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from onefold.store.store import CompilationRecord, Store
+from onefold.store import CompilationRecord, Store
 from onefold.vocabulary.kernels import (
     CandidateFailure,
     CompileCost,
@@ -165,7 +165,7 @@ class KernelStoreContract:
     # together
 
     def test_what_is_about_compiling_is_kept_as_one(self, store: Store) -> None:
-        with store.together():
+        with store.transaction():
             store.save_operator(an_operator())
             store.save_candidates([a_candidate()])
             store.save_compilation(a_compilation(rounds=1))
@@ -181,7 +181,7 @@ class KernelStoreContract:
             store.save_compilation(a_compilation(rounds=2 if changed else 1))
 
         def broken_block() -> None:
-            with store.together():
+            with store.transaction():
                 save(changed=True)
                 store.save_candidates([a_candidate("new")])
                 store.save_compilation(a_compilation("new"))

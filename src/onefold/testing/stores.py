@@ -89,17 +89,17 @@ class StoreContract(KernelStoreContract):
     # studies
 
     def test_a_study_comes_back_equal(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         assert store.study("digits") == a_study()
 
     def test_a_name_is_taken_once(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         with pytest.raises(StoreError, match="already"):
-            store.create(a_study(created="2027-01-01T00:00:00+00:00"))
+            store.create_study(a_study(created="2027-01-01T00:00:00+00:00"))
         assert store.studies() == [a_study()]
 
     def test_saving_a_study_replaces_it_and_keeps_its_trials(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial())
         ended = StudyRecord(
             "digits", {"seed": 7}, a_study().created, StudyState.DONE, "enough trials – 200", 12.5, {"trial": 3}
@@ -112,14 +112,14 @@ class StoreContract(KernelStoreContract):
         old, new = a_study("old", "2026-01-01T00:00:00+00:00"), a_study("new", "2026-01-02T00:00:00+00:00")
         twin = a_study("twin", "2026-01-01T00:00:00+00:00")
         for study in (old, new, twin):
-            store.create(study)
+            store.create_study(study)
         assert store.studies() == [new, twin, old]
 
     def test_an_empty_store_has_no_studies(self, store: Store) -> None:
         assert store.studies() == []
 
     def test_an_unknown_study_is_named_with_the_nearest(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         questions: list[Callable[[], object]] = [
             lambda: store.study("digit"),
             lambda: store.trials("digit"),
@@ -128,8 +128,8 @@ class StoreContract(KernelStoreContract):
             lambda: store.save_trial("digit", a_trial()),
             lambda: store.save_rung("digit", a_rung()),
             lambda: store.save_epoch("digit", an_epoch()),
-            lambda: store.mark_trials("digit", {0: TrialState.DONE}),
-            lambda: store.delete("digit"),
+            lambda: store.set_trial_states("digit", {0: TrialState.DONE}),
+            lambda: store.delete_study("digit"),
         ]
         for question in questions:
             with pytest.raises(StudyNotFound, match="did you mean 'digits'"):
@@ -138,28 +138,28 @@ class StoreContract(KernelStoreContract):
 
     def test_deleting_forgets_one_study_only(self, store: Store) -> None:
         for name in ("digits", "other"):
-            store.create(a_study(name))
+            store.create_study(a_study(name))
             store.save_trial(name, a_trial())
             store.save_rung(name, a_rung())
             store.save_epoch(name, an_epoch())
-        store.delete("digits")
+        store.delete_study("digits")
         assert store.studies() == [a_study("other")]
         assert store.trials("other") == [a_trial(0, a_rung())]
-        store.create(a_study("digits"))
+        store.create_study(a_study("digits"))
         assert store.trials("digits") == []
         assert store.epochs("digits") == []
 
     # trials and rungs
 
     def test_a_trial_comes_back_equal(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         refusal = Refusal(Config(lr=0.2), "too wide")
         trial = Trial(4, Config(lr=0.1, depth=3), TrialState.WAITING, refusals=(refusal,), redraws=3)
         store.save_trial("digits", trial)
         assert store.trials("digits") == [trial]
 
     def test_trials_come_by_number_with_rungs_in_the_order_decided(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial(1))
         store.save_trial("digits", a_trial(0))
         later, first, other = a_rung(5, 1, 2), a_rung(1, 1, 1), a_rung(3, 0, 1)
@@ -168,19 +168,19 @@ class StoreContract(KernelStoreContract):
         assert store.trials("digits") == [a_trial(0, other), a_trial(1, first, later)]
 
     def test_saving_a_trial_again_replaces_it_and_keeps_its_rungs(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial())
         store.save_rung("digits", a_rung())
         store.save_trial("digits", Trial(0, Config(lr=0.7), TrialState.DONE))
         assert store.trials("digits") == [Trial(0, Config(lr=0.7), TrialState.DONE, rungs=(a_rung(),))]
 
     def test_the_rungs_inside_a_trial_are_not_saved_with_it(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial(0, a_rung()))
         assert store.trials("digits") == [a_trial()]
 
     def test_saving_a_rung_again_replaces_it(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial())
         store.save_rung("digits", a_rung())
         failure = Failure(FailureKind.OUT_OF_MEMORY, "wanted 9 GB", "Traceback …")
@@ -190,30 +190,30 @@ class StoreContract(KernelStoreContract):
         assert store.trials("digits") == [a_trial(0, ended)]
 
     def test_marking_changes_the_states_of_these_trials_only(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         for number in range(3):
             store.save_trial("digits", a_trial(number))
-        store.mark_trials("digits", {0: TrialState.STOPPED, 2: TrialState.DONE})
+        store.set_trial_states("digits", {0: TrialState.STOPPED, 2: TrialState.DONE})
         states = [trial.state for trial in store.trials("digits")]
         assert states == [TrialState.STOPPED, TrialState.RUNNING, TrialState.DONE]
         assert {trial.config for trial in store.trials("digits")} == {a_trial().config}
 
     def test_marking_no_trials_is_fine(self, store: Store) -> None:
-        store.mark_trials("digits", {})
+        store.set_trial_states("digits", {})
 
     def test_marking_marks_all_or_none(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial(0))
         with pytest.raises(StoreError, match="no trial 7"):
-            store.mark_trials("digits", {0: TrialState.DONE, 7: TrialState.DONE})
+            store.set_trial_states("digits", {0: TrialState.DONE, 7: TrialState.DONE})
         assert store.trials("digits") == [a_trial(0)]
 
     def test_a_trial_must_be_saved_before_what_belongs_to_it(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         writes: list[Callable[[], None]] = [
             lambda: store.save_rung("digits", a_rung(trial=3)),
             lambda: store.save_epoch("digits", an_epoch(trial=3)),
-            lambda: store.mark_trials("digits", {3: TrialState.DONE}),
+            lambda: store.set_trial_states("digits", {3: TrialState.DONE}),
         ]
         for write in writes:
             with pytest.raises(StoreError, match="no trial 3"):
@@ -221,7 +221,7 @@ class StoreContract(KernelStoreContract):
 
     def test_studies_do_not_mix(self, store: Store) -> None:
         for name in ("one", "other"):
-            store.create(a_study(name))
+            store.create_study(a_study(name))
         store.save_trial("one", a_trial())
         store.save_rung("one", a_rung())
         store.save_epoch("one", an_epoch())
@@ -231,7 +231,7 @@ class StoreContract(KernelStoreContract):
     # epochs
 
     def test_epochs_come_by_trial_rung_and_number(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         for number in (0, 1):
             store.save_trial("digits", a_trial(number))
         ordered = [an_epoch(1, 0, 1), an_epoch(2, 0, 1), an_epoch(1, 0, 2), an_epoch(1, 1, 1), an_epoch(10, 1, 1)]
@@ -242,7 +242,7 @@ class StoreContract(KernelStoreContract):
         assert store.epochs("digits", 9) == []
 
     def test_a_known_epoch_stays_as_it_was(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial())
         store.save_epoch("digits", an_epoch(accuracy=0.5))
         store.save_epoch("digits", an_epoch(accuracy=0.9))
@@ -251,8 +251,8 @@ class StoreContract(KernelStoreContract):
     # together
 
     def test_a_block_is_kept_as_one(self, store: Store) -> None:
-        store.create(a_study())
-        with store.together():
+        store.create_study(a_study())
+        with store.transaction():
             store.save_trial("digits", a_trial())
             store.save_rung("digits", a_rung())
             assert store.trials("digits") == [a_trial(0, a_rung())]
@@ -260,11 +260,11 @@ class StoreContract(KernelStoreContract):
 
     def test_a_block_that_raises_leaves_nothing_and_passes_the_error_on(self, store: Store) -> None:
         def broken_block() -> None:
-            with store.together():
+            with store.transaction():
                 store.save_trial("digits", a_trial())
                 raise ZeroDivisionError
 
-        store.create(a_study())
+        store.create_study(a_study())
         with pytest.raises(ZeroDivisionError):
             broken_block()
         assert store.trials("digits") == []
@@ -273,51 +273,51 @@ class StoreContract(KernelStoreContract):
 
     def test_a_failed_write_undoes_the_whole_block(self, store: Store) -> None:
         def broken_block() -> None:
-            with store.together():
+            with store.transaction():
                 store.save_trial("digits", a_trial())
                 store.save_trial("nothing", a_trial())
 
-        store.create(a_study())
+        store.create_study(a_study())
         with pytest.raises(StudyNotFound):
             broken_block()
         assert store.trials("digits") == []
 
     def test_half_a_block_is_not_kept_even_when_the_caller_goes_on(self, store: Store) -> None:
         def patched_block() -> None:
-            with store.together():
+            with store.transaction():
                 store.save_trial("digits", a_trial(0))
                 with suppress(StudyNotFound):
                     store.save_trial("nothing", a_trial(1))
                 store.save_trial("digits", a_trial(2))
 
-        store.create(a_study())
-        with pytest.raises(StoreError, match="nothing of this block was saved"):
+        store.create_study(a_study())
+        with pytest.raises(StoreError, match="rolled back"):
             patched_block()
         assert store.trials("digits") == []
 
     def test_inner_blocks_join_the_outer_one(self, store: Store) -> None:
-        store.create(a_study())
-        with store.together():
+        store.create_study(a_study())
+        with store.transaction():
             store.save_trial("digits", a_trial(0))
-            with store.together():
+            with store.transaction():
                 store.save_trial("digits", a_trial(1))
             store.save_trial("digits", a_trial(2))
         assert [trial.number for trial in store.trials("digits")] == [0, 1, 2]
 
     def test_what_an_inner_block_wrote_is_undone_with_the_outer_one(self, store: Store) -> None:
         def broken_block() -> None:
-            with store.together():
-                with store.together():
+            with store.transaction():
+                with store.transaction():
                     store.save_trial("digits", a_trial())
                 raise ZeroDivisionError
 
-        store.create(a_study())
+        store.create_study(a_study())
         with pytest.raises(ZeroDivisionError):
             broken_block()
         assert store.trials("digits") == []
 
     def test_an_empty_block_is_fine(self, store: Store) -> None:
-        with store.together(), store.together():
+        with store.transaction(), store.transaction():
             pass
         assert store.studies() == []
 
@@ -331,53 +331,53 @@ class StoreContract(KernelStoreContract):
         assert store.surface("k") == replace(a_surface(), size_bytes=9)
 
     def test_trials_share_surfaces_and_say_which_were_recalled(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial(0))
         store.save_trial("digits", a_trial(1))
         store.save_surface("k", a_surface())
-        store.save_serving("digits", 1, "pi", "k", recalled=True)
-        store.save_serving("digits", 0, "pi", "k", recalled=False)
-        found = store.servings("digits")
+        store.link_surface("digits", 1, "pi", "k", recalled=True)
+        store.link_surface("digits", 0, "pi", "k", recalled=False)
+        found = store.trial_surfaces("digits")
         assert list(found) == [(0, "pi"), (1, "pi")]
         assert found[0, "pi"] == a_surface()
         assert found[1, "pi"] == replace(a_surface(), recalled=True)
 
     def test_a_serving_of_an_unknown_trial_is_refused(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_surface("k", a_surface())
         with pytest.raises(StoreError, match="trial"):
-            store.save_serving("digits", 7, "pi", "k", recalled=False)
+            store.link_surface("digits", 7, "pi", "k", recalled=False)
 
     def test_surfaces_outlive_the_study_that_measured_them(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         store.save_trial("digits", a_trial(0))
         store.save_surface("k", a_surface())
-        store.save_serving("digits", 0, "pi", "k", recalled=False)
-        store.delete("digits")
+        store.link_surface("digits", 0, "pi", "k", recalled=False)
+        store.delete_study("digits")
         assert store.surface("k") == a_surface()
-        store.create(a_study())
-        assert store.servings("digits") == {}
+        store.create_study(a_study())
+        assert store.trial_surfaces("digits") == {}
 
     # closing
 
     def test_what_knobs_came_to_is_kept_by_trial_and_epoch(self, store: Store) -> None:
-        store.create(a_study())
+        store.create_study(a_study())
         for number in (0, 1):
             store.save_trial("digits", a_trial(number))
         for steered in (a_steering(1, 1), a_steering(0, 2), a_steering(0, 1)):
-            store.save_steered("digits", steered)
-        store.save_steered("digits", replace(a_steering(0, 1), windows=()))  # known already
-        assert store.steered("digits") == [a_steering(0, 1), a_steering(0, 2), a_steering(1, 1)]
-        store.delete("digits")
-        store.create(a_study())
-        assert store.steered("digits") == []
+            store.save_knob_record("digits", steered)
+        store.save_knob_record("digits", replace(a_steering(0, 1), windows=()))  # known already
+        assert store.knob_records("digits") == [a_steering(0, 1), a_steering(0, 2), a_steering(1, 1)]
+        store.delete_study("digits")
+        store.create_study(a_study())
+        assert store.knob_records("digits") == []
 
     def test_what_is_remembered_of_knobs_outlives_studies_and_is_kept_once(self, store: Store) -> None:
-        assert store.remembered() == []
+        assert store.knob_memories() == []
         better = replace(a_memory(), reached=0.004)
         for one in (a_memory("b"), a_memory(), better):
-            store.remember(one)
-        assert store.remembered() == [better, a_memory("b")]
+            store.save_knob_memory(one)
+        assert store.knob_memories() == [better, a_memory("b")]
 
     def test_what_plans_taught_comes_back_by_machine_and_oldest_first(self, store: Store) -> None:
         assert store.lessons("a machine") == []
@@ -401,21 +401,21 @@ class StoreContract(KernelStoreContract):
 
     def test_what_plans_taught_is_undone_with_its_block_and_outlives_studies(self, store: Store) -> None:
         def broken_block() -> None:
-            with store.together():
+            with store.transaction():
                 store.save_lesson(replace(a_lesson(), measured_bytes=12))
                 raise ZeroDivisionError
 
-        store.create(a_study())
+        store.create_study(a_study())
         for batch_size in (8, 2):
             store.save_lesson(a_lesson(batch_size))
         with pytest.raises(ZeroDivisionError):
             broken_block()
-        store.delete("digits")
+        store.delete_study("digits")
         assert store.lessons("a machine") == [a_lesson(8), a_lesson(2)]
 
     def test_the_queue_is_kept_first_come_first(self, store: Store) -> None:
         for name in ("digits", "other"):
-            store.create(a_study(name))
+            store.create_study(a_study(name))
         late, early = Submission("digits", 20.0), Submission("other", 10.0)
         for one in (late, early):
             store.save_submission(one)
@@ -424,7 +424,7 @@ class StoreContract(KernelStoreContract):
         store.save_submission(ended)
         assert store.submissions() == [ended, late]
         assert (ended.response_s, late.response_s) == (5.0, None)
-        store.delete("digits")
+        store.delete_study("digits")
         assert store.submissions() == [ended]
         with pytest.raises(StudyNotFound):
             store.save_submission(Submission("digits", 1.0))

@@ -17,7 +17,7 @@ KIND, VERSION = "onefold knobs", 1
 def known_knobs(home: str | Path | Home | None = None) -> list[Remembered]:
     """All that is remembered of knobs."""
     with closing(_home(home).store()) as store:
-        return store.remembered()
+        return store.knob_memories()
 
 
 def export_knobs(path: str | Path, home: str | Path | Home | None = None) -> int:
@@ -42,9 +42,9 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no file that `onefold knobs export` wrote ({error})") from error
-    with closing(_home(home).store()) as store, store.together():
+    with closing(_home(home).store()) as store, store.transaction():
         for one in known:
-            store.remember(one)
+            store.save_knob_memory(one)
     return len(known)
 
 

@@ -1,4 +1,4 @@
-"""Blocks of writes that succeed or fail as one."""
+"""Nested transactions over a store that can begin, commit and roll back."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from onefold.vocabulary.errors import StoreError
 
 
-class Blocks:
-    """`together()` for a store that can begin, commit and roll back.
+class Transactions:
+    """Let inner transactions join the outermost one.
 
-    Inner blocks join the outermost one. Whatever fails inside undoes the whole of it: should the caller have caught the
-    failure and gone on, the end of the outermost block raises StoreError, for half a block is never kept.
+    A failure anywhere inside rolls back all of it. If the caller caught the failure and went on, the end of the
+    outermost block raises StoreError, since half a transaction is never kept.
     """
 
     def __init__(self, begin: Callable[[], None], commit: Callable[[], None], rollback: Callable[[], None]) -> None:
@@ -21,33 +21,33 @@ class Blocks:
         self._failure: BaseException | None = None
 
     @property
-    def are_open(self) -> bool:
-        """Whether the caller is inside a block."""
+    def is_open(self) -> bool:
+        """Return whether the caller is inside a transaction."""
         return self._depth > 0
 
     @contextmanager
-    def block(self) -> Iterator[None]:
-        """One block; a store runs each of its writes inside one, too."""
+    def transaction(self) -> Iterator[None]:
+        """Run the block as a transaction or as part of the one that is open."""
         self._depth += 1
-        outermost = self._depth == 1
+        is_outermost = self._depth == 1
         try:
-            if outermost:
+            if is_outermost:
                 self._begin()
             yield
-            if outermost:
+            if is_outermost:
                 self._end()
         except BaseException as error:
             self._failure = self._failure or error
-            if outermost:
+            if is_outermost:
                 self._rollback()
             raise
         finally:
             self._depth -= 1
-            if outermost:
+            if is_outermost:
                 self._failure = None
 
     def _end(self) -> None:
         if self._failure is not None:
-            message = f"nothing of this block was saved, since a part of it failed: {self._failure}"
+            message = f"the transaction was rolled back, since a part of it failed: {self._failure}"
             raise StoreError(message) from self._failure
         self._commit()
