@@ -1,9 +1,9 @@
-"""Time and energy to the same accuracy with the budgets `multi`, `epochs` and `data`, on two workloads.
+"""Time and energy to a target accuracy with the budget kinds `multi`, `epochs` and `data`, on two workloads.
 
-For each workload and seed the same study (same space, trials, eta, full budget) runs three times, once with each kind
-of budget. The accuracy to reach is what the `epochs` study ended with, less half a point. Time is the study's own
-clock when a rung first showed that accuracy on validation data; energy is what all rungs had used up by then. A study
-that never gets there has no time. The plot shows the best accuracy so far over time.
+For each workload and seed, the same study (same space, trials, eta and full budget) runs once with each kind of
+budget. The target is the final accuracy of the `epochs` study minus half a percentage point. Time is read from the
+study's clock when a rung first reaches the target on validation data; energy is the sum over all rungs until then. A
+study that does not reach the target has no time. The plot shows the best accuracy so far over time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from onefold import Budget, Study
 from onefold.vocabulary.records import Trial
 
 KINDS = ("multi", "epochs", "data")
-HALF_A_POINT = 0.005
+MARGIN = 0.005
 
 
-def progress(workload: str, kind: Any, trials: int, seed: int, arrangement: dict[str, int]) -> list[dict[str, float]]:
-    """The best accuracy so far after each rung, with the time and the joules spent until then."""
+def progress(workload: str, kind: Any, trials: int, seed: int, parallelism: dict[str, int]) -> list[dict[str, float]]:
+    """Return the best accuracy after each rung, with the time and the energy spent until then."""
     with tempfile.TemporaryDirectory() as home:
         budget = Budget(trials=trials, kind=kind)
-        result = Study(workload, budget=budget, seed=seed, home=home, **arrangement).run()
+        result = Study(workload, budget=budget, seed=seed, home=home, **parallelism).run()
     return list(_steps(result.trials))
 
 
@@ -49,12 +49,12 @@ def plot(curves: dict[str, dict[str, list[list[dict[str, float]]]]], name: str) 
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(curves), figsize=(5 * len(curves), 3.4), layout="constrained")
-    colours = {"multi": "#2a6f97", "epochs": "#d1495b", "data": "#8a8a8a"}
+    colors = {"multi": "#2a6f97", "epochs": "#d1495b", "data": "#8a8a8a"}
     for axis, (workload, kinds) in zip(axes, curves.items()):
         for kind, runs in kinds.items():
             for i, steps in enumerate(runs):
                 times, values = [s["time_s"] for s in steps], [s["accuracy"] for s in steps]
-                axis.step(times, values, where="post", color=colours[kind], label=kind if i == 0 else None)
+                axis.step(times, values, where="post", color=colors[kind], label=kind if i == 0 else None)
         axis.set(title=workload, xlabel="seconds", ylabel="best validation accuracy so far")
         axis.legend(frameon=False)
     path = RESULTS / f"{name}.svg"
@@ -66,19 +66,19 @@ def main() -> None:
     options = arguments(__doc__)
     workloads = {"digits": 18, "speech": 9} if options.quick else {"agnews-cnn": 18, "imdb-cnn": 18}
     seeds = [0] if options.quick else [0, 1]
-    arrangement = {"parallel": 2, "threads": 1}
+    parallelism = {"parallel": 2, "threads": 1}
     rows: list[dict[str, Any]] = []
     curves: dict[str, dict[str, list[Any]]] = {}
     for workload, trials in workloads.items():
         for seed in seeds:
-            runs = {kind: progress(workload, kind, trials, seed, arrangement) for kind in KINDS}
-            target = runs["epochs"][-1]["accuracy"] - HALF_A_POINT
+            runs = {kind: progress(workload, kind, trials, seed, parallelism) for kind in KINDS}
+            target = runs["epochs"][-1]["accuracy"] - MARGIN
             for kind, steps in runs.items():
                 curves.setdefault(workload, {}).setdefault(kind, []).append(steps)
                 reached = until(steps, target)
                 rows.append(
                     {
-                        "workload": workload, "seed": seed, "budget": kind, "accuracy to reach": target,
+                        "workload": workload, "seed": seed, "budget": kind, "target accuracy": target,
                         "time s": reached["time_s"] if reached else None,
                         "energy J (modelled)": reached["joules"] if reached else None,
                         "final accuracy": steps[-1]["accuracy"], "whole study s": steps[-1]["time_s"],
@@ -97,15 +97,16 @@ def main() -> None:
 
 
 def _claim(rows: list[dict[str, Any]], workload: str, cost: str, other: str) -> Claim:
+    names = {"time s": "time", "energy J (modelled)": "energy (modelled)"}
     ours = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == "multi"]
     theirs = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == other]
-    what = f"{workload}: {cost} of multi to the same accuracy against {other}"
+    label = f"{workload}: {names[cost]} to the target accuracy, multi relative to {other}"
     if any(value is None for value in ours):
-        return Claim(what, "< 1x", "multi does not get there", False)
-    ratios = [mine / its for mine, its in zip(ours, theirs) if its is not None]
+        return Claim(label, "< 1x", "multi misses the target", False)
+    ratios = [our / their for our, their in zip(ours, theirs) if their is not None]
     if not ratios:
-        return Claim(what, "< 1x", f"{other} never gets there", True)
-    return Claim(what, "< 1x", f"{median(ratios):.2f}x", median(ratios) < 1)
+        return Claim(label, "< 1x", f"{other} misses the target", True)
+    return Claim(label, "< 1x", f"{median(ratios):.2f}x", median(ratios) < 1)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""Time to a tuned and trained model: LeNet on Fashion-MNIST beside Ray Tune (Optuna search + ASHA) and Optuna.
+"""Time to a tuned and trained model: LeNet on Fashion-MNIST, compared with Ray Tune (Optuna search, ASHA) and Optuna.
 
-All three get the same space (10 hyperparameters), the same number of trials, at most the same epochs, the same two
-cores and the same training code: an epoch is `Workload.train_epoch` over the same arrays followed by
-`Workload.evaluate` on the same validation data. Every tuner's best configuration has been trained by the tuner
-itself; its model's test accuracy is what counts. Onefold runs with its defaults. Ray Tune runs trials of one CPU
-each, Optuna two processes of one thread each over a journal storage, which is the fastest way it offers on one
-machine; both peers load the data once, not per trial. Wall time is from nothing to the result, imports and start-up
-included.
+All tuners get the same space (10 hyperparameters), the same number of trials, the same maximum of epochs, the same two
+cores and the same training code: an epoch is `Workload.train_epoch` followed by `Workload.evaluate` on the validation
+split. The reported accuracy is the test accuracy of the model that the tuner itself trained. Onefold runs with its
+defaults. Ray Tune runs trials of one CPU each, Optuna two processes of one thread each over a journal storage, its
+fastest setup on one machine; both load the data once. Wall time includes imports and start-up.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any
 from claims import Claim, Stopwatch, arguments, conclude, median, table
 
 TUNERS = ("onefold", "optuna", "ray")
-# The ready workload's space without its slowest corners, so that three tuners and three seeds fit into half an hour.
+# The bundled workload's space without its slowest values, so that three tuners and three seeds fit into half an hour.
 CHOICES: dict[str, Any] = {
     "filters": [4, 8, 12, 16],
     "kernel": [3, 5],
@@ -35,10 +33,10 @@ CHOICES: dict[str, Any] = {
 RANGES: dict[str, Any] = {"dropout": (0.0, 0.5, False), "lr": (1e-4, 1e-1, True)}
 MOMENTUM = (0.0, 0.99)  # of SGD only
 MAX_EPOCHS = 9
-ETA = 3  # of the peers, whose own default it is (Optuna) or whose users take it (Ray Tune: 4 without it)
+ETA = 3  # of the peers: Optuna's default, and usual for Ray Tune, whose default is 4
 
 
-# One tuner, one seed, in a process of its own: prints its test accuracy.
+# One tuner and one seed per process, which prints the test accuracy.
 
 
 def run_onefold(trials: int, seed: int, folder: Path) -> dict[str, float]:
@@ -55,7 +53,7 @@ def run_onefold(trials: int, seed: int, folder: Path) -> dict[str, float]:
 
 
 class PlainTraining:
-    """The training code as a peer's user would call it: one model, epoch by epoch."""
+    """The training code as a user of a peer would call it: one model, epoch by epoch."""
 
     def __init__(self, config: dict[str, Any], seed: int, data: Any) -> None:
         import torch
@@ -88,14 +86,14 @@ class PlainTraining:
 
 
 def arrays() -> Any:
-    """The data set, loaded once per process as a careful user does."""
+    """Load the data set, once per process."""
     from onefold.vocabulary.workload_reference import load
 
     return load("fashion").data()
 
 
 def suggest(trial: Any) -> dict[str, Any]:
-    """The same space in Optuna's words."""
+    """Return a draw from the same space, expressed for Optuna."""
     values = {name: trial.suggest_categorical(name, options) for name, options in CHOICES.items()}
     values |= {name: trial.suggest_float(name, low, high, log=log) for name, (low, high, log) in RANGES.items()}
     if values["optimizer"] == "sgd":
@@ -104,7 +102,7 @@ def suggest(trial: Any) -> dict[str, Any]:
 
 
 def optuna_worker(journal: str, trials: int, seed: int) -> None:
-    """One of Optuna's processes: takes trials until they are used up."""
+    """Run trials in one of Optuna's processes until the study has enough."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -183,8 +181,8 @@ def run_ray(trials: int, seed: int, folder: Path) -> dict[str, Any]:
     return {"test": best.metrics["test"], "validation": best.metrics["accuracy"], "config": dict(best.config)}
 
 
-def one(tuner: str, trials: int, seed: int) -> dict[str, Any]:
-    """Runs a tuner in a process of its own and times it from outside."""
+def run_tuner(tuner: str, trials: int, seed: int) -> dict[str, Any]:
+    """Run a tuner in a new process and measure its wall time."""
     with Stopwatch() as watch:
         done = subprocess.run(
             [sys.executable, __file__, "--one", tuner, str(trials), str(seed)],
@@ -210,19 +208,19 @@ def main() -> None:
     options = arguments(__doc__)
     trials, seeds = (6, [0]) if options.quick else (18, [0, 1, 2])
     rows = []
-    for seed in seeds:  # interleaved, so that a noisy minute hits all alike
+    for seed in seeds:  # interleaved, so that noise affects all tuners alike
         for tuner in TUNERS:
-            rows.append(one(tuner, trials, seed))
+            rows.append(run_tuner(tuner, trials, seed))
             table(rows[-1:])
     table(rows)
     walls = {tuner: [row["wall s"] for row in rows if row["tuner"] == tuner] for tuner in TUNERS}
     tests = {tuner: [row["test"] for row in rows if row["tuner"] == tuner] for tuner in TUNERS}
     claims = []
-    for peer, bar in (("ray", 0.5), ("optuna", 0.8)):
+    for peer, title, bar in (("ray", "Ray Tune", 0.5), ("optuna", "Optuna", 0.8)):
         ratio = median(ours / theirs for ours, theirs in zip(walls["onefold"], walls[peer]))
         gain = sum(tests["onefold"]) / len(seeds) - sum(tests[peer]) / len(seeds)
-        claims.append(Claim(f"wall time against {peer}", f"<= {bar}x", f"{ratio:.2f}x", ratio <= bar))
-        claims.append(Claim(f"mean test accuracy against {peer}", ">= +0", f"{gain:+.4f}", gain >= 0))
+        claims.append(Claim(f"wall time relative to {title}", f"<= {bar}x", f"{ratio:.2f}x", ratio <= bar))
+        claims.append(Claim(f"mean test accuracy minus that of {title}", ">= +0", f"{gain:+.4f}", gain >= 0))
     conclude("time_to_result", claims, rows, quick=options.quick)
 
 

@@ -7,6 +7,7 @@ page ended. Every workload that a page defines is tuned for a moment.
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import sys
 from collections.abc import Iterator
@@ -110,3 +111,8 @@ def test_budget_defaults_are_as_the_table_says() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!\w+:|#)([^)#]+)", FENCED.sub("", page.read_text())):
         assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+
+
+def test_benchmark_page_matches_the_results() -> None:
+    page = runpy.run_path(str(ROOT / "benchmarks" / "claims" / "page.py"))
+    assert page["PAGE"].read_text() == page["render"](), "run: python benchmarks/claims/page.py"

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from claims import page
+
 RESULTS = Path(__file__).parent.parent / "results"
 
 
@@ -52,7 +54,7 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def conclude(name: str, claims: Iterable[Claim], figures: Any, *, quick: bool) -> None:
-    """Print one line per claim, write results/NAME.json and exit with 0 if all claims hold, else with 1."""
+    """Print one line per claim, write results/NAME.json and docs/benchmarks.md, and exit with 0 if all claims hold."""
     claims = list(claims)
     for claim in claims:
         print(claim, flush=True)
@@ -67,6 +69,7 @@ def conclude(name: str, claims: Iterable[Claim], figures: Any, *, quick: bool) -
     RESULTS.mkdir(exist_ok=True)
     suffix = "-quick" if quick else ""
     (RESULTS / f"{name}{suffix}.json").write_text(json.dumps(content, indent=1, default=str) + "\n")
+    page.write()
     sys.exit(0 if all(claim.holds for claim in claims) else 1)
 
 
