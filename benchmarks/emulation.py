@@ -19,13 +19,13 @@ from typing import Any
 from claims import Claim, arguments, conclude, median, table
 from claims.networks import NAMES, exported
 
-from onefold.device import Effort, EmulatedSession
+from onefold.device import EmulatedSession, TimingEffort
 from onefold.device.host import host
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.serving import ServingPoint
 
 WITHIN = 0.10
-EFFORT = Effort(warm_up=3, least=20, most=1000, seconds=0.4, precision=0.005)
+EFFORT = TimingEffort(warm_up=3, least=20, most=1000, seconds=0.4, precision=0.005)
 PLAIN = """
 import json, statistics, sys, time
 import numpy, onnxruntime

@@ -23,12 +23,12 @@ import time_to_result as peers
 from claims import Claim, Stopwatch, arguments, conclude, median, table
 
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study
-from onefold.device import CAREFUL, HostSession
+from onefold.device import PRECISE, HostSession
 from onefold.device.host import host
 from onefold.meter import ModelledMeter
 from onefold.serving.export import export
-from onefold.serving.tuner import Tuner
-from onefold.vocabulary.serving import Purpose, Surface
+from onefold.serving.tuner import ServingTuner
+from onefold.vocabulary.serving import OptimizeFor, Surface
 from onefold.vocabulary.workload_reference import load
 
 LESS_TIME, LESS_ENERGY = 0.80, 0.50
@@ -115,9 +115,9 @@ def serve(configs: dict[str, Any], folder: Path, rounds: int) -> dict[str, list[
     with HostSession(host(folder)) as session:
         for _ in range(rounds):
             for name, model in models.items():
-                tuner = Tuner(session)
+                tuner = ServingTuner(session)
                 tuner.prepare(model)
-                found[name].append(tuner.measure(model, CAREFUL))
+                found[name].append(tuner.measure(model, PRECISE))
     return found
 
 
@@ -137,8 +137,8 @@ def main() -> None:
             surfaces = serve({row["tuner"]: row["config"] for row in pair}, Path(folder), rounds=3)
         for row in pair:
             mine = surfaces[row["tuner"]]
-            row["latency ms"] = median(each.best(Purpose.LATENCY).latency_s for each in mine) * 1e3
-            row["samples/s"] = median(each.best(Purpose.THROUGHPUT).throughput_per_s for each in mine)
+            row["latency ms"] = median(each.best(OptimizeFor.LATENCY).latency_s for each in mine) * 1e3
+            row["samples/s"] = median(each.best(OptimizeFor.THROUGHPUT).throughput_per_s for each in mine)
             row["J/sample (modelled)"] = median(each.metrics()["energy_per_sample_j"] for each in mine)
         rows += pair
         table([{key: value for key, value in row.items() if key != "config"} for row in pair])

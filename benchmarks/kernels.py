@@ -49,7 +49,7 @@ from claims import Claim, arguments, conclude, median, table
 from torch import nn
 
 import onefold
-from onefold.device.options import options_of
+from onefold.device.session_options import session_options
 from onefold.kernels.bench import Bench
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.model_compiler import ModelCompiler, TimedLibrary
@@ -606,7 +606,7 @@ def raced(place: Place, name: str, cold: CompileResult) -> list[Row]:
             for _ in range(5):
                 times["torch"].append(_torch(place.modules[name], place.sample[:1], threads))
                 times["onnxruntime"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads))
-                asleep = options_of(ServingPoint(1, threads))
+                asleep = session_options(ServingPoint(1, threads))
                 times["sleeping"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads, asleep))
                 times["tuned"].append(whole.timed(library).latency_s)
                 times["untuned"].append(whole.timed(untuned).latency_s)

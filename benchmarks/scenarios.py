@@ -35,11 +35,11 @@ import torch
 from claims import Claim, arguments, conclude, median, table
 
 from onefold import Config
-from onefold.serving.load_test import Line, confirm
-from onefold.serving.queueing import LatencyCurve, Rest, split
-from onefold.serving.scenarios import Choice, MultiStream, Scenario, Server, choose, predict
+from onefold.serving.load_test import BatchingQueue, load_test
+from onefold.serving.queue_simulation import IdlePenalty, LatencyCurve, split
+from onefold.serving.scenarios import MultiStream, Scenario, ScenarioSettings, Server, choose, predict
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 from onefold.vocabulary.workload_reference import load
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -80,9 +80,9 @@ class System:
 
     def start(
         self, answer: Callable[[list[Sample]], None], batch_size: int, wait_s: float, *, whole: bool
-    ) -> tuple[Line[list[Sample]], threading.Thread]:
+    ) -> tuple[BatchingQueue[list[Sample]], threading.Thread]:
         """A line to add to and the thread that serves it; `whole`: queries do not mix."""
-        line: Line[list[Sample]] = Line()
+        line: BatchingQueue[list[Sample]] = BatchingQueue()
 
         def serve() -> None:
             while taken := line.take(1 if whole else batch_size, wait_s):
@@ -164,7 +164,7 @@ def _served(size: int, times: np.ndarray, rested: np.ndarray) -> Served:
     low, high = (float(np.quantile(times, share)) for share in (max(0.0, 0.5 - half), min(1.0, 0.5 + half)))
     after_rest = tuple(float(np.quantile(rested, share)) for share in (0.5, 0.9, 0.99))
     energy, point = Energy(None, "unavailable"), ServingPoint(batch_size=size)
-    return Served(point, p50, p90, p99, low, high, len(times), energy, None, Source.MEASURED, after_rest)
+    return Served(point, p50, p90, p99, low, high, len(times), energy, None, LatencySource.MEASURED, after_rest)
 
 
 def judge(
@@ -240,7 +240,7 @@ def compare(
     scenario: Scenario,
     policies: dict[str, tuple[int, float]],
     curve: LatencyCurve,
-    choice: Choice,
+    choice: ScenarioSettings,
     plan: Plan,
     number: int,
 ) -> list[dict[str, Any]]:
@@ -250,7 +250,7 @@ def compare(
         predicted = predict(scenario, curve, batch_size, wait_s, seed=number)
         judged = judge(system, scenario, batch_size, wait_s, plan.seconds, number)
         tried = replace(choice, point=replace(choice.point, batch_size=batch_size), wait_s=wait_s)
-        own = confirm(lambda size: system.run(list(range(size))), scenario, tried, plan.seconds / 2, number)
+        own = load_test(lambda size: system.run(list(range(size))), scenario, tried, plan.seconds / 2, number)
         rows.append(
             {
                 "policy": policy,
@@ -317,7 +317,7 @@ def main() -> None:
     figures: dict[str, Any] = {"choices": {}, "curves": {}}
     with tempfile.TemporaryDirectory() as folder:
         systems = {name: export(name, sizes, Path(folder)) for name, sizes in NETWORKS.items()}
-        asked: dict[str, dict[str, tuple[Scenario, Choice]]] = {}
+        asked: dict[str, dict[str, tuple[Scenario, ScenarioSettings]]] = {}
         for name, system in systems.items():
             served = measure(system, plan.curve_runs)
             single_s = LatencyCurve.of(served).mean_s(1)
@@ -332,7 +332,7 @@ def main() -> None:
         for number in range(plan.rounds):
             for name, system in systems.items():
                 served = measure(system, plan.curve_runs)
-                curve = LatencyCurve.of(served, Rest.of(served))
+                curve = LatencyCurve.of(served, IdlePenalty.of(served))
                 figures["curves"].setdefault(name, []).append(asdict(curve))
                 for kind, (scenario, choice) in asked[name].items():
                     policies = {"recommended": (choice.point.batch_size, choice.wait_s), "one by one": (1, 0.0)}

@@ -16,26 +16,26 @@ from typing import Any
 from claims import Claim, arguments, conclude, median, table
 from claims.networks import NAMES, exported
 
-from onefold.device import Effort, HostSession, Session
+from onefold.device import HostSession, Session, TimingEffort
 from onefold.device.host import host
-from onefold.serving.tuner import Serving, Tuner
-from onefold.vocabulary.serving import Purpose, Served, Surface, best
+from onefold.serving.tuner import PointSearchOptions, ServingTuner
+from onefold.vocabulary.serving import OptimizeFor, Served, Surface, best
 
 WITHIN = 0.03
 SHARE = 0.15
-GRID = Effort(warm_up=2, least=10, most=400, seconds=0.15, precision=0.01)
-AGAIN = Effort(warm_up=2, least=10, most=400, seconds=0.25, precision=0.005)
+GRID = TimingEffort(warm_up=2, least=10, most=400, seconds=0.15, precision=0.01)
+AGAIN = TimingEffort(warm_up=2, least=10, most=400, seconds=0.25, precision=0.005)
 
 
-def search(session: Session, model: Path, purpose: Purpose, algorithm: str) -> tuple[Surface, int]:
+def search(session: Session, model: Path, purpose: OptimizeFor, algorithm: str) -> tuple[Surface, int]:
     """What was found, and in how many measurements."""
     heard: list[Served] = []
-    tuner = Tuner(session, serving=Serving(purpose, algorithm))
+    tuner = ServingTuner(session, serving=PointSearchOptions(purpose, algorithm))
     tuner.prepare(model)
     return tuner.measure(model, GRID, heard.append), len(heard)
 
 
-def again(session: Session, model: Path, points: list[Served], purpose: Purpose, rounds: int) -> list[float]:
+def again(session: Session, model: Path, points: list[Served], purpose: OptimizeFor, rounds: int) -> list[float]:
     """The cost of each point, measured in turns."""
     costs: list[list[float]] = [[] for _ in points]
     for _ in range(rounds):
@@ -45,9 +45,9 @@ def again(session: Session, model: Path, points: list[Served], purpose: Purpose,
 
 
 def compare(name: str, model: Path, session: Session, rounds: int) -> list[dict[str, Any]]:
-    everything, all_of_them = search(session, model, Purpose.THROUGHPUT, "grid")
+    everything, all_of_them = search(session, model, OptimizeFor.THROUGHPUT, "grid")
     rows = []
-    for purpose in (Purpose.THROUGHPUT, Purpose.LATENCY):
+    for purpose in (OptimizeFor.THROUGHPUT, OptimizeFor.LATENCY):
         few, measured = search(session, model, purpose, "few")
         chosen, ideal = best(few.served, purpose), best(everything.served, purpose)
         cost, bar = again(session, model, [chosen, ideal], purpose, rounds)

@@ -68,15 +68,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def deployed(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A deployment folder of that network for this machine; not to be changed: copy it."""
-    from onefold.device import BRIEF, open_session, runtime
+    from onefold.device import QUICK, open_session, runtime
     from onefold.serving.deploy import Deployment, settings, write
     from onefold.serving.space import ServingSpace
-    from onefold.serving.tuner import Tuner
+    from onefold.serving.tuner import ServingTuner
 
     with open_session(this_host, this_host) as session:
-        tuner = Tuner(session, ServingSpace((1, 4), (1,), ("all",), ("sequential",)))
+        tuner = ServingTuner(session, ServingSpace((1, 4), (1,), ("all",), ("sequential",)))
         tuner.prepare(tiny)
-        surface = tuner.measure(tiny, BRIEF)
+        surface = tuner.measure(tiny, QUICK)
     found = settings(this_host, surface, tiny, ("single-stream", "offline:8"), "mean", this_host)
     about = {"file": tiny.name}
     return write(

@@ -19,7 +19,7 @@ from onefold.device import Device
 from onefold.study.result import Result
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, Trial, from_json
-from onefold.vocabulary.serving import Source
+from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Shortlist, Variant
 from onefold.workloads.digits import Digits
 
@@ -134,7 +134,7 @@ def test_a_study_that_compresses_nothing_has_no_shortlist(tmp_path: Path) -> Non
 
 def a_variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) -> Variant:
     return Variant(
-        recipe, {"accuracy": accuracy}, latency_s, Source.MEASURED, Energy(1.0, "modelled"), None, 2 * packed,
+        recipe, {"accuracy": accuracy}, latency_s, LatencySource.MEASURED, Energy(1.0, "modelled"), None, 2 * packed,
         {"zstd": packed}, 1e6, 1e6, 100, 0.0,
     )  # fmt: skip
 

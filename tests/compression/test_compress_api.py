@@ -17,7 +17,7 @@ from onefold.serving.export import export
 from onefold.study.single_trial import training
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Source
+from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Variant
 
 RECIPES = [
@@ -51,7 +51,7 @@ def test_every_variant_is_measured_beside_the_plain_model(found: CompressionResu
     for one in (found.plain, *found.variants):
         assert one.metrics["accuracy"] > 0.6
         assert one.latency_s > 0
-        assert one.source is Source.MEASURED
+        assert one.source is LatencySource.MEASURED
         assert one.memory_bytes
         assert one.flops >= one.useful_flops > 0
 
@@ -84,7 +84,7 @@ def test_the_sensitivity_of_each_layer_is_told(found: CompressionResult) -> None
 
 def a_variant(**changes: object) -> Variant:
     plain = Variant(
-        Recipe(), {"accuracy": 0.9}, 0.010, Source.MEASURED, Energy(1.0, "modelled"), None, 1000, {"zstd": 800},
+        Recipe(), {"accuracy": 0.9}, 0.010, LatencySource.MEASURED, Energy(1.0, "modelled"), None, 1000, {"zstd": 800},
         1e6, 1e6, 100, 0.0,
     )  # fmt: skip
     return replace(plain, **changes)  # type: ignore[arg-type]

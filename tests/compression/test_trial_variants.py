@@ -20,7 +20,7 @@ from onefold.training import calls
 from onefold.training.assignment import Assignment
 from onefold.training.trainer import Trainer
 from onefold.vocabulary.records import Grant
-from onefold.vocabulary.serving import Source
+from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload_reference import load
 
@@ -93,7 +93,7 @@ def test_each_trial_has_its_plain_form_and_one_for_each_recipe(made: Made) -> No
         for variant in (plain, int8):
             assert variant.metrics["accuracy"] > 0.4
             assert variant.latency_s > 0
-            assert variant.source is Source.MEASURED
+            assert variant.source is LatencySource.MEASURED
     assert made.found[0][0].flops < made.found[1][0].flops
     assert made.told == [(0, 2), (1, 2), (2, 2)]
 

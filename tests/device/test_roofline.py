@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from networks import Attention, Recurrent, Words, exported, pictures
 
 from onefold.device.catalogue import devices
-from onefold.device.counting import Operator
 from onefold.device.device import Device
-from onefold.device.roofline import carry_over, operators, seconds, unknown
+from onefold.device.operator_costs import OperatorCost
+from onefold.device.roofline import latency_ratio, operator_costs, seconds, unknown
 from onefold.vocabulary.errors import DeviceError, ModelError
 
 HOST = Device("host", "", 2, 100.0, 20.0, 10**10, 0.0, 12.0, overhead_us=0.3)
@@ -25,7 +25,7 @@ untimed = settings(deadline=None, max_examples=50)  # machines that run tests ar
 BATCH = 5
 
 
-def by_kind(ops: tuple[Operator, ...], kind: str) -> list[Operator]:
+def by_kind(ops: tuple[OperatorCost, ...], kind: str) -> list[OperatorCost]:
     return [op for op in ops if op.kind == kind]
 
 
@@ -35,7 +35,7 @@ def bytes_of(*shapes: tuple[int, ...]) -> float:
 
 class TestCounts:
     def test_of_a_convolutional_network(self, tmp_path: Path) -> None:
-        ops = operators(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), BATCH)
+        ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), BATCH)
         assert unknown(ops) == ()
         first, second = by_kind(ops, "Conv")
         assert first.flops == BATCH * 8 * 32 * 32 * (2 * 3 * 9 + 1)
@@ -50,21 +50,21 @@ class TestCounts:
     def test_of_a_normalisation_that_stays(self, tmp_path: Path) -> None:
         network = pictures()
         network[1].eval()
-        ops = operators(exported(network, torch.zeros(2, 3, 32, 32), tmp_path / "m.onnx", fold=False), BATCH)
+        ops = operator_costs(exported(network, torch.zeros(2, 3, 32, 32), tmp_path / "m.onnx", fold=False), BATCH)
         assert by_kind(ops, "BatchNormalization")[0].flops == 2 * BATCH * 8 * 32 * 32
 
     @pytest.mark.parametrize(("kind", "gates", "others"), [("LSTM", 4, 54), ("GRU", 3, 35), ("RNN", 1, 10)])
     @pytest.mark.parametrize("directions", [1, 2])
     def test_of_recurrence(self, tmp_path: Path, kind: str, gates: int, others: int, directions: int) -> None:
         network = Recurrent(kind, bidirectional=directions == 2)
-        ops = operators(exported(network, torch.zeros(1, 20, 12), tmp_path / "m.onnx"), BATCH)
+        ops = operator_costs(exported(network, torch.zeros(1, 20, 12), tmp_path / "m.onnx"), BATCH)
         assert unknown(ops) == ()
         hidden, width, steps = 16, 12, 20
         each = gates * hidden * (2 * (width + hidden) + 1) + others * hidden
         assert by_kind(ops, kind)[0].flops == directions * steps * BATCH * each
 
     def test_of_words(self, tmp_path: Path) -> None:
-        ops = operators(exported(Words(), torch.zeros(1, 20, dtype=torch.long), tmp_path / "m.onnx"), BATCH)
+        ops = operator_costs(exported(Words(), torch.zeros(1, 20, dtype=torch.long), tmp_path / "m.onnx"), BATCH)
         assert unknown(ops) == ()
         table = by_kind(ops, "Gather")[0]
         assert table.flops == 0
@@ -74,7 +74,7 @@ class TestCounts:
         assert by_kind(ops, "Transpose")[0].moved_bytes == 2 * bytes_of((BATCH, 20, 16))
 
     def test_of_attention_whose_shapes_depend_on_shapes(self, tmp_path: Path) -> None:
-        ops = operators(exported(Attention(), torch.zeros(1, 10, 16), tmp_path / "m.onnx"), BATCH)
+        ops = operator_costs(exported(Attention(), torch.zeros(1, 10, 16), tmp_path / "m.onnx"), BATCH)
         assert unknown(ops) == ()
         products = by_kind(ops, "MatMul") + by_kind(ops, "Gemm")
         each = 2 * 10 * 16 * (3 * 16 + 16 + 2 * 32) + 2 * 2 * 2 * 10 * 10 * 8  # projections and layers; two heads
@@ -84,13 +84,13 @@ class TestCounts:
 
     def test_grow_with_the_batch_but_for_the_weights(self, tmp_path: Path) -> None:
         path = exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx")
-        one, eight = operators(path, 1), operators(path, 8)
+        one, eight = operator_costs(path, 1), operator_costs(path, 8)
         assert sum(op.flops for op in eight) == 8 * sum(op.flops for op in one)
         assert sum(op.moved_bytes for op in eight) < 8 * sum(op.moved_bytes for op in one)
 
     def test_of_a_transposed_convolution(self, tmp_path: Path) -> None:
         network = torch.nn.Sequential(torch.nn.ConvTranspose2d(4, 6, 2, stride=2))
-        ops = operators(exported(network, torch.zeros(1, 4, 5, 5), tmp_path / "m.onnx"), BATCH)
+        ops = operator_costs(exported(network, torch.zeros(1, 4, 5, 5), tmp_path / "m.onnx"), BATCH)
         assert ops[0].flops == BATCH * (2 * 4 * 25 * 6 * 4 + 6 * 10 * 10)
 
     def test_of_an_unknown_kind_are_its_bytes(self, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ class TestCounts:
         graph = onnx.helper.make_graph([node], "g", [x], [y])
         opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("some.where", 1)]
         onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "m.onnx")
-        (op,) = operators(tmp_path / "m.onnx", BATCH)
+        (op,) = operator_costs(tmp_path / "m.onnx", BATCH)
         assert op.unknown
         assert (op.flops, op.moved_bytes) == (0.0, bytes_of((BATCH, 4)))
         assert unknown([op]) == ("Mystery",)
@@ -107,9 +107,9 @@ class TestCounts:
     def test_of_no_model_are_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "m.onnx").write_bytes(b"not a model")
         with pytest.raises(ModelError, match="cannot be read as an ONNX model"):
-            operators(tmp_path / "m.onnx", 1)
+            operator_costs(tmp_path / "m.onnx", 1)
         with pytest.raises(ModelError, match="there is no model"):
-            operators(tmp_path / "none.onnx", 1)
+            operator_costs(tmp_path / "none.onnx", 1)
 
 
 figures = st.floats(min_value=1e-2, max_value=1e4)
@@ -123,7 +123,7 @@ machines = st.builds(
     figures,
 )
 amounts = st.floats(min_value=0, max_value=1e12)
-one_operator = st.builds(lambda flops, moved: Operator("a", "Conv", flops, moved), amounts, amounts)
+one_operator = st.builds(lambda flops, moved: OperatorCost("a", "Conv", flops, moved), amounts, amounts)
 models = st.lists(one_operator, min_size=1, max_size=6).map(
     lambda ops: tuple(replace(op, name=f"n{place}") for place, op in enumerate(ops))
 )
@@ -142,23 +142,23 @@ def faster(device: Device, times: float) -> Device:
 class TestCarryingOver:
     def test_an_operator_takes_the_larger_of_compute_and_bandwidth(self) -> None:
         device = replace(HOST, overhead_us=2.0)
-        assert seconds(Operator("a", "Conv", 100e9, 1.0), device, 1) == pytest.approx(1.0 + 2e-6)
-        assert seconds(Operator("a", "Conv", 100e9, 1.0), device, 2) == pytest.approx(0.5 + 2e-6)
-        assert seconds(Operator("a", "Conv", 100e9, 1.0), device, 9) == pytest.approx(0.5 + 2e-6)
-        assert seconds(Operator("a", "Add", 1.0, 20e9), device, 1) == pytest.approx(1.0 + 2e-6)
-        assert seconds(Operator("a", "Add", 1.0, 20e9), device, 2) == pytest.approx(1.0 + 2e-6)
+        assert seconds(OperatorCost("a", "Conv", 100e9, 1.0), device, 1) == pytest.approx(1.0 + 2e-6)
+        assert seconds(OperatorCost("a", "Conv", 100e9, 1.0), device, 2) == pytest.approx(0.5 + 2e-6)
+        assert seconds(OperatorCost("a", "Conv", 100e9, 1.0), device, 9) == pytest.approx(0.5 + 2e-6)
+        assert seconds(OperatorCost("a", "Add", 1.0, 20e9), device, 1) == pytest.approx(1.0 + 2e-6)
+        assert seconds(OperatorCost("a", "Add", 1.0, 20e9), device, 2) == pytest.approx(1.0 + 2e-6)
 
     @untimed
     @given(models, machines, some_threads)
-    def test_to_the_same_device_is_once(self, ops: tuple[Operator, ...], host: Device, threads: int) -> None:
-        assert carry_over(ops, host, host, threads) == pytest.approx(1.0)
+    def test_to_the_same_device_is_once(self, ops: tuple[OperatorCost, ...], host: Device, threads: int) -> None:
+        assert latency_ratio(ops, host, host, threads) == pytest.approx(1.0)
 
     @untimed
     @given(models, machines, machines, some_threads, st.floats(0.1, 10))
     def test_a_device_that_is_so_many_times_faster_takes_so_many_times_less(
-        self, ops: tuple[Operator, ...], host: Device, target: Device, threads: int, times: float
+        self, ops: tuple[OperatorCost, ...], host: Device, target: Device, threads: int, times: float
     ) -> None:
-        before, after = (carry_over(ops, host, each, threads) for each in (target, faster(target, times)))
+        before, after = (latency_ratio(ops, host, each, threads) for each in (target, faster(target, times)))
         assert after == pytest.approx(before / times)
 
     @untimed
@@ -175,30 +175,30 @@ class TestCarryingOver:
     )
     def test_more_of_anything_is_never_slower(
         self,
-        ops: tuple[Operator, ...],
+        ops: tuple[OperatorCost, ...],
         host: Device,
         target: Device,
         threads: int,
         times: float,
         better: Callable[[Device, float], Device],
     ) -> None:
-        before, after = (carry_over(ops, host, each, threads) for each in (target, better(target, times)))
+        before, after = (latency_ratio(ops, host, each, threads) for each in (target, better(target, times)))
         assert after <= before * (1 + 1e-9)
 
     @untimed
     @given(models, machines, machines, some_threads)
     def test_there_and_back_by_the_roofline_is_once(
-        self, ops: tuple[Operator, ...], host: Device, target: Device, threads: int
+        self, ops: tuple[OperatorCost, ...], host: Device, target: Device, threads: int
     ) -> None:
-        there, back = carry_over(ops, host, target, threads), carry_over(ops, target, host, threads)
+        there, back = latency_ratio(ops, host, target, threads), latency_ratio(ops, target, host, threads)
         assert there * back == pytest.approx(1.0)
 
     def test_a_model_that_does_nothing_has_no_factor(self) -> None:
         with pytest.raises(DeviceError, match="does something"):
-            carry_over((), HOST, HOST, 1)
+            latency_ratio((), HOST, HOST, 1)
 
 
 def test_every_shipped_device_can_be_carried_over_to(tmp_path: Path) -> None:
-    ops = operators(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
-    factors = {name: carry_over(ops, HOST, target, 1) for name, target in devices().items()}
+    ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
+    factors = {name: latency_ratio(ops, HOST, target, 1) for name, target in devices().items()}
     assert factors["raspberry-pi-3b-plus"] > factors["raspberry-pi-4"] > factors["raspberry-pi-5"] > 1

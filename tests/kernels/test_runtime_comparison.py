@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onefold.kernels.runtime_comparison import CLOSE, race, still_close
-from onefold.vocabulary.serving import ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, ServingPoint
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_with_several_threads_onnxruntime_is_timed_both_ways(
 
     def serve(file: Path, point: ServingPoint, effort: Any) -> Any:
         served.append(point)
-        return SimpleNamespace(latency_s=1.0 if point.waiting == "spinning" else 3.0, source=Source.MEASURED)
+        return SimpleNamespace(latency_s=1.0 if point.waiting == "spinning" else 3.0, source=LatencySource.MEASURED)
 
     whole: Any = SimpleNamespace(timed=lambda library: SimpleNamespace(latency_s=2.0))
     session: Any = SimpleNamespace(threads=most, prepare=lambda *_: None, serve=serve)

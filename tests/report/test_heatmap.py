@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from onefold.report.plots import Plot
 from onefold.report.plots.heatmap import COLUMNS, ROWS, hatching, heatmap, spoken
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def served(
-    batch: int, threads: int, latency_s: float, source: Source = Source.MEASURED, graph_level: str = "all"
+    batch: int, threads: int, latency_s: float, source: LatencySource = LatencySource.MEASURED, graph_level: str = "all"
 ) -> Served:
     point = ServingPoint(batch, threads, graph_level)
     times = (latency_s, latency_s * 1.1, latency_s * 1.2, latency_s * 0.99, latency_s * 1.01)
@@ -38,7 +38,9 @@ def cells(plot: Plot) -> dict[str, str]:
 
 
 def test_every_known_point_is_a_cell_that_says_all_about_itself() -> None:
-    plot = drawn(served(1, 1, 0.01), served(8, 1, 0.02, Source.EMULATED), served(8, 2, 0.015, Source.PREDICTED))
+    plot = drawn(
+        served(1, 1, 0.01), served(8, 1, 0.02, LatencySource.EMULATED), served(8, 2, 0.015, LatencySource.PREDICTED)
+    )
     assert set(cells(plot)) == {"1x1", "8x1", "8x2"}
     assert len(elements(plot, "rect", "cell none")) == 1
     told = cells(plot)["8x1"]
@@ -49,7 +51,7 @@ def test_every_known_point_is_a_cell_that_says_all_about_itself() -> None:
 
 
 def test_only_predicted_cells_are_hatched_and_the_legend_says_so() -> None:
-    plot = drawn(served(1, 1, 0.01), served(2, 1, 0.01, Source.PREDICTED))
+    plot = drawn(served(1, 1, 0.01), served(2, 1, 0.01, LatencySource.PREDICTED))
     assert len(elements(plot, "path", "hatch")) == 1
     assert [kind for kind, _ in plot.legend] == ["ramp", "cell hatched"]
     assert [kind for kind, _ in drawn(served(1, 1, 0.01)).legend] == ["ramp"]
@@ -78,7 +80,7 @@ def test_faster_cells_have_stronger_colours() -> None:
 
 def test_a_large_surface_is_thinned_but_nothing_measured_or_chosen_is_lost() -> None:
     points = [
-        served(batch, threads, 0.001 * batch, Source.MEASURED if batch % 25 == 0 else Source.PREDICTED)
+        served(batch, threads, 0.001 * batch, LatencySource.MEASURED if batch % 25 == 0 else LatencySource.PREDICTED)
         for batch in range(1, 101)
         for threads in range(1, 25)
     ]
@@ -98,7 +100,9 @@ def test_a_surface_without_points_says_so() -> None:
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
-    bare = Served(ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 0, Energy(None, "unavailable"), None, Source.PREDICTED)
+    bare = Served(
+        ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 0, Energy(None, "unavailable"), None, LatencySource.PREDICTED
+    )
     told = spoken(bare)
     assert "energy not known" in told
     assert "memory" not in told
@@ -110,7 +114,7 @@ points = st.builds(
     st.integers(1, 100),
     st.integers(1, 64),
     st.floats(1e-6, 1e3),
-    st.sampled_from(Source),
+    st.sampled_from(LatencySource),
 )
 
 

@@ -16,17 +16,19 @@ from onefold.report import Summary, as_html, as_json, as_text, summarize
 from onefold.report.serving import explained, serving_parts, trade_offs, written
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Energy, RungState, Trial
-from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface
 
 FAST_ENOUGH = Objective(minimize="latency_s", require={"accuracy": at_least(0.8)})
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 BOARD, LAPTOP = "raspberry-pi-4", "host"
 
 
-def served(batch: int, threads: int, work_s: float, source: Source, energy: str, precision: str = "fp32") -> Served:
+def served(
+    batch: int, threads: int, work_s: float, source: LatencySource, energy: str, precision: str = "fp32"
+) -> Served:
     latency_s = 2e-4 + work_s * batch / threads**0.8 * (1 + (batch / 90) ** 2)
     joules = None if energy == "unavailable" else latency_s * (2.7 + 1.2 * threads)
-    runs = 0 if source is Source.PREDICTED else 30
+    runs = 0 if source is LatencySource.PREDICTED else 30
     memory_bytes = 90_000_000 + batch * 400_000
     point = ServingPoint(batch, threads, precision=precision)
     interval = (latency_s * 0.98, latency_s * 1.02)
@@ -34,11 +36,13 @@ def served(batch: int, threads: int, work_s: float, source: Source, energy: str,
     return Served(point, *times, runs, Energy(joules, energy), memory_bytes, source)
 
 
-def surface(trial: Trial, device: str, source: Source = Source.EMULATED, energy: str = "modelled") -> Surface:
+def surface(
+    trial: Trial, device: str, source: LatencySource = LatencySource.EMULATED, energy: str = "modelled"
+) -> Surface:
     width, depth = int(str(trial.config["width"])), int(str(trial.config["depth"]))
     work_s = 1e-5 * width * depth * (1.0 if device == BOARD else 0.1)
     known = [
-        served(batch, threads, work_s, Source.PREDICTED if batch in (2, 100) else source, energy)
+        served(batch, threads, work_s, LatencySource.PREDICTED if batch in (2, 100) else source, energy)
         for batch in (1, 2, 4, 8, 16, 32, 64, 100)
         for threads in (1, 2, 3, 4)
         if (batch, threads) not in ((100, 1), (64, 1))
@@ -61,7 +65,7 @@ def reporting(trial: Trial, surfaces: Mapping[str, Surface]) -> Trial:
 
 def serving(
     simulated: Simulated,
-    devices: Mapping[str, tuple[Source, str]],
+    devices: Mapping[str, tuple[LatencySource, str]],
     objective: Objective | None = None,
     **more: Any,
 ) -> Summary:
@@ -76,20 +80,20 @@ def serving(
     return summarize(study, trials, simulated.epochs, servings=servings, **more)
 
 
-EMULATED = {BOARD: (Source.EMULATED, "modelled")}
-MEASURED = {LAPTOP: (Source.MEASURED, "rapl")}
+EMULATED = {BOARD: (LatencySource.EMULATED, "modelled")}
+MEASURED = {LAPTOP: (LatencySource.MEASURED, "rapl")}
 CASES: dict[str, Callable[[], Summary]] = {
     "one device": lambda: serving(simulate(rungs="none"), EMULATED, FAST_ENOUGH),
     "two devices": lambda: serving(simulate(), EMULATED | MEASURED, FAST_ENOUGH),
     "measured": lambda: serving(simulate(source="rapl"), MEASURED, FAST_ENOUGH),
     "highest accuracy": lambda: serving(simulate(), EMULATED),
     "lowest loss": lambda: serving(simulate(objective=Objective(minimize="loss")), EMULATED),
-    "no energy": lambda: serving(simulate(), {BOARD: (Source.EMULATED, "unavailable")}),
+    "no energy": lambda: serving(simulate(), {BOARD: (LatencySource.EMULATED, "unavailable")}),
     "a front": lambda: serving(simulate(), EMULATED, Objective("accuracy", ("latency_s", "size_bytes"))),
     "most samples": lambda: serving(simulate(), EMULATED, Objective("throughput_per_s")),
     "out of reach": lambda: serving(simulate(), EMULATED, Objective("accuracy", require={"latency_s": at_most(1e-9)})),
     "one trial": lambda: serving(simulate(1, failing=0), EMULATED),
-    "hostile": lambda: serving(simulate(6, name=EVIL), {EVIL: (Source.EMULATED, "modelled")}),
+    "hostile": lambda: serving(simulate(6, name=EVIL), {EVIL: (LatencySource.EMULATED, "modelled")}),
 }
 
 

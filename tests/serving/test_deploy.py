@@ -13,17 +13,17 @@ import torch
 from torch import nn
 
 from onefold import deploy
-from onefold.device import Device, Effort, open_session, runtime
-from onefold.serving.deploy import Deployment, Settings, card, check, load, read, write
+from onefold.device import Device, TimingEffort, open_session, runtime
+from onefold.serving.deploy import Deployment, DeviceSettings, card, check, load, read, write
 from onefold.serving.export import export
 from onefold.serving.scenarios import choose, scenario
 from onefold.serving.space import ServingSpace
-from onefold.serving.tuner import Tuner
+from onefold.serving.tuner import ServingTuner
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import from_json, to_json
-from onefold.vocabulary.serving import ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, ServingPoint
 
-SHORT = Effort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
+SHORT = TimingEffort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
 SPACE = ServingSpace((1, 4, 16), (1,), ("all",), ("sequential",))
 SCENARIOS = ("single-stream", "offline:40", "server:6@2")
 
@@ -59,11 +59,11 @@ def deployment(
     found = []
     for device in (this_host, slow):
         with open_session(device, this_host) as session:
-            tuner = Tuner(session, SPACE)
+            tuner = ServingTuner(session, SPACE)
             tuner.prepare(model)
             surface = tuner.measure(model, SHORT)
         choices = tuple(choose(scenario(text), surface.served) for text in SCENARIOS)
-        found.append(Settings(device, surface, choices))
+        found.append(DeviceSettings(device, surface, choices))
     about = {"study": "s-1", "trial": 7, "config": {"width": 16, "lr": 0.0123456789}, "metrics": {"accuracy": 0.91}}
     return model, Deployment(this_host, tuple(found), runtime(), about)
 
@@ -128,7 +128,7 @@ class TestExpectations:
     def test_a_whole_query_in_one_batch_is_predicted(self, deployment: tuple[Path, Deployment]) -> None:
         on = deployment[1].on("slow")
         found = on.expected(ServingPoint(6))
-        assert found.source is Source.PREDICTED
+        assert found.source is LatencySource.PREDICTED
         neighbours = sorted(on.expected(ServingPoint(size)).latency_s for size in (4, 16))
         assert neighbours[0] <= found.latency_s <= neighbours[1]
 
@@ -224,7 +224,7 @@ class TestChecking:
         for row in rows:
             assert row.measured.point == row.expected.point
             assert row.ratio == row.measured.latency_s / row.expected.latency_s
-        assert {row.measured.source for row in rows} == {Source.MEASURED, Source.EMULATED}
+        assert {row.measured.source for row in rows} == {LatencySource.MEASURED, LatencySource.EMULATED}
 
     def test_scenarios_are_served_for_real_where_the_device_is_this_machine(
         self, written: Path, this_host: Device
@@ -245,10 +245,10 @@ class TestChecking:
         self, folder: Path, deployment: tuple[Path, Deployment], this_host: Device, slow: Device
     ) -> None:
         on = deployment[1].on("slow")
-        wide = replace(on.surface.served[0], point=ServingPoint(1, 4096), source=Source.PREDICTED)
+        wide = replace(on.surface.served[0], point=ServingPoint(1, 4096), source=LatencySource.PREDICTED)
         choice = replace(on.choices[0], point=wide.point)
         surface = replace(on.surface, served=(*on.surface.served, wide))
-        large = Settings(replace(slow, cores=4096), surface, (choice, on.choices[1]))
+        large = DeviceSettings(replace(slow, cores=4096), surface, (choice, on.choices[1]))
         write(folder, folder / "model.onnx", replace(deployment[1], devices=(large,)))
         assert [row.scenario for row in check(folder, this_host, effort=SHORT)] == ["offline:40"]
 

@@ -13,17 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.serving.load_test import Line, Serve, confirm, falls_behind
-from onefold.serving.queueing import Response
-from onefold.serving.scenarios import Choice, MultiStream, Offline, Scenario, Server, SingleStream
+from onefold.serving.load_test import BatchingQueue, Serve, falls_behind, load_test
+from onefold.serving.queue_simulation import Response
+from onefold.serving.scenarios import MultiStream, Offline, Scenario, ScenarioSettings, Server, SingleStream
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.serving import ServingPoint
 
 NOTHING = Response(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True, 0)
 
 
-def chosen(scenario: Scenario, batch_size: int = 1, wait_s: float = 0.0) -> Choice:
-    return Choice(str(scenario), ServingPoint(batch_size=batch_size), wait_s, NOTHING, NOTHING, "")
+def chosen(scenario: Scenario, batch_size: int = 1, wait_s: float = 0.0) -> ScenarioSettings:
+    return ScenarioSettings(str(scenario), ServingPoint(batch_size=batch_size), wait_s, NOTHING, NOTHING, "")
 
 
 class Notebook:
@@ -77,7 +77,7 @@ def serve(session: onnxruntime.InferenceSession) -> Serve:
     ids=str,
 )
 def test_a_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, batch_size: int, samples: int) -> None:
-    found = confirm(serve, scenario, chosen(scenario, batch_size, 0.002), seconds=0.3)
+    found = load_test(serve, scenario, chosen(scenario, batch_size, 0.002), seconds=0.3)
     assert found.queries >= 1
     assert 0 < found.p50_s <= found.p90_s <= found.p99_s
     assert 0 < found.utilisation <= 1
@@ -89,20 +89,20 @@ def test_a_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, 
 
 def test_queries_are_split_and_do_not_mix() -> None:
     serve = Notebook()
-    found = confirm(serve, Server(7, 100), chosen(Server(7, 100), 3), seconds=0.1)
+    found = load_test(serve, Server(7, 100), chosen(Server(7, 100), 3), seconds=0.1)
     assert serve.batches == [3, 3, 1] * 10
     assert found.queries == 10
 
 
 def test_a_batch_larger_than_the_query_is_the_query() -> None:
     serve = Notebook()
-    confirm(serve, Server(2, 100), chosen(Server(2, 100), 8), seconds=0.05)
+    load_test(serve, Server(2, 100), chosen(Server(2, 100), 8), seconds=0.05)
     assert serve.batches == [2] * 5
 
 
 def test_samples_that_come_while_the_server_is_busy_leave_together() -> None:
     serve = Notebook(0.02)
-    found = confirm(serve, MultiStream(500), chosen(MultiStream(500), 64), seconds=0.2)
+    found = load_test(serve, MultiStream(500), chosen(MultiStream(500), 64), seconds=0.2)
     assert sum(serve.batches) == found.queries > 1
     assert max(serve.batches) > 1
     assert found.p50_s >= 0.02
@@ -110,20 +110,20 @@ def test_samples_that_come_while_the_server_is_busy_leave_together() -> None:
 
 def test_a_wait_gathers_samples() -> None:
     serve = Notebook()
-    confirm(serve, MultiStream(1_000), chosen(MultiStream(1_000), 10, wait_s=5.0), seconds=0.1)
+    load_test(serve, MultiStream(1_000), chosen(MultiStream(1_000), 10, wait_s=5.0), seconds=0.1)
     assert serve.batches == [10] * 10
 
 
 def test_an_overloaded_server_is_stopped_and_said_to_be() -> None:
     serve = Notebook(0.02)
-    found = confirm(serve, MultiStream(1_000), chosen(MultiStream(1_000), 1), seconds=0.1)
+    found = load_test(serve, MultiStream(1_000), chosen(MultiStream(1_000), 1), seconds=0.1)
     assert not found.stable
     assert found.queries < 100
 
 
 def test_a_server_that_falls_behind_is_said_to_even_if_it_answers_all() -> None:
     serve = Notebook(0.015)
-    found = confirm(serve, Server(1, 100), chosen(Server(1, 100), 1), seconds=0.3)
+    found = load_test(serve, Server(1, 100), chosen(Server(1, 100), 1), seconds=0.3)
     assert not found.stable
 
 
@@ -137,7 +137,7 @@ def test_being_busy_is_no_sign_of_falling_behind_by_itself() -> None:
 def test_a_run_is_repeated_by_its_seed() -> None:
     first, again = Notebook(), Notebook()
     for serve in (first, again):
-        confirm(serve, MultiStream(400), chosen(MultiStream(400), 4, wait_s=5.0), seconds=0.1, seed=7)
+        load_test(serve, MultiStream(400), chosen(MultiStream(400), 4, wait_s=5.0), seconds=0.1, seed=7)
     assert first.batches == again.batches
 
 
@@ -148,17 +148,17 @@ def test_what_the_session_raises_comes_out_and_no_thread_stays() -> None:
         raise RuntimeError("no such operator")
 
     with pytest.raises(RuntimeError, match="no such operator"):
-        confirm(broken, Server(1, 1), chosen(Server(1, 1)), seconds=30)
+        load_test(broken, Server(1, 1), chosen(Server(1, 1)), seconds=30)
     assert threading.active_count() == before
 
 
 def test_a_run_without_time_is_refused() -> None:
     with pytest.raises(InputError, match="more than 0 s"):
-        confirm(Notebook(), Offline(), chosen(Offline()), seconds=0)
+        load_test(Notebook(), Offline(), chosen(Offline()), seconds=0)
 
 
 def test_a_line_gives_out_in_order_and_ends() -> None:
-    line: Line[int] = Line()
+    line: BatchingQueue[int] = BatchingQueue()
     line.add([1, 2, 3])
     line.close()
     assert line.take(2, 0.0) == [1, 2]

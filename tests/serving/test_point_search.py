@@ -14,7 +14,7 @@ from onefold.serving.point_search import ALGORITHMS, LOOKS, algorithm, few, grid
 from onefold.serving.space import GRAPH_LEVELS, ServingSpace
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Purpose, Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint
 
 TWO_CORES = ServingSpace().on(2)
 SMALL = ServingSpace((1, 4, 16), (1, 2), ("basic", "all"), ("sequential",))
@@ -38,7 +38,7 @@ class Cost:
     def served(self, point: ServingPoint) -> Served:
         time_s = self.latency_s(point)
         energy = Energy(time_s * (2.0 + point.threads), "modelled")
-        return Served(point, time_s, time_s, time_s, time_s, time_s, 9, energy, None, Source.MEASURED)
+        return Served(point, time_s, time_s, time_s, time_s, time_s, 9, energy, None, LatencySource.MEASURED)
 
 
 @st.composite
@@ -54,7 +54,7 @@ def costs(draw: st.DrawFn, threads: tuple[int, ...] = (1, 2)) -> Cost:
 
 
 def played(
-    propose: Callable[..., object], space: ServingSpace, purpose: Purpose, cost: Cost, **options: bool
+    propose: Callable[..., object], space: ServingSpace, purpose: OptimizeFor, cost: Cost, **options: bool
 ) -> list[Served]:
     """What is measured in the end, in order."""
     proposals = propose(space, purpose, **options)
@@ -69,13 +69,13 @@ def played(
         return found
 
 
-def least(space: ServingSpace, purpose: Purpose, cost: Cost) -> float:
+def least(space: ServingSpace, purpose: OptimizeFor, cost: Cost) -> float:
     return min(cost.served(point).cost(purpose) for point in space.points())
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-@pytest.mark.parametrize("purpose", list(Purpose))
-def test_every_algorithm_ends_and_stays_in_the_space(name: str, purpose: Purpose) -> None:
+@pytest.mark.parametrize("purpose", list(OptimizeFor))
+def test_every_algorithm_ends_and_stays_in_the_space(name: str, purpose: OptimizeFor) -> None:
     cost = Cost({1: (1e-4, 1e-5, 0), 2: (2e-4, 5e-6, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
     for branches in (False, True):
         found = played(algorithm(name), SMALL, purpose, cost, branches=branches, thorough=True)
@@ -83,9 +83,9 @@ def test_every_algorithm_ends_and_stays_in_the_space(name: str, purpose: Purpose
         assert {one.point for one in found} <= set(SMALL.points())
 
 
-@given(costs(), st.sampled_from(Purpose), st.booleans(), st.booleans())
+@given(costs(), st.sampled_from(OptimizeFor), st.booleans(), st.booleans())
 def test_few_never_leaves_the_space_and_asks_twice_for_finalists_only(
-    cost: Cost, purpose: Purpose, branches: bool, thorough: bool
+    cost: Cost, purpose: OptimizeFor, branches: bool, thorough: bool
 ) -> None:
     points = [one.point for one in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
     assert max(Counter(points).values()) <= (LOOKS if thorough else 1)
@@ -95,8 +95,8 @@ def test_few_never_leaves_the_space_and_asks_twice_for_finalists_only(
 def test_few_comes_back_from_a_disturbed_measurement() -> None:
     """At the bottom of the valley, which looked a third too slow the first time."""
     cost = Cost({1: (1e-3, 1e-4, 3e-7), 2: (2e-3, 5e-5, 1e-6)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
-    bottom = min(TWO_CORES.points(), key=lambda point: cost.served(point).cost(Purpose.THROUGHPUT))
-    proposals = few(TWO_CORES, Purpose.THROUGHPUT)
+    bottom = min(TWO_CORES.points(), key=lambda point: cost.served(point).cost(OptimizeFor.THROUGHPUT))
+    proposals = few(TWO_CORES, OptimizeFor.THROUGHPUT)
     seen: dict[ServingPoint, float] = {}
     try:
         point = next(proposals)
@@ -112,14 +112,14 @@ def test_few_comes_back_from_a_disturbed_measurement() -> None:
     assert replace(best, graph_level=bottom.graph_level) == bottom
 
 
-@given(costs(), st.sampled_from(Purpose), st.booleans())
-def test_few_takes_at_most_15_percent(cost: Cost, purpose: Purpose, branches: bool) -> None:
+@given(costs(), st.sampled_from(OptimizeFor), st.booleans())
+def test_few_takes_at_most_15_percent(cost: Cost, purpose: OptimizeFor, branches: bool) -> None:
     assert len(played(few, TWO_CORES, purpose, cost, branches=branches)) <= 0.15 * len(TWO_CORES)
 
 
 @settings(max_examples=300)
-@given(costs(), st.sampled_from((Purpose.THROUGHPUT, Purpose.ENERGY)))
-def test_few_finds_the_bottom_of_the_valley(cost: Cost, purpose: Purpose) -> None:
+@given(costs(), st.sampled_from((OptimizeFor.THROUGHPUT, OptimizeFor.ENERGY)))
+def test_few_finds_the_bottom_of_the_valley(cost: Cost, purpose: OptimizeFor) -> None:
     found = played(few, TWO_CORES, purpose, cost)
     assert min(one.cost(purpose) for one in found) <= 1.03 * least(TWO_CORES, purpose, cost)
 
@@ -127,15 +127,15 @@ def test_few_finds_the_bottom_of_the_valley(cost: Cost, purpose: Purpose) -> Non
 @given(costs((1, 2, 4, 8)))
 def test_few_finds_it_with_more_threads_too(cost: Cost) -> None:
     space = ServingSpace().on(8)
-    found = played(few, space, Purpose.THROUGHPUT, cost)
+    found = played(few, space, OptimizeFor.THROUGHPUT, cost)
     assert len(found) <= 0.15 * len(space)
-    best = min(one.cost(Purpose.THROUGHPUT) for one in found)
-    assert best <= 1.03 * least(space, Purpose.THROUGHPUT, cost)
+    best = min(one.cost(OptimizeFor.THROUGHPUT) for one in found)
+    assert best <= 1.03 * least(space, OptimizeFor.THROUGHPUT, cost)
 
 
 @given(costs())
 def test_few_looks_at_single_samples_for_latency(cost: Cost) -> None:
-    found = played(few, TWO_CORES, Purpose.LATENCY, cost)
+    found = played(few, TWO_CORES, OptimizeFor.LATENCY, cost)
     assert {one.point.batch_size for one in found} == {1}
     assert min(one.latency_s for one in found) <= 1.03 * min(
         cost.latency_s(point) for point in TWO_CORES.points() if point.batch_size == 1
@@ -145,22 +145,24 @@ def test_few_looks_at_single_samples_for_latency(cost: Cost) -> None:
 def test_few_tries_branches_side_by_side_where_there_are_some() -> None:
     cost = Cost({1: (1e-3, 1e-3, 0), 2: (1e-3, 1e-4, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0), parallel=0.5)
     for branches in (False, True):
-        found = played(few, TWO_CORES, Purpose.THROUGHPUT, cost, branches=branches)
+        found = played(few, TWO_CORES, OptimizeFor.THROUGHPUT, cost, branches=branches)
         assert ("parallel" in {one.point.execution for one in found}) is branches
 
 
 def test_few_leaves_levels_alone_when_told() -> None:
     cost = Cost({1: (1e-3, 1e-3, 0), 2: (1e-3, 1e-4, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
-    assert {one.point.graph_level for one in played(few, TWO_CORES, Purpose.LATENCY, cost, thorough=False)} == {"all"}
+    assert {one.point.graph_level for one in played(few, TWO_CORES, OptimizeFor.LATENCY, cost, thorough=False)} == {
+        "all"
+    }
 
 
 @given(costs())
 def test_the_grid_is_everything_once(cost: Cost) -> None:
-    assert [one.point for one in played(grid, SMALL, Purpose.LATENCY, cost)] == SMALL.points()
+    assert [one.point for one in played(grid, SMALL, OptimizeFor.LATENCY, cost)] == SMALL.points()
 
 
-@given(costs(), st.sampled_from(Purpose))
-def test_halving_measures_the_better_half_again_and_again(cost: Cost, purpose: Purpose) -> None:
+@given(costs(), st.sampled_from(OptimizeFor))
+def test_halving_measures_the_better_half_again_and_again(cost: Cost, purpose: OptimizeFor) -> None:
     found = played(halving, SMALL, purpose, cost)
     times = {point: sum(one.point == point for one in found) for point in SMALL.points()}
     assert sorted(times.values()) == [1] * 6 + [2] * 3 + [3] + [4] * 2
@@ -173,7 +175,7 @@ def test_halving_measures_the_better_half_again_and_again(cost: Cost, purpose: P
 @pytest.mark.parametrize("name", ["random", "tpe"])
 def test_those_that_draw_take_their_share(name: str) -> None:
     cost = Cost({1: (1e-4, 1e-5, 0), 2: (2e-4, 5e-6, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
-    found = played(algorithm(name), TWO_CORES, Purpose.THROUGHPUT, cost)
+    found = played(algorithm(name), TWO_CORES, OptimizeFor.THROUGHPUT, cost)
     assert len(found) == round(0.15 * 128)
 
 

@@ -32,7 +32,7 @@ from onefold.vocabulary.records import (
     from_json,
     to_json,
 )
-from onefold.vocabulary.serving import Purpose, Served, ServingPoint, Source, Surface
+from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint, Surface
 
 ACCURACY = Goal("accuracy", True)
 FASTEST = Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})
@@ -43,7 +43,7 @@ def served(
     batch: int,
     threads: int,
     latency_s: float,
-    source: Source = Source.EMULATED,
+    source: LatencySource = LatencySource.EMULATED,
     energy: Energy | None = None,
     graph_level: str = "all",
 ) -> Served:
@@ -52,7 +52,7 @@ def served(
     return Served(ServingPoint(batch, threads, graph_level), *times, 20, energy, 2**26, source)
 
 
-def surface(latency_s: float, source: Source = Source.EMULATED, size_bytes: int = 2**20) -> Surface:
+def surface(latency_s: float, source: LatencySource = LatencySource.EMULATED, size_bytes: int = 2**20) -> Surface:
     """Batch 1 takes this long on one thread; batches and threads help, within limits."""
     known = [
         served(batch, threads, latency_s * (0.5 + 0.5 * batch) / threads**0.5, source)
@@ -72,7 +72,7 @@ def study(
     *rows: tuple[float, float],
     objective: Objective = FASTEST,
     levels: Mapping[int, int] | None = None,
-    source: Source = Source.EMULATED,
+    source: LatencySource = LatencySource.EMULATED,
     quality: Goal = ACCURACY,
 ) -> Recommendation | None:
     """The recommendation for trials of these qualities and latencies, each numbered by its place."""
@@ -107,7 +107,7 @@ def test_trials_are_compared_by_what_they_were_all_measured_with() -> None:
     on = this.devices[0]
     mine = next(each for each in on.alternatives if each.trial == 1)
     assert mine.costs["latency_s"] == servings[1, BOARD].metrics()["latency_s"]
-    assert on.points["latency"] == again.best(Purpose.LATENCY)
+    assert on.points["latency"] == again.best(OptimizeFor.LATENCY)
 
 
 def test_a_cheaper_trial_that_is_nearly_as_good_as_the_top_1_is_pointed_out() -> None:
@@ -174,7 +174,7 @@ def test_requirements_that_only_exclude_each_other_are_told_apart() -> None:
 
 
 def test_measured_figures_have_no_label() -> None:
-    this = found(study((0.95, 0.004), (0.95, 0.002), source=Source.MEASURED))
+    this = found(study((0.95, 0.004), (0.95, 0.002), source=LatencySource.MEASURED))
     assert this.reasons[0].endswith("1.41 ms")
     assert this.devices[0].alternatives[0].labels == {"energy_per_sample_j": "modelled"}
     assert "emulated" not in " ".join(this.devices[0].reasons)
@@ -182,11 +182,11 @@ def test_measured_figures_have_no_label() -> None:
 
 def test_labels_say_the_weakest_thing_about_a_figure() -> None:
     rapl = Energy(1.0, "rapl")
-    assert label(served(1, 1, 0.1, Source.MEASURED, rapl), "energy_per_sample_j") == ""
-    assert label(served(1, 1, 0.1, Source.PREDICTED, rapl), "energy_per_sample_j") == "predicted"
-    assert label(served(1, 1, 0.1, Source.PREDICTED), "size_bytes") == ""
-    assert energy_way(served(1, 1, 0.1, Source.MEASURED, rapl)) == "rapl"
-    assert energy_way(served(1, 1, 0.1, Source.PREDICTED, rapl)) == "predicted"
+    assert label(served(1, 1, 0.1, LatencySource.MEASURED, rapl), "energy_per_sample_j") == ""
+    assert label(served(1, 1, 0.1, LatencySource.PREDICTED, rapl), "energy_per_sample_j") == "predicted"
+    assert label(served(1, 1, 0.1, LatencySource.PREDICTED), "size_bytes") == ""
+    assert energy_way(served(1, 1, 0.1, LatencySource.MEASURED, rapl)) == "rapl"
+    assert energy_way(served(1, 1, 0.1, LatencySource.PREDICTED, rapl)) == "predicted"
     assert energy_way(served(1, 1, 0.1)) == "modelled"
 
 
@@ -285,7 +285,7 @@ def test_a_device_that_was_not_measured_is_said_to_be_so() -> None:
 
 
 def test_figures_of_another_device_are_labelled_by_that_device() -> None:
-    servings = {(0, BOARD): surface(0.004), (0, "host"): surface(0.001, Source.MEASURED)}
+    servings = {(0, BOARD): surface(0.004), (0, "host"): surface(0.001, LatencySource.MEASURED)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics(), **servings[0, "host"].metrics("host")}
     objective = Objective(minimize="latency_s@host")
     this = found(recommend([trial(0, metrics)], objective, servings, [BOARD, "host"], ACCURACY))

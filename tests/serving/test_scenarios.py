@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.serving.queueing import LatencyCurve
+from onefold.serving.queue_simulation import LatencyCurve
 from onefold.serving.scenarios import (
-    Choice,
     MultiStream,
     Offline,
     Scenario,
+    ScenarioSettings,
     Server,
     SingleStream,
     choose,
@@ -23,7 +23,7 @@ from onefold.serving.scenarios import (
 )
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, from_json, to_json
-from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
 SIZES = (1, 2, 4, 8, 16, 32)
 rates = st.floats(0.01, 1e5)
@@ -39,7 +39,7 @@ def served(batch_size: int, latency_s: float, threads: int = 1, spread: float = 
     point = ServingPoint(batch_size=batch_size, threads=threads)
     p90_s, p99_s = spread * latency_s, spread**2 * latency_s
     energy = Energy(None, "unavailable")
-    return Served(point, latency_s, p90_s, p99_s, latency_s, latency_s, 100, energy, None, Source.MEASURED)
+    return Served(point, latency_s, p90_s, p99_s, latency_s, latency_s, 100, energy, None, LatencySource.MEASURED)
 
 
 def line(fixed_s: float, sample_s: float, threads: int = 1, spread: float = 1.0) -> list[Served]:
@@ -100,7 +100,7 @@ def test_the_choice_is_never_predicted_to_be_worse_than_one_by_one(
         assert (found.p99_s if goal == "p99" else found.mean_s) <= (single.p99_s if goal == "p99" else single.mean_s)
     if isinstance(asked, Offline):
         assert found.throughput_per_s >= single.throughput_per_s
-    assert from_json(Choice, json.loads(json.dumps(to_json(choice)))) == choice
+    assert from_json(ScenarioSettings, json.loads(json.dumps(to_json(choice)))) == choice
 
 
 def test_a_choice_is_repeated_by_its_seed() -> None:

@@ -19,17 +19,17 @@ import torch
 from torch import nn
 
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, at_most, deploy
-from onefold.device import BRIEF, CAREFUL, Device
+from onefold.device import PRECISE, QUICK, Device
 from onefold.device.catalogue import device, save_device
 from onefold.serving.space import ServingSpace
 from onefold.serving.trial_measurement import memo_key
-from onefold.serving.tuner import Serving
+from onefold.serving.tuner import PointSearchOptions
 from onefold.study import Home, News
 from onefold.study.spec import Spec
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import DeviceError, InputError, ObjectiveError, StudyFailed
 from onefold.vocabulary.records import FailureKind, StudyState
-from onefold.vocabulary.serving import SERVING_METRICS, Purpose, Source
+from onefold.vocabulary.serving import SERVING_METRICS, LatencySource, OptimizeFor
 
 TINY = Budget(trials=6, max_epochs=2, min_data=0.5)
 TRAINING = dict(batch_size=32, optimizer="adam", lr=Float(1e-3, 1e-1, log=True))
@@ -110,20 +110,20 @@ class TestMemo:
 
     def test_other_figures_other_spaces_and_other_efforts_are_other_keys(self, this_host: Device) -> None:
         other = replace(this_host, gflops=1.0)
-        space, serving = ServingSpace((1,)), Serving()
+        space, serving = ServingSpace((1,)), PointSearchOptions()
         keys = {
-            memo_key("a", this_host, this_host, space, serving, BRIEF),
-            memo_key("b", this_host, this_host, space, serving, BRIEF),
-            memo_key("a", other, this_host, space, serving, BRIEF),
-            memo_key("a", this_host, other, space, serving, BRIEF),  # carried over from another machine
-            memo_key("a", this_host, this_host, replace(space, batch_sizes=(1, 2)), serving, BRIEF),
-            memo_key("a", this_host, this_host, space, replace(serving, purpose=Purpose.ENERGY), BRIEF),
-            memo_key("a", this_host, this_host, space, replace(serving, algorithm="grid"), BRIEF),
-            memo_key("a", this_host, this_host, space, serving, replace(BRIEF, seconds=1.0)),
-            memo_key("a", this_host, this_host, space, serving, BRIEF, CAREFUL),
+            memo_key("a", this_host, this_host, space, serving, QUICK),
+            memo_key("b", this_host, this_host, space, serving, QUICK),
+            memo_key("a", other, this_host, space, serving, QUICK),
+            memo_key("a", this_host, other, space, serving, QUICK),  # carried over from another machine
+            memo_key("a", this_host, this_host, replace(space, batch_sizes=(1, 2)), serving, QUICK),
+            memo_key("a", this_host, this_host, space, replace(serving, purpose=OptimizeFor.ENERGY), QUICK),
+            memo_key("a", this_host, this_host, space, replace(serving, algorithm="grid"), QUICK),
+            memo_key("a", this_host, this_host, space, serving, replace(QUICK, seconds=1.0)),
+            memo_key("a", this_host, this_host, space, serving, QUICK, PRECISE),
         }
         assert len(keys) == 9
-        assert memo_key("a", replace(this_host, note="x", title="y"), this_host, space, serving, BRIEF) in keys
+        assert memo_key("a", replace(this_host, note="x", title="y"), this_host, space, serving, QUICK) in keys
 
 
 class TestObjectives:
@@ -160,7 +160,7 @@ class TestObjectives:
         slow(home)
         result = small(home, device="slow", budget=replace(TINY, trials=2)).run()
         assert set(result.metrics) >= set(SERVING_METRICS)
-        assert {one.source for one in result.surfaces["slow"].served} == {Source.EMULATED}
+        assert {one.source for one in result.surfaces["slow"].served} == {LatencySource.EMULATED}
 
     def test_the_epochs_of_a_trial_are_judged_by_the_workloads_own_objective(self, home: Path) -> None:
         study = small(home, objective=Objective(minimize="latency_s"), rungs="none")

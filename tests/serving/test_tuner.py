@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.device import RESTED, Device, Effort, HostSession, open_session
+from onefold.device import AFTER_IDLE, Device, HostSession, TimingEffort, open_session
 from onefold.serving.export import export, samples_beside
 from onefold.serving.signature import architecture
 from onefold.serving.space import ServingSpace
-from onefold.serving.tuner import Serving, Tuner
+from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.vocabulary.errors import InputError, ModelError, TooLarge
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Purpose, Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint
 
-SHORT = Effort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
+SHORT = TimingEffort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
 SPACE = ServingSpace((1, 4, 16), (1,), ("basic", "all"), ("sequential",))
 
 
@@ -39,18 +39,18 @@ class Pretended:
         self.device, self.threads = device, threads
         self.prepared: list[ServingPoint] = []
         self.asked: list[ServingPoint] = []
-        self.efforts: dict[ServingPoint, list[Effort]] = {}
+        self.efforts: dict[ServingPoint, list[TimingEffort]] = {}
 
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         assert inputs == model.with_suffix(".npz")
         self.prepared += points
 
-    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+    def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
         self.asked.append(point)
         self.efforts.setdefault(point, []).append(effort)
         time_s = 1e-4 + 1e-5 * point.batch_size / point.threads
         energy = Energy(time_s, "modelled")
-        return Served(point, time_s, time_s, time_s, time_s, time_s, 5, energy, None, Source.EMULATED)
+        return Served(point, time_s, time_s, time_s, time_s, time_s, 5, energy, None, LatencySource.EMULATED)
 
     def memory(self, model: Path, point: ServingPoint) -> int | None:
         return 10**6 * point.batch_size
@@ -65,7 +65,7 @@ class Pretended:
 
 
 def test_a_model_becomes_a_surface(session: HostSession, model: Path) -> None:
-    tuner = Tuner(session, SPACE)
+    tuner = ServingTuner(session, SPACE)
     tuner.prepare(model)
     heard: list[Served] = []
     surface = tuner.measure(model, SHORT, heard.append)
@@ -77,13 +77,13 @@ def test_a_model_becomes_a_surface(session: HostSession, model: Path) -> None:
     assert not surface.recalled
     for one in surface.served:  # the quickest of each
         assert one.latency_s == min(other.latency_s for other in heard if other.point == one.point)
-    assert {one.source for one in heard} == {Source.MEASURED}
+    assert {one.source for one in heard} == {LatencySource.MEASURED}
     assert {one.point.batch_size for one in heard} == {1, 4, 16}
     assert set(surface.metrics()) >= {"latency_s", "throughput_per_s", "size_bytes"}
 
 
 def test_every_point_of_a_grid_is_measured_once(session: HostSession, model: Path) -> None:
-    tuner = Tuner(session, SPACE, Serving(algorithm="grid"))
+    tuner = ServingTuner(session, SPACE, PointSearchOptions(algorithm="grid"))
     tuner.prepare(model)
     heard: list[Served] = []
     surface = tuner.measure(model, SHORT, heard.append)
@@ -94,35 +94,37 @@ def test_every_point_of_a_grid_is_measured_once(session: HostSession, model: Pat
 
 def test_single_samples_are_always_known(this_host: Device, model: Path) -> None:
     """Whatever the purpose: a latency is of single samples."""
-    for purpose in Purpose:
+    for purpose in OptimizeFor:
         pretended = Pretended(this_host, this_host.cores)
-        surface = Tuner(pretended, SPACE, Serving(purpose)).measure(model, SHORT)
-        assert surface.best(Purpose.LATENCY).point.batch_size == 1
+        surface = ServingTuner(pretended, SPACE, PointSearchOptions(purpose)).measure(model, SHORT)
+        assert surface.best(OptimizeFor.LATENCY).point.batch_size == 1
         assert max(Counter(pretended.asked).values()) <= 3  # the finalists again
 
 
 def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Device, model: Path) -> None:
     pretended = Pretended(this_host, this_host.cores)
     label = replace(SHORT, least=9)
-    surface = Tuner(pretended, SPACE).measure(model, SHORT, label=label, rests=True)
-    best = {surface.best(purpose).point for purpose in Purpose}
+    surface = ServingTuner(pretended, SPACE).measure(model, SHORT, label=label, rests=True)
+    best = {surface.best(purpose).point for purpose in OptimizeFor}
     assert {point for point, efforts in pretended.efforts.items() if label in efforts} == best
-    rested = {point for point, efforts in pretended.efforts.items() if RESTED in efforts}
-    assert rested == {surface.best(purpose).point for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}
+    rested = {point for point, efforts in pretended.efforts.items() if AFTER_IDLE in efforts}
+    assert rested == {surface.best(purpose).point for purpose in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}
     assert {one.point for one in surface.served if one.after_rest_s is not None} == rested
 
 
 def test_a_batch_that_does_not_fit_is_left_out_and_the_model_is_not(this_host: Device, model: Path) -> None:
     class Tight(Pretended):
-        def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+        def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
             if point.batch_size > 4:
                 raise TooLarge("no")
             return super().serve(model, point, effort)
 
     for algorithm in ("few", "grid", "halving"):
-        surface = Tuner(Tight(this_host, 1), SPACE, Serving(algorithm=algorithm)).measure(model, SHORT, label=SHORT)
+        surface = ServingTuner(Tight(this_host, 1), SPACE, PointSearchOptions(algorithm=algorithm)).measure(
+            model, SHORT, label=SHORT
+        )
         assert {one.point.batch_size for one in surface.served} == {1, 4}
-        assert surface.best(Purpose.THROUGHPUT).memory_bytes == 4 * 10**6
+        assert surface.best(OptimizeFor.THROUGHPUT).memory_bytes == 4 * 10**6
 
 
 def test_a_batch_that_fits_only_just_is_no_recommendation(this_host: Device, model: Path) -> None:
@@ -132,8 +134,8 @@ def test_a_batch_that_fits_only_just_is_no_recommendation(this_host: Device, mod
                 raise TooLarge("no")
             return 10**6
 
-    surface = Tuner(Tight(this_host, 1), SPACE).measure(model, SHORT, label=SHORT)
-    assert surface.best(Purpose.THROUGHPUT).point.batch_size == 4
+    surface = ServingTuner(Tight(this_host, 1), SPACE).measure(model, SHORT, label=SHORT)
+    assert surface.best(OptimizeFor.THROUGHPUT).point.batch_size == 4
 
 
 def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: HostSession, tmp_path: Path) -> None:
@@ -143,13 +145,13 @@ def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: Hos
     size = fixed.graph.input[0].type.tensor_type.shape.dim[0]
     size.dim_value = 1
     onnx.save(fixed, str(path))
-    surface = Tuner(session, SPACE).measure(path, SHORT)
+    surface = ServingTuner(session, SPACE).measure(path, SHORT)
     assert {one.point.batch_size for one in surface.served} == {1}
     assert surface.notes[0].startswith("the model takes single samples only")
     size.dim_value = 6
     onnx.save(fixed, str(path))
     with pytest.raises(ModelError, match="takes batches of 6 only; export it with an open first dimension"):
-        Tuner(session, SPACE).prepare(path)
+        ServingTuner(session, SPACE).prepare(path)
 
 
 def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: Path) -> None:
@@ -157,9 +159,9 @@ def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: 
     loaded = onnx.load(str(path))
     loaded.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "words"
     onnx.save(loaded, str(path))
-    assert Tuner(session, SPACE).measure(path, SHORT).notes == ()  # there are samples, which tell
+    assert ServingTuner(session, SPACE).measure(path, SHORT).notes == ()  # there are samples, which tell
     samples_beside(path).unlink()
-    (said,) = Tuner(session, SPACE).measure(path, SHORT).notes
+    (said,) = ServingTuner(session, SPACE).measure(path, SHORT).notes
     assert "count as 1: input0[words]; put real inputs beside it" in said
 
 
@@ -167,14 +169,14 @@ def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model
     """Judged by a single sample, which here takes 0.11 ms."""
     pretended = Pretended(this_host, 1)
     effort = replace(SHORT, slowest_s=0.0005)
-    surface = Tuner(pretended, SPACE, Serving(algorithm="grid")).measure(model, effort)
+    surface = ServingTuner(pretended, SPACE, PointSearchOptions(algorithm="grid")).measure(model, effort)
     assert {one.point.batch_size for one in surface.served} == {1, 4}
     assert {point.batch_size for point in pretended.asked} == {1, 4}
 
 
 def test_halving_measures_again(this_host: Device, model: Path) -> None:
     pretended = Pretended(this_host, 1)
-    surface = Tuner(pretended, SPACE, Serving(algorithm="halving")).measure(model, SHORT)
+    surface = ServingTuner(pretended, SPACE, PointSearchOptions(algorithm="halving")).measure(model, SHORT)
     assert len(pretended.asked) > len(set(pretended.asked)) == len(SPACE)
     assert len(surface.served) == len(SPACE)
 
@@ -182,12 +184,12 @@ def test_halving_measures_again(this_host: Device, model: Path) -> None:
 def test_more_threads_than_there_are_cores_are_predicted(this_host: Device, model: Path) -> None:
     board = replace(this_host, name="board", cores=4)
     pretended = Pretended(board, 2)
-    tuner = Tuner(pretended)
+    tuner = ServingTuner(pretended)
     tuner.prepare(model)
     surface = tuner.measure(model, SHORT)
     assert {point.threads for point in pretended.prepared} == {1, 2}
     assert {point.threads for point in pretended.asked} == {1, 2}
-    predicted = [one for one in surface.served if one.source is Source.PREDICTED]
+    predicted = [one for one in surface.served if one.source is LatencySource.PREDICTED]
     assert {one.point.threads for one in predicted} == {4}
     assert all(one.runs == 0 for one in predicted)
     for one in predicted:
@@ -199,20 +201,20 @@ def test_a_device_with_more_cores_than_this_machine_is_served_all_the_same(this_
     cores = len(os.sched_getaffinity(0))
     large = replace(this_host, name="large", cores=4 * cores, gflops=this_host.gflops / 4)
     with open_session(large, this_host) as session:
-        tuner = Tuner(session, replace(SPACE, threads=(1, cores, 4 * cores) if cores > 1 else (1, 4)))
+        tuner = ServingTuner(session, replace(SPACE, threads=(1, cores, 4 * cores) if cores > 1 else (1, 4)))
         tuner.prepare(model)
         surface = tuner.measure(model, SHORT)
     assert surface.device == "large"
-    assert {one.source for one in surface.served} <= {Source.EMULATED, Source.PREDICTED}
-    assert all((one.source is Source.PREDICTED) == (one.point.threads > cores) for one in surface.served)
+    assert {one.source for one in surface.served} <= {LatencySource.EMULATED, LatencySource.PREDICTED}
+    assert all((one.source is LatencySource.PREDICTED) == (one.point.threads > cores) for one in surface.served)
 
 
 def test_an_unknown_algorithm_is_told_before_anything_is_measured(session: HostSession) -> None:
     with pytest.raises(InputError, match="did you mean 'few'"):
-        Tuner(session, SPACE, Serving(algorithm="fev"))
+        ServingTuner(session, SPACE, PointSearchOptions(algorithm="fev"))
 
 
 def test_a_model_that_cannot_be_served_is_told(session: HostSession, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no")
     with pytest.raises(ModelError):
-        Tuner(session, SPACE).prepare(tmp_path / "bad.onnx")
+        ServingTuner(session, SPACE).prepare(tmp_path / "bad.onnx")

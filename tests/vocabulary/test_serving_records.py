@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.vocabulary.records import Energy, from_json, to_json
-from onefold.vocabulary.serving import SERVING_METRICS, Purpose, Served, ServingPoint, Source, Surface, best
+from onefold.vocabulary.serving import SERVING_METRICS, LatencySource, OptimizeFor, Served, ServingPoint, Surface, best
 
 seconds = st.floats(1e-7, 1e3)
 points = st.builds(
@@ -24,7 +24,7 @@ points = st.builds(
 energies = st.builds(Energy, st.floats(0, 1e6), st.just("modelled")) | st.just(Energy(None, "unavailable"))
 serveds = st.builds(
     Served, points, seconds, seconds, seconds, seconds, seconds, st.integers(0, 5000), energies,
-    st.none() | st.integers(1, 2**40), st.sampled_from(Source),
+    st.none() | st.integers(1, 2**40), st.sampled_from(LatencySource),
 )  # fmt: skip
 surfaces = st.builds(
     Surface, st.text(max_size=8), st.text(max_size=8), st.lists(serveds, min_size=1, max_size=8).map(tuple),
@@ -49,21 +49,21 @@ def test_rates_and_joules_are_of_single_samples(served: Served) -> None:
 
 @given(serveds)
 def test_costs_are_what_the_purpose_minimises(served: Served) -> None:
-    assert served.cost(Purpose.LATENCY) == served.latency_s
-    assert served.cost(Purpose.THROUGHPUT) == pytest.approx(1 / served.throughput_per_s)
+    assert served.cost(OptimizeFor.LATENCY) == served.latency_s
+    assert served.cost(OptimizeFor.THROUGHPUT) == pytest.approx(1 / served.throughput_per_s)
     joules = served.energy_per_sample_j
-    assert served.cost(Purpose.ENERGY) == (joules if joules is not None else served.cost(Purpose.THROUGHPUT))
+    assert served.cost(OptimizeFor.ENERGY) == (joules if joules is not None else served.cost(OptimizeFor.THROUGHPUT))
 
 
 @given(st.lists(serveds, min_size=1, max_size=10))
 def test_the_best_is_the_cheapest_of_those_that_count(served: list[Served]) -> None:
     singles = [one for one in served if one.point.batch_size == 1]
-    assert best(served, Purpose.LATENCY).latency_s == min(one.latency_s for one in singles or served)
-    assert best(served, Purpose.THROUGHPUT).throughput_per_s == max(one.throughput_per_s for one in served)
+    assert best(served, OptimizeFor.LATENCY).latency_s == min(one.latency_s for one in singles or served)
+    assert best(served, OptimizeFor.THROUGHPUT).throughput_per_s == max(one.throughput_per_s for one in served)
     known = [one.energy_per_sample_j for one in served if one.energy_per_sample_j is not None]
     if known:
-        assert best(served, Purpose.ENERGY).energy_per_sample_j == min(known)
-    assert best(iter(served), Purpose.ENERGY) in served
+        assert best(served, OptimizeFor.ENERGY).energy_per_sample_j == min(known)
+    assert best(iter(served), OptimizeFor.ENERGY) in served
 
 
 @given(surfaces)
@@ -71,17 +71,19 @@ def test_metrics_have_the_names_that_objectives_use(surface: Surface) -> None:
     plain, named = surface.metrics(), surface.metrics("pi")
     assert set(plain) <= set(SERVING_METRICS)
     assert named == {f"{name}@pi": value for name, value in plain.items()}
-    latency = surface.best(Purpose.LATENCY)
+    latency = surface.best(OptimizeFor.LATENCY)
     assert plain["latency_s"] == latency.latency_s
     assert plain["latency_p99_s"] == latency.p99_s
-    assert plain["throughput_per_s"] == surface.best(Purpose.THROUGHPUT).throughput_per_s
+    assert plain["throughput_per_s"] == surface.best(OptimizeFor.THROUGHPUT).throughput_per_s
     assert plain["size_bytes"] == surface.size_bytes
     assert ("energy_per_sample_j" in plain) == any(one.energy.joules is not None for one in surface.served)
     assert plain.get("serving_memory_bytes") == latency.memory_bytes
 
 
 def test_a_surface_with_everything_has_every_metric() -> None:
-    one = Served(ServingPoint(), 0.01, 0.02, 0.03, 0.009, 0.011, 9, Energy(0.1, "modelled"), 10**8, Source.EMULATED)
+    one = Served(
+        ServingPoint(), 0.01, 0.02, 0.03, 0.009, 0.011, 9, Energy(0.1, "modelled"), 10**8, LatencySource.EMULATED
+    )
     assert tuple(Surface("s", "pi", (one,), 1).metrics()) == (
         "latency_s", "latency_p99_s", "throughput_per_s", "size_bytes", "energy_per_sample_j", "serving_memory_bytes",
     )  # fmt: skip

@@ -17,11 +17,11 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.serving import open_model
-from onefold.device import SOUND, open_session
+from onefold.device import STANDARD, open_session
 from onefold.device.catalogue import HOST, device, devices, read_devices, save_device
-from onefold.device.fitting import Fit, fit, read_points
+from onefold.device.emulator_correction import EmulatorFit, fit_emulator, read_board_measurements
 from onefold.device.host import calibrate as calibrate_host
-from onefold.device.host import find
+from onefold.device.host import find_device
 from onefold.device.host import host as this_machine
 from onefold.device.probe import device_from_probe, probe_source
 from onefold.serving.space import ServingSpace
@@ -60,7 +60,7 @@ def show(
     name: Annotated[str, typer.Argument(help="The device")], home: HomeOption = None, as_json: JsonOption = False
 ) -> None:
     """Everything that is known about a device."""
-    found = find(name, Home(home).devices)
+    found = find_device(name, Home(home).devices)
     if as_json:
         out.out(json.dumps(to_json(found)))
         return
@@ -110,7 +110,7 @@ def add(
     if file.suffix == ".toml":
         found = read_devices(file)
     else:
-        model = find(like, place.devices) if like else None
+        model = find_device(like, place.devices) if like else None
         found = [device_from_probe(file, name, idle_w=idle_w, busy_w=busy_w, like=model)]
     for each in found:
         out.print(f"{each.name}: saved in {save_device(each, place.devices)}", soft_wrap=True)
@@ -128,7 +128,7 @@ def fit_to(
     place = Home(home)
     if name == HOST:
         raise DeviceError("this machine is measured and not emulated: use onefold devices calibrate")
-    target, measured = device(name, place.devices), read_points(points)
+    target, measured = device(name, place.devices), read_board_measurements(points)
     host = this_machine(place.devices)
     said: dict[tuple[int, int], Served] = {}
     space = ServingSpace().on(target.cores)
@@ -138,7 +138,7 @@ def fit_to(
         for batch, threads in [*((point.batch, point.threads) for point in measured), *rest]:
             key = batch, min(threads, session.threads)
             with suppress(TooLarge):  # what does not fit is not predicted
-                said[key] = said.get(key) or session.serve(model, ServingPoint(*key), SOUND)
+                said[key] = said.get(key) or session.serve(model, ServingPoint(*key), STANDARD)
         wanted = [(point.batch, min(point.threads, session.threads)) for point in measured]
         if unknown := [batch for batch, threads in wanted if (batch, threads) not in said]:
             raise DeviceError(f"a batch of {unknown[0]} does not fit into the memory that {name} is said to have")
@@ -148,7 +148,7 @@ def fit_to(
         known = said.get((batch, threads))  # with more threads than this machine has cores: as with all of them
         return known if known is not None else said[batch, max(t for b, t in said if b == batch)]
 
-    found = fit(
+    found = fit_emulator(
         measured,
         lambda batch, threads: emulated(batch, threads).latency_s,
         lambda batch, threads: emulated(batch, threads).energy.joules or 0.0,
@@ -169,7 +169,7 @@ def fit_to(
         out.print(f"figures corrected by {1 / scale:.3g}x; saved in {save_device(corrected, place.devices)}")
 
 
-def _show_fit(found: Fit, emulated: Callable[[int, int], Served], rest: Sequence[tuple[int, int]]) -> None:
+def _show_fit(found: EmulatorFit, emulated: Callable[[int, int], Served], rest: Sequence[tuple[int, int]]) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("batch", "threads", "measured", "emulated", "fitted", "95 % interval"):
         table.add_column(column, justify="right")

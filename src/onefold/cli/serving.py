@@ -24,13 +24,13 @@ from onefold.serving.signature import read
 from onefold.study import Home
 from onefold.vocabulary.quantities import NOTHING, duration, number, rounded
 from onefold.vocabulary.records import to_json
-from onefold.vocabulary.serving import Purpose, Served
+from onefold.vocabulary.serving import OptimizeFor, Served
 
 
 def measure(
     model: Annotated[Path, typer.Argument(help="An ONNX model")],
     devices: Annotated[list[str] | None, typer.Option("--device", help="Where it will be served; repeatable")] = None,
-    serve_for: Annotated[str, typer.Option(help="latency, throughput or energy")] = Purpose.THROUGHPUT.value,
+    serve_for: Annotated[str, typer.Option(help="latency, throughput or energy")] = OptimizeFor.THROUGHPUT.value,
     search: Annotated[str, typer.Option(help="few, grid, random, tpe, halving")] = "few",
     scenarios: Annotated[
         list[str] | None,
@@ -121,7 +121,7 @@ def open_model(session: Session, model: Path) -> None:
     session.prepare(model, samples if samples.is_file() else None, [])
 
 
-def _show(on: deploy.Settings) -> None:
+def _show(on: deploy.DeviceSettings) -> None:
     measured = sum(served.runs > 0 for served in on.surface.served)
     out.print(f"{on.device.name}: {on.device.title}; {measured} points measured in {duration(on.surface.measured_s)}")
     table = Table(box=None, header_style="dim", pad_edge=False)

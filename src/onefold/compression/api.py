@@ -20,7 +20,7 @@ from onefold.compression.selection import AIMS, choose
 from onefold.compression.variant_builder import BuiltVariant, Tell, VariantBuilder
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
-from onefold.device.host import find, host
+from onefold.device.host import find_device, host
 from onefold.serving import deploy
 from onefold.serving.api import measure
 from onefold.store.home import Home
@@ -80,7 +80,7 @@ def compress(
     graph = _graph_of(source)
     if graph is not None and sensitive:
         raise InputError("the sensitivity of layers takes the folder that onefold tune … --save wrote, and not a graph")
-    target = device if isinstance(device, Device) else find(device, place.devices)
+    target = device if isinstance(device, Device) else find_device(device, place.devices)
     here = host(place.devices)
     with tempfile.TemporaryDirectory() as folder:
         workshop: VariantBuilder | OnnxVariantBuilder

@@ -9,8 +9,8 @@ from pathlib import Path
 from onefold.compression import ENCODINGS, pack
 from onefold.compression.quantization import operator_density, weight_sparsity
 from onefold.compression.variant_builder import BuiltVariant
-from onefold.device import CAREFUL, Session
-from onefold.device.roofline import operators
+from onefold.device import PRECISE, Session
+from onefold.device.roofline import operator_costs
 from onefold.serving.export import samples_beside
 from onefold.serving.signature import architecture
 from onefold.vocabulary.records import Energy
@@ -32,7 +32,7 @@ def timed(session: Session, files: Sequence[Path], rounds: int = ROUNDS) -> dict
         for path in files:
             session.prepare(path, samples_beside(path), points)
             for point in points:
-                served = session.serve(path, point, CAREFUL)
+                served = session.serve(path, point, PRECISE)
                 if path not in found or served.latency_s < found[path].latency_s:
                     found[path] = served
     return {path: replace(served, memory_bytes=memory[path]) for path, served in found.items()}
@@ -42,7 +42,7 @@ def variant_of(made: BuiltVariant, served: Served) -> Variant:
     """A variant with all that is known of it."""
     content = made.file.read_bytes()
     # A runtime's own integer operators are of no standard; they do what those do that they came from.
-    counted, density = operators(made.exact, 1), operator_density(made.exact)
+    counted, density = operator_costs(made.exact, 1), operator_density(made.exact)
     return Variant(
         made.recipe,
         made.metrics,

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from onefold.compression import quantize_onnx, strip_metadata
 from onefold.compression.variant_builder import BuiltVariant, Tell
-from onefold.device.inputs import made_up
+from onefold.device.random_inputs import random_input
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
-from onefold.serving.single_file import in_one_file
+from onefold.serving.external_data import with_embedded_weights
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.serving import ServingPoint
@@ -42,7 +42,7 @@ class OnnxVariantBuilder:
         self._tell = tell
         self._plain = folder / "plain.onnx"
         with tempfile.TemporaryDirectory() as beside:  # the model's name may be one of those that are used here
-            shutil.copyfile(in_one_file(model, Path(beside)), self._plain)
+            shutil.copyfile(with_embedded_weights(model, Path(beside)), self._plain)
         served = deploy.ServedModel(self._plain, ServingPoint(MADE_UP))
         self._are_given = samples is not None
         self._samples = _read(samples, served) if samples is not None else _made_up(served)
@@ -108,7 +108,7 @@ def _read(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
 
 def _made_up(served: deploy.ServedModel) -> dict[str, Array]:
     try:
-        return {each.name: made_up(each, MADE_UP) for each in served.session.get_inputs()}
+        return {each.name: random_input(each, MADE_UP) for each in served.session.get_inputs()}
     except ValueError as error:
         raise ModelError(f"no inputs can be made up for the model: {error}") from error
 

@@ -1,19 +1,19 @@
-"""Where models are served: a catalogue of devices, this machine, and this machine in a device's place."""
+"""Devices that models are served on: the catalogue, this machine, and this machine emulating another device."""
 
 from onefold.device.device import Device
-from onefold.device.effort import BRIEF, CAREFUL, RESTED, SOUND, Effort
 from onefold.device.session import EmulatedSession, HostSession, Session, open_session, runtime
+from onefold.device.timing_effort import AFTER_IDLE, PRECISE, QUICK, STANDARD, TimingEffort
 
 __all__ = [
-    "BRIEF",
-    "CAREFUL",
-    "RESTED",
-    "SOUND",
+    "AFTER_IDLE",
+    "PRECISE",
+    "QUICK",
+    "STANDARD",
     "Device",
-    "Effort",
     "EmulatedSession",
     "HostSession",
     "Session",
+    "TimingEffort",
     "open_session",
     "runtime",
 ]

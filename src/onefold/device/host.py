@@ -16,7 +16,7 @@ from onefold.vocabulary.errors import DeviceError
 _POWER = "power modelled: {:g} W for each busy core, the idle machine left out"
 
 
-def find(name: str, folder: Path) -> Device:
+def find_device(name: str, folder: Path) -> Device:
     """The device of this name; `host` is this machine. DeviceError with the nearest name when there is none."""
     return host(folder) if name == HOST else device(name, folder)
 

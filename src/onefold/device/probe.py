@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.device.catalogue import HOST, check_name
 from onefold.device.device import Device
-from onefold.device.roofline import operators
+from onefold.device.roofline import operator_costs
 from onefold.vocabulary.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _packed(model: onnx.ModelProto) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(serialised)
-        counted = operators(path, 1)
+        counted = operator_costs(path, 1)
     return {
         "flops": sum(op.flops for op in counted),
         "moved_bytes": sum(op.moved_bytes for op in counted),

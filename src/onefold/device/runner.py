@@ -25,10 +25,10 @@ import onnxruntime as ort
 
 from onefold import meter
 from onefold.device.confinement import confine
-from onefold.device.disturbance import UNDISTURBED, Waiting
-from onefold.device.effort import Effort, interval
-from onefold.device.inputs import made_up
-from onefold.device.options import options_of
+from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
+from onefold.device.random_inputs import random_input
+from onefold.device.session_options import session_options
+from onefold.device.timing_effort import TimingEffort, interval
 from onefold.meter.memory import high_water_bytes, put_mark_back
 from onefold.processes import JSON, Channel, connect_to_parent
 from onefold.vocabulary.records import Measurement, from_json, to_json
@@ -62,7 +62,7 @@ class Runner:
 
     def time(self, point: Any, effort: Any) -> Any:
         """The seconds of each run at a point, with what they cost the processor."""
-        at, limits = from_json(ServingPoint, point), from_json(Effort, effort)
+        at, limits = from_json(ServingPoint, point), from_json(TimingEffort, effort)
         session = self._session(at)
         feed = self._feed(session, at.batch_size)
         gc.disable()
@@ -88,17 +88,17 @@ class Runner:
         return high_water_bytes()
 
     def _least_disturbed(
-        self, session: ort.InferenceSession, feed: dict[str, Any], effort: Effort, point: ServingPoint
+        self, session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEffort, point: ServingPoint
     ) -> tuple[float, list[float], Measurement]:
         """The times, taken anew while other programs took too much of the processor: the share, times and cost."""
         attempts: list[tuple[float, list[float], Measurement]] = []
         for _ in range(ATTEMPTS):
-            with Waiting(point.threads) as waiting, self._meter.window() as window:
+            with CpuContention(point.threads) as waiting, self._meter.window() as window:
                 times = _times(session, feed, effort)
             # The threads of a parallel execution are more than the cores: they wait for each other.
             share = 0.0 if point.execution == "parallel" else waiting.share
             attempts.append((share, times, window.measurement))
-            if share <= UNDISTURBED:
+            if share <= NEGLIGIBLE:
                 break
         return min(attempts, key=lambda attempt: attempt[0])
 
@@ -106,7 +106,7 @@ class Runner:
         key = replace(point, batch_size=1)
         if key not in self._sessions:
             self._sessions[key] = ort.InferenceSession(
-                str(self._model), options_of(point), providers=["CPUExecutionProvider"]
+                str(self._model), session_options(point), providers=["CPUExecutionProvider"]
             )
         return self._sessions[key]
 
@@ -116,7 +116,7 @@ class Runner:
     def _input(self, wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
         known = self._samples.get(wanted.name)
         if known is None:
-            return made_up(wanted, batch_size)
+            return random_input(wanted, batch_size)
         return np.ascontiguousarray(np.resize(known, (batch_size, *known.shape[1:])))
 
 
@@ -126,7 +126,7 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: Effort) -> list[float]:
+def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEffort) -> list[float]:
     """Runs until the median is certain enough, or the effort is spent."""
     times: list[float] = []
     clock = time.perf_counter

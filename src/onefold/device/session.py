@@ -8,14 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+from onefold.device.cpu_contention import NEGLIGIBLE
 from onefold.device.device import Device
-from onefold.device.disturbance import UNDISTURBED
-from onefold.device.effort import Effort, interval, quantile
-from onefold.device.roofline import Operator, carry_over, operators, unknown
+from onefold.device.roofline import OperatorCost, latency_ratio, operator_costs, unknown
+from onefold.device.timing_effort import TimingEffort, interval, quantile
 from onefold.processes import JSON, Worker, available_cores
 from onefold.vocabulary.errors import DeviceError, ModelError, TooLarge
 from onefold.vocabulary.records import Energy, Measurement, from_json, to_json
-from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "bad_alloc", "bad allocation")  # as the runtime says it
 
@@ -32,7 +32,7 @@ class Session(Protocol):
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         """Loads a model for these points. Not timed: it may be done while the machine is busy."""
 
-    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+    def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
         """What serving at this point costs. Timed: nothing else should run meanwhile."""
 
     def memory(self, model: Path, point: ServingPoint) -> int | None:
@@ -84,7 +84,7 @@ class HostSession:
             self._ask("open", model=str(model), inputs=str(inputs) if inputs else None, point=to_json(point))
         self._opened = model
 
-    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+    def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
         self._open(model, point)
         found = self._ask("time", point=to_json(point), effort=to_json(effort))
         self._waited[model, point] = found["waited"]
@@ -101,7 +101,7 @@ class HostSession:
             runs=len(times),
             energy=Energy(joules, cost.energy.source),
             memory_bytes=None,
-            source=Source.MEASURED,
+            source=LatencySource.MEASURED,
         )
 
     def memory(self, model: Path, point: ServingPoint) -> int | None:
@@ -111,7 +111,7 @@ class HostSession:
 
     def notes(self, model: Path) -> tuple[str, ...]:
         waited = max((share for (of, _), share in self._waited.items() if of == model), default=0.0)
-        if waited <= UNDISTURBED:
+        if waited <= NEGLIGIBLE:
             return ()
         return (f"other programs had {waited:.0%} of the processor during a measurement, also when it was repeated",)
 
@@ -170,7 +170,7 @@ class EmulatedSession:
         cores = available_cores()[: device.cores]
         self._inner = HostSession(host, cores, device.memory_bytes, instead_of=device)
         self._factors: dict[tuple[Path, int, int], float] = {}
-        self._counted: dict[tuple[Path, int], tuple[Operator, ...]] = {}
+        self._counted: dict[tuple[Path, int], tuple[OperatorCost, ...]] = {}
 
     @property
     def threads(self) -> int:
@@ -187,7 +187,7 @@ class EmulatedSession:
         for point in points:
             self._factor(model, point)
 
-    def serve(self, model: Path, point: ServingPoint, effort: Effort) -> Served:
+    def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
         here = self._inner.serve(model, point, effort)
         factor = self._factor(model, point)
         latency_s = here.latency_s * factor
@@ -199,7 +199,7 @@ class EmulatedSession:
             low_s=here.low_s * factor,
             high_s=here.high_s * factor,
             energy=Energy(latency_s * self.device.power_w(point.threads), "modelled"),
-            source=Source.EMULATED,
+            source=LatencySource.EMULATED,
         )
 
     def memory(self, model: Path, point: ServingPoint) -> int | None:
@@ -217,12 +217,12 @@ class EmulatedSession:
         key = model, point.batch_size, point.threads
         if key not in self._factors:
             found = self._operators(model, point.batch_size)
-            self._factors[key] = carry_over(found, self._inner.device, self.device, point.threads)
+            self._factors[key] = latency_ratio(found, self._inner.device, self.device, point.threads)
         return self._factors[key]
 
-    def _operators(self, model: Path, batch_size: int) -> tuple[Operator, ...]:
+    def _operators(self, model: Path, batch_size: int) -> tuple[OperatorCost, ...]:
         if (model, batch_size) not in self._counted:
-            self._counted[model, batch_size] = operators(model, batch_size)
+            self._counted[model, batch_size] = operator_costs(model, batch_size)
         return self._counted[model, batch_size]
 
     def _check_memory(self, model: Path, needed: int = 0) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.device.catalogue import HOST
-from onefold.device.host import find, host
+from onefold.device.host import find_device, host
 from onefold.engine import ProcessEngine
 from onefold.impact_analysis import (
     Advice,
@@ -109,7 +109,7 @@ def impact_of(
     if subject.workload is None:
         raise InputError("a function has no model whose properties could be measured: give a workload")
     place = home if isinstance(home, Home) else Home(home)
-    target = device if isinstance(device, Device) else find(device, place.devices)
+    target = device if isinstance(device, Device) else find_device(device, place.devices)
     plan = arms(subject.space, trials, seed=seed, check=subject.check)
     goal = subject.objective.goals[0]
     objective = Objective(maximize=goal.metric) if goal.maximize else Objective(minimize=goal.metric)

@@ -21,7 +21,7 @@ from typing import Any
 
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
-from onefold.device.host import find, host
+from onefold.device.host import find_device, host
 from onefold.kernels.bench import CLOCK, Bench
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.cost_model import CostModel
@@ -136,7 +136,7 @@ def compile(
     options = CompileOptions(level, strategy, filter, survey, batch, batch_size, threads, processor, remote, seed)
     options.check()
     place = Home(home)
-    target = device if isinstance(device, Device) else find(device, place.devices)
+    target = device if isinstance(device, Device) else find_device(device, place.devices)
     with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
         place_of = None if save is None else Path(save)
         models = opened(several, samples, Path(folder), place_of, batch_size)

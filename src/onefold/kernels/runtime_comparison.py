@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from onefold.compression.onnx_builder import OnnxVariantBuilder
-from onefold.device import CAREFUL, Session
+from onefold.device import PRECISE, Session
 from onefold.kernels.kernel_library import INT8, MODEL, ORT_FORMS, TVM
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.source_models import SourceModel
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.errors import OnefoldError
 from onefold.vocabulary.kernels import RuntimeLatency
-from onefold.vocabulary.serving import ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, ServingPoint
 from onefold.vocabulary.variants import Recipe
 
 PASSES = 3  # in turns, of which the best counts: neighbours on the machine only ever make things slower
@@ -53,8 +53,8 @@ def race(
         form, waiting = ORT_FORMS[name]
         how = replace(point, waiting=waiting)
         session.prepare(files[form], samples if samples.is_file() else None, [how])
-        served = session.serve(files[form], how, CAREFUL)
-        if served.source is Source.EMULATED:
+        served = session.serve(files[form], how, PRECISE)
+        if served.source is LatencySource.EMULATED:
             emulated.add(name)
         return served.latency_s
 

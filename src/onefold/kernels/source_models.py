@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from onefold.device.inputs import made_up
+from onefold.device.random_inputs import random_input
 from onefold.kernels.kernel_library import digest_of
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
-from onefold.serving.single_file import in_one_file
+from onefold.serving.external_data import with_embedded_weights
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.workload import Workload
@@ -88,7 +88,7 @@ def _file_of(model: Given, samples: Sequence[Any] | str | Path | None, folder: P
     if path.suffix == ".onnx":
         if not path.is_file():
             raise InputError(f"there is no model {path}; give an ONNX file, a deployment folder or a workload")
-        return in_one_file(path, folder), None, path.stem
+        return with_embedded_weights(path, folder), None, path.stem
     workload = load(str(model))
     inputs = [np.asarray(part[:ENOUGH]) for part in workload.data().train[:-1]]
     _keep(inputs, folder)
@@ -153,7 +153,7 @@ def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None,
             with np.load(kept, allow_pickle=False) as arrays:
                 inputs = [np.resize(arrays[each], (batch_size, *arrays[each].shape[1:])) for each in names]
         else:
-            inputs = [made_up(each, batch_size) for each in wanted]
+            inputs = [random_input(each, batch_size) for each in wanted]
         answers = served.session.run(None, dict(zip(names, inputs)))
     except Exception as error:  # numpy and the runtime raise many kinds
         raise ModelError(f"{file} cannot be tried with batches of {batch_size}: {error}") from error

@@ -7,7 +7,7 @@ from onefold.vocabulary.knobs import StepWindow
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Energy, Grant
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.serving import Purpose, Surface
+from onefold.vocabulary.serving import OptimizeFor, Surface
 
 SOURCES = {
     "rapl": "measured by the processor's energy counters (RAPL)",
@@ -72,7 +72,7 @@ def _limit(name: str, bound: Bound) -> str:
 
 def serving(surface: Surface) -> str:
     """Describe the best latency and the best throughput of a model on a device."""
-    alone, batched = surface.best(Purpose.LATENCY), surface.best(Purpose.THROUGHPUT)
+    alone, batched = surface.best(OptimizeFor.LATENCY), surface.best(OptimizeFor.THROUGHPUT)
     batches = f"in batches of {batched.point.batch_size} on {quantities.count(batched.point.threads, 'thread')}"
     return (
         f"{quantities.duration(alone.latency_s)} a sample alone ({alone.source.value}), "

@@ -13,7 +13,7 @@ from onefold.report.summary import Summary
 from onefold.report.table import About, Column, Row, Table
 from onefold.serving.recommendation import (
     ON_THE_FRONT,
-    OnDevice,
+    DeviceRecommendation,
     Recommendation,
     compared_costs,
     costs_of,
@@ -47,7 +47,7 @@ KNOBS = ("graph_level", "execution", "precision")
 class Part:
     """What is shown of one device."""
 
-    on: OnDevice
+    on: DeviceRecommendation
     surface: Plot | None  # of the recommended trial, where it is known
     points: Table  # a row for each purpose
     alternatives: Table
@@ -60,7 +60,7 @@ def serving_parts(summary: Summary) -> list[Part]:
     return [] if found is None else [_part(summary, found, on, place) for place, on in enumerate(found.devices)]
 
 
-def _part(summary: Summary, found: Recommendation, on: OnDevice, place: int) -> Part:
+def _part(summary: Summary, found: Recommendation, on: DeviceRecommendation, place: int) -> Part:
     surface = summary.servings.get((found.trial, on.device))
     title = f"Serving surface on {on.device}"
     drawn = None if surface is None else heatmap(surface, on.points, f"surface-{place}", title)
@@ -75,7 +75,7 @@ def written(metric: str, value: float | None, label: str = "") -> str:
     return f"≈ {told}" if label else told
 
 
-def points_table(on: OnDevice, surface: Surface | None) -> Table:
+def points_table(on: DeviceRecommendation, surface: Surface | None) -> Table:
     """The chosen points with what they cost; knobs that were not varied are left out."""
     varied = [knob for knob in KNOBS if surface and len({getattr(s.point, knob) for s in surface.served}) > 1]
     titles = ("batch", "threads", *(knob.replace("_", " ") for knob in varied))
@@ -113,7 +113,7 @@ def _point_costs(served: Served) -> Mapping[str, float | None]:
     return dict(zip(_POINT_METRICS, figures))
 
 
-def alternatives_table(summary: Summary, found: Recommendation, on: OnDevice) -> Table:
+def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecommendation) -> Table:
     """The trials near the top-1 in quality with what each costs, as a multiple of the top-1's; cheapest first."""
     metrics = [m for m in TITLES if m != "latency_p99_s" and any(m in one.costs for one in on.alternatives)]
     labels = {metric: {c.labels.get(metric, "") for c in on.alternatives if metric in c.costs} for metric in metrics}
@@ -139,12 +139,12 @@ def alternatives_table(summary: Summary, found: Recommendation, on: OnDevice) ->
     return Table(tuple(columns), tuple(rows))
 
 
-def _role(found: Recommendation, on: OnDevice, trial: int, keeps: bool) -> str:
+def _role(found: Recommendation, on: DeviceRecommendation, trial: int, keeps: bool) -> str:
     roles = ["recommended"] * (trial == found.trial) + ["top-1"] * (trial == on.top)
     return ", ".join(roles + ["misses a requirement"] * (not keeps))
 
 
-def _remark(found: Recommendation, on: OnDevice) -> str:
+def _remark(found: Recommendation, on: DeviceRecommendation) -> str:
     near = "within one point or one per cent of it"
     others = sum(one.near and one.trial != on.top for one in on.alternatives)
     said = f"{quantities.count(others, 'other trial')} came {near}" if others else f"no other trial came {near}"
@@ -164,7 +164,7 @@ def trade_offs(summary: Summary) -> list[Plot]:
     return plots
 
 
-def _trade_off(summary: Summary, on: OnDevice, metric: str) -> Plot | None:
+def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot | None:
     found = summary.recommendation
     if found is None or found.quality.metric == metric:
         return None
@@ -190,7 +190,7 @@ def _trade_off(summary: Summary, on: OnDevice, metric: str) -> Plot | None:
     return replace(tradeoff(view), name=f"tradeoff-{metric}", title=title, caption=caption)
 
 
-def _compared(summary: Summary, on: OnDevice) -> Iterator[Trial]:
+def _compared(summary: Summary, on: DeviceRecommendation) -> Iterator[Trial]:
     numbers = set(on.compared)
     return (trial for trial in summary.trials if trial.number in numbers)
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onefold.device import CAREFUL, SOUND, Device, open_session, runtime
+from onefold.device import PRECISE, STANDARD, Device, open_session, runtime
 from onefold.device.catalogue import HOST
-from onefold.device.host import find, host
+from onefold.device.host import find_device, host
 from onefold.serving import deploy
+from onefold.serving.external_data import with_embedded_weights
 from onefold.serving.options import ServingOptions
 from onefold.serving.scenarios import USUAL, is_load, scenario
-from onefold.serving.single_file import in_one_file
 from onefold.serving.space import ServingSpace
-from onefold.serving.tuner import Serving, Tuner
+from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
-from onefold.vocabulary.serving import Purpose, Served
+from onefold.vocabulary.serving import OptimizeFor, Served
 
 Heard = Callable[[Device, Served], None]
 
@@ -26,7 +26,7 @@ def measure(
     model: str | Path,
     device: str | Device | Sequence[str | Device] = HOST,
     *,
-    serve_for: str = Purpose.THROUGHPUT.value,
+    serve_for: str = OptimizeFor.THROUGHPUT.value,
     serving_search: str = "few",
     serving_space: ServingSpace | None = None,
     scenarios: Sequence[str] = USUAL,
@@ -45,19 +45,19 @@ def measure(
     options.check()
     place = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
-    targets = [one if isinstance(one, Device) else find(one, place.devices) for one in given]
+    targets = [one if isinstance(one, Device) else find_device(one, place.devices) for one in given]
     here = host(place.devices)
     rests = any(is_load(scenario(text)) for text in scenarios)
     found = []
     with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
-        file = in_one_file(Path(model), Path(folder))
+        file = with_embedded_weights(Path(model), Path(folder))
         for target in targets:
             with open_session(target, here) as session:
-                tuner = Tuner(session, serving_space, Serving(Purpose(serve_for), serving_search))
+                tuner = ServingTuner(session, serving_space, PointSearchOptions(OptimizeFor(serve_for), serving_search))
                 tuner.prepare(file)
                 with place.locks.measurement():
                     heard = _heard(listener, target)
-                    surface = tuner.measure(file, SOUND, heard, label=CAREFUL, rests=rests)
+                    surface = tuner.measure(file, STANDARD, heard, label=PRECISE, rests=rests)
             found.append(deploy.settings(target, surface, file, options.scenarios, scenario_goal, here))
         deployment = deploy.Deployment(here, tuple(found), runtime(), about or {"file": file.name})
         if save is not None:
@@ -67,7 +67,7 @@ def measure(
 
 def serve_check(
     folder: str | Path, device: str | None = None, *, home: str | Path | None = None
-) -> list[deploy.Checked]:
+) -> list[deploy.ServeCheck]:
     """Serves a deployed model with its recommended settings and puts measured beside expected."""
     place = Home(home)
     with place.locks.measurement():

@@ -19,14 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from onefold.device import CAREFUL, Device, Effort, open_session
-from onefold.device.options import options_of
+from onefold.device import PRECISE, Device, TimingEffort, open_session
+from onefold.device.session_options import session_options
 from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, CompiledModel, LibraryManifest, read_library
 from onefold.serving.export import samples_beside
-from onefold.serving.load_test import confirm
-from onefold.serving.queueing import Response
-from onefold.serving.scaling import between
-from onefold.serving.scenarios import Choice, choose, is_load
+from onefold.serving.load_test import load_test
+from onefold.serving.point_prediction import interpolate_batch_size
+from onefold.serving.queue_simulation import Response
+from onefold.serving.scenarios import ScenarioSettings, choose, is_load
 from onefold.serving.scenarios import scenario as scenario_of
 from onefold.vocabulary.errors import ModelError, suggestion
 from onefold.vocabulary.objective import Objective
@@ -40,14 +40,14 @@ _KINDS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(strin
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DeviceSettings:
     """How to serve on one device: all that is known, and the choice for each scenario."""
 
     device: Device
     surface: Surface
-    choices: tuple[Choice, ...]
+    choices: tuple[ScenarioSettings, ...]
 
-    def choice(self, scenario: str) -> Choice:
+    def choice(self, scenario: str) -> ScenarioSettings:
         """The choice for a scenario."""
         for choice in self.choices:
             if choice.scenario == scenario:
@@ -59,7 +59,7 @@ class Settings:
 
     def expected(self, point: ServingPoint) -> Served:
         """What this point is expected to cost; a batch size between measured ones is predicted."""
-        found = between(self.surface.served, point)
+        found = interpolate_batch_size(self.surface.served, point)
         if found is None:
             raise ModelError(
                 f"nothing is known about serving on {self.device.name} at {point}; measure the model again"
@@ -72,12 +72,12 @@ class Deployment:
     """What the folder says."""
 
     host: Device  # the machine that measured
-    devices: tuple[Settings, ...]
+    devices: tuple[DeviceSettings, ...]
     runtime: str
     model: Mapping[str, Any] = field(default_factory=dict)  # where it comes from: study, trial, config, metrics
     version: int = VERSION
 
-    def on(self, device: str | None = None) -> Settings:
+    def on(self, device: str | None = None) -> DeviceSettings:
         """The settings for a device; for the first one without a name."""
         if device is None:
             return self.devices[0]
@@ -91,14 +91,14 @@ class Deployment:
 class ServedModel:
     """A model that is loaded with the recommended settings: call it with one array per input, the batch first."""
 
-    def __init__(self, path: Path, point: ServingPoint, choice: Choice | None = None) -> None:
+    def __init__(self, path: Path, point: ServingPoint, choice: ScenarioSettings | None = None) -> None:
         import onnxruntime
 
         self.point = point
         self.choice = choice  # of a scenario: also how long to wait for a batch to fill (wait_s), and what to expect
         try:
             self.session = onnxruntime.InferenceSession(
-                str(path), options_of(point), providers=["CPUExecutionProvider"]
+                str(path), session_options(point), providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime raises many kinds
             raise ModelError(f"{path} cannot be served: {error}") from error
@@ -191,13 +191,13 @@ def load(
     return ServedModel(Path(folder) / file, point, choice)
 
 
-def _is_for(library: LibraryManifest, settings: Settings, choice: Choice) -> bool:
+def _is_for(library: LibraryManifest, settings: DeviceSettings, choice: ScenarioSettings) -> bool:
     """Whether what was compiled is what this scenario serves."""
     return library.device == settings.device.name and library.batch_size == choice.point.batch_size
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ServeCheck:
     """One recommended point: what was expected, and what it costs now."""
 
     device: str
@@ -213,7 +213,9 @@ class Checked:
         return self.measured.latency_s / self.expected.latency_s
 
 
-def check(folder: str | Path, host: Device, device: str | None = None, effort: Effort = CAREFUL) -> list[Checked]:
+def check(
+    folder: str | Path, host: Device, device: str | None = None, effort: TimingEffort = PRECISE
+) -> list[ServeCheck]:
     """Serves the recommended points again, on the device or in its place, and puts measured beside expected."""
     deployment = read(folder)
     model = Path(folder) / MODEL
@@ -227,7 +229,7 @@ def check(folder: str | Path, host: Device, device: str | None = None, effort: E
             session.prepare(model, samples if samples.is_file() else None, able)
             measured = {point: session.serve(model, point, effort) for point in able}
         found += [
-            Checked(
+            ServeCheck(
                 settings.device.name,
                 choice.scenario,
                 settings.expected(choice.point),
@@ -243,7 +245,7 @@ def check(folder: str | Path, host: Device, device: str | None = None, effort: E
 
 def settings(
     device: Device, surface: Surface, model: Path, scenarios: Sequence[str], goal: str, host: Device
-) -> Settings:
+) -> DeviceSettings:
     """How to serve on a device; where that is this machine, choices for loads from outside are tried for real."""
     choices = [choose(scenario_of(text), surface.served, goal) for text in scenarios]
     if device.name == host.name:
@@ -253,14 +255,14 @@ def settings(
             else each
             for each in choices
         ]
-    return Settings(device, surface, tuple(choices))
+    return DeviceSettings(device, surface, tuple(choices))
 
 
-def respond(model: Path, choice: Choice) -> Response:
+def respond(model: Path, choice: ScenarioSettings) -> Response:
     """What a client sees: the scenario's arrivals, served for real by the recommended settings."""
     import numpy as np
 
-    from onefold.device.inputs import made_up
+    from onefold.device.random_inputs import random_input
 
     served = ServedModel(model, choice.point, choice)
     most = choice.point.batch_size
@@ -269,9 +271,9 @@ def respond(model: Path, choice: Choice) -> Response:
         with np.load(kept, allow_pickle=False) as samples:
             arrays = [np.resize(samples[name], (most, *samples[name].shape[1:])) for name in samples.files]
     else:
-        arrays = [made_up(each, most) for each in served.session.get_inputs()]
+        arrays = [random_input(each, most) for each in served.session.get_inputs()]
     inputs = {n: [each[:n] for each in arrays] for n in range(1, most + 1)}
-    return confirm(lambda n: served(*inputs[n]), scenario_of(choice.scenario), choice, CONFIRM_S)
+    return load_test(lambda n: served(*inputs[n]), scenario_of(choice.scenario), choice, CONFIRM_S)
 
 
 def card(deployment: Deployment) -> str:
@@ -309,7 +311,7 @@ _HEADS = (
 )  # fmt: skip
 
 
-def _device_lines(settings: Settings) -> Sequence[str]:
+def _device_lines(settings: DeviceSettings) -> Sequence[str]:
     rows = [f"| {' | '.join(_HEADS)} |", f"|{' --- |' * len(_HEADS)}"]
     for choice in settings.choices:
         served = settings.expected(choice.point)

@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from onefold.serving.queueing import Response, split, summary
-from onefold.serving.scenarios import Choice, MultiStream, Offline, Scenario, Server, SingleStream
+from onefold.serving.queue_simulation import Response, split, summary
+from onefold.serving.scenarios import MultiStream, Offline, Scenario, ScenarioSettings, Server, SingleStream
 from onefold.vocabulary.errors import InputError
 
 Query = TypeVar("Query")
@@ -25,7 +25,7 @@ PATIENCE = 2.0  # an overloaded server is given so many times the asked seconds,
 Serve = Callable[[int], None]
 
 
-class Line(Generic[Query]):
+class BatchingQueue(Generic[Query]):
     """Who waits to be served, in order of arrival. Safe between the thread that adds and the one that takes."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Line(Generic[Query]):
             return [self._waiting.popleft()[1] for _ in range(min(batch_size, len(self._waiting)))]
 
 
-def confirm(serve: Serve, scenario: Scenario, choice: Choice, seconds: float, seed: int = 0) -> Response:
+def load_test(serve: Serve, scenario: Scenario, choice: ScenarioSettings, seconds: float, seed: int = 0) -> Response:
     """Serves a scenario for so long as `choice` says; `serve(n)` runs one batch of n samples and returns when done.
 
     Single stream and offline ask again as soon as they are answered (offline at least once, however long that takes).
@@ -107,7 +107,7 @@ def _closed_loop(serve: Serve, batches: tuple[int, ...], seconds: float) -> Resp
 
 def _open_loop(serve: Serve, load: _Load, seconds: float) -> Response:
     """Queries at their times, served in the order in which they come."""
-    line: Line[float] = Line()
+    line: BatchingQueue[float] = BatchingQueue()
     given_up = threading.Event()
     began_s = time.perf_counter()
     due_s = [began_s + due for due in load.due_s]
@@ -141,7 +141,7 @@ def falls_behind(responses: list[float], utilisation: float) -> bool:
     return half > 0 and utilisation > 0.9 and sum(responses[-half:]) > 2 * sum(responses[:half])
 
 
-def _arrive(line: Line[float], due_s: list[float], given_up: threading.Event) -> None:
+def _arrive(line: BatchingQueue[float], due_s: list[float], given_up: threading.Event) -> None:
     for moment_s in due_s:
         left_s = moment_s - time.perf_counter()
         if left_s > 0:

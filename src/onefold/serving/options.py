@@ -8,7 +8,7 @@ from onefold.serving import point_search
 from onefold.serving.scenarios import GOALS, scenario
 from onefold.serving.space import ServingSpace
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.serving import Purpose
+from onefold.vocabulary.serving import OptimizeFor
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ServingOptions:
     arrive (`server:8@20`), and `scenario_goal` whether their mean or p99 response time is minimized.
     """
 
-    optimize_for: str = Purpose.THROUGHPUT.value
+    optimize_for: str = OptimizeFor.THROUGHPUT.value
     search: str = "few"
     space: ServingSpace | None = None
     scenarios: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class ServingOptions:
 
     def check(self) -> None:
         """Raise InputError for the first option that makes no sense."""
-        purposes = [purpose.value for purpose in Purpose]
+        purposes = [purpose.value for purpose in OptimizeFor]
         if self.optimize_for not in purposes:
             raise InputError(f"optimize_for must be one of {', '.join(purposes)}; got {self.optimize_for!r}")
         if self.scenario_goal not in GOALS:

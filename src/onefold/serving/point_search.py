@@ -17,7 +17,7 @@ from onefold.search import Search
 from onefold.serving.space import ServingSpace
 from onefold.vocabulary.errors import InputError, suggestion
 from onefold.vocabulary.objective import Budget, Objective
-from onefold.vocabulary.serving import Purpose, Served, ServingPoint
+from onefold.vocabulary.serving import OptimizeFor, Served, ServingPoint
 from onefold.vocabulary.space import Choice, Space
 
 Proposals = Generator[ServingPoint, Served, None]
@@ -30,7 +30,7 @@ DEEPEST = 2.2
 
 
 def few(
-    space: ServingSpace, purpose: Purpose, *, branches: bool = False, thorough: bool = True, most: int | None = None
+    space: ServingSpace, purpose: OptimizeFor, *, branches: bool = False, thorough: bool = True, most: int | None = None
 ) -> Proposals:
     """Few measurements, chosen well: what is known about serving decides where to look.
 
@@ -55,10 +55,10 @@ def few(
     start = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
     for threads in space.threads:
         at = replace(start, threads=threads)
-        sizes = space.batch_sizes if purpose is not Purpose.LATENCY else space.batch_sizes[:1]
+        sizes = space.batch_sizes if purpose is not OptimizeFor.LATENCY else space.batch_sizes[:1]
         for place in sorted({0, len(sizes) // 2, len(sizes) - 1}):
             yield from measure(replace(at, batch_size=sizes[place]))
-    deep = thorough and purpose is not Purpose.LATENCY
+    deep = thorough and purpose is not OptimizeFor.LATENCY
     if deep:
         yield from _descend(space.batch_sizes, known, measure)
     best = min(known, key=known.__getitem__)
@@ -123,13 +123,13 @@ def _descend(
             best = lower
 
 
-def grid(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:  # noqa: ARG001
+def grid(space: ServingSpace, purpose: OptimizeFor, **_: object) -> Proposals:  # noqa: ARG001
     """Every point once."""
     for point in space.points():  # noqa: UP028 - what is sent back must be taken, which a list cannot
         yield point
 
 
-def halving(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:
+def halving(space: ServingSpace, purpose: OptimizeFor, **_: object) -> Proposals:
     """Every point a first time, the better half again, and so on: the best are known best."""
     costs: dict[ServingPoint, list[float]] = {point: [] for point in space.points()}
     left = list(costs)
@@ -142,7 +142,7 @@ def halving(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:
 def drawn(algorithm: str) -> Callable[..., Proposals]:
     """A share of the points, proposed by an algorithm of the search."""
 
-    def proposals(space: ServingSpace, purpose: Purpose, **_: object) -> Proposals:
+    def proposals(space: ServingSpace, purpose: OptimizeFor, **_: object) -> Proposals:
         search = Search(
             Space(
                 batch_size=Choice(*space.batch_sizes),

@@ -18,7 +18,7 @@ from onefold.vocabulary.objective import Goal, Objective, fronts
 from onefold.vocabulary.ranking import front, keeps, ranked, settled
 from onefold.vocabulary.records import Metrics, Trial
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.serving import SERVING_METRICS, Purpose, Served, Source, Surface, best
+from onefold.vocabulary.serving import SERVING_METRICS, LatencySource, OptimizeFor, Served, Surface, best
 
 Servings = Mapping[tuple[int, str], Surface]  # by trial and device
 
@@ -37,7 +37,7 @@ CHEAPER = {  # than another: how it is said, by factor or per cent
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RankedTrial:
     """A trial and what serving it costs on one device, by the names in SERVING_METRICS."""
 
     trial: int
@@ -51,14 +51,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class OnDevice:
+class DeviceRecommendation:
     """What is recommended on one device."""
 
     device: str
     points: Mapping[str, Served]  # of the recommended trial, by purpose; no point for energy where none is known
     reasons: tuple[str, ...]  # for these points
     top: int  # the trial of the best quality, with which the costs of the others are compared
-    alternatives: tuple[Candidate, ...]  # near the top-1 in quality, and the recommended trial; cheapest first
+    alternatives: tuple[RankedTrial, ...]  # near the top-1 in quality, and the recommended trial; cheapest first
     compared: tuple[int, ...]  # the trials that the front is among: those of the top levels
     front: tuple[int, ...]  # those that no other beats in quality, latency, energy and size; best quality first
 
@@ -72,9 +72,9 @@ class Recommendation:
     quality: Goal
     reasons: tuple[str, ...]  # for this trial
     shortfalls: tuple[str, ...]  # where no trial keeps the requirements: how far the nearest one is
-    devices: tuple[OnDevice, ...]  # those of which anything is known, in the order of the study
+    devices: tuple[DeviceRecommendation, ...]  # those of which anything is known, in the order of the study
 
-    def on(self, device: str) -> OnDevice | None:
+    def on(self, device: str) -> DeviceRecommendation | None:
         """What is recommended on this device, if anything is known about it."""
         return next((found for found in self.devices if found.device == device), None)
 
@@ -108,9 +108,9 @@ def recommend(
 
 def chosen_points(surface: Surface) -> dict[str, Served]:
     """The best point for each purpose; none for energy where no energy is known."""
-    found = {purpose.value: surface.best(purpose) for purpose in Purpose}
-    if found[Purpose.ENERGY.value].energy_per_sample_j is None:
-        del found[Purpose.ENERGY.value]
+    found = {purpose.value: surface.best(purpose) for purpose in OptimizeFor}
+    if found[OptimizeFor.ENERGY.value].energy_per_sample_j is None:
+        del found[OptimizeFor.ENERGY.value]
     return found
 
 
@@ -120,7 +120,7 @@ def label(served: Served, metric: str) -> str:
         return ""
     if metric.startswith("energy") and not served.energy.measured:
         return served.energy.source
-    return "" if served.source is Source.MEASURED else served.source.value
+    return "" if served.source is LatencySource.MEASURED else served.source.value
 
 
 def energy_way(served: Served) -> str:
@@ -167,7 +167,7 @@ class _Known:
     devices: tuple[str, ...]
     quality: Goal
 
-    def candidates(self, device: str) -> list[Candidate]:
+    def candidates(self, device: str) -> list[RankedTrial]:
         """The sound trials that have a quality and a surface on this device."""
         found = []
         for trial in self.trials:
@@ -175,7 +175,7 @@ class _Known:
             if surface and quality is not None and math.isfinite(quality) and trial.failure is None:
                 held = keeps(trial.metrics, self.objective)
                 costs, labels = compared_costs(trial, surface, several=len(self.devices) > 1)
-                found.append(Candidate(trial.number, trial.level, quality, held, False, costs, labels, relative={}))
+                found.append(RankedTrial(trial.number, trial.level, quality, held, False, costs, labels, relative={}))
         return found
 
     def label(self, trial: Trial, metric: str) -> str:
@@ -189,7 +189,7 @@ class _Known:
         return _told(metric.partition("@")[0], trial.metrics[metric], self.label(trial, metric))
 
 
-def _on_device(known: _Known, chosen: Trial, device: str) -> OnDevice | None:
+def _on_device(known: _Known, chosen: Trial, device: str) -> DeviceRecommendation | None:
     everyone, quality, cheap = known.candidates(device), known.quality, cost_goal(known.objective)
     if not everyone:
         return None
@@ -202,7 +202,7 @@ def _on_device(known: _Known, chosen: Trial, device: str) -> OnDevice | None:
     shown += [c for c in everyone if c.trial == chosen.number and c.level not in levels]
     shown.sort(key=lambda c: (_loss(cheap, c), quality.loss(c.quality), c.trial))
     surface = known.servings.get((chosen.number, device))
-    return OnDevice(
+    return DeviceRecommendation(
         device=device,
         points=chosen_points(surface) if surface else {},
         reasons=tuple(_point_reasons(known.objective, surface)) if surface else (),
@@ -213,7 +213,7 @@ def _on_device(known: _Known, chosen: Trial, device: str) -> OnDevice | None:
     )
 
 
-def _loss(goal: Goal, candidate: Candidate) -> float:
+def _loss(goal: Goal, candidate: RankedTrial) -> float:
     return goal.loss(candidate.costs[goal.metric]) if goal.metric in candidate.costs else math.inf
 
 
@@ -221,7 +221,7 @@ def _relative(costs: Metrics, reference: Metrics) -> dict[str, float]:
     return {metric: cost / reference[metric] for metric, cost in costs.items() if reference.get(metric, 0.0) > 0}
 
 
-def _front(quality: Goal, candidates: Sequence[Candidate]) -> tuple[int, ...]:
+def _front(quality: Goal, candidates: Sequence[RankedTrial]) -> tuple[int, ...]:
     metrics = [metric for metric in ON_THE_FRONT if all(metric in candidate.costs for candidate in candidates)]
     losses = [(quality.loss(c.quality), *(c.costs[metric] for metric in metrics)) for c in candidates]
     members = [candidates[place] for place in next(iter(fronts(losses)), [])]
@@ -231,7 +231,7 @@ def _front(quality: Goal, candidates: Sequence[Candidate]) -> tuple[int, ...]:
 # Why, in words
 
 
-def _reasons(known: _Known, ranking: Sequence[Trial], on: Sequence[OnDevice]) -> Iterator[str]:
+def _reasons(known: _Known, ranking: Sequence[Trial], on: Sequence[DeviceRecommendation]) -> Iterator[str]:
     chosen, objective = ranking[0], known.objective
     bounds = " and ".join(f"{metric}{bound}" for metric, bound in objective.require.items())
     goals = ", ".join(f"{goal} {known.told(chosen, goal.metric)}" for goal in objective.goals)
@@ -262,7 +262,7 @@ def _reasons(known: _Known, ranking: Sequence[Trial], on: Sequence[OnDevice]) ->
             yield f"serving trial {chosen.number} on {device} has not been measured"
 
 
-def _beside_others(known: _Known, chosen: Trial, on: OnDevice) -> Iterator[str]:
+def _beside_others(known: _Known, chosen: Trial, on: DeviceRecommendation) -> Iterator[str]:
     """The recommended trial beside the top-1, and beside what is cheaper still and nearly as good."""
     by_number = {candidate.trial: candidate for candidate in on.alternatives}
     quality, cheap = known.quality, cost_goal(known.objective)
@@ -284,7 +284,7 @@ def _beside_others(known: _Known, chosen: Trial, on: OnDevice) -> Iterator[str]:
         yield f"trial {first.trial} is nearly as good and {says}" + (f", for {gap}" if gap else "")
 
 
-def _cheaper(cheap: Goal, one: Candidate, other: Candidate) -> str:
+def _cheaper(cheap: Goal, one: RankedTrial, other: RankedTrial) -> str:
     """How much cheaper one is than the other; "" when it is not."""
     a, b = one.costs.get(cheap.metric), other.costs.get(cheap.metric)
     if not a or not b:
@@ -340,7 +340,7 @@ def _point_reasons(objective: Objective, surface: Surface) -> Iterator[str]:
     yield from _why_latency(surface, latency)
     yield from _why_throughput(surface, throughput)
     if energy is not None:
-        told = _told("energy_per_sample_j", energy.cost(Purpose.ENERGY), label(energy, "energy_per_sample_j"))
+        told = _told("energy_per_sample_j", energy.cost(OptimizeFor.ENERGY), label(energy, "energy_per_sample_j"))
         where = "the same point" if energy.point == throughput.point else _place(surface, energy)
         yield f"{where} takes the least energy, {told} a sample"
     for metric, bound in objective.require.items():
@@ -367,7 +367,7 @@ def _why_throughput(surface: Surface, throughput: Served) -> Iterator[str]:
     told = _told("throughput_per_s", throughput.throughput_per_s, label(throughput, "throughput_per_s"))
     said = f"{_place(surface, throughput)} serves the most, {told}"
     smallest = min(one.point.batch_size for one in surface.served)
-    reference = best((one for one in surface.served if one.point.batch_size == smallest), Purpose.THROUGHPUT)
+    reference = best((one for one in surface.served if one.point.batch_size == smallest), OptimizeFor.THROUGHPUT)
     if throughput.point.batch_size > smallest:
         factor = throughput.throughput_per_s / reference.throughput_per_s
         said += f": {factor:.2g}x the samples per second of batch {smallest}"

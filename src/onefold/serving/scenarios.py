@@ -15,8 +15,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.serving.queueing import LatencyCurve, Response, Rest, query_s, simulate_poisson, simulate_server
-from onefold.serving.scaling import between
+from onefold.serving.point_prediction import interpolate_batch_size
+from onefold.serving.queue_simulation import (
+    IdlePenalty,
+    LatencyCurve,
+    Response,
+    query_s,
+    simulate_poisson,
+    simulate_server,
+)
 from onefold.vocabulary.errors import InputError, suggestion
 from onefold.vocabulary.serving import Served, ServingPoint
 
@@ -85,7 +92,7 @@ Scenario = SingleStream | Server | MultiStream | Offline
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ScenarioSettings:
     """How to serve in a scenario, and what to expect. `predicted` and `batch_one` are simulated, not measured."""
 
     scenario: str
@@ -133,7 +140,7 @@ def scenario(text: str) -> Scenario:
     return make(*match.groups())
 
 
-def choose(scenario: Scenario, served: Sequence[Served], goal: str = "mean", seed: int = 0) -> Choice:
+def choose(scenario: Scenario, served: Sequence[Served], goal: str = "mean", seed: int = 0) -> ScenarioSettings:
     """The best measured way to serve a scenario, by its mean or its p99 response; offline by throughput.
 
     Threads, graph level, execution and precision go together as they were measured. Serving one by one is always
@@ -163,8 +170,8 @@ def choose(scenario: Scenario, served: Sequence[Served], goal: str = "mean", see
     best = min(near, key=lambda policy: (policy.point.batch_size, policy.wait_s, ranks[policy]))
     single = min((policy for policy in known if policy.point.batch_size == 1), key=lambda policy: ranks[policy])
     why = _why(scenario, best, known[best], known[single], goal)
-    found = Choice(str(scenario), best.point, best.wait_s, known[best], known[single], why)
-    expected = between(served, best.point)
+    found = ScenarioSettings(str(scenario), best.point, best.wait_s, known[best], known[single], why)
+    expected = interpolate_batch_size(served, best.point)
     if expected is None:
         return found
     energy_j, rate = expected.energy_per_sample_j, expected.throughput_per_s
@@ -210,7 +217,7 @@ def _curves(served: Sequence[Served]) -> dict[ServingPoint, LatencyCurve]:
     groups: dict[ServingPoint, list[Served]] = {}
     for one in served:
         groups.setdefault(replace(one.point, batch_size=1), []).append(one)
-    rests = Rest.of(served)  # for all alike, or those without would look better
+    rests = IdlePenalty.of(served)  # for all alike, or those without would look better
     return {point: LatencyCurve.of(members, rests) for point, members in groups.items()}
 
 

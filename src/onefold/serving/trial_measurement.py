@@ -15,21 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onefold.device import BRIEF, CAREFUL, RESTED, SOUND, Device, Effort, Session, open_session, runtime
+from onefold.device import AFTER_IDLE, PRECISE, QUICK, STANDARD, Device, Session, TimingEffort, open_session, runtime
 from onefold.engine import Engine
 from onefold.serving.export import Exported
 from onefold.serving.space import ServingSpace
-from onefold.serving.tuner import Serving, Tuner
+from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store import Store
 from onefold.store.locks import MeasurementLock
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Metrics, to_json
-from onefold.vocabulary.serving import Purpose, Surface
+from onefold.vocabulary.serving import OptimizeFor, Surface
 
 Tell = Callable[[str, Mapping[str, Any]], None]
 
 
-class Inference:
+class TrialMeasurement:
     """The inference tuner of one study. `with` opens its devices and closes them."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Inference:
         study: str,
         devices: tuple[Device, ...],
         host: Device,
-        serving: Serving,
+        serving: PointSearchOptions,
         *,
         store: Store,
         engine: Engine,
@@ -59,7 +59,7 @@ class Inference:
         self._sessions: dict[str, Session] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Inference:
+    def __enter__(self) -> TrialMeasurement:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -114,15 +114,15 @@ class Inference:
         found = {}
         serving = replace(self._serving, thorough=True)
         for device in self._devices:
-            efforts = (SOUND, CAREFUL, RESTED) if rests else (SOUND, CAREFUL)
+            efforts = (STANDARD, PRECISE, AFTER_IDLE) if rests else (STANDARD, PRECISE)
             key = memo_key(signature, device, self._host, self._space(device), serving, *efforts)
             surface = self._store.surface(key)
             recalled = surface is not None
             if surface is None:
-                tuner = Tuner(self._session(device), self._space(device), serving)
+                tuner = ServingTuner(self._session(device), self._space(device), serving)
                 tuner.prepare(model)
                 with self._measurement_lock(), self._engine.quiet():
-                    surface = tuner.measure(model, SOUND, label=CAREFUL, rests=rests)
+                    surface = tuner.measure(model, STANDARD, label=PRECISE, rests=rests)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
         return found
@@ -144,10 +144,10 @@ class Inference:
         recalled = surface is not None
         if surface is None:
             model = Path(exported.model)
-            tuner = Tuner(self._session(device), self._space(device), self._serving)
+            tuner = ServingTuner(self._session(device), self._space(device), self._serving)
             tuner.prepare(model)
             with self._measurement_lock(), self._engine.quiet():
-                surface = tuner.measure(model, BRIEF)
+                surface = tuner.measure(model, QUICK)
         self._keep(exported.trial, device, key, surface, recalled=recalled)
 
     def _keep(self, trial: int, device: Device, key: str, surface: Surface, *, recalled: bool) -> None:
@@ -157,7 +157,7 @@ class Inference:
             self._store.link_surface(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
         points = sum(one.runs > 0 for one in surface.served)
-        source = surface.best(Purpose.LATENCY).source.value
+        source = surface.best(OptimizeFor.LATENCY).source.value
         facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled, "source": source}
         self.tell(
             "served",
@@ -168,7 +168,7 @@ class Inference:
         return self._within.on(device.cores)
 
     def _key(self, signature: str, device: Device) -> str:
-        return memo_key(signature, device, self._host, self._space(device), self._serving, BRIEF)
+        return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK)
 
     def _session(self, device: Device) -> Session:
         if device.name not in self._sessions:
@@ -179,7 +179,12 @@ class Inference:
 
 
 def memo_key(
-    signature: str, device: Device, host: Device, space: ServingSpace, serving: Serving, *efforts: Effort
+    signature: str,
+    device: Device,
+    host: Device,
+    space: ServingSpace,
+    serving: PointSearchOptions,
+    *efforts: TimingEffort,
 ) -> str:
     """Under what a surface is remembered: everything that a measurement depends on."""
     parts = {

@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onefold.device import CAREFUL, RESTED, Effort, Session
+from onefold.device import AFTER_IDLE, PRECISE, Session, TimingEffort
 from onefold.serving import point_search
 from onefold.serving.export import samples_beside
-from onefold.serving.scaling import more_threads
+from onefold.serving.point_prediction import extrapolate_threads
 from onefold.serving.signature import Architecture, architecture
 from onefold.serving.space import ServingSpace
 from onefold.vocabulary.errors import ModelError, TooLarge
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Purpose, Served, ServingPoint, Source, Surface, best
+from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint, Surface, best
 
 FOR_LATENCY = 3  # measurements that are kept back for single samples while another purpose is searched for
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class PointSearchOptions:
     """How the serving points of an architecture are searched."""
 
-    purpose: Purpose = Purpose.THROUGHPUT
+    purpose: OptimizeFor = OptimizeFor.THROUGHPUT
     algorithm: str = "few"
     thorough: bool = True  # whether `few` looks between the first points, at graph levels, and twice at the best
 
@@ -37,15 +37,17 @@ class _Prepared:
     notes: tuple[str, ...]
 
 
-class Tuner:
+class ServingTuner:
     """Finds the serving points of models on one device, in two steps.
 
     `prepare` loads a model and may be done while the machine is busy. `measure` is timed and wants a quiet machine.
     """
 
-    def __init__(self, session: Session, space: ServingSpace | None = None, serving: Serving | None = None) -> None:
+    def __init__(
+        self, session: Session, space: ServingSpace | None = None, serving: PointSearchOptions | None = None
+    ) -> None:
         self.session = session
-        self.serving = serving or Serving()
+        self.serving = serving or PointSearchOptions()
         asked = (ServingSpace() if space is None else space).on(session.device.cores)
         self.asked = asked
         self.space = replace(asked, threads=tuple(n for n in asked.threads if n <= session.threads) or (1,))
@@ -72,10 +74,10 @@ class Tuner:
     def measure(
         self,
         model: Path,
-        effort: Effort = CAREFUL,
+        effort: TimingEffort = PRECISE,
         listener: Callable[[Served], None] = lambda _: None,
         *,
-        label: Effort | None = None,
+        label: TimingEffort | None = None,
         rests: bool = False,
     ) -> Surface:
         """Searches the serving points of a prepared model; `listener` hears of each measurement.
@@ -88,7 +90,7 @@ class Tuner:
         known = self._prepared[model]
         began = time.monotonic()
         found: dict[ServingPoint, Served] = {}
-        purposes = list(dict.fromkeys((self.serving.purpose, Purpose.LATENCY)))
+        purposes = list(dict.fromkeys((self.serving.purpose, OptimizeFor.LATENCY)))
         left = int(point_search.SHARE * len(self.space)) - FOR_LATENCY * (len(purposes) - 1)
         for purpose in purposes:
             for one in self._search(model, known, purpose, effort, found, left):
@@ -102,7 +104,7 @@ class Tuner:
         return Surface(
             known.architecture.signature,
             self.session.device.name,
-            (*found.values(), *more_threads(list(found.values()), self.asked.threads, self.session.device)),
+            (*found.values(), *extrapolate_threads(list(found.values()), self.asked.threads, self.session.device)),
             size_bytes=model.stat().st_size,
             parameters=known.architecture.parameters,
             measured_s=time.monotonic() - began,
@@ -113,8 +115,8 @@ class Tuner:
         self,
         model: Path,
         known: _Prepared,
-        purpose: Purpose,
-        effort: Effort,
+        purpose: OptimizeFor,
+        effort: TimingEffort,
         found: dict[ServingPoint, Served],
         most: int,
     ) -> Iterator[Served]:
@@ -146,7 +148,7 @@ class Tuner:
         except StopIteration:
             return
 
-    def _served(self, model: Path, known: _Prepared, point: ServingPoint, effort: Effort) -> Served:
+    def _served(self, model: Path, known: _Prepared, point: ServingPoint, effort: TimingEffort) -> Served:
         """What a point costs; a batch that does not fit into the device's memory takes for ever, and has no runs."""
         try:
             served = self.session.serve(model, point, effort)
@@ -154,13 +156,13 @@ class Tuner:
             if point.batch_size == 1:
                 raise
             never, nothing = math.inf, Energy(None, "unavailable")
-            return Served(point, never, never, never, never, never, 0, nothing, None, Source.PREDICTED)
+            return Served(point, never, never, never, never, never, 0, nothing, None, LatencySource.PREDICTED)
         return replace(served, memory_bytes=known.memory_bytes) if point.batch_size == 1 else served
 
-    def _labelled(self, model: Path, effort: Effort, found: dict[ServingPoint, Served]) -> Iterator[Served]:
+    def _labelled(self, model: Path, effort: TimingEffort, found: dict[ServingPoint, Served]) -> Iterator[Served]:
         """Measures the best points; what another point overtakes by that is no longer one of them."""
         done: set[ServingPoint] = set()
-        while wanted := {best(found.values(), purpose).point for purpose in Purpose} - done:
+        while wanted := {best(found.values(), purpose).point for purpose in OptimizeFor} - done:
             point = min(wanted, key=str)
             done.add(point)
             try:
@@ -174,8 +176,8 @@ class Tuner:
             yield found[point]
 
     def _rest(self, model: Path, found: dict[ServingPoint, Served]) -> None:
-        for point in {best(found.values(), purpose).point for purpose in (Purpose.LATENCY, Purpose.THROUGHPUT)}:
-            rested = self.session.serve(model, point, RESTED)
+        for point in {best(found.values(), purpose).point for purpose in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}:
+            rested = self.session.serve(model, point, AFTER_IDLE)
             found[point] = replace(found[point], after_rest_s=(rested.latency_s, rested.p90_s, rested.p99_s))
 
 

@@ -18,7 +18,7 @@ from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
 from onefold.search import Decision, Search, planned_work
 from onefold.search.ladder import work_of
 from onefold.serving.export import Exported
-from onefold.serving.trial_measurement import Inference
+from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store
 from onefold.study.events import Listener, News, Snapshot, Underway
 from onefold.study.interrupts import Interrupts
@@ -52,7 +52,7 @@ class Coordinator:
         elapsed_s: float,
         save_elapsed: Callable[[float], None],
         listener: Listener,
-        inference: Inference | None = None,
+        inference: TrialMeasurement | None = None,
     ) -> None:
         self._name = name
         self._spec = spec

@@ -16,7 +16,7 @@ from onefold.engine import Call, Engine, answer
 from onefold.engine.failures import failure_of
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_load, scenario
-from onefold.serving.trial_measurement import Inference
+from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home
 from onefold.study.coordinator import Coordinator
@@ -46,7 +46,7 @@ class Ending:
     engine: Engine
     folder: Path
     coordinator: Coordinator
-    inference: Inference | None
+    inference: TrialMeasurement | None
     listener: Listener
     home: Home
 

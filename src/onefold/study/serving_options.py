@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 from onefold.device import Device
-from onefold.device.host import find, host
+from onefold.device.host import find_device, host
 from onefold.serving.options import ServingOptions
 from onefold.serving.scenarios import scenario
 from onefold.store.home import Home
@@ -29,7 +29,7 @@ def with_devices(
     if not given:
         _check_wants_no_device(spec, serving, strategy)
         return replace(spec, strategy=strategy)
-    devices = tuple(dict.fromkeys(one if isinstance(one, Device) else find(one, home.devices) for one in given))
+    devices = tuple(dict.fromkeys(one if isinstance(one, Device) else find_device(one, home.devices) for one in given))
     spec = replace(
         spec,
         devices=devices,

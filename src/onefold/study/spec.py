@@ -14,7 +14,7 @@ from onefold.serving.space import ServingSpace
 from onefold.vocabulary.knobs import KnobWish
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, from_json, to_json
-from onefold.vocabulary.serving import SERVING_METRICS, Purpose
+from onefold.vocabulary.serving import SERVING_METRICS, OptimizeFor
 from onefold.vocabulary.space import Space
 
 EngineName = Literal["processes", "inline"]
@@ -49,7 +49,7 @@ class Spec:
     quality: Objective | None = None  # the workload's own objective: what makes one epoch better than another
     devices: tuple[Device, ...] = ()  # where the model is to be served; the first one gives the plain metrics
     host: Device | None = None  # this machine, as it was when the study began
-    serve_for: str = Purpose.THROUGHPUT.value  # what serving points are searched for
+    serve_for: str = OptimizeFor.THROUGHPUT.value  # what serving points are searched for
     serving_search: str = "few"
     serving_space: ServingSpace | None = None  # which points may be tried; without it all that the device allows
     scenarios: tuple[str, ...] = USUAL

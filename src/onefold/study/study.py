@@ -22,8 +22,8 @@ from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
 from onefold.search import Algorithm, Search
 from onefold.serving.options import ServingOptions
 from onefold.serving.space import ServingSpace
-from onefold.serving.trial_measurement import Inference
-from onefold.serving.tuner import Serving
+from onefold.serving.trial_measurement import TrialMeasurement
+from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.study import parallelism
@@ -43,7 +43,7 @@ from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, Wor
 from onefold.vocabulary.knobs import KnobWish, Steered
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, Measurement, StudyState, Trial, Value, to_json
-from onefold.vocabulary.serving import Purpose
+from onefold.vocabulary.serving import OptimizeFor
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import reason_against
 from onefold.vocabulary.workload_reference import is_loading
@@ -82,7 +82,7 @@ class Study:
         first: Sequence[Mapping[str, Value]] = (),
         arms: Sequence[Sequence[int]] = (),
         device: str | Device | Sequence[str | Device] = (),
-        serve_for: str = Purpose.THROUGHPUT.value,
+        serve_for: str = OptimizeFor.THROUGHPUT.value,
         serving_search: str = "few",
         serving_space: ServingSpace | None = None,
         scenarios: Sequence[str] = (),
@@ -302,11 +302,11 @@ class Study:
         slots = spec.parallel or parallelism.most_workers(spec.accelerator)
         return ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes)
 
-    def _inference(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> Inference | None:
+    def _inference(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> TrialMeasurement | None:
         if not spec.devices or spec.host is None:
             return None
-        serving = Serving(Purpose(spec.serve_for), spec.serving_search, thorough=False)
-        found = Inference(
+        serving = PointSearchOptions(OptimizeFor(spec.serve_for), spec.serving_search, thorough=False)
+        found = TrialMeasurement(
             self.name,
             spec.devices,
             spec.host,

@@ -28,7 +28,7 @@ from onefold.vocabulary.records import (
     TrialState,
 )
 from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
-from onefold.vocabulary.serving import Served, ServingPoint, Source, Surface
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface
 
 COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
 
@@ -55,8 +55,10 @@ def an_epoch(number: int = 1, trial: int = 0, rung: int = 1, accuracy: float = 0
 
 def a_surface() -> Surface:
     """What serving some architecture costs at two points."""
-    one = Served(ServingPoint(), 0.01, 0.012, 0.02, 0.009, 0.011, 40, Energy(0.5, "modelled"), 10**8, Source.EMULATED)
-    more = replace(one, point=ServingPoint(batch_size=8, threads=2), latency_s=0.04, source=Source.PREDICTED)
+    one = Served(
+        ServingPoint(), 0.01, 0.012, 0.02, 0.009, 0.011, 40, Energy(0.5, "modelled"), 10**8, LatencySource.EMULATED
+    )
+    more = replace(one, point=ServingPoint(batch_size=8, threads=2), latency_s=0.04, source=LatencySource.PREDICTED)
     return Surface("abc", "pi", (one, more), size_bytes=4321, parameters=1000, measured_s=0.25, notes=("a note",))
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from onefold.vocabulary.records import Energy, Metrics
 
 
-class Source(Enum):
+class LatencySource(Enum):
     """How a latency was obtained. Nothing that was not measured on the device itself says MEASURED."""
 
     MEASURED = "measured"
@@ -17,7 +17,7 @@ class Source(Enum):
     PREDICTED = "predicted"  # worked out from other points
 
 
-class Purpose(Enum):
+class OptimizeFor(Enum):
     """What a serving point is best for."""
 
     LATENCY = "latency"
@@ -55,7 +55,7 @@ class Served:
     runs: int
     energy: Energy  # of one batch
     memory_bytes: int | None  # of the process that serves, at its peak
-    source: Source
+    source: LatencySource
     after_rest_s: tuple[float, float, float] | None = None  # median, p90 and p99 of batches that come after a rest
 
     @property
@@ -68,11 +68,11 @@ class Served:
         """Joules per sample, with the source that `energy` has."""
         return None if self.energy.joules is None else self.energy.joules / self.point.batch_size
 
-    def cost(self, purpose: Purpose) -> float:
+    def cost(self, purpose: OptimizeFor) -> float:
         """What to minimise for a purpose: seconds a batch, seconds a sample, joules a sample."""
-        if purpose is Purpose.LATENCY:
+        if purpose is OptimizeFor.LATENCY:
             return self.latency_s
-        if purpose is Purpose.ENERGY and self.energy_per_sample_j is not None:
+        if purpose is OptimizeFor.ENERGY and self.energy_per_sample_j is not None:
             return self.energy_per_sample_j
         return self.latency_s / self.point.batch_size
 
@@ -90,13 +90,13 @@ class Surface:
     recalled: bool = False  # known from before: nothing was measured for it now
     notes: tuple[str, ...] = field(default=())
 
-    def best(self, purpose: Purpose) -> Served:
+    def best(self, purpose: OptimizeFor) -> Served:
         """The cheapest point for a purpose."""
         return best(self.served, purpose)
 
     def metrics(self, device: str = "") -> Metrics:
         """Its figures by the names that objectives use; with `device`, by the names that say which device."""
-        latency, throughput, energy = (self.best(purpose) for purpose in Purpose)
+        latency, throughput, energy = (self.best(purpose) for purpose in OptimizeFor)
         found = {
             "latency_s": latency.latency_s,
             "latency_p99_s": latency.p99_s,
@@ -120,11 +120,11 @@ SERVING_METRICS = (
 )
 
 
-def best(served: Iterable[Served], purpose: Purpose) -> Served:
+def best(served: Iterable[Served], purpose: OptimizeFor) -> Served:
     """The cheapest for a purpose. LATENCY looks at single samples and ENERGY at known joules, where there are any."""
     points: Sequence[Served] = tuple(served)
-    if purpose is Purpose.LATENCY:
+    if purpose is OptimizeFor.LATENCY:
         points = [one for one in points if one.point.batch_size == 1] or points
-    if purpose is Purpose.ENERGY:
+    if purpose is OptimizeFor.ENERGY:
         points = [one for one in points if one.energy.joules is not None] or points
     return min(points, key=lambda one: one.cost(purpose))

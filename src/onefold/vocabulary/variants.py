@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from onefold.vocabulary.errors import InputError, suggestion
 from onefold.vocabulary.records import Energy, Metrics
-from onefold.vocabulary.serving import Source
+from onefold.vocabulary.serving import LatencySource
 
 Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -59,7 +59,7 @@ class Variant:
     recipe: Recipe
     metrics: Metrics  # of what the runtime answers, on the validation data
     latency_s: float  # of a single sample: the median
-    source: Source  # how the latency was obtained
+    source: LatencySource  # how the latency was obtained
     energy: Energy  # of a single sample
     memory_bytes: int | None  # of the process that serves it
     size_bytes: int  # of the model's file

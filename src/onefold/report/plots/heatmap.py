@@ -13,7 +13,7 @@ from onefold.report.plots.marks import SHADES, Plot, said, shade
 from onefold.report.plots.svg import element, picture, text
 from onefold.serving.recommendation import energy_way
 from onefold.vocabulary import quantities
-from onefold.vocabulary.serving import Purpose, Served, Source, Surface, best
+from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, Surface, best
 
 WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
 WIDEST, TALLEST, LOWEST = 92.0, 44.0, 26.0  # a cell
@@ -59,12 +59,12 @@ def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: st
     if not cells:
         return Plot(name, title, "No serving point has been measured.")
     sources = {served.source for served in cells.values()}
-    ways = ", ".join(source.value for source in Source if source in sources)
+    ways = ", ".join(source.value for source in LatencySource if source in sources)
     rates = [served.throughput_per_s for served in cells.values()]
     slowest, fastest = quantities.number(_rounded(min(rates))), quantities.number(_rounded(max(rates)))
     grid = _grid(cells, chosen)
     legend = [("ramp", f"{slowest} to {fastest} samples per second")]
-    if Source.PREDICTED in sources:
+    if LatencySource.PREDICTED in sources:
         legend.append(("cell hatched", "predicted: worked out from other points"))
     if len(grid.batches) * len(grid.threads) > sum(p[0] in grid.batches and p[1] in grid.threads for p in cells):
         legend.append(("cell none", "not known"))
@@ -79,12 +79,12 @@ def _cells(served: Iterable[Served]) -> dict[Place, Served]:
     found: dict[Place, list[Served]] = {}
     for one in served:
         found.setdefault((one.point.batch_size, one.point.threads), []).append(one)
-    return {place: best(found[place], Purpose.THROUGHPUT) for place in sorted(found)}
+    return {place: best(found[place], OptimizeFor.THROUGHPUT) for place in sorted(found)}
 
 
 def _grid(cells: Mapping[Place, Served], chosen: Mapping[str, Served]) -> Grid:
     """All that was measured or chosen, and as many of the predicted ones as can be told apart."""
-    kept = [place for place, served in cells.items() if served.source is not Source.PREDICTED]
+    kept = [place for place, served in cells.items() if served.source is not LatencySource.PREDICTED]
     kept += [(served.point.batch_size, served.point.threads) for served in chosen.values()]
     batches, threads = ({place[side] for place in cells} for side in (0, 1))
     return Grid(
@@ -114,7 +114,7 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
             continue
         served, purposes = cells[place], letters.get(place, [])
         colour = _shade(served.throughput_per_s, min(rates), max(rates))
-        hatched = served.source is Source.PREDICTED
+        hatched = served.source is LatencySource.PREDICTED
         inside = [element("rect", class_=f"cell {colour}", **box)]
         inside += [element("path", class_="hatch", d=hatching(x + 1, y + 1, grid.wide - 2, grid.tall - 2))] * hatched
         # Rings are drawn last, over the neighbours, and on a band that sets them off from any colour below.

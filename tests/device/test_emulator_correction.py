@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.device.fitting import Fit, Point, fit, read_points
+from onefold.device.emulator_correction import BoardMeasurement, EmulatorFit, fit_emulator, read_board_measurements
 from onefold.vocabulary.errors import DeviceError
 from onefold.vocabulary.records import from_json, to_json
 
@@ -37,7 +37,7 @@ corrections = st.tuples(st.floats(-1, 1), st.floats(-0.15, 0.15), st.floats(-0.3
 @untimed
 @given(corrections)
 def test_a_known_correction_is_recovered(correction: tuple[float, float, float]) -> None:
-    found = fit([Point(b, t, truth(b, t, *correction)) for b, t in GRID], emulated)
+    found = fit_emulator([BoardMeasurement(b, t, truth(b, t, *correction)) for b, t in GRID], emulated)
     assert found.latency.scale == pytest.approx(correction[0], abs=0.02)
     assert found.latency.batch_slope == pytest.approx(correction[1], abs=0.01)
     assert found.latency.thread_slope == pytest.approx(correction[2], abs=0.02)
@@ -51,7 +51,7 @@ def test_a_known_correction_is_recovered(correction: tuple[float, float, float])
 @untimed
 @given(corrections, st.integers(1, len(GRID)))
 def test_an_estimate_lies_in_its_interval(correction: tuple[float, float, float], points: int) -> None:
-    found = fit([Point(b, t, truth(b, t, *correction)) for b, t in GRID[:points]], emulated)
+    found = fit_emulator([BoardMeasurement(b, t, truth(b, t, *correction)) for b, t in GRID[:points]], emulated)
     for batch, threads in [(1, 1), (100, 8)]:
         told = found.predict(batch, threads, emulated(batch, threads))
         assert 0 < told.low_s < told.latency_s < told.high_s
@@ -60,14 +60,14 @@ def test_an_estimate_lies_in_its_interval(correction: tuple[float, float, float]
 @untimed
 @given(st.floats(0.2, 5))
 def test_one_point_moves_the_scale_and_little_else(scale: float) -> None:
-    found = fit([Point(1, 1, emulated(1, 1) * scale)], emulated)
+    found = fit_emulator([BoardMeasurement(1, 1, emulated(1, 1) * scale)], emulated)
     assert found.errors is None
     assert found.predict(1, 1, emulated(1, 1)).latency_s == pytest.approx(emulated(1, 1) * scale, rel=0.02)
     assert (found.latency.batch_slope, found.latency.thread_slope) == (0.0, 0.0)
 
 
 def test_far_from_what_was_measured_the_interval_is_wider() -> None:
-    found = fit([Point(b, 1, 2 * emulated(b, 1)) for b in (1, 2)], emulated)
+    found = fit_emulator([BoardMeasurement(b, 1, 2 * emulated(b, 1)) for b in (1, 2)], emulated)
     near, far = (found.latency.factor(*at) for at in [(1, 1), (100, 4)])
     assert far[2] / far[1] > 1.5 * near[2] / near[1]
 
@@ -77,8 +77,10 @@ def test_the_interval_holds_what_it_promises() -> None:
     for seed in range(60):
         draws = np.random.default_rng(seed)
         correction = draws.normal(0, [0.5, 0.1, 0.2])
-        noisy = [Point(b, t, truth(b, t, *correction) * math.exp(draws.normal(0, 0.05))) for b, t in GRID[::2]]
-        found = fit(noisy, emulated)
+        noisy = [
+            BoardMeasurement(b, t, truth(b, t, *correction) * math.exp(draws.normal(0, 0.05))) for b, t in GRID[::2]
+        ]
+        found = fit_emulator(noisy, emulated)
         for batch, threads in GRID[1::2]:
             told = found.predict(batch, threads, emulated(batch, threads))
             new = truth(batch, threads, *correction) * math.exp(draws.normal(0, 0.05))
@@ -88,8 +90,8 @@ def test_the_interval_holds_what_it_promises() -> None:
 
 
 def test_energy_is_fitted_by_the_points_that_have_it() -> None:
-    points = [Point(b, t, emulated(b, t), 1.5 * emulated_j(b, t) if b > 1 else None) for b, t in GRID]
-    found = fit(points, emulated, emulated_j)
+    points = [BoardMeasurement(b, t, emulated(b, t), 1.5 * emulated_j(b, t) if b > 1 else None) for b, t in GRID]
+    found = fit_emulator(points, emulated, emulated_j)
     assert found.energy_errors is not None
     assert found.energy_errors.points == len([1 for b, _ in GRID if b > 1])
     told = found.predict(8, 2, emulated(8, 2), emulated_j(8, 2))
@@ -98,33 +100,33 @@ def test_energy_is_fitted_by_the_points_that_have_it() -> None:
     assert told.high_j is not None
     assert told.low_j < told.energy_j < told.high_j
     assert found.predict(8, 2, emulated(8, 2)).energy_j is None
-    assert fit(points, emulated).energy is None
+    assert fit_emulator(points, emulated).energy is None
 
 
 @untimed
 @given(corrections, st.booleans())
 def test_a_fit_survives_json(correction: tuple[float, float, float], energy: bool) -> None:
-    points = [Point(b, t, truth(b, t, *correction), emulated_j(b, t) if energy else None) for b, t in GRID]
-    found = fit(points, emulated, emulated_j)
-    back = from_json(Fit, json.loads(json.dumps(to_json(found))))
+    points = [BoardMeasurement(b, t, truth(b, t, *correction), emulated_j(b, t) if energy else None) for b, t in GRID]
+    found = fit_emulator(points, emulated, emulated_j)
+    back = from_json(EmulatorFit, json.loads(json.dumps(to_json(found))))
     assert back == found
     assert back.predict(7, 3, 0.1, 0.2) == found.predict(7, 3, 0.1, 0.2)
 
 
 def test_a_fit_needs_points_and_an_emulator_that_says_something() -> None:
     with pytest.raises(DeviceError, match="at least one measured point"):
-        fit([], emulated)
+        fit_emulator([], emulated)
     with pytest.raises(DeviceError, match="must say a number above 0, but says nan"):
-        fit([Point(1, 1, 0.1)], lambda batch, threads: math.nan)
+        fit_emulator([BoardMeasurement(1, 1, 0.1)], lambda batch, threads: math.nan)
 
 
 class TestReading:
     def test_columns_may_come_in_any_order_and_energy_may_be_missing(self, tmp_path: Path) -> None:
         path = tmp_path / "points.csv"
         path.write_text("threads,batch, latency_s,energy_j\n1,8,0.5,2.5\n\n2, 16 ,0.25,\n")
-        assert read_points(path) == (Point(8, 1, 0.5, 2.5), Point(16, 2, 0.25))
+        assert read_board_measurements(path) == (BoardMeasurement(8, 1, 0.5, 2.5), BoardMeasurement(16, 2, 0.25))
         path.write_text("\ufeffbatch,threads,latency_s\r\n1,1,0.1\r\n")
-        assert read_points(path) == (Point(1, 1, 0.1),)
+        assert read_board_measurements(path) == (BoardMeasurement(1, 1, 0.1),)
 
     @pytest.mark.parametrize(
         ("text", "complaint"),
@@ -151,8 +153,8 @@ class TestReading:
         path = tmp_path / "points.csv"
         path.write_text(text)
         with pytest.raises(DeviceError, match=complaint):
-            read_points(path)
+            read_board_measurements(path)
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(DeviceError, match=r"points\.csv cannot be read"):
-            read_points(tmp_path / "points.csv")
+            read_board_measurements(tmp_path / "points.csv")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from onefold.device import Device, Effort, HostSession
-from onefold.device.disturbance import UNDISTURBED, Waiting
+from onefold.device import Device, HostSession, TimingEffort
+from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.vocabulary.serving import ServingPoint
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell")
@@ -46,17 +46,17 @@ def test_waiting_for_others_is_seen() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core()})
     try:
-        with Waiting() as waiting:
+        with CpuContention() as waiting:
             until = time.monotonic() + 0.3
             while time.monotonic() < until:
                 pass
     finally:
         os.sched_setaffinity(0, allowed)
-    assert waiting.share > 4 * UNDISTURBED
+    assert waiting.share > 4 * NEGLIGIBLE
 
 
 def test_sleeping_is_not_waiting() -> None:
-    with Waiting() as waiting:
+    with CpuContention() as waiting:
         time.sleep(0.2)
     assert waiting.share < 0.5
 
@@ -65,6 +65,6 @@ def test_sleeping_is_not_waiting() -> None:
 def test_a_measurement_that_could_not_be_had_undisturbed_says_so(this_host: Device, model: Path) -> None:
     with HostSession(this_host, [core()]) as session:
         assert session.notes(model) == ()
-        session.serve(model, ServingPoint(), Effort(warm_up=1, least=50, most=10_000, seconds=0.1, precision=0.0))
+        session.serve(model, ServingPoint(), TimingEffort(warm_up=1, least=50, most=10_000, seconds=0.1, precision=0.0))
         (said,) = session.notes(model)
     assert said.startswith("other programs had ")

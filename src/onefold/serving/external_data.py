@@ -9,7 +9,7 @@ from onefold.serving.export import samples_beside
 from onefold.vocabulary.errors import ModelError
 
 
-def in_one_file(model: Path, folder: Path) -> Path:
+def with_embedded_weights(model: Path, folder: Path) -> Path:
     """The model itself or, where weights lie outside of it, a copy of the same name in `folder` that holds them."""
     import onnx
     from onnx.external_data_helper import load_external_data_for_model, uses_external_data

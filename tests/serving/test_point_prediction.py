@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.device import Device
-from onefold.serving.scaling import between, more_threads, serial_share
+from onefold.serving.point_prediction import extrapolate_threads, interpolate_batch_size, serial_share
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
 BOARD = Device("board", "A board", 8, 10.0, 5.0, 10**9, idle_w=2.0, busy_w=10.0)
 shares, times = st.floats(0, 1), st.floats(1e-6, 10)
@@ -22,7 +22,7 @@ def served(batch_size: int, threads: int, latency_s: float, joules: float | None
     point = ServingPoint(batch_size, threads)
     return Served(
         point, latency_s, 1.1 * latency_s, 1.5 * latency_s, 0.9 * latency_s, 1.05 * latency_s, 30, energy, 10**8,
-        Source.EMULATED,
+        LatencySource.EMULATED,
     )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def test_a_share_is_a_share_whatever_was_measured(few_s: float, many_s: float) -
 @given(shares, times)
 def test_more_threads_follow_the_law_exactly(serial: float, alone_s: float) -> None:
     known = [served(size, n, size * alone_s * amdahl(serial, n)) for size in (1, 8) for n in (1, 2)]
-    found = more_threads(known, (1, 2, 4, 8), BOARD)
+    found = extrapolate_threads(known, (1, 2, 4, 8), BOARD)
     assert [(one.point.batch_size, one.point.threads) for one in found] == [(1, 4), (1, 8), (8, 4), (8, 8)]
     for one in found:
         wanted = one.point.batch_size * alone_s * amdahl(serial, one.point.threads)
@@ -54,29 +54,29 @@ def test_more_threads_follow_the_law_exactly(serial: float, alone_s: float) -> N
         assert one.p99_s == pytest.approx(1.5 * wanted)
         assert one.low_s == pytest.approx(0.9 * wanted)
         assert one.energy == Energy(pytest.approx(wanted * BOARD.power_w(one.point.threads)), "modelled")
-        assert (one.source, one.runs) == (Source.PREDICTED, 0)
+        assert (one.source, one.runs) == (LatencySource.PREDICTED, 0)
 
 
 def test_threads_that_do_harm_are_not_taken_for_help() -> None:
-    found = more_threads([served(1, 1, 0.01), served(1, 2, 0.02)], (1, 2, 4), BOARD)
+    found = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.02)], (1, 2, 4), BOARD)
     assert [one.latency_s for one in found] == [0.02]
 
 
 @given(times, times)
 def test_more_threads_are_never_predicted_to_be_slower(few_s: float, many_s: float) -> None:
-    found = more_threads([served(1, 1, few_s), served(1, 2, many_s)], (1, 2, 4, 8), BOARD)
+    found = extrapolate_threads([served(1, 1, few_s), served(1, 2, many_s)], (1, 2, 4, 8), BOARD)
     latencies = [many_s, *(one.latency_s for one in found)]
     assert latencies == sorted(latencies, reverse=True)
 
 
 def test_nothing_is_predicted_from_one_number_of_threads() -> None:
-    assert more_threads([served(1, 1, 0.01), served(8, 1, 0.04)], (1, 2, 4), BOARD) == []
-    assert more_threads([served(1, 1, 0.01), served(1, 2, 0.01)], (1, 2), BOARD) == []
+    assert extrapolate_threads([served(1, 1, 0.01), served(8, 1, 0.04)], (1, 2, 4), BOARD) == []
+    assert extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.01)], (1, 2), BOARD) == []
 
 
 def test_a_point_needs_its_twin() -> None:
     """A batch size that was measured with all threads only says nothing about how threads help it."""
-    found = more_threads([served(1, 1, 0.01), served(1, 2, 0.006), served(8, 2, 0.02)], (1, 2, 4), BOARD)
+    found = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.006), served(8, 2, 0.02)], (1, 2, 4), BOARD)
     assert [one.point for one in found] == [ServingPoint(1, 4)]
 
 
@@ -84,27 +84,27 @@ class TestBetween:
     KNOWN = (served(1, 2, 0.010, 0.1), served(4, 2, 0.016, 0.4), served(16, 2, 0.040, 1.0), served(8, 1, 9.0))
 
     def test_a_known_point_comes_back(self) -> None:
-        assert between(self.KNOWN, ServingPoint(4, 2)) is self.KNOWN[1]
+        assert interpolate_batch_size(self.KNOWN, ServingPoint(4, 2)) is self.KNOWN[1]
 
     @given(st.integers(1, 16))
     def test_it_lies_on_the_line_between_its_neighbours(self, size: int) -> None:
-        found = between(self.KNOWN, ServingPoint(size, 2))
+        found = interpolate_batch_size(self.KNOWN, ServingPoint(size, 2))
         assert found is not None
         assert found.point == ServingPoint(size, 2)
         assert found.latency_s == pytest.approx(0.008 + 0.002 * size)
         assert found.low_s <= found.latency_s <= found.high_s <= found.p90_s * 1.0001 <= found.p99_s
         if size not in (1, 4, 16):
-            assert (found.source, found.runs) == (Source.PREDICTED, 0)
+            assert (found.source, found.runs) == (LatencySource.PREDICTED, 0)
             assert found.energy.source == "modelled"
             assert 0.1 <= (found.energy.joules or 0.0) <= 1.0
 
     def test_nothing_is_made_up_beyond_what_was_measured(self) -> None:
-        assert between(self.KNOWN, ServingPoint(17, 2)) is None
-        assert between(self.KNOWN, ServingPoint(1, 4)) is None
-        assert between((), ServingPoint()) is None
+        assert interpolate_batch_size(self.KNOWN, ServingPoint(17, 2)) is None
+        assert interpolate_batch_size(self.KNOWN, ServingPoint(1, 4)) is None
+        assert interpolate_batch_size((), ServingPoint()) is None
 
     def test_unknown_joules_stay_unknown(self) -> None:
         known = (self.KNOWN[0], replace(self.KNOWN[2], energy=Energy(None, "unavailable")))
-        found = between(known, ServingPoint(2, 2))
+        found = interpolate_batch_size(known, ServingPoint(2, 2))
         assert found is not None
         assert found.energy == Energy(None, "unavailable")

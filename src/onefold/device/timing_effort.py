@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class TimingEffort:
     """Repeat at least `least` times, until the 95 % interval of the median is within ± `precision` of it.
 
     Give up on that after `most` runs or after `seconds`. Batches that would take longer than `slowest_s` are not tried.
@@ -24,10 +24,12 @@ class Effort:
     rest_s: float = 0.0
 
 
-SOUND = Effort(warm_up=2, least=10, most=400, seconds=0.03, precision=0.02)  # enough to find the best point
-BRIEF = Effort(warm_up=1, least=3, most=60, seconds=0.008, precision=0.03, slowest_s=0.05)  # while trials wait
-CAREFUL = Effort(warm_up=3, least=30, most=2000, seconds=0.1, precision=0.01)  # what is written on the label
-RESTED = Effort(warm_up=1, least=20, most=200, seconds=0.15, precision=0.02, rest_s=0.002)  # by an idle server
+STANDARD = TimingEffort(warm_up=2, least=10, most=400, seconds=0.03, precision=0.02)  # enough to find the best point
+QUICK = TimingEffort(warm_up=1, least=3, most=60, seconds=0.008, precision=0.03, slowest_s=0.05)  # while trials wait
+PRECISE = TimingEffort(warm_up=3, least=30, most=2000, seconds=0.1, precision=0.01)  # what is written on the label
+AFTER_IDLE = TimingEffort(
+    warm_up=1, least=20, most=200, seconds=0.15, precision=0.02, rest_s=0.002
+)  # by an idle server
 
 
 def interval(times: Sequence[float]) -> tuple[float, float, float]:

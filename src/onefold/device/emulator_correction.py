@@ -29,7 +29,7 @@ _NOISE, _NOISE_POINTS = 0.05, 3.0  # and points scatter by about 5 %, as if thre
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BoardMeasurement:
     """What one model really took on the board, for one batch."""
 
     batch: int
@@ -61,7 +61,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class HeldOutErrors:
     """Relative errors at points that were left out of the fit, each in turn."""
 
     median: float
@@ -70,7 +70,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CorrectedEstimate:
     """What the corrected emulator predicts for one batch; the intervals are where 95 of 100 measurements would be."""
 
     latency_s: float
@@ -82,25 +82,29 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class EmulatorFit:
     """The emulator of one device corrected by measured points; it survives JSON. Errors are None for a single point."""
 
     latency: Correction
-    errors: Errors | None
-    points: tuple[Point, ...]
+    errors: HeldOutErrors | None
+    points: tuple[BoardMeasurement, ...]
     energy: Correction | None = None
-    energy_errors: Errors | None = None
+    energy_errors: HeldOutErrors | None = None
 
-    def predict(self, batch: int, threads: int, emulated_s: float, emulated_j: float | None = None) -> Estimate:
+    def predict(
+        self, batch: int, threads: int, emulated_s: float, emulated_j: float | None = None
+    ) -> CorrectedEstimate:
         """What the board would take, given what the emulator says for the same batch and threads."""
         middle, low, high = (factor * emulated_s for factor in self.latency.factor(batch, threads))
         if self.energy is None or emulated_j is None:
-            return Estimate(middle, low, high)
+            return CorrectedEstimate(middle, low, high)
         joules = (factor * emulated_j for factor in self.energy.factor(batch, threads))
-        return Estimate(middle, low, high, *joules)
+        return CorrectedEstimate(middle, low, high, *joules)
 
 
-def fit(points: Sequence[Point], emulated: Emulated, emulated_j: Emulated | None = None) -> Fit:
+def fit_emulator(
+    points: Sequence[BoardMeasurement], emulated: Emulated, emulated_j: Emulated | None = None
+) -> EmulatorFit:
     """The emulator corrected by these points; `emulated(batch, threads)` is what it says, in seconds and in joules.
 
     Energy is fitted by the points that have it, where `emulated_j` is given.
@@ -113,7 +117,7 @@ def fit(points: Sequence[Point], emulated: Emulated, emulated_j: Emulated | None
         for point in points
         if point.energy_j is not None and emulated_j is not None
     ]
-    return Fit(
+    return EmulatorFit(
         latency=_correction(times),
         errors=_left_out(times),
         points=tuple(points),
@@ -142,7 +146,7 @@ def _correction(rows: Sequence[_Row]) -> Correction:
     return Correction(scale, batch_slope, thread_slope, noise, freedom, tuple(map(float, covariance.ravel())))
 
 
-def _left_out(rows: Sequence[_Row]) -> Errors | None:
+def _left_out(rows: Sequence[_Row]) -> HeldOutErrors | None:
     if len(rows) < 2:
         return None
     errors = []
@@ -150,7 +154,7 @@ def _left_out(rows: Sequence[_Row]) -> Errors | None:
         others = [*rows[:place], *rows[place + 1 :]]
         predicted = _correction(others).factor(batch, threads)[0] * emulated
         errors.append(abs(predicted / measured - 1.0))
-    return Errors(median(errors), max(errors), len(errors))
+    return HeldOutErrors(median(errors), max(errors), len(errors))
 
 
 def _features(batch: int, threads: int) -> NDArray[np.float64]:
@@ -163,7 +167,7 @@ def _positive(emulated: float) -> float:
     return emulated
 
 
-def read_points(path: Path) -> tuple[Point, ...]:
+def read_board_measurements(path: Path) -> tuple[BoardMeasurement, ...]:
     """The points of a CSV file with the header batch,threads,latency_s and, if it was measured, energy_j.
 
     Latency and energy are of a whole batch. DeviceError names the line that is wrong.
@@ -188,13 +192,13 @@ def read_points(path: Path) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _point(header: list[str], row: list[str], where: str) -> Point:
+def _point(header: list[str], row: list[str], where: str) -> BoardMeasurement:
     if len(row) != len(header):
         raise DeviceError(f"{where}: there must be {len(header)} values, as in the header, but got {len(row)}")
     cells = {name: cell.strip() for name, cell in zip(header, row)}
     batch, threads = (_number(cells[name], name, where, whole=True) for name in ("batch", "threads"))
     energy = cells.get("energy_j")
-    return Point(
+    return BoardMeasurement(
         int(batch),
         int(threads),
         _number(cells["latency_s"], "latency_s", where),

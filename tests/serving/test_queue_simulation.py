@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.serving.queueing import LatencyCurve, Rest, query_s, simulate_poisson, simulate_server, split
+from onefold.serving.queue_simulation import (
+    IdlePenalty,
+    LatencyCurve,
+    query_s,
+    simulate_poisson,
+    simulate_server,
+    split,
+)
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
 
 def curve(latencies: dict[int, float], p90: float = 1.0, p99: float = 1.0) -> LatencyCurve:
@@ -31,7 +38,7 @@ def curves(draw: st.DrawFn) -> LatencyCurve:
     return curve(latencies, p90, p90 * draw(st.floats(1.0, 2.0)))
 
 
-def served(batch_size: int, latency_s: float, source: Source = Source.MEASURED, runs: int = 10) -> Served:
+def served(batch_size: int, latency_s: float, source: LatencySource = LatencySource.MEASURED, runs: int = 10) -> Served:
     point = ServingPoint(batch_size=batch_size)
     energy = Energy(None, "unavailable")
     return Served(point, latency_s, latency_s, latency_s, latency_s, latency_s, runs, energy, None, source)
@@ -52,7 +59,7 @@ def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
     """M/G/1 with an exceptional first service of each busy spell."""
     service_s, woken_s = 0.002, 0.0035
     rate = load / service_s
-    slow = replace(curve({1: service_s}), rests=(Rest(1, *(3 * [woken_s - service_s])),))
+    slow = replace(curve({1: service_s}), rests=(IdlePenalty(1, *(3 * [woken_s - service_s])),))
     found = simulate_poisson(slow, rate, 1, 0.0, 200_000, seed=4)
     spell = 1 - load + rate * woken_s
     wait_s = rate * service_s**2 / (2 * (1 - load)) + rate * (woken_s**2 - service_s**2) / (2 * spell)
@@ -61,7 +68,9 @@ def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
 
 
 def test_a_query_that_finds_the_server_idle_wakes_it_once() -> None:
-    slow = replace(curve({1: 0.001, 4: 0.004}), rests=(Rest(1, 0.001, 0.001, 0.001), Rest(4, 0.002, 0.002, 0.002)))
+    slow = replace(
+        curve({1: 0.001, 4: 0.004}), rests=(IdlePenalty(1, 0.001, 0.001, 0.001), IdlePenalty(4, 0.002, 0.002, 0.002))
+    )
     rare = simulate_server(slow, 8, 1.0, 4, 100, 0)
     assert rare.mean_s == pytest.approx(0.008 + 0.002)
     assert simulate_server(slow, 2, 1.0, 2, 100, 0).mean_s == pytest.approx(0.002 + 0.001 + 0.001 / 3)  # between
@@ -73,8 +82,8 @@ def test_what_a_rest_adds_is_taken_from_points_that_were_measured_with_rests() -
     plain, single, several = served(2, 0.002), served(1, 0.001), served(8, 0.004)
     single = replace(single, after_rest_s=(0.0015, 0.002, 0.004))
     several = replace(several, after_rest_s=(0.0039, 0.005, 0.005))
-    assert Rest.of([plain]) == []
-    few, many = Rest.of([plain, single, several])
+    assert IdlePenalty.of([plain]) == []
+    few, many = IdlePenalty.of([plain, single, several])
     assert (few.batch_size, many.batch_size) == (1, 8)
     assert (few.median_s, few.p90_s, few.p99_s) == pytest.approx((0.0005, 0.001, 0.003))
     assert many.median_s == 0.0  # never less than nothing
@@ -208,7 +217,7 @@ def test_a_full_batch_leaves_before_its_wait_is_over() -> None:
 
 def test_measured_points_win_over_predicted_ones_and_many_runs_over_few() -> None:
     known = LatencyCurve.of(
-        [served(1, 3.0, runs=99), served(1, 9.0, Source.PREDICTED, 999), served(1, 5.0, runs=9), served(4, 7.0)]
+        [served(1, 3.0, runs=99), served(1, 9.0, LatencySource.PREDICTED, 999), served(1, 5.0, runs=9), served(4, 7.0)]
     )
     assert known.latency_s == (3.0, 7.0)
     assert known.time_s(2) == pytest.approx(3 + 4 / 3)

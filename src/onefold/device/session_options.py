@@ -9,7 +9,7 @@ from onefold.vocabulary.serving import ServingPoint
 LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
 
 
-def options_of(point: ServingPoint) -> Any:
+def session_options(point: ServingPoint) -> Any:
     """The session options of a serving point."""
     import onnxruntime as ort
 

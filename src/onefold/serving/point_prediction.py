@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from onefold.device.device import Device
-from onefold.serving.queueing import LatencyCurve
+from onefold.serving.queue_simulation import LatencyCurve
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.serving import Served, ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 
 
-def more_threads(served: Sequence[Served], wanted: Sequence[int], device: Device) -> list[Served]:
+def extrapolate_threads(served: Sequence[Served], wanted: Sequence[int], device: Device) -> list[Served]:
     """The points with more threads than were measured, by Amdahl's law from the two most threads that were.
 
     Where only one number of threads could be measured nothing is known about how threads help, and nothing is
@@ -37,7 +37,7 @@ def more_threads(served: Sequence[Served], wanted: Sequence[int], device: Device
     return found
 
 
-def between(served: Sequence[Served], point: ServingPoint) -> Served | None:
+def interpolate_batch_size(served: Sequence[Served], point: ServingPoint) -> Served | None:
     """What a batch size between measured ones costs, by straight lines; None where the larger ones are not known.
 
     A point that is known comes back as it is. What is predicted says so.
@@ -64,7 +64,7 @@ def between(served: Sequence[Served], point: ServingPoint) -> Served | None:
         runs=0,
         after_rest_s=None,
         energy=Energy(energy_j, nearest.energy.source if energy_j is not None else "unavailable"),
-        source=Source.PREDICTED,
+        source=LatencySource.PREDICTED,
     )
 
 
@@ -93,5 +93,5 @@ def _scaled(one: Served, point: ServingPoint, factor: float, device: Device) -> 
         runs=0,
         after_rest_s=None,
         energy=Energy(latency_s * device.power_w(point.threads), "modelled"),
-        source=Source.PREDICTED,
+        source=LatencySource.PREDICTED,
     )

@@ -14,7 +14,7 @@ from onefold import deploy
 from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.kernels.source_models import opened
 from onefold.serving.export import export, samples_beside
-from onefold.serving.single_file import in_one_file
+from onefold.serving.external_data import with_embedded_weights
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.serving import ServingPoint
 
@@ -43,12 +43,12 @@ def answers(file: Path) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def test_one_that_is_whole_is_left_as_it_is(plain: Path, tmp_path: Path) -> None:
-    assert in_one_file(plain, tmp_path / "nowhere") == plain
+    assert with_embedded_weights(plain, tmp_path / "nowhere") == plain
 
 
 def test_weights_beside_it_come_in(plain: Path, apart: Path, tmp_path: Path) -> None:
     samples_beside(apart).write_bytes(samples_beside(plain).read_bytes())
-    found = in_one_file(apart, tmp_path)
+    found = with_embedded_weights(apart, tmp_path)
     assert found.name == "b.onnx"
     assert samples_beside(found).read_bytes() == samples_beside(plain).read_bytes()
     expected = answers(apart)
@@ -80,10 +80,10 @@ def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> No
 def test_weights_that_are_gone_are_told(apart: Path, tmp_path: Path) -> None:
     (apart.parent / "b.onnx.data").unlink()
     with pytest.raises(ModelError, match=r"b\.onnx has weights in files beside it, and cannot be made one file"):
-        in_one_file(apart, tmp_path)
+        with_embedded_weights(apart, tmp_path)
 
 
 def test_what_is_no_model_is_left_to_others(tmp_path: Path) -> None:
     file = tmp_path / "c.onnx"
     file.write_bytes(b"no model")
-    assert in_one_file(file, tmp_path) == file
+    assert with_embedded_weights(file, tmp_path) == file

@@ -42,7 +42,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorCost:
     """What one operator of a model has to do at one batch size."""
 
     name: str

@@ -10,7 +10,7 @@ OPEN = 1  # what a dimension other than the first counts as when the model leave
 _FLOATS = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(float16)": "f2"}
 
 
-def made_up(wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
+def random_input(wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
     """An array for an input as the runtime describes it; ValueError when the model takes another batch size only."""
     shape = [size if isinstance(size, int) and size > 0 else OPEN for size in wanted.shape]
     if shape and not isinstance(wanted.shape[0], int):

@@ -6,13 +6,13 @@ import os
 import time
 from pathlib import Path
 
-UNDISTURBED = 0.05  # a share that no measurement is free of
+NEGLIGIBLE = 0.05  # a share that no measurement is free of
 LONG_S = 0.2  # what a host took is told in hundredths of a second: too coarse for less than this
 _THREADS, _PROCESSORS = Path("/proc/self/task"), Path("/proc/stat")
 _STOLEN = 8  # the column of a processor's line: ticks that a virtual machine was kept from running
 
 
-class Waiting:
+class CpuContention:
     """How long the threads of this process were ready to run and were not let run: `with Waiting(threads) as waiting`.
 
     `waiting.share` is that time as a share of the time that so many threads had, 0 where the system does not tell. It
@@ -24,7 +24,7 @@ class Waiting:
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> CpuContention:
         self._before, self._stolen_s, self._began_s = _of_threads(), _stolen_s(), time.perf_counter()
         return self
 

@@ -20,16 +20,16 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.device import Device, Effort, EmulatedSession, HostSession, open_session, runtime
+from onefold.device import Device, EmulatedSession, HostSession, TimingEffort, open_session, runtime
 from onefold.device.catalogue import device
-from onefold.device.roofline import carry_over, operators
-from onefold.device.runner import Runner, options_of
+from onefold.device.roofline import latency_ratio, operator_costs
+from onefold.device.runner import Runner, session_options
 from onefold.serving.export import export
 from onefold.vocabulary.errors import DeviceError, ModelError
 from onefold.vocabulary.records import to_json
-from onefold.vocabulary.serving import ServingPoint, Source
+from onefold.vocabulary.serving import LatencySource, ServingPoint
 
-SHORT = Effort(warm_up=1, least=3, most=20, seconds=0.05, precision=0.05)
+SHORT = TimingEffort(warm_up=1, least=3, most=20, seconds=0.05, precision=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def here(this_host: Device) -> Iterator[HostSession]:
 class TestHere:
     def test_what_was_measured_says_so(self, here: HostSession, model: Path) -> None:
         found = here.serve(model, ServingPoint(batch_size=8), SHORT)
-        assert found.source is Source.MEASURED
+        assert found.source is LatencySource.MEASURED
         assert found.point == ServingPoint(batch_size=8)
         assert 0 < found.low_s <= found.latency_s <= found.high_s
         assert found.latency_s <= found.p90_s <= found.p99_s
@@ -87,7 +87,7 @@ class TestHere:
             here.serve(path, ServingPoint(batch_size=8), SHORT)
 
     def test_an_effort_is_kept(self, here: HostSession, model: Path) -> None:
-        found = here.serve(model, ServingPoint(), Effort(warm_up=0, least=7, most=7, seconds=0.0))
+        found = here.serve(model, ServingPoint(), TimingEffort(warm_up=0, least=7, most=7, seconds=0.0))
         assert found.runs == 7
 
     def test_samples_are_served_in_place_of_noise(self, here: HostSession, model: Path, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ class TestEmulated:
             assert session.threads == 1
             session.prepare(model, None, [point])
             found = session.serve(model, point, SHORT)
-        assert found.source is Source.EMULATED
+        assert found.source is LatencySource.EMULATED
         assert found.energy.source == "modelled"
         assert found.energy.joules == pytest.approx(found.latency_s * slow.power_w(1))
         assert session._factor(model, point) == pytest.approx(10)
@@ -154,7 +154,7 @@ class TestEmulated:
         pi = device("raspberry-pi-4")
         session = EmulatedSession(pi, this_host)
         point = ServingPoint(16, 2)
-        wanted = carry_over(operators(model, 16), this_host, pi, 2)
+        wanted = latency_ratio(operator_costs(model, 16), this_host, pi, 2)
         assert session._factor(model, point) == wanted
         assert wanted > 1
 
@@ -197,7 +197,7 @@ class TestDeath:
             killer = threading.Timer(0.2, os.kill, (inner._worker.pid, signal.SIGKILL))
             killer.start()
             with pytest.raises(ModelError, match="the process that serves the model was ended"):
-                session.serve(model, ServingPoint(), Effort(least=10**9, most=10**9, seconds=60.0))
+                session.serve(model, ServingPoint(), TimingEffort(least=10**9, most=10**9, seconds=60.0))
             killer.join()
             assert session.serve(model, ServingPoint(), SHORT).runs >= SHORT.least  # by a new process
 
@@ -241,13 +241,13 @@ class TestRunner:
     def test_a_point_becomes_settings(self) -> None:
         import onnxruntime as ort
 
-        options = options_of(ServingPoint(4, 2, "basic", "parallel"))
+        options = session_options(ServingPoint(4, 2, "basic", "parallel"))
         assert options.intra_op_num_threads == options.inter_op_num_threads == 2
         assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
         assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        assert options_of(ServingPoint(threads=2)).inter_op_num_threads == 1
+        assert session_options(ServingPoint(threads=2)).inter_op_num_threads == 1
         for waiting, allowed in (("sleeping", "0"), ("spinning", "1")):
-            options = options_of(ServingPoint(threads=2, waiting=waiting))
+            options = session_options(ServingPoint(threads=2, waiting=waiting))
             assert options.get_session_config_entry("session.intra_op.allow_spinning") == allowed
 
     def test_batches_are_made_of_samples_over_and_over(self, model: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.device.counting import ABSENT, Tensor
+from onefold.device.operator_costs import ABSENT, Tensor
 from onefold.vocabulary.errors import ModelError
 
 if TYPE_CHECKING:

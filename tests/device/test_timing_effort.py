@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.device.effort import BRIEF, CAREFUL, interval, quantile
+from onefold.device.timing_effort import PRECISE, QUICK, interval, quantile
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60)
 
@@ -52,5 +52,5 @@ def test_more_runs_make_it_narrower(count: int) -> None:
 
 def test_a_careful_effort_is_more_of_everything() -> None:
     for name in ("warm_up", "least", "most", "seconds"):
-        assert getattr(CAREFUL, name) > getattr(BRIEF, name)
-    assert CAREFUL.precision < BRIEF.precision
+        assert getattr(PRECISE, name) > getattr(QUICK, name)
+    assert PRECISE.precision < QUICK.precision

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.serving import Served, Source
+from onefold.vocabulary.serving import LatencySource, Served
 
 Seconds = NDArray[np.float64]
 
 _DRAWS = 1000  # quantiles of a service time to draw from: nothing rarer than 1 in 2,000 is made up
 _Z = np.array([NormalDist().inv_cdf((place + 0.5) / _DRAWS) for place in range(_DRAWS)])
 _Z90, _Z99 = NormalDist().inv_cdf(0.90), NormalDist().inv_cdf(0.99)
-_TRUST = (Source.PREDICTED, Source.EMULATED, Source.MEASURED)  # the later ones win
+_TRUST = (LatencySource.PREDICTED, LatencySource.EMULATED, LatencySource.MEASURED)  # the later ones win
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Rest:
+class IdlePenalty:
     """How much longer a batch of this size takes when the server was idle before it: median, p90 and p99."""
 
     batch_size: int
@@ -53,9 +53,9 @@ class Rest:
     p99_s: float
 
     @classmethod
-    def of(cls, served: Iterable[Served]) -> list[Rest]:
+    def of(cls, served: Iterable[Served]) -> list[IdlePenalty]:
         """What the points tell that were measured with rests too; of two with one batch size the lesser."""
-        found: dict[int, Rest] = {}
+        found: dict[int, IdlePenalty] = {}
         for one in served:
             if one.after_rest_s is not None:
                 pairs = zip(one.after_rest_s, (one.latency_s, one.p90_s, one.p99_s))
@@ -76,7 +76,7 @@ class LatencyCurve:
     latency_s: tuple[float, ...]  # medians
     p90_s: tuple[float, ...]
     p99_s: tuple[float, ...]
-    rests: tuple[Rest, ...] = ()  # what a rest adds, by batch size, smallest first
+    rests: tuple[IdlePenalty, ...] = ()  # what a rest adds, by batch size, smallest first
 
     def __post_init__(self) -> None:
         rows = (self.latency_s, self.p90_s, self.p99_s)
@@ -88,7 +88,7 @@ class LatencyCurve:
             raise InputError("latencies are positive and finite; measure the points again that are not")
 
     @classmethod
-    def of(cls, served: Iterable[Served], rests: Iterable[Rest] = ()) -> LatencyCurve:
+    def of(cls, served: Iterable[Served], rests: Iterable[IdlePenalty] = ()) -> LatencyCurve:
         """The curve through these points; of two with one batch size the measured one, then the one of more runs."""
         kept: dict[int, Served] = {}
         for one in sorted(served, key=lambda one: (_TRUST.index(one.source), one.runs)):
