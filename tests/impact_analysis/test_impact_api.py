@@ -15,7 +15,7 @@ import pytest
 
 from onefold.impact_analysis import TUNE_ALL
 from onefold.impact_analysis.api import Impact, impact_of
-from onefold.report.impact import as_json
+from onefold.report.impact import ImpactReport
 from onefold.study import Home, News
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import StudyState, Trial
@@ -119,7 +119,7 @@ def test_the_best_of_each_arm_were_trained_in_full_measured_and_compressed(ran: 
 def test_the_page_and_the_figures_are_written(found: Impact) -> None:
     assert found.report.read_text().startswith("<!")
     figures = json.loads(found.figures.read_text())
-    assert figures == json.loads(json.dumps(as_json(found.findings)))
+    assert figures == json.loads(json.dumps(ImpactReport(found.findings).as_json()))
     assert figures["evidence"]["recipe"] == "int8"
     assert set(found.findings.evidence.ways) >= {one.name for one in found.findings.evidence.properties}
     assert "What can be left at its default?" in [part.question for part in found.advice]

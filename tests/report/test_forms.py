@@ -12,7 +12,10 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Objective, at_least
-from onefold.report import Summary, as_html, as_json, as_text
+from onefold.report.study.page import as_html
+from onefold.report.study.plain import as_json
+from onefold.report.study.summary import Summary
+from onefold.report.study.text import as_text
 from onefold.vocabulary import quantities
 
 SEVERAL = Objective(maximize="accuracy", minimize="train_time_s", require={"accuracy": at_least(0.5)})

@@ -14,11 +14,15 @@ from page_checks import checked
 
 from onefold import Choice, Float, Space
 from onefold.impact_analysis import TUNE_ALL, Arm, Findings, ImpactMeasurements, MeasuredModel, findings
-from onefold.report.impact import as_html, as_json, as_text, tables
-from onefold.report.impact.phrases import chance, change, multiple, quantity
+from onefold.report.impact import tables
+from onefold.report.impact.page import as_html
+from onefold.report.impact.phrases import chance, change
+from onefold.report.impact.plain import as_json
 from onefold.report.impact.shares import shares
+from onefold.report.impact.text import as_text
 from onefold.report.plots.boxes import box_of, boxes
 from onefold.report.plots.density import bandwidth, curve_of, density
+from onefold.vocabulary import quantities
 from onefold.vocabulary.records import Config
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
@@ -147,12 +151,12 @@ def test_every_study_has_a_sound_page_text_and_json(case: str) -> None:
 def test_the_text_has_every_cell_of_every_table(case: str, width: int) -> None:
     text = as_text(found(case), width)
     for sheet in sheets(found(case)):
-        if not sheet.lines:
+        if not sheet.rows:
             continue
         assert all(column.title in text for column in sheet.columns)
-        for line in sheet.lines:
+        for line in sheet.rows:
             assert line.name in text
-            assert all(" ".join(cell.words.split()).replace("\x1b", " ") in text for cell in line.cells)
+            assert all(" ".join(cell.text.split()).replace("\x1b", " ") in text for cell in line.cells)
     assert max(len(line) for line in text.splitlines() if "→" not in line and "\x1b" not in line) <= max(width, 75)
 
 
@@ -185,36 +189,36 @@ def test_names_given_by_users_are_shown_and_do_nothing() -> None:
 
 def test_effects_name_the_baseline_first_and_put_members_below_their_group() -> None:
     sheet = tables.effects(found("usual"), "plain")
-    assert [(line.name, line.kind) for line in sheet.lines] == [
+    assert [(line.name, line.kind) for line in sheet.rows] == [
         ("tune all: trial 2", "baseline"),
         ("model", "group"),
         ("width", "member"),
     ]
-    accuracy, _, latency, *_ = sheet.lines[0].cells
-    assert (accuracy.words, latency.words) == ("0.912", "10.4 ms")
-    best = sheet.lines[1].cells[2]  # the best of the arm is trial 1: 16 wide and 2 deep instead of 32 and 1
-    assert (best.words, best.tone) == ("−50.5 % ▴", "better")
+    accuracy, _, latency, *_ = sheet.rows[0].cells[1:]
+    assert (accuracy.text, latency.text) == ("0.912", "10.4 ms")
+    best = sheet.rows[1].cells[3]  # the best of the arm is trial 1: 16 wide and 2 deep instead of 32 and 1
+    assert (best.text, best.tone) == ("−50.5 % ▴", "better")
     for said in ("U 7.5", "n 2 and 6", "corrected p", "Cliff's delta", "95 % interval"):
-        assert said in best.more
+        assert said in best.tooltip
 
 
 def test_what_is_significant_is_told_by_its_magnitude_and_the_rest_by_p() -> None:
     usual = found("usual")
     certain = tuple(replace(effect, p_adjusted=0.01, is_significant=True) for effect in usual.effects)
-    some = tables.effects(replace(usual, effects=certain), "plain").lines[1].cells[1::2]
-    assert [cell.words.split()[0] for cell in some] == [
+    some = tables.effects(replace(usual, effects=certain), "plain").rows[1].cells[2::2]
+    assert [cell.text.split()[0] for cell in some] == [
         str(effect.compared.magnitude)
         for effect in usual.effects
         if (effect.arm, effect.form) == ("fix model", "plain")
     ]
-    assert all(line.words.startswith("p ") for line in tables.effects(usual, "plain").lines[1].cells[1::2])
+    assert all(line.text.startswith("p ") for line in tables.effects(usual, "plain").rows[1].cells[2::2])
 
 
 def test_marks_say_what_is_better_and_not_what_is_more() -> None:
     usual = found("usual")
     turned = [replace(one, best=replace(one.best, higher_is_better=False)) for one in usual.effects]
     tones = [
-        tables.effects(each, "plain").lines[1].cells[0].tone for each in (usual, replace(usual, effects=tuple(turned)))
+        tables.effects(each, "plain").rows[1].cells[1].tone for each in (usual, replace(usual, effects=tuple(turned)))
     ]
     assert tones == ["worse", "better"]
 
@@ -243,7 +247,7 @@ def test_a_property_without_shares_is_left_out_with_a_word() -> None:
     nothing = checked(as_html(found("no models"))).text
     assert "No model was measured that could be shown here." in nothing
     assert "Mann-Whitney" not in as_text(found("no models"))
-    assert "accuracy" not in [title for title, _ in tables.effects(found("odd"), "plain").heads]
+    assert "accuracy" not in [title for title, _ in tables.effects(found("odd"), "plain").groups]
 
 
 def test_the_json_rounds_nothing_and_says_what_is_significant() -> None:
@@ -261,8 +265,8 @@ def test_numbers_in_words() -> None:
         "+12.3 %", "−0.3 %", "+4,480 %", "±0 %", "−0.02 %", "+100 %",
     ]  # fmt: skip
     assert [chance(p) for p in (None, 1e-9, 0.0123, 0.5)] == ["—", "<0.001", "0.012", "0.50"]
-    assert [multiple(value) for value in (1.0, 12.34, 1234.5)] == ["1.00×", "12.3×", "1,234×"]
-    assert [quantity("flops", value) for value in (12, 999_900, 1.84e9)] == ["12", "1 M", "1.84 G"]
+    assert [quantities.factor(value) for value in (1.0, 12.34, 1234.5)] == ["1.00×", "12.3×", "1,234×"]
+    assert [quantities.metric("flops", value) for value in (12, 999_900, 1.84e9)] == ["12", "1 M", "1.84 G"]
 
 
 def test_boxes_reach_to_the_last_value_near_the_middle_half() -> None:

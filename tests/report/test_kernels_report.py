@@ -17,11 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_checks import checked
 
-from onefold.report.impact.sheet import Sheet
-from onefold.report.kernels import as_json, facts, page, tables, text
+from onefold.report.kernels import facts, tables
 from onefold.report.kernels.costs import Fate, fate_costs, fates, joules_per_ms_saved
+from onefold.report.kernels.page import as_html
+from onefold.report.kernels.plain import as_json
 from onefold.report.kernels.scatter import most_time, scatter
 from onefold.report.kernels.survey import apart, survey
+from onefold.report.kernels.text import as_text
+from onefold.report.table import Table
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import (
     PHASES,
@@ -281,7 +284,7 @@ CASES: dict[str, Callable[[], CompileResult]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_compilation_has_a_sound_page_text_and_json(case: str) -> None:
     compiled = CASES[case]()
-    html, lines = page(compiled), text(compiled)
+    html, lines = as_html([compiled]), as_text(compiled)
     checked(html)
     assert len(html) < 450_000
     assert all(line == line.rstrip() for line in lines.splitlines())
@@ -292,17 +295,17 @@ def test_every_compilation_has_a_sound_page_text_and_json(case: str) -> None:
 
 def test_several_models_stand_on_one_page_one_after_the_other() -> None:
     several = [replace(make(), model=name) for name, make in CASES.items()]
-    shown = checked(page(several))
+    shown = checked(as_html(several))
     assert f"Kernels of {', '.join(CASES)}" in shown.text
     places = [shown.text.index(f"\n{name}\n", shown.text.index("onnxruntime")) for name in CASES if name != "usual"]
     assert places == sorted(places)
     assert {"survey", "survey-2", "candidates-12", "model-12", "models"} <= set(shown.ids)
-    assert "models" not in checked(page([usual()])).ids
-    assert "No model was compiled." in checked(page([])).text
+    assert "models" not in checked(as_html([usual()])).ids
+    assert "No model was compiled." in checked(as_html([])).text
 
 
 def test_the_same_operator_has_the_same_number_in_all_models() -> None:
-    html = page([usual(), replace(usual(), model="another")])
+    html = as_html([usual(), replace(usual(), model="another")])
     rows = re.findall(r'<tr data-t="(\d+)"><th scope="row">(\w+)', html)
     drawings = re.findall(r'<g [^>]*data-t="(\d+)"><title>(\w+)', html)
     assert len(rows) == 2 * len(OPERATORS)
@@ -312,13 +315,13 @@ def test_the_same_operator_has_the_same_number_in_all_models() -> None:
 
 
 def test_names_given_by_users_are_shown_and_do_nothing() -> None:
-    html = page(hostile())
+    html = as_html([hostile()])
     assert checked(html).text.count("<script>alert('x')</script>") > 10
     assert "<script>alert" not in html
 
 
 def test_page_and_text_tell_what_came_out_and_what_it_cost() -> None:
-    for form in (checked(page(usual())).text, text(usual())):
+    for form in (checked(as_html([usual()])).text, as_text(usual())):
         told = " ".join(form.split())
         for said in (
             "Kernels of resnet",
@@ -343,18 +346,18 @@ def test_page_and_text_tell_what_came_out_and_what_it_cost() -> None:
 def test_every_table_is_as_wide_as_its_title_line() -> None:
     for case in CASES.values():
         for sheet in sheets(case()):
-            assert all(len(line.cells) + 1 == len(sheet.columns) for line in sheet.lines)
+            assert all(len(row.cells) == len(sheet.columns) for row in sheet.rows)
         made = tables.models_sheet([case(), usual()])
-        assert all(len(line.cells) + 1 == len(made.columns) for line in made.lines)
+        assert all(len(row.cells) == len(made.columns) for row in made.rows)
 
 
-def sheets(compiled: CompileResult) -> list[Sheet]:
+def sheets(compiled: CompileResult) -> list[Table]:
     made = (tables.runtimes_sheet, tables.phases_sheet, tables.fates_sheet, tables.operators_sheet, tables.levels_sheet)
     return [make(compiled) for make in made]
 
 
-def rows(sheet: Sheet) -> list[tuple[str, ...]]:
-    return [(line.name, *(cell.words for cell in line.cells)) for line in sheet.lines]
+def rows(sheet: Table) -> list[tuple[str, ...]]:
+    return [row.texts for row in sheet.rows]
 
 
 def test_runtimes_are_told_beside_the_fastest() -> None:
@@ -373,7 +376,7 @@ def test_runtimes_are_told_beside_the_fastest() -> None:
 def test_a_runtime_that_is_not_the_fastest_is_not_called_so() -> None:
     compiled = replace(usual(), recommended="torch")
     assert facts.reason(compiled) == "another measured faster"
-    assert "it measured fastest" not in text(compiled)
+    assert "it measured fastest" not in as_text(compiled)
 
 
 def test_phases_add_up_and_energies_say_their_source() -> None:
@@ -388,7 +391,7 @@ def test_phases_add_up_and_energies_say_their_source() -> None:
     unknown = tables.phases_sheet(unmetered())
     assert {row[3:5] for row in rows(unknown)[:-1]} == {("—", "—")}
     assert unknown.notes == ("Energy: not available on this machine.",)
-    assert not tables.phases_sheet(nothing()).lines
+    assert not tables.phases_sheet(nothing()).rows
 
 
 def test_joules_are_told_for_each_millisecond_that_was_saved() -> None:
@@ -469,15 +472,15 @@ def test_operators_are_told_by_their_share_of_the_models_time() -> None:
     lost = rows(tables.operators_sheet(all_failed()))
     assert {row[3:6] for row in lost[:-2]} == {("—", "—", "—")}
     assert lost[-2][4:6] == ("—", "—")
-    assert not tables.operators_sheet(CASES["no rounds"]()).lines
+    assert not tables.operators_sheet(CASES["no rounds"]()).rows
     assert "40 of 84 operators." in tables.operators_sheet(many()).notes[0]
 
 
 def test_levels_are_told_where_they_were_compared() -> None:
     assert rows(tables.levels_sheet(usual()))[-1] == ("3", "7", "13.4 ms", "1.70 s", "36 J", "taken")
-    assert "levels" in checked(page(usual())).ids
-    assert "levels" not in checked(page(CASES["no levels"]())).ids
-    assert "latency before tuning" not in text(CASES["no levels"]())
+    assert "levels" in checked(as_html([usual()])).ids
+    assert "levels" not in checked(as_html([CASES["no levels"]()])).ids
+    assert "latency before tuning" not in as_text(CASES["no levels"]())
     unknown = tables.levels_sheet(unmetered())
     assert rows(unknown)[0][4] == "—"
     assert unknown.notes == ("Energy: not available on this machine.",)
@@ -577,5 +580,5 @@ def test_the_json_rounds_nothing_and_gives_the_record_back() -> None:
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_the_text_stays_within_its_width(width: int) -> None:
     for make in (usual, unmetered, many, nothing):
-        lines = text(make(), width)
+        lines = as_text(make(), width)
         assert max(map(len, lines.splitlines())) <= width

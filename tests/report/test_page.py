@@ -11,7 +11,10 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Budget, Choice, Float, Objective, Space, at_least, at_most
-from onefold.report import as_html, as_json, as_text, summarize
+from onefold.report.study.page import as_html
+from onefold.report.study.plain import as_json
+from onefold.report.study.summary import summarize
+from onefold.report.study.text import as_text
 from onefold.vocabulary.records import FailureKind, Measurement, RungState, StudyState, TrialState
 
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"

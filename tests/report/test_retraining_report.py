@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from page_checks import checked
 
 from onefold.report.plots.marks import Plot
-from onefold.report.retraining import as_json, as_page, as_plans_json, as_plans_text, as_text, plots, tables
+from onefold.report.retraining import as_plans_json, as_plans_text, plots, tables
 from onefold.report.retraining.facts import gained, is_over, memory_note, numbered, tiles
+from onefold.report.retraining.page import as_html
+from onefold.report.retraining.plain import as_json
 from onefold.report.retraining.prediction_error import prediction_error
+from onefold.report.retraining.text import as_text
 from onefold.vocabulary.retraining import (
     LayerCost,
     MicroWindow,
@@ -161,7 +164,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_retraining_has_a_sound_page_text_and_json(case: str) -> None:
     retrained = CASES[case]()
-    html, text = as_page(retrained), as_text(retrained)
+    html, text = as_html(retrained), as_text(retrained)
     checked(html)
     assert len(html) < 450_000
     assert all(line == line.rstrip() for line in text.splitlines())
@@ -171,13 +174,13 @@ def test_every_retraining_has_a_sound_page_text_and_json(case: str) -> None:
 
 
 def test_names_given_by_users_are_shown_and_do_nothing() -> None:
-    html = as_page(hostile())
+    html = as_html(hostile())
     assert checked(html).text.count("<script>alert('x')</script>") > 10
     assert "<script>alert" not in html
 
 
 def test_page_and_text_tell_result_plan_memory_and_time() -> None:
-    for form in (checked(as_page(usual())).text, as_text(usual())):
+    for form in (checked(as_html(usual())).text, as_text(usual())):
         for said in (
             "Retraining mobilenet",
             "on a small board, strategy adaptive",
@@ -196,11 +199,11 @@ def test_page_and_text_tell_result_plan_memory_and_time() -> None:
 
 
 def test_the_page_has_all_its_parts() -> None:
-    page = checked(as_page(usual()))
+    page = checked(as_html(usual()))
     assert set(page.ids) >= {"memory", "metric", "loss", "reactions", "plans", "micro-windows", "how"}
     assert page.tags["details"] == 1
     assert "features.conv2" in page.text
-    fewer = checked(as_page(CASES["no window"]()))
+    fewer = checked(as_html(CASES["no window"]()))
     assert not set(fewer.ids) & {"plans", "micro-windows"}
     assert fewer.tags["details"] == 0
     for said in (
@@ -217,17 +220,17 @@ def test_every_table_is_as_wide_as_its_title_line() -> None:
         retrained = case()
         made = (tables.plans_sheet(retrained), tables.windows_sheet(retrained), tables.layers_sheet(retrained.layers))
         for sheet in (*made, tables.feasible_sheet(retrained.plans)):
-            assert all(len(line.cells) + 1 == len(sheet.columns) for line in sheet.lines)
-            assert sum(span for _, span in sheet.heads) in (0, len(sheet.columns) - 1)
+            assert all(len(row.cells) == len(sheet.columns) for row in sheet.rows)
+            assert sum(span for _, span in sheet.groups) in (0, len(sheet.columns) - 1)
 
 
 def test_plans_are_told_with_what_was_predicted_and_what_came_of_them() -> None:
-    table = tables.flat(tables.plans_sheet(usual()))
+    table = tables.plans_sheet(usual()).ungrouped()
     assert [column.title for column in table.columns] == [
         "plan", "batch", "frozen", "segments", "predicted memory", "predicted time/update", "predicted samples/s",
         "measured gain/s", "micro-windows", "chosen",
     ]  # fmt: skip
-    assert [row.cells for row in table.rows] == [
+    assert [row.texts for row in table.rows] == [
         ("1", "64 × 4", "0 %", "1", "450 MiB", "2.40 s", "106.7", "0.00015", "2", ""),
         ("2", "16 × 16", "0 %", "1", "230 MiB", "3.10 s", "82.58", "−3e-5", "2", ""),
         ("3", "32 × 8", "50 %", "1", "215 MiB", "1.20 s", "213.3", "2e-5", "4", "yes"),
@@ -238,9 +241,9 @@ def test_plans_are_told_with_what_was_predicted_and_what_came_of_them() -> None:
 
 def test_settings_that_differ_have_a_column() -> None:
     plans = (*PLANS[:1], replace(PLANS[1], plan=replace(NARROW, lr=0.01, optimizer="sgd")))
-    table = tables.flat(tables.plans_sheet(replace(usual(), plans=plans, windows=(), chosen=None)))
+    table = tables.plans_sheet(replace(usual(), plans=plans, windows=(), chosen=None)).ungrouped()
     assert [column.title for column in table.columns][4:6] == ["lr", "optimizer"]
-    assert table.rows[1].cells[4:6] == ("0.01", "sgd")
+    assert table.rows[1].texts[4:6] == ("0.01", "sgd")
 
 
 def test_plans_that_rules_made_are_numbered_after_those_that_were_predicted() -> None:
@@ -248,38 +251,38 @@ def test_plans_that_rules_made_are_numbered_after_those_that_were_predicted() ->
     windows = (*course()[:-1], replace(course()[-1], plan=made))
     retrained = replace(usual(), windows=windows, chosen=made)
     assert numbered(retrained)[made] == 5
-    row = tables.flat(tables.plans_sheet(retrained)).rows[-1]
-    assert row.cells == ("5", "8 × 8", "75 %", "1", "211 MiB", "—", "—", "2e-5", "1", "yes")
-    assert "The chosen plan: 5" in checked(as_page(retrained)).text
+    row = tables.plans_sheet(retrained).ungrouped().rows[-1]
+    assert row.texts == ("5", "8 × 8", "75 %", "1", "211 MiB", "—", "—", "2e-5", "1", "yes")
+    assert "The chosen plan: 5" in checked(as_html(retrained)).text
 
 
 def test_of_many_plans_those_that_were_tried_and_the_chosen_one_are_shown() -> None:
     sheet = tables.plans_sheet(many(), 12)
-    assert [line.name for line in sheet.lines] == [*map(str, range(1, 12)), "51"]
+    assert [row.name for row in sheet.rows] == [*map(str, range(1, 12)), "51"]
     assert "12 of 60 plans" in sheet.notes[0]
     text = as_text(many())
     assert "and 70 more" in text
-    page = checked(as_page(many()))
+    page = checked(as_html(many()))
     assert "The first 100 of 300." in page.text
     assert "72 more" in page.text
     assert "number 79" in page.text
 
 
 def test_micro_windows_tell_predicted_beside_measured_memory() -> None:
-    table = tables.flat(tables.windows_sheet(usual()))
+    table = tables.windows_sheet(usual()).ungrouped()
     assert [column.title for column in table.columns][9:] == [
         "predicted memory", "measured memory", "measured/predicted", "limit at its end",
     ]  # fmt: skip
-    assert table.rows[0].cells[:5] == ("1", "1", "4.00 s", "30.0 s", "12")
-    assert table.rows[0].cells[5:9] == ("1.210", "0.8230", "0.0004", "0.71")
-    assert table.rows[0].cells[9:] == ("450 MiB", "462 MiB", "1.03", "500 MiB")
-    assert table.rows[5].cells[6] == "—"
-    assert tables.flat(tables.windows_sheet(unmeasured())).rows[0].cells[-3:] == ("—", "—", "500 MiB")
+    assert table.rows[0].texts[:5] == ("1", "1", "4.00 s", "30.0 s", "12")
+    assert table.rows[0].texts[5:9] == ("1.210", "0.8230", "0.0004", "0.71")
+    assert table.rows[0].texts[9:] == ("450 MiB", "462 MiB", "1.03", "500 MiB")
+    assert table.rows[5].texts[6] == "—"
+    assert tables.windows_sheet(unmeasured()).ungrouped().rows[0].texts[-3:] == ("—", "—", "500 MiB")
 
 
 def test_layers_end_with_all_of_them_together() -> None:
-    table = tables.flat(tables.layers_sheet(LAYERS))
-    assert table.rows[-1].cells == ("all", "796 KiB", "1.15 MiB", "3.6 ms", "7 ms")
+    table = tables.layers_sheet(LAYERS).ungrouped()
+    assert table.rows[-1].texts == ("all", "796 KiB", "1.15 MiB", "3.6 ms", "7 ms")
 
 
 def test_how_predictions_compare_is_told() -> None:
@@ -290,7 +293,7 @@ def test_how_predictions_compare_is_told() -> None:
     assert found is not None
     assert (found.windows, found.too_low) == (8, 3)
     assert found.worst == pytest.approx(9 / 221)
-    for form in (checked(as_page(usual())).text, as_text(usual())):
+    for form in (checked(as_html(usual())).text, as_text(usual())):
         assert said in " ".join(form.split())
     assert prediction_error(unmeasured().windows) is None
     assert as_json(unmeasured())["predictions"] is None
@@ -311,7 +314,7 @@ def test_errors_are_shares_of_what_was_measured(sizes: list[tuple[int, int | Non
 
 
 def test_a_given_model_that_stays_says_why() -> None:
-    for form in (checked(as_page(stays())).text, as_text(stays())):
+    for form in (checked(as_html(stays())).text, as_text(stays())):
         assert "the given model stays" in form
         assert "which is not better than 0.812" in " ".join(form.split())
         assert "→" not in form
@@ -347,7 +350,7 @@ def test_a_limit_that_changes_is_told_once_it_can_be_read() -> None:
 
 
 def test_memory_that_was_not_measured_is_only_called_predicted() -> None:
-    for form in (checked(as_page(unmeasured())).text, as_text(unmeasured())):
+    for form in (checked(as_html(unmeasured())).text, as_text(unmeasured())):
         assert "not measured; predicted 458 MiB at most; the limit is 500 MiB, later 250 MiB" in " ".join(form.split())
     assert "predicted 215 MiB, measured —" in as_text(unmeasured())
     drawing = plots.memory(unmeasured())

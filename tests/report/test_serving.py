@@ -12,8 +12,11 @@ from page_checks import checked
 from simulated_study import Simulated, simulate
 
 from onefold import Objective, at_least, at_most
-from onefold.report import Summary, as_html, as_json, as_text, summarize
-from onefold.report.serving import explained, serving_parts, trade_offs, written
+from onefold.report.study.page import as_html
+from onefold.report.study.plain import as_json
+from onefold.report.study.serving import explained, serving_parts, trade_offs, written
+from onefold.report.study.summary import Summary, summarize
+from onefold.report.study.text import as_text
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Energy, RungState, Trial
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface

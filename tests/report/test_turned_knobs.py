@@ -8,8 +8,11 @@ from dataclasses import replace
 from page_checks import checked
 from simulated_study import simulate
 
-from onefold.report import Summary, as_html, as_json, as_text
-from onefold.report.knobs import knobs_table, turned_knobs
+from onefold.report.study.knobs import knobs_table, turned_knobs
+from onefold.report.study.page import as_html
+from onefold.report.study.plain import as_json
+from onefold.report.study.summary import Summary
+from onefold.report.study.text import as_text
 from onefold.vocabulary.knobs import Phase, Steered, StepWindow
 from onefold.vocabulary.records import Config
 
@@ -41,7 +44,7 @@ def test_nothing_is_said_where_no_knob_was_turned() -> None:
 
 def test_a_row_says_what_a_trial_was_left_with_and_what_that_gained() -> None:
     (row,) = knobs_table(summary()).rows
-    assert row.cells[1:] == ("probed", "threads=1", "12 ms, ≈ 100 mJ", "4 ms", "3.00×", "1")
+    assert row.texts[1:] == ("probed", "threads=1", "12 ms, ≈ 100 mJ", "4 ms", "3.00×", "1")
 
 
 def test_the_text_and_the_json_have_it() -> None:

@@ -13,7 +13,7 @@ import signal
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -21,7 +21,7 @@ from rich.text import Text
 from onefold import __version__
 from onefold.cli import compile as compile_command
 from onefold.cli import compress, devices, impact, knobs, queue, retrain, serving, shift, tables
-from onefold.cli.console import err, out
+from onefold.cli.console import err, out, print_report
 from onefold.cli.display import Display, display_for, results
 from onefold.cli.options import (
     CompressOption,
@@ -34,7 +34,7 @@ from onefold.cli.options import (
     ReducedOption,
     space_up_to,
 )
-from onefold.report import phrases
+from onefold.report import Report, phrases
 from onefold.study import Home, Result, Study
 from onefold.study.coordinator import DONE
 from onefold.study.queue import Queue
@@ -283,10 +283,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Where a study stands: its best trials, its failures, its cost."""
-    from onefold import report
-
-    summary = _summary(study, home)
-    out.out(json.dumps(report.as_json(summary)) if as_json else report.as_text(summary))
+    print_report(_report(study, home), as_json)
 
 
 @app.command("report")
@@ -300,16 +297,14 @@ def write_report(
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a study: one HTML file, or the same as text or JSON."""
-    from onefold import report
-
-    summary = _summary(study, home)
+    report = _report(study, home)
     if as_json or text:
-        content = json.dumps(report.as_json(summary), indent=2) if as_json else report.as_text(summary)
+        content = json.dumps(report.as_json(), indent=2) if as_json else report.as_text()
         if output is None:
             out.out(content)
             return
     else:
-        content = report.as_html(summary)
+        content = report.as_html()
         output = output or Home(home).folder(study) / "report.html"
     try:
         output.write_text(content, encoding="utf-8")
@@ -428,6 +423,8 @@ def _algorithm(given: list[str]) -> str | dict[str, str]:
     return groups
 
 
-def _summary(study: str, home: Path | None) -> Any:
+def _report(study: str, home: Path | None) -> Report:
+    from onefold.report import StudyReport
+
     with closing(Home(home).store()) as store:
-        return summary_of(study, store)
+        return StudyReport(summary_of(study, store))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.cli.console import err, out
+from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
 from onefold.vocabulary import quantities
@@ -74,15 +73,14 @@ def compile_models(
     except KeyboardInterrupt:
         err.print("interrupted; what was measured is kept: the same command goes on from here")
         raise typer.Exit(130) from None
-    from onefold.report import kernels as report
+    from onefold.report.kernels import KernelReport
 
     every = found if isinstance(found, list) else [found]
     if as_json:
-        content = [report.as_json(one) for one in every]
-        out.out(json.dumps(content[0] if len(content) == 1 else content))
+        print_report(KernelReport(every), as_json)
         return
     for one in every:
-        out.out(report.text(one))
+        print_report(KernelReport([one]))
         if one.folder:
             out.print(f"library  {one.folder}", soft_wrap=True)
         else:

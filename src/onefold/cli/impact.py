@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli.console import err, out
+from onefold.cli.console import err, out, print_report
 from onefold.cli.display import Display, display_for
 from onefold.cli.options import HomeOption, JsonOption, KnobsOption
 from onefold.device.catalogue import HOST
@@ -48,7 +47,7 @@ def impact(
 ) -> None:
     """Find out which hyperparameters are worth tuning for what: tune all, then hold each one fixed, and compare."""
     from onefold.impact_analysis.api import impact_of, name_for
-    from onefold.report import impact as report
+    from onefold.report.impact import ImpactReport
 
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise InputError(f"the page cannot be written to {output}; give a file in a folder that exists")
@@ -84,10 +83,9 @@ def impact(
             shutil.copyfile(found.report, output)
         except OSError as error:
             raise InputError(f"the page cannot be written to {output} ({error}); it is in {found.report}") from error
+    print_report(ImpactReport(found.findings), as_json)
     if as_json:
-        out.out(json.dumps(report.as_json(found.findings)))
         return
-    out.out(report.as_text(found.findings))
     out.print(f"study   {found.study}")
     out.print(f"figures {found.figures}", soft_wrap=True)
     out.print(f"report  {output or found.report}", soft_wrap=True)

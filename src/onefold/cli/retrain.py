@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.cli.console import err, out
+from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
 from onefold.vocabulary.quantities import duration
@@ -63,15 +63,14 @@ def retrain(
     except KeyboardInterrupt:
         err.print("interrupted; the model is as it was")
         raise typer.Exit(130) from None
-    from onefold.report import retraining as report
+    from onefold.report.retraining import RetrainingReport, as_plans_json, as_plans_text
 
     if plan_only:
-        out.out(json.dumps(report.as_plans_json(plans, limits)) if as_json else report.as_plans_text(plans, limits))
+        out.out(json.dumps(as_plans_json(plans, limits)) if as_json else as_plans_text(plans, limits))
         return
+    print_report(RetrainingReport(found.summary), as_json)
     if as_json:
-        out.out(json.dumps(report.as_json(found.summary)))
         return
-    out.out(report.as_text(found.summary))
     if found.summary.kept_new:
         out.print(f"model   {found.folder}", soft_wrap=True)
     out.print(f"report  {found.report}", soft_wrap=True)

@@ -33,7 +33,7 @@ from onefold.impact_analysis import (
     arms,
     findings,
 )
-from onefold.report.impact import as_html, as_json
+from onefold.report.impact import ImpactReport
 from onefold.store.home import Home, free_name
 from onefold.study import parallelism
 from onefold.study.events import Listener, News, Snapshot
@@ -171,8 +171,9 @@ class _Analysis:
 
     def _write(self, folder: Path, found: Findings) -> None:
         try:
-            (folder / PAGE).write_text(as_html(found), encoding="utf-8")
-            (folder / FIGURES).write_text(json.dumps(as_json(found), indent=1), encoding="utf-8")
+            report = ImpactReport(found)
+            (folder / PAGE).write_text(report.as_html(), encoding="utf-8")
+            (folder / FIGURES).write_text(json.dumps(report.as_json(), indent=1), encoding="utf-8")
         except OSError as error:
             raise StoreError(
                 f"what was found cannot be written ({error}); nothing is lost: make {folder} writable, free some space "

@@ -289,7 +289,7 @@ class Compilation:
         )  # fmt: skip
 
     def _written(self, made: CompiledArtifacts) -> CompileResult:
-        from onefold.report import kernels as report
+        from onefold.report.kernels import KernelReport
 
         folder = made.opened.folder
         if folder is None:
@@ -297,7 +297,7 @@ class Compilation:
         made.opened.make_folder(self.home.path)
         write_library(folder, made.library, made.about, made.int8)
         found = replace(made.compiled, folder=str(folder))
-        (folder / REPORT).write_text(report.page(found), encoding="utf-8")
+        (folder / REPORT).write_text(KernelReport([found]).as_html(), encoding="utf-8")
         return found
 
     def _tunings(

@@ -1,15 +1,13 @@
-"""What happened in a study, as text, as JSON and as one HTML page that stands alone.
+"""Results as text, as JSON and as one standalone HTML page.
 
-    summary = summarize(study, trials, epochs)
-    as_text(summary)   as_json(summary)   as_html(summary)
+    report: Report = StudyReport(summarize(study, trials, epochs))
+    report.as_text()   report.as_json()   report.as_html()
 
-`summary.py` works everything out once; the three forms only write it down, in the words of `words.py`. The keys of the
-JSON are documented in `plain.py`. The drawings of the page are in `plots/`.
+`study/`, `impact/`, `kernels/` and `retraining/` each hold one report. They share `table.py` (the table model),
+`text_layout.py`, `html_page.py`, `phrases.py` and the drawings in `plots/`.
 """
 
-from onefold.report.page import as_html
-from onefold.report.plain import as_json
-from onefold.report.summary import Summary, summarize
-from onefold.report.text import as_text
+from onefold.report.protocol import JsonDocument, Report
+from onefold.report.study import StudyReport, Summary, summarize
 
-__all__ = ["Summary", "as_html", "as_json", "as_text", "summarize"]
+__all__ = ["JsonDocument", "Report", "StudyReport", "Summary", "summarize"]

@@ -1,22 +1,18 @@
-"""The tables of a report, cell by cell in words, for the text and the page alike."""
+"""The table model of all reports: every table is built once, cell by cell, and laid out as text or HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Literal
 
-from onefold.report import phrases
-from onefold.report.summary import Summary
-from onefold.vocabulary import quantities
-from onefold.vocabulary.records import Trial
-from onefold.vocabulary.space import Float, Parameter
-
-COSTS = ("train_time_s", "energy_j", "memory_bytes")  # metrics that the cost columns show already
+Tone = Literal["", "better", "worse", "quiet", "some", "strong"]
+RowKind = Literal["", "baseline", "group", "member"]
 
 
-class About(Enum):
-    """What a column tells."""
+class ColumnKind(Enum):
+    """What a column shows."""
 
     TRIAL = "trial"
     GOAL = "goal"
@@ -27,93 +23,94 @@ class About(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's title, what it tells and how it is set."""
+    """The title of a column, what it shows and whether it is aligned as numbers."""
 
     title: str
-    about: About
+    kind: ColumnKind = ColumnKind.TRIAL
     numeric: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The cells of one row; `trial` is the trial it is about, if it is about one."""
+class Cell:
+    """The text of a cell, its emphasis, and a tooltip for the HTML page."""
 
-    cells: tuple[str, ...]
+    text: str
+    tone: Tone = ""
+    tooltip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell per column, the first of which names the row.
+
+    A row about a trial carries its number; a row of kind "member" is indented below its "group".
+    """
+
+    cells: tuple[Cell, ...]
+    kind: RowKind = ""
     trial: int | None = None
+
+    @classmethod
+    def of(cls, *cells: str | Cell, kind: RowKind = "", trial: int | None = None) -> Row:
+        """Build a row from cells, or from their texts."""
+        return cls(tuple(Cell(cell) if isinstance(cell, str) else cell for cell in cells), kind, trial)
+
+    @property
+    def name(self) -> str:
+        """The text of the first cell."""
+        return self.cells[0].text
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of all cells."""
+        return tuple(cell.text for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows of equal length."""
+    """Columns and rows of equal length, notes below them, and titles over groups of columns.
 
+    `groups` are (title, number of columns), starting with the second column; empty for none.
+    """
+
+    name: str
+    title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
+
+    def with_columns(self, is_wanted: Callable[[Column], bool]) -> Table:
+        """Return the table with only the columns that are wanted. Group titles are dropped."""
+        kept = [place for place, column in enumerate(self.columns) if is_wanted(column)]
+        rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows, groups=())
+
+    def ungrouped(self) -> Table:
+        """Return the table with the title of each group written before the titles of its columns."""
+        titles = [""] + [title for title, span in self.groups for _ in range(span)]
+        titles += [""] * (len(self.columns) - len(titles))
+        columns = (
+            replace(column, title=f"{title} {column.title}".strip()) for title, column in zip(titles, self.columns)
+        )
+        return replace(self, columns=tuple(columns), groups=())
+
+    def transposed(self) -> Table:
+        """Return the table with its first column as the header, for narrow places."""
+        titles = (self.columns[0].title, *(row.name for row in self.rows))
+        columns = (
+            Column(title, ColumnKind.COST if place else ColumnKind.TRIAL, place > 0)
+            for place, title in enumerate(titles)
+        )
+        rows = (
+            Row.of(column.title, *(row.cells[place] for row in self.rows))
+            for place, column in enumerate(self.columns)
+            if place
+        )
+        return replace(self, columns=tuple(columns), rows=tuple(rows), groups=())
 
 
-def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
-    """These trials with their goals, settings, other metrics and cost."""
-    goals = [metric for metric in summary.objective.metrics if metric in summary.metrics]
-    others = [metric for metric in summary.metrics if metric not in (*goals, *COSTS)]
-    settings = _varied(summary)
-    columns = [Column("trial", About.TRIAL)]
-    columns += [Column(metric, About.GOAL) for metric in goals]
-    if summary.objective.require:
-        columns.append(Column("requirements", About.GOAL, numeric=False))
-    columns += [Column(name, About.SETTING, numeric=_numeric(summary, name)) for name in settings]
-    columns += [Column(metric, About.METRIC) for metric in others]
-    columns += [Column(title, About.COST) for title in ("level", "epochs", "time", "energy", "memory")]
-    columns.append(Column("state", About.COST, numeric=False))
-
-    def cells(trial: Trial) -> Iterable[str]:
-        yield str(trial.number)
-        yield from (_metric(summary, trial, metric) for metric in goals)
-        if summary.objective.require:
-            yield "kept" if summary.keeps(trial) else "missed"
-        yield from (_setting(trial, name, summary.parameters[name]) for name in settings)
-        yield from (_metric(summary, trial, metric) for metric in others)
-        cost = trial.cost
-        yield from (str(trial.level), str(summary.epochs_of(trial)))
-        yield from (quantities.duration(cost.time_s), phrases.energy(cost.energy))
-        yield quantities.NOTHING if cost.memory_bytes is None else quantities.size(cost.memory_bytes)
-        yield trial.state.value
-
-    return Table(tuple(columns), tuple(Row(tuple(cells(trial)), trial.number) for trial in trials))
-
-
-def levels_table(summary: Summary) -> Table:
-    """The rungs, level by level."""
-    titles = ("level", "budget", "trials", "done", "failed", "promoted", f"best {summary.goal_metric}")
-    columns = tuple(Column(title, About.TRIAL, numeric=title != "budget") for title in titles)
-    rows = []
-    for level in summary.levels:
-        best = quantities.NOTHING if level.best is None else summary.written(summary.goal_metric, level.best)
-        numbers = (level.trials, level.done, level.failed, level.promoted)
-        rows.append(Row((str(level.grant.level), phrases.grant(level.grant), *map(str, numbers), best)))
-    return Table(columns, tuple(rows))
-
-
-def settings_words(summary: Summary, trial: Trial) -> str:
-    """A configuration on one line, without the constants."""
-    return quantities.settings({name: trial.config[name] for name in _varied(summary) if name in trial.config})
-
-
-def _varied(summary: Summary) -> list[str]:
-    used = {name for trial in summary.trials for name in trial.config}
-    return [name for name, parameter in summary.parameters.items() if parameter.size > 1 and name in used]
-
-
-def _setting(trial: Trial, name: str, parameter: Parameter) -> str:
-    if name not in trial.config:
-        return quantities.NOTHING
-    value = trial.config[name]
-    if isinstance(parameter, Float) and isinstance(value, float) and not parameter.log:
-        return quantities.metric(name, value, quantities.decimals([parameter.low, parameter.high]))
-    return quantities.setting(value)
-
-
-def _metric(summary: Summary, trial: Trial, metric: str) -> str:
-    return summary.written(metric, trial.metrics[metric]) if metric in trial.metrics else quantities.NOTHING
-
-
-def _numeric(summary: Summary, name: str) -> bool:
-    return all(not isinstance(trial.config.get(name), (str, bool)) for trial in summary.trials)
+def columns(first: str, others: Iterable[str], *texts: str, numeric: bool = True) -> tuple[Column, ...]:
+    """Return a column of row names and numeric columns; those titled as in `texts` hold text."""
+    named = (Column(title, numeric=numeric and title not in texts) for title in others)
+    return (Column(first, numeric=False), *named)

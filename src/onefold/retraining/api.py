@@ -342,11 +342,11 @@ def _export(folder: Path, network: Any) -> None:
 
 
 def _write_report(folder: Path, summary: RetrainingSummary) -> Path:
-    from onefold.report import retraining as report
+    from onefold.report.retraining import RetrainingReport
 
-    place = folder / REPORT
-    place.write_text(report.as_page(summary), encoding="utf-8")
+    place, report = folder / REPORT, RetrainingReport(summary)
+    place.write_text(report.as_html(), encoding="utf-8")
     (folder / place.with_suffix(".json").name).write_text(
-        json.dumps(report.as_json(summary), indent=1) + "\n", encoding="utf-8"
+        json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8"
     )
     return place

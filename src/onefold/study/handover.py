@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from onefold import report
 from onefold.device import runtime
 from onefold.device.host import host
 from onefold.engine import Call, Engine, answer
 from onefold.engine.failures import failure_of
+from onefold.report import StudyReport
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_load, scenario
 from onefold.serving.trial_measurement import TrialMeasurement
@@ -92,7 +92,7 @@ class Ending:
         self.store.save_study(record)
         page = self.folder / "report.html"
         summary = summary_of(record.name, self.store)
-        page.write_text(report.as_html(summary), encoding="utf-8")
+        page.write_text(StudyReport(summary).as_html(), encoding="utf-8")
         listed = shortlist.candidates if shortlist is not None else ()
         self._tidy(trials, {best.number, *(one.trial for one in listed)})
         self.listener(News("ended", {"reason": record.reason, **to_json(card)}, self.coordinator.snapshot))

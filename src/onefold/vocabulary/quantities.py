@@ -96,7 +96,7 @@ def decimals(values: Iterable[float]) -> int | None:
 def metric(name: str, value: float, places: int | None = None) -> str:
     """Format the value of a metric in the unit of its name's suffix; a metric without a unit with `places` decimals."""
     name = name.partition("@")[0]  # without the device
-    for suffix, unit in (("_per_s", rate), ("_s", duration), ("_j", joules), ("_bytes", size)):
+    for suffix, unit in (("_per_s", rate), ("_s", duration), ("_j", joules), ("_bytes", size), ("flops", operations)):
         if name.endswith(suffix):
             return unit(value)
     return number(value) if places is None or not math.isfinite(value) else f"{value:.{places}f}"
@@ -162,8 +162,21 @@ def _scaled(value: float | None, step: float, units: tuple[str, ...], start: int
 
 
 def share(fraction: float) -> str:
-    """Format a fraction of at most 1 as a percentage: "33 %", "0.67 %"."""
-    return f"{fraction * 100:.2g} %" if fraction < 0.995 else "100 %"
+    """Format a fraction as a percentage: "33 %", "0.67 %", "120 %"."""
+    return f"{fraction * 100:.2g} %" if fraction < 0.995 else f"{fraction * 100:,.0f} %"
+
+
+def factor(value: float) -> str:
+    """Format a ratio: "1.25×", "12.3×", "120×"."""
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}×"
+
+
+def operations(value: float) -> str:
+    """Format a number of operations: "1.8 G"."""
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale * 0.9995:
+            return f"{rounded(value / scale, 3)} {prefix}"
+    return number(value)
 
 
 def count(quantity: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onefold.impact_analysis import Findings, ImpactMeasurements
-from onefold.report.page import Tile
+from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onefold.impact_analysis import Findings, advice
+from onefold.report.html_page import render_page
 from onefold.report.impact import tables
 from onefold.report.impact.facts import aim, measured, tiles
-from onefold.report.impact.phrases import change, multiple
+from onefold.report.impact.phrases import change
 from onefold.report.impact.shares import shares
 from onefold.report.plots.boxes import boxes
 from onefold.report.plots.density import density
 from onefold.report.plots.marks import Plot
-from onefold.report.standalone import rendered
+from onefold.vocabulary import quantities
 
 PANELS = {
     "all": ("All models", "What tune all has made, plain; the metric after the first, short training."),
@@ -23,7 +24,7 @@ PANELS = {
 
 def as_html(findings: Findings) -> str:
     """The page."""
-    return rendered(
+    return render_page(
         "impact/page.html",
         "impact/page.css",
         evidence=findings.evidence,
@@ -57,7 +58,7 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
                 samples,
                 axis="times the least",
                 base=1.0,
-                written=multiple,
+                written=quantities.factor,
             )
     if findings.changes:
         samples = {titles[name]: values for name, values in findings.changes.items()}

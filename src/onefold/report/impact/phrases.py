@@ -6,17 +6,6 @@ from onefold.impact_analysis import ConfidenceInterval, Effect
 from onefold.vocabulary import quantities
 
 BETTER, WORSE = "▴", "▾"
-OPERATIONS = ("flops", "useful_flops")
-
-
-def quantity(name: str, value: float, places: int | None = None) -> str:
-    """A property in its unit."""
-    if name not in OPERATIONS:
-        return quantities.metric(name, value, places)
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size * 0.9995:
-            return f"{quantities.number(float(f'{value / size:.3g}'))} {unit}"
-    return quantities.number(value)
 
 
 def change(share: float) -> str:
@@ -26,11 +15,6 @@ def change(share: float) -> str:
         return "±0 %" if percent == 0 else f"{'+' if share > 0 else '−'}0.0 %"
     places = 0 if percent >= 99.95 else 1 if percent >= 0.095 else 2
     return f"{'+' if share > 0 else '−'}{percent:,.{places}f} %"
-
-
-def multiple(value: float) -> str:
-    """How many times the least."""
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}×"
 
 
 def part(share: float) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 from onefold.impact_analysis import Findings, advice
-from onefold.report.plain import finite
+from onefold.report.json_values import finite
 from onefold.vocabulary.records import to_json
 
 FORMAT = 1

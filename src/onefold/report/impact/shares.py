@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from onefold.impact_analysis import Findings, Form, Importance, Property, Share
 from onefold.impact_analysis.advice import TRUSTED, trusted
 from onefold.report.impact.phrases import part
-from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
 from onefold.report.impact.tables import TITLES, properties
+from onefold.report.table import Cell, Row, Table, columns
 from onefold.vocabulary import quantities
 
 SHOWN, PAIRS_SHOWN = 6, 3
@@ -60,30 +60,30 @@ def explained(known: Importance) -> str:
     return f"{said}; {known.note}" if known.note else said
 
 
-def singles_table(found: Findings, form: Form) -> Sheet:
+def singles_table(found: Findings, form: Form) -> Table:
     """The shares of each hyperparameter, in brackets where they are not to be believed."""
     known = _known(found, form)
     if not known:
-        return Sheet(f"importance-{form}", TITLES[form], (), ())
-    lines = [SheetLine("explained", tuple(_foretold(each) for _, each in known), "baseline")]
+        return Table(f"importance-{form}", TITLES[form], (), ())
+    lines = [Row.of("explained", *(_foretold(each) for _, each in known), kind="baseline")]
     for name in dict.fromkeys(share.parameters[0] for _, each in known for share in each.singles):
-        lines.append(SheetLine(name, tuple(_cell(each, each.of(name)) for _, each in known)))
+        lines.append(Row.of(name, *(_cell(each, each.of(name)) for _, each in known)))
     notes = (
         f"Explained: how much is foretold of unseen models. In brackets: less than {part(TRUSTED)}, so may be noise.",
     )
     title = f"Share of the variance: {TITLES[form].lower()}"
     head = columns("hyperparameter", (one.title for one, _ in known))
-    return Sheet(f"importance-{form}", title, head, tuple(lines), notes)
+    return Table(f"importance-{form}", title, head, tuple(lines), notes)
 
 
-def pairs_table(found: Findings, form: Form) -> Sheet:
+def pairs_table(found: Findings, form: Form) -> Table:
     """The hyperparameters that do most together, beyond what each does alone."""
     lines = []
     for one, each in _known(found, form):
         for share in _seen(each.pairs[:PAIRS_SHOWN]):
-            lines.append(SheetLine(one.title, (Cell(TOGETHER.join(share.parameters)), _cell(each, share))))
+            lines.append(Row.of(one.title, Cell(TOGETHER.join(share.parameters)), _cell(each, share)))
     head = columns("property", ("hyperparameters", "share"), numeric=False)
-    return Sheet(f"pairs-{form}", f"Two together: {TITLES[form].lower()}", head, tuple(lines))
+    return Table(f"pairs-{form}", f"Two together: {TITLES[form].lower()}", head, tuple(lines))
 
 
 def _known(found: Findings, form: Form) -> list[tuple[Property, Importance]]:

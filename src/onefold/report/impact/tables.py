@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, MeasuredModel, Property
 from onefold.impact_analysis.advice import APART, TOGETHER
-from onefold.report.impact.phrases import BETTER, WORSE, chance, change, multiple, quantity, signed, spoken
-from onefold.report.impact.sheet import Cell, Kind, Sheet, SheetLine, Tone, columns
+from onefold.report.impact.phrases import BETTER, WORSE, chance, change, signed, spoken
 from onefold.report.plots.boxes import box_of
-from onefold.report.table import About, Column
+from onefold.report.table import Cell, Column, ColumnKind, Row, RowKind, Table, Tone, columns
 from onefold.vocabulary import quantities
 
 TITLES: Mapping[Form, str] = {"plain": "Plain models", "compressed": "Compressed models"}
@@ -24,7 +23,7 @@ def properties(found: Findings) -> list[Property]:
     return [one for one in found.evidence.properties if one.name in said]
 
 
-def effects(found: Findings, form: Form) -> Sheet:
+def effects(found: Findings, form: Form) -> Table:
     """What holding something fixed changes, beside "tune all": the study's tables 3 and 6."""
     shown = properties(found)
     lines = [*_baseline(found, form, shown)]
@@ -34,9 +33,9 @@ def effects(found: Findings, form: Form) -> Sheet:
             continue
         group = arm if arm.kind == "group" else group
         belongs = group is not None and set(arm.fixed) < set(group.fixed)
-        kind: Kind = "group" if arm.kind == "group" else "member" if belongs else ""
+        kind: RowKind = "group" if arm.kind == "group" else "member" if belongs else ""
         cells = [cell for one in shown for cell in _effect_cells(found.effect(arm.name, one.name, form))]
-        lines.append(SheetLine(arm.name.removeprefix("fix "), tuple(cells), kind))
+        lines.append(Row.of(arm.name.removeprefix("fix "), *cells, kind=kind))
     count = len(found.evidence.top(form=form))
     notes = (
         f"{BETTER} better, {WORSE} worse than tune all. Best model: how the best model of the arm differs from that of "
@@ -45,7 +44,7 @@ def effects(found: Findings, form: Form) -> Sheet:
         "P-values are of the two-sided Mann-Whitney test, corrected by Benjamini-Hochberg over the whole table. Arms "
         "are drawn together (common draws), which makes the test careful rather than bold.",
     )
-    return Sheet(
+    return Table(
         f"effects-{form}",
         TITLES[form],
         columns("held fixed", ("best model", "effect") * len(shown)),
@@ -55,7 +54,7 @@ def effects(found: Findings, form: Form) -> Sheet:
     )
 
 
-def spread(found: Findings) -> Sheet:
+def spread(found: Findings) -> Table:
     """The figures behind the boxes: how far a property spreads, as multiples of the least."""
     names = list(dict.fromkeys(one.models for one in found.distributions))
     by_place = {(one.property, one.models): one.scaled for one in found.distributions}
@@ -65,29 +64,29 @@ def spread(found: Findings) -> Sheet:
         for name in names:
             values = by_place[one.name, name]
             box = box_of(values)
-            middle = f"{multiple(box.lower)} to {multiple(box.upper)}"
-            cells += (Cell(multiple(box.median)), Cell(middle), Cell(multiple(max(values))))
-        lines.append(SheetLine(one.title, tuple(cells)))
+            middle = f"{quantities.factor(box.lower)} to {quantities.factor(box.upper)}"
+            cells += (Cell(quantities.factor(box.median)), Cell(middle), Cell(quantities.factor(max(values))))
+        lines.append(Row.of(one.title, *cells))
     counts = {one.models: len(one.scaled) for one in found.distributions}
     heads = tuple((f"{name} ({counts[name]})", 3) for name in names)
     titles = ("median", "middle half", "most") * len(names)
     notes = ("As multiples of the least value among the same models; in brackets how many models there are.",)
-    return Sheet("spread", "How far properties spread", columns("property", titles), tuple(lines), notes, heads)
+    return Table("spread", "How far properties spread", columns("property", titles), tuple(lines), notes, heads)
 
 
-def changes(found: Findings) -> Sheet:
+def changes(found: Findings) -> Table:
     """What compression changes about each best model: figure 4 in numbers."""
     lines = []
     for one in properties(found):
         values = found.changes[one.name]
         box = box_of(values)
         figures = (box.median, box.lower, box.upper, min(values), max(values))
-        lines.append(SheetLine(one.title, tuple(Cell(change(figure)) for figure in figures)))
+        lines.append(Row.of(one.title, *(Cell(change(figure)) for figure in figures)))
     titles = columns("property", ("median", "lower quartile", "upper quartile", "least", "most"))
-    return Sheet("changes", "What compression changes", titles, tuple(lines))
+    return Table("changes", "What compression changes", titles, tuple(lines))
 
 
-def deviations(found: Findings) -> Sheet:
+def deviations(found: Findings) -> Table:
     """How far the best models lie apart: the study's table 4."""
     titles = {one.name: one.title for one in found.evidence.properties}
     both = "compressed" in found.forms
@@ -96,44 +95,44 @@ def deviations(found: Findings) -> Sheet:
         cells = [Cell(f"{one.plain:,.3f}")]
         if both:
             cells.append(EMPTY if one.compressed is None else Cell(f"{one.compressed:,.3f}"))
-        lines.append(SheetLine(titles[one.property], tuple(cells)))
+        lines.append(Row.of(titles[one.property], *cells))
     count = len(found.evidence.top())
     notes = (f"The best value less the worst, as a share of the worst, among the best {count} models of tune all.",)
     head = columns("property", ("plain", "compressed") if both else ("plain",))
-    return Sheet("deviations", "Largest deviation (LARD)", head, tuple(lines), notes)
+    return Table("deviations", "Largest deviation (LARD)", head, tuple(lines), notes)
 
 
-def pairs(found: Findings) -> Sheet:
+def pairs(found: Findings) -> Table:
     """Whether models differ as they did once they are compressed: the study's table 5."""
     lines = []
     for one in properties(found):
         pair = found.pairs[one.name]
         statistic = EMPTY if pair.statistic is None else Cell(f"{pair.statistic:.2f}")
         cells = (Cell(f"{len(pair.delta):,}"), statistic, Cell(chance(pair.p), "" if pair.p is not None else "quiet"))
-        lines.append(SheetLine(one.title, cells))
+        lines.append(Row.of(one.title, *cells))
     notes = (
         "Kolmogorov-Smirnov test between the relative differences of all pairs of models, before and after. It takes "
         "pairs for independent, while each model is in many of them: a small p says more than there is to know.",
     )
-    return Sheet("pairs", "Models two by two", columns("property", ("pairs", "distance", "p")), tuple(lines), notes)
+    return Table("pairs", "Models two by two", columns("property", ("pairs", "distance", "p")), tuple(lines), notes)
 
 
-def correlated(found: Findings, form: Form) -> Sheet:
+def correlated(found: Findings, form: Form) -> Table:
     """Spearman's rank correlation of each two properties."""
     known = found.correlations[form]
     titles = {one.name: one.title for one in found.evidence.properties}
     lines = []
     for name, row in zip(known.names, known.matrix()):
         cells = [_correlation(found, form, name, other, value) for other, value in zip(known.names, row)]
-        lines.append(SheetLine(titles[name], tuple(cells)))
+        lines.append(Row.of(titles[name], *cells))
     notes = [f"Over the best {quantities.count(known.n, 'model')} of tune all."]
     if known.constant:
         notes.append(f"The same for all of them: {', '.join(titles[name] for name in known.constant)}.")
     head = columns("rank correlation", (titles[name] for name in known.names))
-    return Sheet(f"correlations-{form}", TITLES[form], head, tuple(lines), (" ".join(notes),))
+    return Table(f"correlations-{form}", TITLES[form], head, tuple(lines), (" ".join(notes),))
 
 
-def best_models(found: Findings) -> Sheet:
+def best_models(found: Findings) -> Table:
     """The best models of "tune all", plain and compressed."""
     evidence, models = found.evidence, found.evidence.top()
     varied = [name for name, parameter in evidence.space.parameters.items() if parameter.size > 1]
@@ -143,30 +142,32 @@ def best_models(found: Findings) -> Sheet:
         cells = [Cell(quantities.metric(evidence.metric, model.score, places))]
         cells += [Cell(_both(model, one, places)) for one in evidence.properties]
         cells += [Cell(quantities.setting(model.config[name])) if name in model.config else EMPTY for name in varied]
-        lines.append(SheetLine(str(model.trial), tuple(cells), trial=model.trial))
+        lines.append(Row.of(str(model.trial), *cells, trial=model.trial))
     head = columns("trial", (f"{evidence.metric} (validation)", *(one.title for one in evidence.properties)))
     words_of = {name for name in varied for model in models if isinstance(model.config.get(name), (str, bool))}
-    head += tuple(Column(name, About.SETTING, numeric=name not in words_of) for name in varied)
+    head += tuple(Column(name, ColumnKind.SETTING, numeric=name not in words_of) for name in varied)
     arrow = ("Plain → compressed; one value where both are the same.",) if "compressed" in found.forms else ()
-    return Sheet("best", "The best models of tune all", head, tuple(lines), arrow)
+    return Table("best", "The best models of tune all", head, tuple(lines), arrow)
 
 
-def failures(found: Findings) -> Sheet:
+def failures(found: Findings) -> Table:
     """The trials without a result."""
     failed = sorted(found.evidence.failures.items())
-    lines = tuple(SheetLine(str(trial), (Cell(why),), trial=trial) for trial, why in failed[:FAILURES_SHOWN])
+    lines = tuple(Row.of(str(trial), Cell(why), trial=trial) for trial, why in failed[:FAILURES_SHOWN])
     more = len(failed) - len(lines)
     notes = (f"And {more} more. The JSON form of this report has them all.",) if more else ()
-    return Sheet("failures", "Failures", columns("trial", ("reason",), numeric=False), lines, notes)
+    return Table("failures", "Failures", columns("trial", ("reason",), numeric=False), lines, notes)
 
 
-def _baseline(found: Findings, form: Form, shown: list[Property]) -> Iterator[SheetLine]:
+def _baseline(found: Findings, form: Form, shown: list[Property]) -> Iterator[Row]:
     """What the best model of "tune all" is like, in units."""
     sign = 1 if found.evidence.higher_is_better else -1
     best = max(found.evidence.top(form=form), key=lambda model: sign * model.score, default=None)
     if best is not None and shown:
-        cells = [cell for one in shown for cell in (Cell(quantity(one.name, best.form(form)[one.name])), Cell(""))]
-        yield SheetLine(f"{TUNE_ALL}: trial {best.trial}", tuple(cells), "baseline")
+        cells = [
+            cell for one in shown for cell in (Cell(quantities.metric(one.name, best.form(form)[one.name])), Cell(""))
+        ]
+        yield Row.of(f"{TUNE_ALL}: trial {best.trial}", *cells, kind="baseline")
 
 
 def _effect_cells(effect: Effect | None) -> tuple[Cell, Cell]:
@@ -174,11 +175,11 @@ def _effect_cells(effect: Effect | None) -> tuple[Cell, Cell]:
         return EMPTY, EMPTY
     more = spoken(effect)
     relative = effect.best.relative
-    best = Cell(*_marked(change(relative), effect.best.better if abs(relative) >= SAME else None), more=more)
+    best = Cell(*_marked(change(relative), effect.best.better if abs(relative) >= SAME else None), tooltip=more)
     delta = effect.compared.delta
     if effect.is_significant and delta is not None:
         better = (delta > 0) == effect.best.higher_is_better
-        return best, Cell(*_marked(str(effect.compared.magnitude), better), more=more)
+        return best, Cell(*_marked(str(effect.compared.magnitude), better), tooltip=more)
     told = quantities.NOTHING if effect.p_adjusted is None else f"p {chance(effect.p_adjusted)}"
     return best, Cell(told, "quiet", more)
 
@@ -204,5 +205,5 @@ def _correlation(found: Findings, form: Form, one: str, other: str, value: float
 
 
 def _both(model: MeasuredModel, one: Property, places: int | None) -> str:
-    told = [quantity(one.name, form[one.name], places) for form in (model.plain, model.compressed) if form]
+    told = [quantities.metric(one.name, form[one.name], places) for form in (model.plain, model.compressed) if form]
     return " → ".join(dict.fromkeys(told))

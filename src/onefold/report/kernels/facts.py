@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterator
 
 from onefold.report import phrases
-from onefold.report.impact.phrases import multiple
 from onefold.report.kernels.costs import Fate, failures, fate_costs, joules_per_ms_saved, saved_s
-from onefold.report.page import Tile
-from onefold.report.retraining.facts import part
+from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import CompileResult, RuntimeLatency
 from onefold.vocabulary.records import Energy
@@ -42,7 +40,7 @@ def reason(compiled: CompileResult) -> str:
         return FASTEST
     if second.latency_s < chosen.latency_s:
         return SLOWER
-    return f"{FASTEST}, {multiple(second.latency_s / chosen.latency_s)} as fast as {second.name}"
+    return f"{FASTEST}, {quantities.factor(second.latency_s / chosen.latency_s)} as fast as {second.name}"
 
 
 def result(compiled: CompileResult) -> str:
@@ -65,7 +63,7 @@ def error(compiled: CompileResult) -> str:
         return "not known"
     if compiled.error == 0:
         return "none"
-    return f"{quantities.number(float(f'{compiled.error:.2g}'))} of the largest answer"
+    return f"{quantities.rounded(compiled.error, 2)} of the largest answer"
 
 
 def tiles(compiled: CompileResult) -> Iterator[Tile]:
@@ -100,7 +98,7 @@ def progress(compiled: CompileResult) -> str:
     if not rounds:
         return "no round has ended"
     first, saved = rounds[0].latency_s, saved_s(compiled)
-    gain = f"{part(saved / first)} less" if saved > 0 and first > 0 else "no faster"
+    gain = f"{quantities.share(saved / first)} less" if saved > 0 and first > 0 else "no faster"
     return f"{gain}, {quantities.count(len(rounds), 'round')}, {quantities.count(rounds[-1].tried, 'candidate')}"
 
 
@@ -110,7 +108,7 @@ def time_note(compiled: CompileResult) -> str:
     if not total > 0:
         return "no time was recorded"
     name = max(seconds, key=lambda phase: seconds[phase])
-    return f"{part(seconds[name] / total)} of it: {name}"
+    return f"{quantities.share(seconds[name] / total)} of it: {name}"
 
 
 def price(compiled: CompileResult) -> str:
@@ -142,10 +140,11 @@ def waste(compiled: CompileResult) -> str:
     cold, failed = costs[Fate.COLD], costs[Fate.FAILED]
     if cold.time_share is None or failed.time_share is None:
         return "no candidate was measured"
-    said = f"{part(cold.time_share)} of the time to cold candidates, {part(failed.time_share)} to failed ones"
+    cold_time, failed_time = quantities.share(cold.time_share), quantities.share(failed.time_share)
+    said = f"{cold_time} of the time to cold candidates, {failed_time} to failed ones"
     if cold.energy_share is None or failed.energy_share is None or compiled.spent.source == "unavailable":
         return said
-    return f"{said}; of the energy {part(cold.energy_share)} and {part(failed.energy_share)}"
+    return f"{said}; of the energy {quantities.share(cold.energy_share)} and {quantities.share(failed.energy_share)}"
 
 
 def recalled(compiled: CompileResult) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onefold.report import phrases
-from onefold.report.impact.sheet import Sheet
+from onefold.report.html_page import render_page
 from onefold.report.kernels import facts, tables
 from onefold.report.kernels.scatter import scatter
 from onefold.report.kernels.survey import survey
-from onefold.report.page import Tile
 from onefold.report.plots.marks import Plot
-from onefold.report.standalone import rendered
+from onefold.report.table import Table
+from onefold.report.tile import Tile
 from onefold.vocabulary.kernels import CompileResult
 
 
@@ -28,25 +28,23 @@ class Shown:
     tiles: tuple[Tile, ...]
     outcome: tuple[tuple[str, str], ...]
     brought: tuple[str, ...]
-    runtimes: Sheet
-    phases: Sheet
-    fates: Sheet
-    operators: Sheet
-    levels: Sheet
+    runtimes: Table
+    phases: Table
+    fates: Table
+    operators: Table
+    levels: Table
     survey: Plot
     scatter: Plot
 
 
-def page(compiled: CompileResult | Sequence[CompileResult]) -> str:
-    """The page of one model, or of several one after the other."""
-    several = [compiled] if isinstance(compiled, CompileResult) else list(compiled)
+def as_html(several: Sequence[CompileResult]) -> str:
+    """Return the page of one model, or of several one after the other."""
     # The same loops have the same number in all models: they light up together.
     keys = dict.fromkeys(key for one in several for key in _keys(one))
     numbers = {key: place + 1 for place, key in enumerate(keys)}
     names = ", ".join(dict.fromkeys(one.model for one in several)) or "no model"
-    return rendered(
+    return render_page(
         "kernels/page.html",
-        "impact/page.css",
         "kernels/page.css",
         title=f"Kernels of {names}",
         models=[_shown(one, numbers, f"-{place + 1}" if place else "") for place, one in enumerate(several)],

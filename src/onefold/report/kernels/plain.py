@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from onefold.report.json_values import finite
 from onefold.report.kernels.costs import failures, fate_costs, joules_per_ms_saved, saved_s
-from onefold.report.plain import finite
 from onefold.vocabulary.kernels import CandidateHistory, CompileResult, TuningRound
 from onefold.vocabulary.records import to_json
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from onefold.report.impact.phrases import quantity
 from onefold.report.kernels.costs import Fate, by_time, fates, has_failed
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
 from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
@@ -67,7 +66,7 @@ def _drawing(history: CandidateHistory, number: int) -> Markup:
     operator = history.operator
     shapes = ", ".join(operator.shapes)
     told = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
-    about = f"{told}; {quantity('flops', operator.flops)} flops, {shapes}"
+    about = f"{told}; {quantities.metric('flops', operator.flops)} flops, {shapes}"
     name = text(0, 14, shortened(operator.name, 40), class_="axis")
     inside = element("g", said(about), *_plotted(history), transform=f"translate(0 {HEAD:.0f})", data_t=number)
     return picture(WIDE, TALL + HEAD, f"{TITLE}: {operator.name}", [name, inside])

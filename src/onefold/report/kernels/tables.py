@@ -6,13 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from onefold.report import phrases
-from onefold.report.impact.phrases import multiple
-from onefold.report.impact.sheet import Cell, Sheet, SheetLine
 from onefold.report.kernels import facts
 from onefold.report.kernels.costs import by_time, fate_costs, share_of_model
 from onefold.report.plots.svg import shortened
-from onefold.report.retraining.facts import part
-from onefold.report.table import About, Column
+from onefold.report.table import Cell, Column, ColumnKind, Row, Table
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import PHASES, CompileResult, OperatorState
 from onefold.vocabulary.records import Energy
@@ -29,7 +26,7 @@ DOES = {
 ALL = "all"
 
 
-def models_sheet(several: Sequence[CompileResult]) -> Sheet:
+def models_sheet(several: Sequence[CompileResult]) -> Table:
     """A line for each model."""
     lines = []
     for one in several:
@@ -42,13 +39,13 @@ def models_sheet(several: Sequence[CompileResult]) -> Sheet:
             phrases.energy(one.spent.energy),
             one.device,
         )
-        lines.append(SheetLine(one.model, tuple(map(Cell, cells))))
+        lines.append(Row.of(one.model, *cells))
     titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
     notes = (f"Energy: {'; '.join(dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several))}.",)
-    return Sheet("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
+    return Table("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
 
 
-def runtimes_sheet(compiled: CompileResult, *, noted: bool = True) -> Sheet:
+def runtimes_sheet(compiled: CompileResult, *, noted: bool = True) -> Table:
     """The ways to serve the model, fastest first; the last column says which one to take, and what is noted."""
     fastest = min((one.latency_s for one in compiled.runtimes), default=0.0)
     lines = []
@@ -59,16 +56,16 @@ def runtimes_sheet(compiled: CompileResult, *, noted: bool = True) -> Sheet:
         told += [one.note] if noted and one.note else []
         cells = (
             Cell(quantities.duration(one.latency_s)),
-            Cell(multiple(ratio) if math.isfinite(ratio) else quantities.NOTHING),
+            Cell(quantities.factor(ratio) if math.isfinite(ratio) else quantities.NOTHING),
             Cell(str(one.threads)),
             Cell("; ".join(told)),
         )
-        lines.append(SheetLine(one.name, cells))
+        lines.append(Row.of(one.name, *cells))
     titles = ("latency", "times the fastest", "threads", "note")
-    return Sheet("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(lines))
+    return Table("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(lines))
 
 
-def phases_sheet(compiled: CompileResult) -> Sheet:
+def phases_sheet(compiled: CompileResult) -> Table:
     """Seconds and joules by phase."""
     spent = compiled.spent
     known = [name for name in PHASES if name in spent.seconds or name in spent.joules]
@@ -82,16 +79,16 @@ def phases_sheet(compiled: CompileResult) -> Sheet:
             _share(joules, spent.energy.joules) if spent.source != "unavailable" else quantities.NOTHING,
             DOES[name],
         )
-        lines.append(SheetLine(name, tuple(map(Cell, cells))))
+        lines.append(Row.of(name, *cells))
     if lines:
         total = (quantities.duration(spent.time_s), "", phrases.energy(spent.energy), "", "")
-        lines.append(SheetLine(ALL, tuple(map(Cell, total)), "baseline"))
+        lines.append(Row.of(ALL, *total, kind="baseline"))
     titles = ("time", "share of time", "energy", "share of energy", "what it does")
     notes = (f"Energy: {phrases.energy_source(spent.energy)}.",)
-    return Sheet("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
+    return Table("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
 
 
-def fates_sheet(compiled: CompileResult) -> Sheet:
+def fates_sheet(compiled: CompileResult) -> Table:
     """What building and timing candidates cost, by what became of them."""
     source = compiled.spent.source
     costs = fate_costs(compiled.histories)
@@ -100,11 +97,13 @@ def fates_sheet(compiled: CompileResult) -> Sheet:
         cells = (
             f"{cost.candidates:,}",
             quantities.duration(cost.time_s),
-            quantities.NOTHING if cost.time_share is None else part(cost.time_share),
+            quantities.NOTHING if cost.time_share is None else quantities.share(cost.time_share),
             phrases.energy(Energy(cost.joules, source)),
-            quantities.NOTHING if cost.energy_share is None or source == "unavailable" else part(cost.energy_share),
+            quantities.NOTHING
+            if cost.energy_share is None or source == "unavailable"
+            else quantities.share(cost.energy_share),
         )
-        lines.append(SheetLine(cost.fate.value, tuple(map(Cell, cells))))
+        lines.append(Row.of(cost.fate.value, *cells))
     if not any(cost.candidates for cost in costs):
         lines = []
     titles = ("candidates", "time", "share of time", "energy", "share of energy")
@@ -113,18 +112,16 @@ def fates_sheet(compiled: CompileResult) -> Sheet:
     if known:
         notes.append(f"Not among them: {quantities.count(known, 'candidate')} recalled from earlier compilations.")
     title = "Cost by what became of candidates"
-    return Sheet("fates", title, _columns("what became of them", titles), tuple(lines), (" ".join(notes),))
+    return Table("fates", title, _columns("what became of them", titles), tuple(lines), (" ".join(notes),))
 
 
-def operators_sheet(compiled: CompileResult, numbers: Mapping[str, int] | None = None, shown: int = SHOWN) -> Sheet:
+def operators_sheet(compiled: CompileResult, numbers: Mapping[str, int] | None = None, shown: int = SHOWN) -> Table:
     """The operators by their share of the model's time in the last round; `numbers` are what marks call them by."""
     states = by_time(compiled)
     lines = []
     for one in states[:shown]:
         number = None if numbers is None else numbers.get(one.operator.key)
-        lines.append(
-            SheetLine(shortened(one.operator.name, NAME), tuple(map(Cell, _operator(compiled, one))), trial=number)
-        )
+        lines.append(Row.of(shortened(one.operator.name, NAME), *_operator(compiled, one), trial=number))
     notes = [
         "Weight: how often the model runs it. Operators are timed by themselves, so that their sum is not quite the "
         "latency of the whole model."
@@ -135,10 +132,10 @@ def operators_sheet(compiled: CompileResult, numbers: Mapping[str, int] | None =
         lines += _together(compiled, states)
     titles = ("kind", "weight", "best run", "time", "share", "tried", "filtered", "failed", "state")
     head = _columns("operator", titles, "kind", "state")
-    return Sheet("operators", "Operators by their share of the model's time", head, tuple(lines), (" ".join(notes),))
+    return Table("operators", "Operators by their share of the model's time", head, tuple(lines), (" ".join(notes),))
 
 
-def levels_sheet(compiled: CompileResult) -> Sheet:
+def levels_sheet(compiled: CompileResult) -> Table:
     """Levels of graph optimisation, where they were compared."""
     source = compiled.spent.source
     lines = []
@@ -150,11 +147,11 @@ def levels_sheet(compiled: CompileResult) -> Sheet:
             phrases.energy(Energy(one.joules, source)),
             "taken" if one.number == compiled.level else "",
         )
-        lines.append(SheetLine(str(one.number), tuple(map(Cell, cells))))
+        lines.append(Row.of(str(one.number), *cells))
     titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
     known = next((one.joules for one in compiled.levels if one.joules is not None), None)
     notes = (f"Energy: {phrases.energy_source(Energy(known, source))}.",)
-    return Sheet("levels", "Levels of graph optimisation", _columns("level", titles, ""), tuple(lines), notes)
+    return Table("levels", "Levels of graph optimisation", _columns("level", titles, ""), tuple(lines), notes)
 
 
 def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
@@ -166,29 +163,29 @@ def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
     yield "suspended" if one.suspended else "tuning"
 
 
-def _together(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterator[SheetLine]:
+def _together(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterator[Row]:
     """The sum of operators, and the whole model beside it."""
     known = [one.time_s for one in states if one.best_s is not None]
     weight = sum(one.operator.weight for one in states)
     counts = [sum(column) for column in zip(*((one.tried, one.filtered, one.failed) for one in states))]
     every = ("", f"{weight:,}", "", *_timed(compiled, sum(known) if known else None), *(f"{n:,}" for n in counts), "")
-    yield SheetLine("all operators", tuple(map(Cell, every)), "baseline")
+    yield Row.of("all operators", *every, kind="baseline")
     whole = ("", "", "", *_timed(compiled, compiled.rounds[-1].latency_s), "", "", "", "")
-    yield SheetLine("the whole model", tuple(map(Cell, whole)), "baseline")
+    yield Row.of("the whole model", *whole, kind="baseline")
 
 
 def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:
     """A part of the model's time, and its share."""
     share = None if time_s is None else share_of_model(compiled, time_s)
     told = quantities.NOTHING if time_s is None else quantities.duration(time_s)
-    return told, quantities.NOTHING if share is None else part(share)
+    return told, quantities.NOTHING if share is None else quantities.share(share)
 
 
 def _share(value: float | None, total: float | None) -> str:
-    return quantities.NOTHING if value is None or not total else part(value / total)
+    return quantities.NOTHING if value is None or not total else quantities.share(value / total)
 
 
 def _columns(first: str, titles: Sequence[str], *texts: str) -> tuple[Column, ...]:
     """The name of the lines, and what their cells hold: numbers, but for `texts`."""
-    others = (Column(title, About.TRIAL, numeric=title not in texts) for title in titles)
-    return (Column(first, About.TRIAL, numeric=False), *others)
+    others = (Column(title, ColumnKind.TRIAL, numeric=title not in texts) for title in titles)
+    return (Column(first, ColumnKind.TRIAL, numeric=False), *others)

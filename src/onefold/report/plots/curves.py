@@ -11,7 +11,7 @@ from onefold.report.plots.axes import Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, text
-from onefold.report.summary import Curve, Summary
+from onefold.report.study.summary import Curve, Summary
 
 NAME, TITLE = "curves", "Learning curves"
 POINTS = 80  # of one curve; more cannot be told apart

@@ -11,7 +11,7 @@ from onefold.report import phrases
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, ramp, said, shades
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
-from onefold.report.summary import Summary
+from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
 from onefold.vocabulary.ranking import rates
 from onefold.vocabulary.records import Rung, RungState

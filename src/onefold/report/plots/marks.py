@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from onefold.report.plots.svg import element
-from onefold.report.summary import Summary
+from onefold.report.study.summary import Summary
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial
 

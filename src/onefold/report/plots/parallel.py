@@ -11,7 +11,7 @@ from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
-from onefold.report.summary import Summary
+from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial, Value

@@ -11,7 +11,7 @@ from onefold.report.plots.axes import Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, direction, level_shades, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import cross, element, picture, staircase, text
-from onefold.report.summary import Moment, Summary
+from onefold.report.study.summary import Moment, Summary
 from onefold.vocabulary import quantities
 
 NAME, TITLE = "progress", "Progress"

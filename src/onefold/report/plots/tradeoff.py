@@ -10,7 +10,7 @@ from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
 from onefold.report.plots.marks import Plot, direction, said, trial_words
 from onefold.report.plots.scale import fitted, unit_of
 from onefold.report.plots.svg import element, picture, staircase, text
-from onefold.report.summary import Summary
+from onefold.report.study.summary import Summary
 from onefold.vocabulary.records import Trial
 
 NAME, TITLE = "tradeoff", "Trade-off"

@@ -1,14 +1,33 @@
-"""What a retraining came to, as text, as JSON and as one HTML page that stands alone.
+"""The report of a retraining.
 
-    as_text(retrained)   as_json(retrained)   as_page(retrained)
-    as_plans_text(plans, limits)   as_plans_json(plans, limits)      before anything is trained
-
-`facts.py` says everything once in a few words and `tables.py` writes every table once, cell by cell; the forms only lay
-them out. The keys of the JSON are documented in `plain.py`. What was predicted is called so wherever it is shown.
+`facts.py` states each result once and `tables.py` builds every table once; the text and the page only lay them out.
+`plain.py` documents the keys of the JSON. Predictions are called so wherever they are shown.
 """
 
-from onefold.report.retraining.page import as_page
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from onefold.report.retraining.page import as_html
 from onefold.report.retraining.plain import as_json, as_plans_json
 from onefold.report.retraining.text import as_plans_text, as_text
+from onefold.vocabulary.retraining import RetrainingSummary
 
-__all__ = ["as_json", "as_page", "as_plans_json", "as_plans_text", "as_text"]
+__all__ = ["RetrainingReport", "as_plans_json", "as_plans_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrainingReport:
+    """The report of a retraining. A `Report`."""
+
+    summary: RetrainingSummary
+
+    def as_text(self) -> str:
+        return as_text(self.summary)
+
+    def as_json(self) -> dict[str, Any]:
+        return as_json(self.summary)
+
+    def as_html(self) -> str:
+        return as_html(self.summary)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from onefold.report.page import Tile
 from onefold.report.retraining.prediction_error import prediction_error
+from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 from onefold.vocabulary.retraining import RetrainingPlan, RetrainingSummary
 
@@ -54,11 +54,6 @@ def why(retrained: RetrainingSummary) -> str:
     return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?' else '.'}"
 
 
-def part(share: float) -> str:
-    """A share of the whole, also where it is more than the whole."""
-    return quantities.share(share) if share < 0.995 else f"{share * 100:,.0f} %"
-
-
 def tiles(retrained: RetrainingSummary) -> Iterator[Tile]:
     """The retraining in four numbers."""
     note = gained(retrained) if retrained.kept_new else why(retrained)
@@ -92,8 +87,8 @@ def memory_note(retrained: RetrainingSummary) -> str:
         expected = "" if predicted is None else f"; predicted {quantities.size(predicted)} at most"
         return f"not measured{expected}; the limit is {first}{changed}"
     if changed and fullest is not None:
-        return f"at most {part(fullest)} of the limit at the time ({first}{changed})"
-    return f"{part(peak / limits[0])} of the limit of {first}"
+        return f"at most {quantities.share(fullest)} of the limit at the time ({first}{changed})"
+    return f"{quantities.share(peak / limits[0])} of the limit of {first}"
 
 
 def is_over(retrained: RetrainingSummary) -> bool:
@@ -107,12 +102,14 @@ def time_note(retrained: RetrainingSummary) -> str:
     updates = sum(window.updates for window in retrained.windows)
     done = f"{quantities.count(len(retrained.windows), 'micro-window')}, {quantities.count(updates, 'update')}"
     window_s = retrained.limits.window_s
-    return f"{part(retrained.elapsed_s / window_s)} of the window of {quantities.duration(window_s)}; {done}"
+    return (
+        f"{quantities.share(retrained.elapsed_s / window_s)} of the window of {quantities.duration(window_s)}; {done}"
+    )
 
 
 def planning_note(retrained: RetrainingSummary) -> str:
     """What planning took of the window and of the memory."""
-    share = f"{part(retrained.planning_s / retrained.limits.window_s)} of the window"
+    share = f"{quantities.share(retrained.planning_s / retrained.limits.window_s)} of the window"
     return f"{share}, {quantities.size(retrained.planning_bytes)} added to the process"
 
 
@@ -122,10 +119,10 @@ def predictions(retrained: RetrainingSummary) -> str:
     if found is None:
         return "no micro-window has measured memory to compare the predicted one with"
     low = f"too low in {found.too_low}" if found.too_low else "never too low"
-    worst = found.worst_window
+    worst, typical_error, worst_error = found.worst_window, *map(quantities.share, (found.median, found.worst))
     return (
         f"predicted memory against measured, over {quantities.count(found.windows, 'micro-window')}: off by "
-        f"{part(found.median)} in the median, by {part(found.worst)} at worst (number {worst.number}: predicted "
+        f"{typical_error} in the median, by {worst_error} at worst (number {worst.number}: predicted "
         f"{quantities.size(worst.predicted_bytes)}, measured {quantities.size(worst.measured_bytes or 0)}), {low}"
     )
 
@@ -137,7 +134,7 @@ def of_plan(retrained: RetrainingSummary, plan: RetrainingPlan) -> Iterator[tupl
         "batch",
         f"{plan.batch_size} × {plan.accumulation}, {quantities.count(plan.effective_batch, 'sample')} an update",
     )
-    yield "frozen layers, from the input", part(plan.freeze_rate)
+    yield "frozen layers, from the input", quantities.share(plan.freeze_rate)
     yield "checkpoint segments", str(plan.segments)
     yield "epochs, at most", str(plan.epochs)
     yield "learning rate", quantities.number(plan.lr)

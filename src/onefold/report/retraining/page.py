@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onefold.report.html_page import render_page
 from onefold.report.retraining import facts, plots, tables
-from onefold.report.standalone import rendered
 from onefold.vocabulary.retraining import RetrainingSummary
 
 REACTIONS_SHOWN, REACTIONS_FOLDED = 8, 100
 
 
-def as_page(retrained: RetrainingSummary) -> str:
+def as_html(retrained: RetrainingSummary) -> str:
     """The page."""
     chosen = retrained.chosen
     plans, windows, layers = (
@@ -19,7 +19,7 @@ def as_page(retrained: RetrainingSummary) -> str:
         tables.windows_sheet(retrained),
         tables.layers_sheet(retrained.layers),
     )
-    return rendered(
+    return render_page(
         "retraining/page.html",
         retrained=retrained,
         aim=facts.aim(retrained),
@@ -33,7 +33,7 @@ def as_page(retrained: RetrainingSummary) -> str:
         plots=[plots.memory(retrained), plots.metric(retrained), plots.loss(retrained)],
         reactions=retrained.reactions[:REACTIONS_SHOWN],
         folded=retrained.reactions[REACTIONS_SHOWN : REACTIONS_SHOWN + REACTIONS_FOLDED],
-        sheets={sheet.name: (sheet, tables.flat(sheet)) for sheet in (plans, windows, layers) if sheet.lines},
+        sheets={sheet.name: sheet for sheet in (plans, windows, layers) if sheet.rows},
         measured=list(_measured(retrained)),
     )
 

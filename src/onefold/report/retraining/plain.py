@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onefold.report.plain import finite
+from onefold.report.json_values import finite
 from onefold.report.retraining.prediction_error import PredictionError, prediction_error
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.retraining import PlanEstimate, RetrainingLimits, RetrainingSummary

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onefold.report.impact.sheet import Cell, Sheet, SheetLine, columns
-from onefold.report.retraining.facts import numbered, part, predicted_bytes
-from onefold.report.table import About, Column, Row, Table
+from onefold.report.retraining.facts import numbered, predicted_bytes
+from onefold.report.table import Cell, Column, ColumnKind, Row, Table, columns
 from onefold.vocabulary import quantities
 from onefold.vocabulary.retraining import LayerCost, MicroWindow, PlanEstimate, RetrainingPlan, RetrainingSummary
 
@@ -16,19 +15,7 @@ WINDOWS_SHOWN = 100
 LAYERS_SHOWN = 200
 
 
-def flat(sheet: Sheet) -> Table:
-    """The same table with the titles over its columns written before each of their own titles."""
-    over = [""] + [head for head, span in sheet.heads for _ in range(span)]
-    over += [""] * (len(sheet.columns) - len(over))
-    titles = tuple(
-        Column(f"{head} {column.title}".strip(), column.about, column.numeric)
-        for head, column in zip(over, sheet.columns)
-    )
-    rows = (Row((line.name, *(cell.words for cell in line.cells)), line.trial) for line in sheet.lines)
-    return Table(titles, tuple(rows))
-
-
-def plans_sheet(retrained: RetrainingSummary, shown: int = SHOWN) -> Sheet:
+def plans_sheet(retrained: RetrainingSummary, shown: int = SHOWN) -> Table:
     """Every plan with what it is predicted to need and what it came to; those that were tried first where many are."""
     numbers = numbered(retrained)
     tried = {plan: [window for window in retrained.windows if window.plan == plan] for plan in numbers}
@@ -41,30 +28,30 @@ def plans_sheet(retrained: RetrainingSummary, shown: int = SHOWN) -> Sheet:
         before = known[plan].gain_per_s if plan in known else None
         cells += [_rate(before if gain is None else gain), str(len(tried[plan]))]
         cells.append("yes" if plan == retrained.chosen else "")
-        lines.append(SheetLine(str(numbers[plan]), tuple(map(Cell, cells)), trial=numbers[plan]))
+        lines.append(Row.of(str(numbers[plan]), *cells, trial=numbers[plan]))
     varied = _varied(list(numbers))
-    head = (*_columns(varied), *(Column(title, About.TRIAL) for title in ("gain/s", "micro-windows")))
-    head += (Column("chosen", About.TRIAL, numeric=False),)
+    head = (*_columns(varied), *(Column(title, ColumnKind.TRIAL) for title in ("gain/s", "micro-windows")))
+    head += (Column("chosen", ColumnKind.TRIAL, numeric=False),)
     notes = [*_common(list(numbers)), "Gain: of a micro-window, as last measured."]
     if len(numbers) > shown:
         notes.append(f"{shown} of {len(numbers)} plans. The JSON form of this report has them all.")
     heads = (*_heads(varied), ("measured", 1), ("", 1), ("", 1))
-    return Sheet("plans", "Plans", head, tuple(lines), (" ".join(notes),), heads)
+    return Table("plans", "Plans", head, tuple(lines), (" ".join(notes),), heads)
 
 
-def feasible_sheet(plans: Sequence[PlanEstimate]) -> Sheet:
+def feasible_sheet(plans: Sequence[PlanEstimate]) -> Table:
     """Plans that were predicted and not tried."""
     every = [one.plan for one in plans]
     lines = []
     for place, one in enumerate(plans):
         cells = [*_settings(one.plan, every), *_expected(one, one.memory_bytes), _rate(one.gain_per_s)]
-        lines.append(SheetLine(str(place + 1), tuple(map(Cell, cells))))
+        lines.append(Row.of(str(place + 1), *cells))
     varied = _varied(every)
-    head = (*_columns(varied), Column("gain/s", About.TRIAL))
-    return Sheet("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
+    head = (*_columns(varied), Column("gain/s", ColumnKind.TRIAL))
+    return Table("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
 
 
-def windows_sheet(retrained: RetrainingSummary) -> Sheet:
+def windows_sheet(retrained: RetrainingSummary) -> Table:
     """The micro-windows one after the other."""
     numbers, shown = numbered(retrained), retrained.windows[:WINDOWS_SHOWN]
     scores = quantities.decimals([window.score for window in shown if window.score is not None])
@@ -73,31 +60,31 @@ def windows_sheet(retrained: RetrainingSummary) -> Sheet:
     for window in shown:
         number = numbers[window.plan]
         cells = (str(number), *_course(retrained.metric, window, scores, losses), *_memory(window))
-        lines.append(SheetLine(str(window.number), tuple(map(Cell, cells)), trial=number))
+        lines.append(Row.of(str(window.number), *cells, trial=number))
     titles = ("plan", "began", "time", "updates", "loss", retrained.metric, "gain/s", "merit", "memory", "memory")
     head = columns("micro-window", (*titles, "measured/predicted", "limit at its end"))
     notes = [f"Merit: alpha × gain + beta / time, both as shares of the best plan's, with alpha {retrained.alpha:g}."]
     if len(retrained.windows) > len(shown):
         notes.append(f"The first {len(shown)} of {len(retrained.windows)}. The JSON form of this report has them all.")
     heads = (("", 8), (PREDICTED, 1), ("measured", 1), ("", 2))
-    return Sheet("micro-windows", "Micro-windows", head, tuple(lines), (" ".join(notes),), heads)
+    return Table("micro-windows", "Micro-windows", head, tuple(lines), (" ".join(notes),), heads)
 
 
-def layers_sheet(layers: Sequence[LayerCost]) -> Sheet:
+def layers_sheet(layers: Sequence[LayerCost]) -> Table:
     """What each layer costs, as profiled, and all of them together."""
-    lines = [SheetLine(layer.name, _costs([layer])) for layer in layers[:LAYERS_SHOWN]]
-    lines.append(SheetLine("all", _costs(layers), "baseline"))
+    lines = [Row.of(layer.name, *_costs([layer])) for layer in layers[:LAYERS_SHOWN]]
+    lines.append(Row.of("all", *_costs(layers), kind="baseline"))
     titles = ("weights", "saved activations", "forward", "backward")
     notes = ["Activations that are kept for the gradients, and times, are of one sample."]
     if len(layers) > LAYERS_SHOWN:
         notes.append(f"The first {LAYERS_SHOWN} of {len(layers)}. The JSON form of this report has them all.")
-    return Sheet("layers", "Per-layer costs", columns("layer", titles), tuple(lines), (" ".join(notes),))
+    return Table("layers", "Per-layer costs", columns("layer", titles), tuple(lines), (" ".join(notes),))
 
 
 def _columns(varied: Sequence[str]) -> tuple[Column, ...]:
     titles = ("batch", "frozen", "segments", *varied, "memory", "time/update", "samples/s")
     words_of = ("plan", "optimizer")
-    return tuple(Column(title, About.TRIAL, numeric=title not in words_of) for title in ("plan", *titles))
+    return tuple(Column(title, ColumnKind.TRIAL, numeric=title not in words_of) for title in ("plan", *titles))
 
 
 def _heads(varied: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -120,7 +107,7 @@ def _common(plans: Sequence[RetrainingPlan]) -> Iterator[str]:
 
 def _settings(plan: RetrainingPlan, plans: Sequence[RetrainingPlan]) -> Iterator[str]:
     yield f"{plan.batch_size} × {plan.accumulation}"
-    yield part(plan.freeze_rate)
+    yield quantities.share(plan.freeze_rate)
     yield str(plan.segments)
     yield from (_setting(plan, name) for name in _varied(plans))
 
@@ -156,7 +143,7 @@ def _memory(window: MicroWindow) -> Iterator[str]:
 def _rate(gain_per_s: float | None) -> str:
     if gain_per_s is None:
         return quantities.NOTHING
-    told = quantities.number(float(f"{gain_per_s:.3g}"))
+    told = quantities.rounded(gain_per_s, 3)
     return f"−{told[1:]}" if told.startswith("-") else told
 
 

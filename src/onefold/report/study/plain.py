@@ -31,13 +31,12 @@ null. `energy_measured` is false for an estimate.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
-from onefold.report.knobs import knobs_json
-from onefold.report.serving import serving_json
-from onefold.report.summary import Failed, Summary
+from onefold.report.json_values import finite
+from onefold.report.study.knobs import knobs_json
+from onefold.report.study.serving import serving_json
+from onefold.report.study.summary import Failed, Summary
 from onefold.vocabulary.records import Failure, Grant, Measurement, Rung, Trial, to_json
 
 FORMAT = 1
@@ -156,14 +155,3 @@ def _failed(failed: Failed) -> dict[str, Any]:
 
 def _failure(failure: Failure) -> dict[str, Any]:
     return {"kind": failure.kind, "reason": failure.reason, "traceback": failure.traceback}
-
-
-def finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [finite(item) for item in value]
-    return value

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from onefold.report import phrases
-from onefold.report.knobs import turned_knobs
+from onefold.report.html_page import render_page
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
-from onefold.report.serving import explained, serving_parts, trade_offs, turned
-from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
-from onefold.report.standalone import rendered
-from onefold.report.summary import Summary
-from onefold.report.table import COSTS, About, Column, Row, Table, levels_table, trials_table
+from onefold.report.study.knobs import turned_knobs
+from onefold.report.study.serving import explained, serving_parts, trade_offs
+from onefold.report.study.shortlist import remarks, shortlist_of, shortlist_table
+from onefold.report.study.summary import Summary
+from onefold.report.study.tables import COSTS, rungs_table, trials_table
+from onefold.report.table import Column, ColumnKind, Row, Table
+from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 from onefold.vocabulary.records import StudyState, Trial
 from onefold.vocabulary.serving import SERVING_METRICS
@@ -27,24 +28,12 @@ FAILURES_SHOWN = 50
 TOLD_ELSEWHERE = ("workload", "objective", "space", "first", "arms")
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A headline number; the badge marks what must not be overlooked about it."""
-
-    title: str
-    value: str
-    note: str
-    badge: str = ""
-    accent: bool = False
-
-
 def as_html(summary: Summary) -> str:
     """The page."""
     best, shortlist = summary.best, shortlist_of(summary)
-    return rendered(
-        "page.html",
+    return render_page(
+        "study/page.html",
         settings=lambda config: _json(dict(config)),
-        turned=turned,
         summary=summary,
         tiles=list(_tiles(summary)),
         best_title=_best_title(summary),
@@ -62,7 +51,7 @@ def as_html(summary: Summary) -> str:
         shortlist=shortlist,
         variants=shortlist_table(shortlist) if shortlist else None,
         remarks=remarks(shortlist) if shortlist else (),
-        levels=levels_table(summary),
+        levels=rungs_table(summary),
         trials=_trials(summary),
         failures=summary.failures[:FAILURES_SHOWN],
         measured=list(_measured(summary)),
@@ -149,22 +138,16 @@ def _told_by_device(summary: Summary, metric: str) -> bool:
 
 
 def _trials(summary: Summary) -> Table:
-    whole = trials_table(summary, summary.ranking[:SHOWN])
-    return _with_columns(whole, lambda column: not _told_by_device(summary, column.title))
-
-
-def _with_columns(table: Table, wanted: Callable[[Column], bool]) -> Table:
-    kept = [place for place, column in enumerate(table.columns) if wanted(column)]
-    rows = (Row(tuple(row.cells[place] for place in kept), row.trial) for row in table.rows)
-    return Table(tuple(table.columns[place] for place in kept), tuple(rows))
+    table = trials_table(summary, summary.ranking[:SHOWN])
+    return table.with_columns(lambda column: not _told_by_device(summary, column.title))
 
 
 def _front(summary: Summary) -> Table:
     """The front's trials and goals, without the rest."""
     first = summary.objective.goals[0]
     trials = sorted(summary.front, key=lambda trial: first.loss(trial.metrics[first.metric]))
-    whole = trials_table(summary, trials[:FRONT_SHOWN])
-    return _with_columns(whole, lambda column: column.about in (About.TRIAL, About.GOAL))
+    table = trials_table(summary, trials[:FRONT_SHOWN])
+    return table.with_columns(lambda column: column.kind in (ColumnKind.TRIAL, ColumnKind.GOAL))
 
 
 def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -216,20 +199,18 @@ def _told(value: Any) -> str:
 
 def _space(summary: Summary) -> Table:
     titles = ("parameter", "group", "values", "default", "active when")
-    columns = tuple(Column(title, About.TRIAL, numeric=False) for title in titles)
+    columns = tuple(Column(title, numeric=False) for title in titles)
     rows = (
-        Row(
-            (
-                name,
-                summary.groups.get(name, quantities.NOTHING),
-                _values(parameter),
-                _default(parameter),
-                _when(parameter),
-            )
+        Row.of(
+            name,
+            summary.groups.get(name, quantities.NOTHING),
+            _values(parameter),
+            _default(parameter),
+            _when(parameter),
         )
         for name, parameter in summary.parameters.items()
     )
-    return Table(columns, tuple(rows))
+    return Table("space", "Space", columns, tuple(rows))
 
 
 def _values(parameter: Parameter) -> str:

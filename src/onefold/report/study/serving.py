@@ -9,8 +9,8 @@ from typing import Any
 from onefold.report.plots.heatmap import heatmap
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.tradeoff import tradeoff
-from onefold.report.summary import Summary
-from onefold.report.table import About, Column, Row, Table
+from onefold.report.study.summary import Summary
+from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.serving.recommendation import (
     ON_THE_FRONT,
     DeviceRecommendation,
@@ -79,30 +79,18 @@ def points_table(on: DeviceRecommendation, surface: Surface | None) -> Table:
     """The chosen points with what they cost; knobs that were not varied are left out."""
     varied = [knob for knob in KNOBS if surface and len({getattr(s.point, knob) for s in surface.served}) > 1]
     titles = ("batch", "threads", *(knob.replace("_", " ") for knob in varied))
-    columns = [Column("best for", About.TRIAL, numeric=False)]
-    columns += [Column(title, About.SETTING, numeric=title in ("batch", "threads")) for title in titles]
-    columns += [Column(f"batch {TITLES['latency_s']}", About.GOAL)]
-    columns += [Column(TITLES[m], About.METRIC) for m in _POINT_METRICS[1:]]
-    columns += [Column(title, About.COST, numeric=False) for title in ("times are", "energy is")]
+    columns = [Column("best for", ColumnKind.TRIAL, numeric=False)]
+    columns += [Column(title, ColumnKind.SETTING, numeric=title in ("batch", "threads")) for title in titles]
+    columns += [Column(f"batch {TITLES['latency_s']}", ColumnKind.GOAL)]
+    columns += [Column(TITLES[m], ColumnKind.METRIC) for m in _POINT_METRICS[1:]]
+    columns += [Column(title, ColumnKind.COST, numeric=False) for title in ("times are", "energy is")]
     rows = []
     for purpose, served in on.points.items():
         point = served.point
         settings = (point.batch_size, point.threads, *(getattr(point, knob) for knob in varied))
         costs = (written(metric, value, label(served, metric)) for metric, value in _point_costs(served).items())
-        rows.append(Row((purpose, *map(str, settings), *costs, served.source.value, energy_way(served))))
-    return Table(tuple(columns), tuple(rows))
-
-
-def turned(table: Table) -> Table:
-    """The table with its first column on top, for where there is more height than width."""
-    titles = (table.columns[0].title, *(row.cells[0] for row in table.rows))
-    columns = (Column(title, About.COST if place else About.TRIAL, place > 0) for place, title in enumerate(titles))
-    rows = (
-        Row((column.title, *(row.cells[place] for row in table.rows)))
-        for place, column in enumerate(table.columns)
-        if place
-    )
-    return Table(tuple(columns), tuple(rows))
+        rows.append(Row.of(purpose, *map(str, settings), *costs, served.source.value, energy_way(served)))
+    return Table("points", "Serving points", tuple(columns), tuple(rows))
 
 
 _POINT_METRICS = ("latency_s", "latency_p99_s", "throughput_per_s", "energy_per_sample_j", "serving_memory_bytes")
@@ -118,13 +106,13 @@ def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecomm
     metrics = [m for m in TITLES if m != "latency_p99_s" and any(m in one.costs for one in on.alternatives)]
     labels = {metric: {c.labels.get(metric, "") for c in on.alternatives if metric in c.costs} for metric in metrics}
     shared = {metric: next(iter(ways)) if len(ways) == 1 else "" for metric, ways in labels.items()}
-    columns = [Column("trial", About.TRIAL), Column("", About.TRIAL, numeric=False)]
-    columns.append(Column(found.quality.metric, About.GOAL))
+    columns = [Column("trial", ColumnKind.TRIAL), Column("", ColumnKind.TRIAL, numeric=False)]
+    columns.append(Column(found.quality.metric, ColumnKind.GOAL))
     columns += [
-        Column(f"{TITLES[metric]} ({way})" if (way := shared[metric]) else TITLES[metric], About.METRIC)
+        Column(f"{TITLES[metric]} ({way})" if (way := shared[metric]) else TITLES[metric], ColumnKind.METRIC)
         for metric in metrics
     ]
-    columns.append(Column("level", About.COST))
+    columns.append(Column("level", ColumnKind.COST))
     rows = []
     for one in on.alternatives[:SHOWN]:
         cells = [str(one.trial), _role(found, on, one.trial, one.keeps)]
@@ -135,8 +123,8 @@ def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecomm
             if one.trial != on.top and metric in one.relative:
                 cell += f" ({one.relative[metric]:.2f}×)"
             cells.append(f"{cell} {way}" if way and not shared[metric] else cell)
-        rows.append(Row((*cells, str(one.level)), one.trial))
-    return Table(tuple(columns), tuple(rows))
+        rows.append(Row.of(*cells, str(one.level), trial=one.trial))
+    return Table("alternatives", "Alternatives", tuple(columns), tuple(rows))
 
 
 def _role(found: Recommendation, on: DeviceRecommendation, trial: int, keeps: bool) -> str:

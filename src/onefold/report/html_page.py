@@ -1,4 +1,4 @@
-"""One HTML file that stands alone: a template with the style and the script of all pages inside it."""
+"""Standalone HTML pages: a template with the style and the script that all pages share."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ from onefold.report import phrases
 from onefold.report.plots.marks import SHADES
 from onefold.vocabulary import quantities
 
+STYLES = ("style.css", "table.css")
+SCRIPT = "script.js"
 
-def rendered(template: str, *more_style: str, **content: Any) -> str:
-    """The page of a template, which names what it shows; `more_style` are files with what only this page needs."""
+
+def render_page(template: str, *styles: str, **content: Any) -> str:
+    """Render a page that loads nothing and runs only our script.
+
+    Args:
+        template: The template's path below `onefold.report`.
+        styles: Further style sheets, for this page only.
+        content: The variables of the template.
+    """
     environment = Environment(
         loader=PackageLoader("onefold.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.globals.update(phrases=phrases, quantities=quantities, shades=SHADES)
-    script = _resource("page.js")
+    script = _resource(SCRIPT)
     return environment.get_template(template).render(
-        style=Markup("".join(map(_resource, ("page.css", *more_style)))),
+        style=Markup("".join(map(_resource, (*STYLES, *styles)))),
         script=Markup(script),
         script_hash=_digest(script),
         **content,
@@ -35,5 +44,5 @@ def _resource(name: str) -> str:
 
 
 def _digest(script: str) -> str:
-    """What lets the browser run this script and no other, whatever else may have found its way into the page."""
+    """Return the hash by which the content security policy allows this script and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from onefold.report import phrases
-from onefold.report.knobs import turned_knobs
-from onefold.report.serving import explained, serving_parts
-from onefold.report.shortlist import remarks, shortlist_of, shortlist_table
-from onefold.report.summary import Summary
-from onefold.report.table import About, Column, Row, Table, levels_table, settings_words, trials_table
+from onefold.report.study.knobs import turned_knobs
+from onefold.report.study.serving import explained, serving_parts
+from onefold.report.study.shortlist import remarks, shortlist_of, shortlist_table
+from onefold.report.study.summary import Summary
+from onefold.report.study.tables import configuration, rungs_table, trials_table
+from onefold.report.table import Cell, Column, ColumnKind, Table
+from onefold.report.text_layout import joined, one_line, table_lines
 from onefold.serving.recommendation import Recommendation
 from onefold.vocabulary import quantities
 from onefold.vocabulary.records import StudyState, Trial
@@ -24,23 +27,25 @@ def as_text(summary: Summary) -> str:
     if summary.recommendation:
         parts += _serving(summary, summary.recommendation)
     if len(summary.levels) > 1:
-        parts.append(_titled("Rungs", levels_table(summary)))
+        parts.append(table_lines(rungs_table(summary)))
     if summary.front:
         title = f"Pareto front: {quantities.count(len(summary.front), 'trial')}"
-        parts.append(_titled(title, _short(summary, _front(summary))))
+        parts.append(table_lines(_short(summary, _front(summary), title)))
     elif len(summary.ranking) > 1:
-        parts.append(_titled("Best trials", _short(summary, summary.ranking[:SHOWN])))
+        parts.append(table_lines(_short(summary, summary.ranking[:SHOWN], "Best trials")))
     if (shortlist := shortlist_of(summary)) is not None:
-        title = f"Compressed, on {_line(shortlist.device)}: take {_line(shortlist.why)}"
+        title = f"Compressed, on {one_line(shortlist.device)}: take {one_line(shortlist.why)}"
         parts.append(
-            [*_titled(title, shortlist_table(shortlist)), *(f"  {_line(said)}" for said in remarks(shortlist))]
+            [
+                *table_lines(replace(shortlist_table(shortlist), title=title)),
+                *(f"  {one_line(said)}" for said in remarks(shortlist)),
+            ]
         )
     if (knobs := turned_knobs(summary)) is not None and knobs.table.rows:
-        parts.append(_titled("Knobs", knobs.table))
+        parts.append(table_lines(knobs.table))
     if summary.failures:
         parts.append(_failures(summary))
-    text = "\n\n".join("\n".join(part) for part in parts)
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text) + "\n"
+    return joined(parts)
 
 
 def _front(summary: Summary) -> list[Trial]:
@@ -50,9 +55,9 @@ def _front(summary: Summary) -> list[Trial]:
 
 def _head(summary: Summary) -> Iterator[str]:
     study = summary.study
-    yield f"{_line(study.name)}: {study.state.value}" + (f", {_line(study.reason)}" if study.reason else "")
-    started = _line(quantities.timestamp(study.created))
-    yield f"{phrases.goals(summary.objective)} · workload {_line(summary.workload)} · started {started}"
+    yield f"{one_line(study.name)}: {study.state.value}" + (f", {one_line(study.reason)}" if study.reason else "")
+    started = one_line(quantities.timestamp(study.created))
+    yield f"{phrases.goals(summary.objective)} · workload {one_line(summary.workload)} · started {started}"
 
 
 def _best(summary: Summary) -> Iterator[str]:
@@ -70,7 +75,7 @@ def _best(summary: Summary) -> Iterator[str]:
     if summary.test:
         test = ", ".join(f"{metric} {summary.written(metric, value)}" for metric, value in summary.test.items())
         yield f"        on the test data: {test}"
-    yield f"        {_line(settings_words(summary, best))}"
+    yield f"        {one_line(configuration(summary, best))}"
     yield f"        level {best.level}, {quantities.count(summary.epochs_of(best), 'epoch')}"
 
 
@@ -88,55 +93,37 @@ def _facts(summary: Summary) -> Iterator[str]:
 
 
 def _serving(summary: Summary, found: Recommendation) -> Iterator[Iterable[str]]:
-    yield [f"Serving trial {found.trial}", *(f"  {_line(said)}" for said in (*found.shortfalls, *found.reasons))]
+    yield [f"Serving trial {found.trial}", *(f"  {one_line(said)}" for said in (*found.shortfalls, *found.reasons))]
     for part in serving_parts(summary):
-        reasons = [f"  {_line(said)}" for said in part.on.reasons]
+        reasons = [f"  {one_line(said)}" for said in part.on.reasons]
         if part.points.rows:
-            yield [*_titled(f"How to serve it on {_line(part.on.device)}", part.points), *reasons]
-        alternatives = _titled(f"Do not ship the top-1 unseen: {_line(part.on.device)}", part.alternatives)
-        yield [*alternatives, f"  {part.remark}"]
+            yield [*table_lines(replace(part.points, title=f"How to serve it on {one_line(part.on.device)}")), *reasons]
+        title = f"Do not ship the top-1 unseen: {one_line(part.on.device)}"
+        yield [*table_lines(replace(part.alternatives, title=title)), f"  {part.remark}"]
     meanings = [f"{way}: {meaning}" for way, meaning in explained(summary)]
     if meanings:
         yield [f"≈ {meanings[0]}", *(f"  {meaning}" for meaning in meanings[1:])]
 
 
-def _short(summary: Summary, trials: Sequence[Trial]) -> Table:
-    """The trials without their lesser metrics, and with the settings in one column at the end."""
-    whole = trials_table(summary, trials)
-    kept = [
-        place
-        for place, column in enumerate(whole.columns)
-        if column.about in (About.TRIAL, About.GOAL) or (column.about is About.COST and column.title != "memory")
-    ]
-    columns = (*(whole.columns[place] for place in kept), Column("configuration", About.SETTING, numeric=False))
-    rows = (
-        Row((*(row.cells[place] for place in kept), settings_words(summary, trial)), row.trial)
-        for row, trial in zip(whole.rows, trials)
-    )
-    return Table(columns, tuple(rows))
-
-
-def _titled(title: str, table: Table) -> Iterator[str]:
-    yield title
-    written = [tuple(column.title for column in table.columns), *(row.cells for row in table.rows)]
-    lines = [tuple(map(_line, cells)) for cells in written]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(table.columns))]
-    for line in lines:
-        cells = (
-            cell.rjust(width) if column.numeric else cell.ljust(width)
-            for cell, width, column in zip(line, widths, table.columns)
+def _short(summary: Summary, trials: Sequence[Trial], title: str) -> Table:
+    """Return the trials without secondary metrics, with the configuration in one last column."""
+    table = trials_table(summary, trials).with_columns(
+        lambda column: (
+            column.kind in (ColumnKind.TRIAL, ColumnKind.GOAL)
+            or (column.kind is ColumnKind.COST and column.title != "memory")
         )
-        yield "  " + "  ".join(cells).rstrip()
+    )
+    columns = (*table.columns, Column("configuration", ColumnKind.SETTING, numeric=False))
+    rows = (
+        replace(row, cells=(*row.cells, Cell(configuration(summary, trial)))) for row, trial in zip(table.rows, trials)
+    )
+    return replace(table, title=title, columns=columns, rows=tuple(rows))
 
 
 def _failures(summary: Summary) -> Iterator[str]:
     yield f"Failures: {len(summary.failures)}"
     for failed in summary.failures[:FAILURES_SHOWN]:
         where = f"trial {failed.rung.trial}, level {failed.rung.grant.level}"
-        yield f"  {where}: {failed.failure.kind.value}: {_line(failed.failure.reason)}"
+        yield f"  {where}: {failed.failure.kind.value}: {one_line(failed.failure.reason)}"
     if len(summary.failures) > FAILURES_SHOWN:
         yield f"  and {len(summary.failures) - FAILURES_SHOWN} more"
-
-
-def _line(given: str) -> str:
-    return " ".join(given.split())

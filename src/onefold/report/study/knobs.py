@@ -8,8 +8,8 @@ from typing import Any
 from onefold.report import phrases
 from onefold.report.plots.marks import Plot
 from onefold.report.plots.timeline import timeline
-from onefold.report.summary import Summary
-from onefold.report.table import About, Column, Row, Table
+from onefold.report.study.summary import Summary
+from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import Phase, Steered, changed, gained
 from onefold.vocabulary.records import to_json
@@ -49,13 +49,13 @@ def turned_knobs(summary: Summary) -> Turned | None:
 def knobs_table(summary: Summary) -> Table:
     """A row for each trial whose knobs were looked at: what it was left with, how that was found, what it gained."""
     columns = (
-        Column("trial", About.TRIAL),
-        Column("how", About.TRIAL, numeric=False),
-        Column("knobs", About.SETTING, numeric=False),
-        Column("a step before", About.COST),
-        Column("after", About.COST),
-        Column("gain", About.GOAL),
-        Column("windows tried", About.COST),
+        Column("trial", ColumnKind.TRIAL),
+        Column("how", ColumnKind.TRIAL, numeric=False),
+        Column("knobs", ColumnKind.SETTING, numeric=False),
+        Column("a step before", ColumnKind.COST),
+        Column("after", ColumnKind.COST),
+        Column("gain", ColumnKind.GOAL),
+        Column("windows tried", ColumnKind.COST),
     )
     rows = []
     for trial, steered in _by_trial(summary).items():
@@ -74,8 +74,8 @@ def knobs_table(summary: Summary) -> Table:
             f"{before.step_s / after.step_s:.2f}×",
             str(tried),
         )
-        rows.append(Row(cells, trial))
-    return Table(columns, tuple(rows[:SHOWN]))
+        rows.append(Row.of(*cells, trial=trial))
+    return Table("knobs", "Knobs", columns, tuple(rows[:SHOWN]))
 
 
 def knobs_json(summary: Summary) -> list[dict[str, Any]]:

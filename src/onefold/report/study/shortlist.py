@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onefold.report.summary import Summary
-from onefold.report.table import About, Column, Row, Table
+from onefold.report.study.summary import Summary
+from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.vocabulary import quantities
 from onefold.vocabulary.records import from_json
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
@@ -24,14 +24,14 @@ def remarks(found: Shortlist) -> tuple[str, ...]:
 def shortlist_table(found: Shortlist) -> Table:
     """A row for each variant, smallest first, with the verdict on it."""
     columns = (
-        Column("trial", About.TRIAL),
-        Column("variant", About.SETTING, numeric=False),
-        Column(found.metric, About.GOAL),
-        Column("latency", About.COST),
-        Column("energy", About.COST),
-        Column("size", About.COST),
-        Column("encoded", About.COST),
-        Column("verdict", About.SETTING, numeric=False),
+        Column("trial", ColumnKind.TRIAL),
+        Column("variant", ColumnKind.SETTING, numeric=False),
+        Column(found.metric, ColumnKind.GOAL),
+        Column("latency", ColumnKind.COST),
+        Column("energy", ColumnKind.COST),
+        Column("size", ColumnKind.COST),
+        Column("encoded", ColumnKind.COST),
+        Column("verdict", ColumnKind.SETTING, numeric=False),
     )
     rows = []
     for one in sorted(found.candidates, key=lambda one: one.variant.smallest_bytes):
@@ -47,5 +47,5 @@ def shortlist_table(found: Shortlist) -> Table:
             quantities.size(variant.smallest_bytes),
             "taken" if one is found.choice else f"not taken: {one.refused}" if one.refused else "would do",
         )
-        rows.append(Row(cells, one.trial))
-    return Table(columns, tuple(rows))
+        rows.append(Row.of(*cells, trial=one.trial))
+    return Table("shortlist", "Compressed", columns, tuple(rows))
