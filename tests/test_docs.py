@@ -6,6 +6,7 @@ page ended. Every workload that a page defines is tuned for a moment.
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -78,7 +79,7 @@ def test_commands_exist_with_these_options(page: Path) -> None:
 
 def table(page: Path, *titles: str) -> list[list[str]]:
     """The rows below the header with these titles."""
-    _, found, below = page.read_text().partition(f"| {' | '.join(titles)} |\n")
+    _, found, below = page.read_text().partition(f"| {' | '.join(titles)} |\n".replace("|  |", "| |"))
     assert found, f"{name_of(page)} has no table {titles}"
     rows = below.split("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
@@ -111,6 +112,12 @@ def test_budget_defaults_are_as_the_table_says() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!\w+:|#)([^)#]+)", FENCED.sub("", page.read_text())):
         assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+
+
+def test_readme_figures_are_claims_that_hold() -> None:
+    for _, figure, name in table(ROOT / "README.md", "", "Onefold", "benchmark"):
+        result = json.loads((ROOT / "benchmarks" / "results" / f"{name.strip('`')}.json").read_text())
+        assert any(figure in claim["measured"] and claim["holds"] for claim in result["claims"]), (name, figure)
 
 
 def test_benchmark_page_matches_the_results() -> None:
