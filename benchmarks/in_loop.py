@@ -36,8 +36,9 @@ from onefold.engine import ProcessEngine
 from onefold.store.home import Home
 from onefold.study.tunable import Subject
 from onefold.study.worker_calls import export_trained
-from onefold.training.assignment import weights_file
-from onefold.training.trainer import Trainer
+from onefold.training.calls import export_network
+from onefold.training.trial_files import best_weights_file
+from onefold.training.workload_trainer import WorkloadTrainer
 from onefold.vocabulary.ranking import front, ranked
 from onefold.vocabulary.requirement import requirement
 from onefold.vocabulary.workload_reference import load
@@ -99,7 +100,7 @@ def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, 
     orders = [
         VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
         for trial in ranked(study.trials, study.spec.objective)[:BEST]
-        if (weights := weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
+        if (weights := best_weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
     ]
     here = host(home.devices)
     with (
@@ -132,10 +133,10 @@ def one_loop(
     )  # fmt: skip
     study.run()
     compressed = load(f"compressed+{workload}")
-    trainer = Trainer(compressed, None)
+    trainer = WorkloadTrainer(compressed, study.folder, exporter=export_network)
     found = []
     for trial in front(study.trials, study.spec.objective):
-        weights = weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)
+        weights = best_weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)
         file = place / "front" / f"{trial.number}.onnx"
         file.parent.mkdir(exist_ok=True)
         list(export_trained(trainer, trial.config, str(weights), str(file), tick=lambda: None))

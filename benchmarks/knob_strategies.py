@@ -20,16 +20,16 @@ from typing import Any
 
 from claims import Claim, Stopwatch, arguments, conclude, median, table
 
-from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobOptions
 
 AGAINST = {"fixed": 0.82, "as-hyperparameters": 0.70}  # of their tuning time
 RESPONSE = 0.70
 WORKLOADS = {"fashion": (9, 6), "newsgroups-cnn": (9, 6)}  # trials, epochs
 STRATEGIES = {  # by name: the strategy and its knobs
-    "onefold": ("onefold", KnobWish("on")),
-    "onefold, less precise": ("onefold", KnobWish("on", reduced=True)),
-    "fixed": ("fixed", KnobWish("off")),
-    "as-hyperparameters": ("as-hyperparameters", KnobWish("off")),
+    "onefold": ("onefold", KnobOptions("on")),
+    "onefold, less precise": ("onefold", KnobOptions("on", reduced=True)),
+    "fixed": ("fixed", KnobOptions("off")),
+    "as-hyperparameters": ("as-hyperparameters", KnobOptions("off")),
 }
 SEEN = ("fashion", "newsgroups-cnn")
 UNSEEN = "speech"

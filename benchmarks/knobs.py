@@ -17,12 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from claims import Claim, arguments, conclude, median, table
 
 from onefold.engine.processes import ENVIRONMENT
-from onefold.vocabulary.knobs import KnobWish, Phase, Remembered, Steered
+from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase
 from onefold.vocabulary.records import Config, Epoch, Grant, from_json, to_json
 
 EXACT, REDUCED, CROWDED, NEVER = 1.2, 1.7, 2.0, 0.97
@@ -48,23 +49,23 @@ UNLIKE = [
 def train(order: dict[str, Any]) -> dict[str, Any]:
     """One training in this process, as a study would run it."""
     from onefold.training.assignment import Assignment
-    from onefold.training.trainer import Trainer
+    from onefold.training.workload_trainer import WorkloadTrainer
     from onefold.vocabulary.objective import Objective
     from onefold.vocabulary.workload_reference import load
 
     workload = load(order["workload"])
-    trainer = Trainer(workload, None)
     config = workload.space.complete(order.get("config", {}))
     with tempfile.TemporaryDirectory() as folder:
+        trainer = WorkloadTrainer(workload, Path(folder))
         work = Assignment(
             trial=0, rung=0, config=config, grant=Grant(1, order["epochs"], order["data"]), seed=order["seed"],
-            threads=len(os.sched_getaffinity(0)), most_epochs=order["epochs"], folder=folder,
-            objective=Objective(maximize="accuracy"), knobs=from_json(KnobWish, order["knobs"]),
-            remembered=tuple(from_json(Remembered, one) for one in order.get("remembered", ())),
+            threads=len(os.sched_getaffinity(0)), max_epochs=order["epochs"],
+            objective=Objective(maximize="accuracy"), knobs=from_json(KnobOptions, order["knobs"]),
+            remembered=tuple(from_json(KnobMemory, one) for one in order.get("remembered", ())),
         )  # fmt: skip
         told = list(_with_neighbour(trainer.train([work], tick=lambda: None), order.get("neighbour_after", math.inf)))
     epochs = [each for each in told if isinstance(each, Epoch)]
-    steered = [each for each in told if isinstance(each, Steered)]
+    steered = [each for each in told if isinstance(each, KnobRecord)]
     return {
         "epochs s": [epoch.measurement.time_s for epoch in epochs],
         "train s": sum(epoch.measurement.time_s for epoch in epochs),
@@ -105,7 +106,7 @@ def _keep_busy(core: int) -> None:
         math.sqrt(time.monotonic())
 
 
-def one(workload: str, knobs: KnobWish, *, seed: int = 0, crowded: bool = False, **more: Any) -> dict[str, Any]:
+def one(workload: str, knobs: KnobOptions, *, seed: int = 0, crowded: bool = False, **more: Any) -> dict[str, Any]:
     """One training in a process of its own."""
     order = {"workload": workload, "knobs": to_json(knobs), "seed": seed, **more}
     neighbour = busy_neighbour() if crowded else None
@@ -125,19 +126,19 @@ def one(workload: str, knobs: KnobWish, *, seed: int = 0, crowded: bool = False,
 
 
 WAYS = {
-    "defaults": (KnobWish("off"), False),
-    "knobs": (KnobWish("probe"), False),
-    "reduced": (KnobWish("probe", reduced=True), False),
-    "defaults, crowded": (KnobWish("off"), True),
-    "knobs, crowded": (KnobWish("probe"), True),
+    "defaults": (KnobOptions("off"), False),
+    "knobs": (KnobOptions("probe"), False),
+    "reduced": (KnobOptions("probe", reduced=True), False),
+    "defaults, crowded": (KnobOptions("off"), True),
+    "knobs, crowded": (KnobOptions("probe"), True),
 }
 
 
-def steered_of(row: dict[str, Any]) -> list[Steered]:
-    return [from_json(Steered, each) for each in row["steered"]]
+def steered_of(row: dict[str, Any]) -> list[KnobRecord]:
+    return [from_json(KnobRecord, each) for each in row["steered"]]
 
 
-def excess(epochs_s: list[float], steered: list[Steered]) -> float:
+def excess(epochs_s: list[float], steered: list[KnobRecord]) -> float:
     """What the epochs with probing took beyond the others."""
     tried = {each.epoch for each in steered if any(window.phase is Phase.PROBED for window in each.windows)}
     others = [seconds for number, seconds in enumerate(epochs_s, start=1) if number not in tried]
@@ -182,12 +183,12 @@ def recall(rows: list[dict[str, Any]], epochs: int, scale: float) -> list[dict[s
         probed, against = 0, []
         for seed in range(7, 7 + TURNS):
             order = {"seed": seed, "epochs": max(2, epochs // 3), "data": share * scale}
-            row = one(workload, KnobWish("on"), remembered=to_json(known), **order)
+            row = one(workload, KnobOptions("on"), remembered=to_json(known), **order)
             windows = [window for each in steered_of(row) for window in each.windows]
             probed += sum(window.phase is Phase.PROBED for window in windows)
             again = [window.step_s for window in windows if window.phase is Phase.RECALLED]
             # What is best now is measured now: the machine may have become slower or faster since.
-            row = one(workload, KnobWish("probe"), **order)
+            row = one(workload, KnobOptions("probe"), **order)
             best = [w.step_s for each in steered_of(row) for w in each.windows if w.phase is Phase.SETTLED]
             against.append(median(again) / median(best) if again and best else math.inf)
         found.append({"workload": workload, "probed windows": probed, "step against best": median(against)})
@@ -197,20 +198,20 @@ def recall(rows: list[dict[str, Any]], epochs: int, scale: float) -> list[dict[s
 
 def pairs() -> list[dict[str, Any]]:
     """Whether jobs that are labelled alike are recalled, and others not."""
-    from onefold.training.knob_memory import Recall
+    from onefold.training.knob_memory import SimilarJobs
 
     jobs = {json.dumps(job): None for pair in (*ALIKE, *UNLIKE) for job in pair}
     profiles = {}
     for key in jobs:
         workload, config = json.loads(key)
-        row = one(workload, KnobWish("recall"), epochs=4, data=0.1, config=config)
+        row = one(workload, KnobOptions("recall"), epochs=4, data=0.1, config=config)
         profiles[key] = next(each.profile for each in steered_of(row) if each.profile is not None)
     found = []
     for alike, labelled in ((True, ALIKE), (False, UNLIKE)):
         for known, new in labelled:
             profile = profiles[json.dumps(known)]
-            remembered = Remembered("", "time", False, profile, Config(), 1.0, 1.0)  # type: ignore[arg-type]
-            like = Recall([remembered]).like(profiles[json.dumps(new)])  # type: ignore[arg-type]
+            remembered = KnobMemory("", "time", False, profile, Config(), 1.0, 1.0)  # type: ignore[arg-type]
+            like = SimilarJobs([remembered]).find(profiles[json.dumps(new)])  # type: ignore[arg-type]
             found.append({
                 "known": f"{known[0]} {known[1] or ''}", "new": f"{new[0]} {new[1] or ''}",
                 "labelled": "alike" if alike else "unlike", "recalled": like is not None,
@@ -225,9 +226,9 @@ def arrival(epochs: int, scale: float) -> list[dict[str, Any]]:
     found = []
     for workload in ("fashion", "newsgroups-cnn"):
         data = WORKLOADS[workload] * scale
-        alone = one(workload, KnobWish("probe"), crowded=True, epochs=max(2, epochs // 3), data=data)
+        alone = one(workload, KnobOptions("probe"), crowded=True, epochs=max(2, epochs // 3), data=data)
         possible = median(w.step_s for each in steered_of(alone) for w in each.windows if w.phase is Phase.SETTLED)
-        row = one(workload, KnobWish("probe"), epochs=epochs, data=data, neighbour_after=max(1, epochs // 3))
+        row = one(workload, KnobOptions("probe"), epochs=epochs, data=data, neighbour_after=max(1, epochs // 3))
         after = [w for each in steered_of(row) if each.epoch > max(1, epochs // 3) for w in each.windows]
         settled = [
             number for number, window in enumerate(after, start=1)

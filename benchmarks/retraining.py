@@ -153,10 +153,10 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
     import onefold
     import onefold.baselines.retraining  # registers the strategies to compare with
     from onefold.datasets import read_data
-    from onefold.training.trained_model import network_of
+    from onefold.training.trained_model import load_network
     from onefold.vocabulary.errors import InputError
 
-    network, workload, config = network_of(Path(model))
+    network, workload, config = load_network(Path(model))
     parts = read_data(data)
 
     def accuracy() -> float:

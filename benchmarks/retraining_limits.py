@@ -588,12 +588,12 @@ def score(given: str, saved: str, data: str) -> Row:
 
     from onefold.datasets import read_data
     from onefold.retraining.samples import split_new_data
-    from onefold.training.trained_model import network_of
+    from onefold.training.trained_model import load_network
 
     back = split_new_data(read_data(data), torch.device("cpu")).validation
     found = {}
     for key, folder in (("given", given), ("saved", saved)):
-        network, workload, config = network_of(Path(folder))
+        network, workload, config = load_network(Path(folder))
         with torch.no_grad():
             found[key] = float(workload.evaluate(network, back.batches(64), config)["accuracy"])
     return found

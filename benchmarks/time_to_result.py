@@ -59,7 +59,7 @@ class PlainTraining:
         import torch
 
         from onefold import Config
-        from onefold.training.splits import split_of
+        from onefold.training.splits import open_split
         from onefold.vocabulary.workload_reference import load
 
         torch.set_num_threads(1)
@@ -68,7 +68,7 @@ class PlainTraining:
         self.workload = load("fashion")
         self.config = Config(config)
         cpu = torch.device("cpu")
-        self.splits = {part: split_of(getattr(data, part), cpu, part) for part in ("train", "validation", "test")}
+        self.splits = {part: open_split(getattr(data, part), cpu, part) for part in ("train", "validation", "test")}
         self.model = self.workload.build(self.config)
         self.optimizer = self.workload.optimizer(self.model, self.config)
         self.shuffle = torch.Generator().manual_seed(seed)

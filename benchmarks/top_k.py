@@ -16,7 +16,7 @@ from claims import Claim, arguments, conclude, table
 
 from onefold import Budget, Study
 from onefold.search import planned_work
-from onefold.training.splits import FEW
+from onefold.training.splits import MIN_SAMPLES
 from onefold.vocabulary.workload_reference import load
 
 TOP = 3
@@ -25,7 +25,7 @@ SLOTS = 2
 
 def trials_for(work: float, samples: int) -> int:
     """Return the most trials that Onefold's defaults allow for `work` passes over `samples` samples."""
-    least = max(Budget.min_data, min(1.0, FEW / samples))  # a share is never smaller than FEW samples
+    least = max(Budget.min_data, min(1.0, MIN_SAMPLES / samples))  # a share is never smaller than MIN_SAMPLES samples
     budget = Budget(min_data=least)
     trials = 1
     while planned_work("halving", budget, [trials + 1], slots=SLOTS) <= work:

@@ -45,6 +45,7 @@ ORCHESTRATION = {
     "serving.api",
     "serving.trial_measurement",
     "training.api",
+    "training.calls",
 }
 ABOVE_STUDY = {"impact_analysis.api"}  # an impact analysis runs a study
 

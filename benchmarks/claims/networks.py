@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from onefold.serving.export import export
-from onefold.training.splits import split_of
+from onefold.training.splits import open_split
 from onefold.vocabulary.errors import Rejected
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.workload import Workload
@@ -20,7 +20,7 @@ def exported(name: str, folder: Path) -> Path:
     import torch
 
     workload = load(name)
-    split = split_of(workload.data().train, torch.device("cpu"), "train")
+    split = open_split(workload.data().train, torch.device("cpu"), "train")
     assert split is not None
     samples = next(iter(split.batches(8)))[:-1]
     return export(workload.build(_config(workload)), samples, folder / f"{name}.onnx")

@@ -18,7 +18,8 @@ from onefold.engine import Call, InlineEngine, Setup
 from onefold.store.locks import FileLocks
 from onefold.training import calls
 from onefold.training.assignment import Assignment
-from onefold.training.trainer import Trainer
+from onefold.training.trial_files import rung_weights_file
+from onefold.training.workload_trainer import WorkloadTrainer
 from onefold.vocabulary.records import Grant
 from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Recipe, Variant
@@ -38,8 +39,8 @@ class Counting(InlineEngine):
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Counting]:
-    counting = Counting(Setup(calls.open_trainer, ("digits", None, "cpu")))
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counting]:
+    counting = Counting(Setup(calls.open_workload, ("digits", str(tmp_path_factory.mktemp("worker")), "cpu")))
     with counting:
         yield counting
 
@@ -48,15 +49,15 @@ def engine() -> Iterator[Counting]:
 def orders(tmp_path_factory: pytest.TempPathFactory) -> list[VariantRequest]:
     """Two trials of different sizes, trained a little."""
     workload, folder = load("digits"), tmp_path_factory.mktemp("study")
-    trainer, found = Trainer(workload, None), []
+    trainer, found = WorkloadTrainer(workload, folder), []
     for trial, filters in enumerate((4, 8)):
         config = workload.space.complete({"filters": filters, "depth": 1})
         work = Assignment(
-            trial, 0, config, Grant(1, 1, 0.3), seed=1, threads=1, most_epochs=1, folder=str(folder),
+            trial, 0, config, Grant(1, 1, 0.3), seed=1, threads=1, max_epochs=1,
             objective=workload.objective,
         )  # fmt: skip
         assert len(list(trainer.train([work], tick=lambda: None))) == 1
-        found.append(VariantRequest(trial, config, str(work.best), (INT8,)))
+        found.append(VariantRequest(trial, config, str(rung_weights_file(folder, trial, 0)), (INT8,)))
     return found
 
 

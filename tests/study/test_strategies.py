@@ -6,14 +6,14 @@ from pathlib import Path
 
 from onefold import Budget, Study
 from onefold.testing.toy import Spirals
-from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobOptions
 
 TINY = Budget(trials=3, max_epochs=2)
 
 
 def test_fixed_leaves_the_knobs_alone(tmp_path: Path) -> None:
     study = Study(Spirals(), budget=TINY, home=tmp_path, parallel=1, knobs="on", strategy="fixed")
-    assert study.spec.knobs == KnobWish("off")
+    assert study.spec.knobs == KnobOptions("off")
     study.run()
     assert study.steered == []
 

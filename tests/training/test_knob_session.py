@@ -1,44 +1,46 @@
-"""Knobs turned while a real network trains; only the clock is ours, so that which knob is faster is known."""
+"""Knobs are tuned while a real network trains; a simulated clock decides which knobs are faster."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from onefold import meter
-from onefold.training import knob_planner
-from onefold.training import knob_session as module
-from onefold.training.knob_session import Steering
-from onefold.training.knobs import Job, arithmetic, catalogue
-from onefold.training.knobs.processor import cores_here
-from onefold.training.splits import Loading
-from onefold.vocabulary.knobs import KnobWish, Phase, Profile, Remembered, Settled
+from onefold.training import knob_planner, knob_session
+from onefold.training.knob_session import KnobSession
+from onefold.training.knobs import TrainingContext, available_knobs, precision
+from onefold.training.knobs.processor import available_cores
+from onefold.training.splits import LoaderSettings
+from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobOptions, KnobRecord, Phase, SettledKnobs
 from onefold.vocabulary.records import Config, Energy, Epoch, Measurement
 
-BATCH = (torch.rand(4, 1, 8, 8), torch.arange(4) % 2)
+BATCH = (torch.rand(2, 1, 5, 5), torch.arange(2) % 2)
+REAL_STEPS = 6  # of an epoch: the profiler needs operators; the other steps only advance the clock
+CPU = torch.device("cpu")
 
 
 class Clock:
-    """Goes on by what a step costs with the knobs that stand."""
+    """Advances by the cost of a step with the knobs that are set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        self.neighbour = False
-        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+        self.has_contention = False
+        monkeypatch.setattr(knob_session.time, "perf_counter", lambda: self.now)
 
-    def step(self, job: Job) -> None:
+    def step(self, context: TrainingContext) -> None:
         cost = 0.010
-        if job.adapters:  # channels last
+        if context.adapters:  # channels last
             cost *= 0.5
-        if torch.get_num_threads() > 1 and self.neighbour:
+        if torch.get_num_threads() > 1 and self.has_contention:
             cost *= 4
-        if job.loading is not None and not job.loading.workers:
-            cost *= 3  # to read a batch
+        if context.loader is not None and not context.loader.workers:
+            cost *= 3  # loading a batch
         self.now += cost
 
 
@@ -48,232 +50,255 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def job() -> Iterator[Job]:
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+def context() -> Iterator[TrainingContext]:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2))
     threads = torch.get_num_threads()
-    torch.set_num_threads(len(cores_here()))
-    yield Job(model, torch.optim.SGD(model.parameters(), lr=0.01), torch.device("cpu"), cores_here())
+    torch.set_num_threads(len(available_cores()))
+    yield TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, available_cores())
     torch.set_num_threads(threads)
 
 
-def steering_of(job: Job, mode: str = "on", **options) -> Steering:
-    return Steering(job, KnobWish(mode), meter=meter.choose("cpu"), machine="here", **options)
+def open_session(context: TrainingContext, mode: Any = "on", **options: Any) -> KnobSession:
+    return KnobSession(context, KnobOptions(mode), meter=meter.choose("cpu"), machine="here", **options)
 
 
-def trained(steering: Steering, job: Job, clock: Clock, steps: int = 400, epoch: int = 1):
-    for images, labels in steering.steered([BATCH] * steps):
-        job.optimizer.zero_grad()
-        nn.functional.cross_entropy(job.model(images), labels).backward()
-        job.optimizer.step()
-        clock.step(job)
+def train(
+    session: KnobSession,
+    context: TrainingContext,
+    clock: Clock,
+    steps: int = 200,
+    epoch: int = 1,
+    real_steps: int = REAL_STEPS,
+) -> KnobRecord:
+    bias = torch.zeros(1, requires_grad=True)
+    for step, (images, labels) in enumerate(session.tuned([BATCH] * steps)):
+        if step < real_steps:
+            context.optimizer.zero_grad()
+            nn.functional.cross_entropy(context.model(images), labels).backward()
+            context.optimizer.step()
+        else:
+            (bias + 1.0).backward()  # the constant loss of a simulated step
+        clock.step(context)
     cost = Measurement(1.0, 1.0, Energy(None, "unavailable"))
-    return steering.report(Epoch(0, epoch, 0, {}, cost))
+    return session.report(Epoch(0, epoch, 0, {}, cost))
 
 
-def phases(report) -> list[Phase]:
-    return list(dict.fromkeys(window.phase for window in report.windows))
+def phases(record: KnobRecord) -> list[Phase]:
+    return list(dict.fromkeys(window.phase for window in record.windows))
 
 
-def test_the_best_knobs_are_found_settled_on_and_learned(job, clock):
-    steering = steering_of(job)
-    report = trained(steering, job, clock)
-    assert phases(report) == [Phase.FOUND, Phase.PROBED, Phase.SETTLED]
-    assert report.windows[-1].knobs.memory_format == "channels last"
-    assert report.windows[-1].step_s == pytest.approx(0.005)
-    assert steering.settled is not None
-    assert steering.settled.setting.memory_format == "channels last"
-    assert report.learned is not None
-    assert report.learned.gain == pytest.approx(2.0)
-    assert report.learned.profile == report.profile
-    assert any("probed" in note for note in report.notes)
+def learned_by(record: KnobRecord) -> KnobMemory:
+    assert record.learned is not None
+    return record.learned
 
 
-def test_slow_reading_is_left_to_others(job, clock):
-    job.loading = Loading()
-    report = trained(steering_of(job), job, clock)
-    assert report.windows[-1].knobs.loaders == 1
-    assert report.learned.gain == pytest.approx(6.0)
-    assert job.loading == Loading(), "and put back"
+def test_the_best_knobs_are_probed_settled_and_learned(context: TrainingContext, clock: Clock) -> None:
+    session = open_session(context)
+    record = train(session, context, clock)
+    assert phases(record) == [Phase.FOUND, Phase.PROBED, Phase.SETTLED]
+    assert record.windows[-1].knobs.memory_format == "channels last"
+    assert record.windows[-1].step_s == pytest.approx(0.005)
+    assert session.settled is not None
+    assert session.settled.setting.memory_format == "channels last"
+    assert learned_by(record).gain == pytest.approx(2.0)
+    assert learned_by(record).profile == record.profile
+    assert any("probed" in note for note in record.notes)
 
 
-def test_everything_is_put_back_after_an_epoch(job, clock):
+def test_slow_data_loading_gets_workers(context: TrainingContext, clock: Clock) -> None:
+    context.loader = LoaderSettings()
+    record = train(open_session(context), context, clock)
+    assert record.windows[-1].knobs.loaders == 1
+    assert learned_by(record).gain == pytest.approx(6.0)
+    assert context.loader == LoaderSettings(), "restored"
+
+
+def test_all_knobs_are_restored_after_an_epoch(context: TrainingContext, clock: Clock) -> None:
     threads = torch.get_num_threads()
-    trained(steering_of(job), job, clock)
-    assert job.adapters == []
+    train(open_session(context), context, clock)
+    assert context.adapters == []
     assert torch.get_num_threads() == threads
-    assert all(parameter.is_contiguous() for parameter in job.model.parameters())
+    assert all(parameter.is_contiguous() for parameter in context.model.parameters())
 
 
-def test_everything_is_put_back_when_an_epoch_is_not_read_to_its_end(job, clock):
-    steering = steering_of(job)
-    for seen, _ in enumerate(steering.steered([BATCH] * 100)):
-        clock.step(job)
-        if seen == 60:
+def test_all_knobs_are_restored_after_an_aborted_epoch(context: TrainingContext, clock: Clock) -> None:
+    session = open_session(context)
+    for step, _ in enumerate(session.tuned([BATCH] * 100)):
+        clock.step(context)
+        if step == 60:
             break
-    steering.put_back()
-    assert job.adapters == []
-    assert trained(steering, job, clock).windows
+    session.restore()
+    assert context.adapters == []
+    assert train(session, context, clock).windows
 
 
-def test_what_was_settled_holds_in_the_next_epoch_and_rung_without_probing(job, clock):
-    first = steering_of(job)
-    trained(first, job, clock)
-    assert phases(trained(first, job, clock, epoch=2)) == [Phase.SETTLED]
-    second = steering_of(job, settled=first.settled)
-    report = trained(second, job, clock)
-    assert phases(report) == [Phase.SETTLED]
-    assert report.windows[0].knobs.memory_format == "channels last"
-    elsewhere = Steering(job, KnobWish("on"), meter=meter.choose("cpu"), machine="there", settled=first.settled)
-    assert Phase.PROBED in phases(trained(elsewhere, job, clock))
+def test_settled_knobs_are_kept_in_the_next_epoch_and_rung(context: TrainingContext, clock: Clock) -> None:
+    first = open_session(context)
+    train(first, context, clock)
+    assert phases(train(first, context, clock, epoch=2)) == [Phase.SETTLED]
+    second = open_session(context, settled=first.settled)
+    record = train(second, context, clock)
+    assert phases(record) == [Phase.SETTLED]
+    assert record.windows[0].knobs.memory_format == "channels last"
+    elsewhere = KnobSession(
+        context, KnobOptions("on"), meter=meter.choose("cpu"), machine="there", settled=first.settled
+    )
+    assert Phase.PROBED in phases(train(elsewhere, context, clock))
 
 
-def test_a_similar_job_recalls_and_probes_nothing(job, clock):
-    learned = trained(steering_of(job), job, clock).learned
-    report = trained(steering_of(job, remembered=[learned]), job, clock)
-    assert phases(report) == [Phase.FOUND, Phase.RECALLED]
-    assert report.windows[-1].step_s == pytest.approx(0.005)
-    assert report.learned is None
-    assert any("recalled" in note for note in report.notes)
-    probing = trained(steering_of(job, "probe", remembered=[learned]), job, clock)
+def test_a_similar_job_reuses_the_knobs_without_probing(context: TrainingContext, clock: Clock) -> None:
+    learned = learned_by(train(open_session(context), context, clock))
+    record = train(open_session(context, remembered=[learned]), context, clock)
+    assert phases(record) == [Phase.FOUND, Phase.RECALLED]
+    assert record.windows[-1].step_s == pytest.approx(0.005)
+    assert record.learned is None
+    assert any("recalled" in note for note in record.notes)
+    probing = train(open_session(context, "probe", remembered=[learned]), context, clock)
     assert Phase.PROBED in phases(probing)
 
 
-def test_what_was_learned_for_another_aim_or_machine_is_not_recalled(job, clock):
-    learned = trained(steering_of(job), job, clock).learned
-    other = Remembered("there", "time", False, learned.profile, learned.knobs, 2.0, 1.0)
-    assert Phase.PROBED in phases(trained(steering_of(job, remembered=[other]), job, clock))
+def test_knobs_learned_on_another_machine_are_ignored(context: TrainingContext, clock: Clock) -> None:
+    learned = learned_by(train(open_session(context), context, clock))
+    other = replace(learned, machine="there")
+    assert Phase.PROBED in phases(train(open_session(context, remembered=[other]), context, clock))
 
 
-def test_recall_alone_leaves_an_unknown_job_as_it_is(job, clock):
-    far = Remembered("here", "time", False, Profile({"x": 9.0}, ()), Config(memory_format="channels last"), 2.0, 1.0)
-    report = trained(steering_of(job, "recall", remembered=[far]), job, clock)
-    assert phases(report) == [Phase.FOUND]
-    assert job.adapters == []
+def test_mode_recall_keeps_the_defaults_of_an_unknown_job(context: TrainingContext, clock: Clock) -> None:
+    far = KnobMemory("here", "time", False, JobProfile({"x": 9.0}, ()), Config(memory_format="channels last"), 2.0, 1.0)
+    record = train(open_session(context, "recall", remembered=[far]), context, clock)
+    assert phases(record) == [Phase.FOUND]
+    assert context.adapters == []
 
 
-@pytest.mark.skipif(len(cores_here()) < 2, reason="one core has no threads to choose")
-def test_a_neighbour_that_comes_and_goes_is_answered_within_20_windows(job, clock):
-    steering = steering_of(job)
-    trained(steering, job, clock)
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
+def test_contention_that_comes_and_goes_is_answered_within_20_windows(context: TrainingContext, clock: Clock) -> None:
+    session = open_session(context)
+    train(session, context, clock)
     assert torch.get_num_threads() > 1
-    for neighbour, best in ((True, 0.005), (False, 0.005)):
-        clock.neighbour = neighbour
-        report = trained(steering, job, clock, steps=3000)
-        if neighbour:
-            assert any("probing again" in note for note in report.notes)
-        back = next(i for i, window in enumerate(report.windows) if window.step_s <= best / 0.9)
-        assert back <= 20
+    for has_contention in (True, False):
+        clock.has_contention = has_contention
+        record = train(session, context, clock, steps=3000)
+        if has_contention:
+            assert any("probing again" in note for note in record.notes)
+        recovered = next(i for i, window in enumerate(record.windows) if window.step_s <= 0.005 / 0.9)
+        assert recovered <= 20
 
 
-def test_a_network_that_does_not_run_with_a_knob_trains_without_it(clock):
+def test_a_network_that_does_not_run_with_a_knob_trains_without_it(clock: Clock) -> None:
     class Views(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.convolution, self.linear = nn.Conv2d(1, 4, 3), nn.Linear(144, 2)
+            self.convolution, self.linear = nn.Conv2d(1, 2, 3), nn.Linear(18, 2)
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return self.linear(self.convolution(images).view(len(images), -1))
 
     model = Views()
-    job = Job(model, torch.optim.SGD(model.parameters(), lr=0.01), torch.device("cpu"), cores_here())
-    report = trained(steering_of(job), job, clock)
-    assert any("does not run with memory_format" in note for note in report.notes)
-    assert {window.knobs.memory_format for window in report.windows} == {"contiguous"}
+    context = TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, available_cores())
+    record = train(open_session(context), context, clock)
+    assert any("does not run with memory_format" in note for note in record.notes)
+    assert {window.knobs.memory_format for window in record.windows} == {"contiguous"}
 
 
 @pytest.mark.parametrize("steps", [3, 12])
-def test_windows_go_on_over_short_epochs(job, clock, steps):
-    steering = steering_of(job)
-    reports = [trained(steering, job, clock, steps=steps, epoch=epoch) for epoch in range(1, 80)]
-    assert steering.settled is not None
-    assert steering.settled.setting.memory_format == "channels last"
-    assert sum(len(report.windows) for report in reports) > 6
+def test_windows_continue_over_short_epochs(context: TrainingContext, clock: Clock, steps: int) -> None:
+    session = open_session(context)
+    epochs = 240 // steps
+    records = [train(session, context, clock, steps, epoch, real_steps=1) for epoch in range(1, epochs)]
+    assert session.settled is not None
+    assert session.settled.setting.memory_format == "channels last"
+    assert sum(len(record.windows) for record in records) > 6
 
 
-def test_knobs_that_are_not_here_are_named(job, clock):
-    report = trained(steering_of(job), job, clock)
-    assert set(report.missing) == set(catalogue(job).missing)
-    assert "precision" in report.missing
+def test_unavailable_knobs_are_recorded(context: TrainingContext, clock: Clock) -> None:
+    record = train(open_session(context), context, clock)
+    assert set(record.missing) == set(available_knobs(context).unavailable)
+    assert "precision" in record.missing
 
 
-def test_a_hopeless_candidate_is_given_up_early(job, clock, monkeypatch):
-    slow = clock.step
+def test_a_candidate_that_is_much_slower_is_given_up_early(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_step = clock.step
 
-    def step(job: Job) -> None:
-        slow(job)
-        clock.now += 9.0 * bool(job.adapters)
+    def step(context: TrainingContext) -> None:
+        plain_step(context)
+        clock.now += 9.0 * bool(context.adapters)
 
     monkeypatch.setattr(clock, "step", step)
-    report = trained(steering_of(job), job, clock)
-    tried = [window for window in report.windows if window.knobs.memory_format == "channels last"]
-    assert tried
-    assert all(window.steps == module.HOPELESS for window in tried)
-    assert report.windows[-1].knobs.memory_format == "contiguous"
+    record = train(open_session(context), context, clock)
+    probed = [window for window in record.windows if window.knobs.memory_format == "channels last"]
+    assert probed
+    assert all(window.steps == knob_session.ABORT_STEPS for window in probed)
+    assert record.windows[-1].knobs.memory_format == "contiguous"
 
 
-def reducing(job: Job, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Steering:
-    """Reduced precision that makes a step twice as fast, on any processor."""
-    monkeypatch.setattr(arithmetic, "_processor_flags", lambda: {"bf16"})
-    plain = clock.step
+def open_reduced_session(context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> KnobSession:
+    """Return a session in which reduced precision halves the cost of a step, on any processor."""
+    monkeypatch.setattr(precision, "_cpu_flags", lambda: {"bf16"})
+    plain_step = clock.step
 
-    def step(job: Job) -> None:
+    def step(context: TrainingContext) -> None:
         before = clock.now
-        plain(job)
+        plain_step(context)
         if torch.is_autocast_enabled("cpu"):
             clock.now = before + (clock.now - before) / 2
 
     monkeypatch.setattr(clock, "step", step)
-    wish = KnobWish("probe", reduced=True)
-    return Steering(job, wish, meter=meter.choose("cpu"), machine="here")
+    return KnobSession(context, KnobOptions("probe", reduced=True), meter=meter.choose("cpu"), machine="here")
 
 
-def test_reduced_precision_is_kept_where_the_loss_does_not_rise_also_when_a_neighbour_comes(job, clock, monkeypatch):
-    steering = reducing(job, clock, monkeypatch)
-    report = trained(steering, job, clock, steps=800)
-    assert report.windows[-1].knobs.precision == "bfloat16"
-    with steering.at_rest():
-        assert not torch.is_autocast_enabled("cpu"), "scoring is exact"
-    clock.neighbour = True
-    report = trained(steering, job, clock, steps=2000)
-    assert report.windows[-1].knobs.precision == "bfloat16"
-    assert not any("raised the loss" in note for note in report.notes)
+def test_reduced_precision_is_kept_while_the_loss_does_not_rise(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_reduced_session(context, clock, monkeypatch)
+    record = train(session, context, clock, steps=300)
+    assert record.windows[-1].knobs.precision == "bfloat16"
+    with session.for_evaluation():
+        assert not torch.is_autocast_enabled("cpu"), "evaluation is exact"
+    clock.has_contention = True
+    record = train(session, context, clock, steps=2000)
+    assert record.windows[-1].knobs.precision == "bfloat16"
+    assert not any("raised the loss" in note for note in record.notes)
 
 
-def test_reduced_precision_that_raises_the_loss_is_not_kept(job, clock, monkeypatch):
-    monkeypatch.setattr(knob_planner, "are_as_good", lambda reduced, exact: not (reduced and exact))
-    report = trained(reducing(job, clock, monkeypatch), job, clock, steps=800)
-    assert report.windows[-1].knobs.precision == "float32"
-    assert any("raised the loss" in note for note in report.notes)
+def test_reduced_precision_that_raises_the_loss_is_rejected(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knob_planner, "is_no_worse", lambda reduced, exact: not (reduced and exact))
+    session = open_reduced_session(context, clock, monkeypatch)
+    record = train(session, context, clock, steps=300)
+    assert record.windows[-1].knobs.precision == "float32"
+    assert any("raised the loss" in note for note in record.notes)
 
 
-def test_what_was_recalled_and_is_no_faster_here_is_probed(job, clock):
-    learned = trained(steering_of(job), job, clock).learned
+def test_recalled_knobs_that_are_not_faster_are_replaced_by_probing(context: TrainingContext, clock: Clock) -> None:
+    learned = learned_by(train(open_session(context), context, clock))
     slow = replace(learned, knobs=Config(learned.knobs, memory_format="contiguous", update="fused"))
-    report = trained(steering_of(job, remembered=[slow]), job, clock)
-    assert any("no faster here" in note for note in report.notes)
-    assert report.windows[-1].knobs.memory_format == "channels last"
-    assert report.learned is not None, "and replaces what was wrong"
+    record = train(open_session(context, remembered=[slow]), context, clock)
+    assert any("not faster here" in note for note in record.notes)
+    assert record.windows[-1].knobs.memory_format == "channels last"
+    assert record.learned is not None
 
 
-def test_settled_knobs_that_cannot_be_turned_here_are_left_out(job, clock):
-    settled = Settled("here", Config(memory_format="channels last", cores="977", compile="compiled"), Phase.SETTLED)
-    report = trained(steering_of(job, settled=settled), job, clock)
-    assert report.windows[-1].knobs.memory_format == "channels last"
-    assert report.windows[-1].knobs.get("cores", "all") == "all"
-    assert "compile" not in report.windows[-1].knobs
+def test_settled_knobs_that_are_unavailable_are_ignored(context: TrainingContext, clock: Clock) -> None:
+    setting = Config(memory_format="channels last", cores="977", compile="compiled")
+    record = train(open_session(context, settled=SettledKnobs("here", setting, Phase.SETTLED)), context, clock)
+    assert record.windows[-1].knobs.memory_format == "channels last"
+    assert record.windows[-1].knobs.get("cores", "all") == "all"
+    assert "compile" not in record.windows[-1].knobs
 
 
-def test_batches_that_another_thread_reads_are_passed_on_as_they_are(job, clock):
-    steering, read = steering_of(job), []
-    reader = threading.Thread(target=lambda: read.extend(steering.steered([BATCH] * 30)))
+def test_batches_that_another_thread_reads_are_passed_through(context: TrainingContext, clock: Clock) -> None:
+    session, batches = open_session(context), []
+    reader = threading.Thread(target=lambda: batches.extend(session.tuned([BATCH] * 30)))
     reader.start()
     reader.join()
-    assert all(batch is BATCH for batch in read)
-    assert steering.report(Epoch(0, 1, 0, {}, Measurement.nothing())).windows == ()
+    assert all(batch is BATCH for batch in batches)
+    assert session.report(Epoch(0, 1, 0, {}, Measurement.nothing())).windows == ()
 
 
-def test_many_windows_of_an_epoch_are_joined(job, clock):
-    steering = steering_of(job)
-    report = trained(steering, job, clock, steps=6000)
-    assert len(report.windows) < module.MANY
-    assert sum(window.steps for window in report.windows) > 5000
+def test_many_windows_of_an_epoch_are_merged(context: TrainingContext, clock: Clock) -> None:
+    record = train(open_session(context), context, clock, steps=6000)
+    assert len(record.windows) < knob_session.MAX_WINDOWS
+    assert sum(window.steps for window in record.windows) > 5000

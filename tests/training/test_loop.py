@@ -1,4 +1,4 @@
-"""The training loop on a toy workload: repeatable, resumable, honest."""
+"""The training loop is repeatable and resumable, and recovers from knobs that fail."""
 
 from __future__ import annotations
 
@@ -12,77 +12,83 @@ import torch
 
 from onefold import Choice, Config, Data, Objective, Space
 from onefold.testing.toy import Lines, Spirals, Troubled
+from onefold.testing.trainers import trained
+from onefold.training import knob_planner
 from onefold.training.assignment import Assignment
-from onefold.training.checkpoint import weights_of
-from onefold.training.knobs import Job
-from onefold.training.knobs.processor import cores_here, machine_of
+from onefold.training.checkpoint import load_weights
+from onefold.training.knobs import TrainingContext
+from onefold.training.knobs.processor import available_cores, machine_description
 from onefold.training.loop import evaluate
-from onefold.training.trainer import Trainer, device_of
+from onefold.training.trial_files import best_weights_file, checkpoint_file
+from onefold.training.workload_trainer import WorkloadTrainer, device_of
 from onefold.vocabulary.errors import NotANumber, WorkloadError
-from onefold.vocabulary.knobs import KnobWish, Phase, Settled, Steered
+from onefold.vocabulary.knobs import KnobOptions, KnobRecord, Phase, SettledKnobs
 from onefold.vocabulary.records import Epoch, Grant, Metrics, to_json
 
 LOWEST = Objective(minimize="loss")
 CONFIG = Config(width=8, layers=1, batch_size=32, optimizer="adam", lr=0.01)
 
 
-def visit(folder: Path, epochs: int = 3, rung: int = 0, data: float = 1.0, **options: Any) -> Assignment:
-    grant = Grant(level=1, epochs=epochs, data=data, **options)
-    return Assignment(0, rung, CONFIG, grant, seed=1, threads=1, most_epochs=9, folder=str(folder), objective=LOWEST)
+def assignment(epochs: int = 3, rung: int = 0, **grant: Any) -> Assignment:
+    granted = Grant(level=1, epochs=epochs, data=1.0, **grant)
+    return Assignment(0, rung, CONFIG, granted, seed=1, threads=1, max_epochs=9, objective=LOWEST)
 
 
-def run(trainer: Trainer, work: Assignment) -> list[Epoch]:
-    return [told for told in trainer.train([work], tick=lambda: None) if isinstance(told, Epoch)]
+def knob_records(trainer: WorkloadTrainer, work: Assignment) -> list[KnobRecord]:
+    return [event for event in trainer.train([work], tick=lambda: None) if isinstance(event, KnobRecord)]
 
 
-def steered(trainer: Trainer, work: Assignment) -> list[Steered]:
-    return [told for told in trainer.train([work], tick=lambda: None) if isinstance(told, Steered)]
+def notes(records: Iterable[Any]) -> list[str]:
+    return [note for record in records if isinstance(record, KnobRecord) for note in record.notes]
 
 
 def learned(epochs: list[Epoch]) -> list[tuple[float, float]]:
     return [(epoch.metrics["train_loss"], epoch.metrics["loss"]) for epoch in epochs]
 
 
-def test_a_trial_cut_off_and_taken_up_again_learns_the_same(tmp_path: Path) -> None:
-    trainer = Trainer(Spirals(), None)
-    whole = run(trainer, visit(tmp_path / "whole", 4))
-    half = trainer.train([visit(tmp_path / "halves", 4)], tick=lambda: None)
-    first = [next(half), next(half)]
-    half.close()
-    again = run(Trainer(Spirals(), None), visit(tmp_path / "halves", 4))
-    assert learned(again) == learned(whole)
-    assert learned(first) == learned(whole[:2])
-    for name, weights in weights_of(tmp_path / "whole" / "trials" / "00000.pt").items():
-        assert torch.equal(weights, weights_of(tmp_path / "halves" / "trials" / "00000.pt")[name])
+@pytest.fixture
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few epochs of ten steps be enough to probe all knobs."""
+    monkeypatch.setattr(knob_planner, "MAX_STEPS", {"time": 3, "energy": 3})
+
+
+def test_a_resumed_trial_ends_with_the_same_weights(tmp_path: Path) -> None:
+    whole = trained(WorkloadTrainer(Spirals(), tmp_path / "whole"), assignment(4))
+    interrupted = WorkloadTrainer(Spirals(), tmp_path / "halves").train([assignment(4)], tick=lambda: None)
+    first = [next(interrupted), next(interrupted)]
+    interrupted.close()
+    resumed = trained(WorkloadTrainer(Spirals(), tmp_path / "halves"), assignment(4))
+    assert learned(resumed) == learned(whole)
+    assert learned(first) == learned(whole[:2])  # type: ignore[arg-type]
+    for name, weights in load_weights(checkpoint_file(tmp_path / "whole", 0)).items():
+        assert torch.equal(weights, load_weights(checkpoint_file(tmp_path / "halves", 0))[name])
 
 
 def test_the_weights_of_the_best_epoch_of_a_rung_are_kept(tmp_path: Path) -> None:
-    trainer = Trainer(Spirals(), None)
-    work = visit(tmp_path, 12)
-    epochs = run(trainer, work)
-    best = min(epochs, key=lambda epoch: epoch.metrics["loss"])
+    trainer = WorkloadTrainer(Spirals(), tmp_path)
+    best = min(trained(trainer, assignment(8)), key=lambda epoch: epoch.metrics["loss"])
     model = trainer.workload.build(CONFIG)
-    model.load_state_dict(weights_of(work.best))
-    again = evaluate(trainer.workload, model, trainer.splits.validation, work, lambda: None)
-    assert again["loss"] == pytest.approx(best.metrics["loss"])
+    weights = best_weights_file(tmp_path, 0, 0)
+    assert weights is not None
+    model.load_state_dict(load_weights(weights))
+    metrics = evaluate(trainer.workload, model, trainer.splits.validation, CONFIG, lambda: None)
+    assert metrics["loss"] == pytest.approx(best.metrics["loss"])
 
 
 def test_a_promoted_trial_continues_from_its_checkpoint(tmp_path: Path) -> None:
-    trainer = Trainer(Spirals(), None)
-    run(trainer, visit(tmp_path, 2))
-    more = run(trainer, visit(tmp_path, 5, rung=1))
-    assert [epoch.number for epoch in more] == [3, 4, 5]
+    trainer = WorkloadTrainer(Spirals(), tmp_path)
+    trained(trainer, assignment(2))
+    assert [epoch.number for epoch in trained(trainer, assignment(5, rung=1))] == [3, 4, 5]
 
 
-def test_a_fresh_grant_begins_again(tmp_path: Path) -> None:
-    trainer = Trainer(Spirals(), None)
-    run(trainer, visit(tmp_path, 2))
-    again = run(trainer, visit(tmp_path, 3, rung=1, fresh=True))
-    assert [epoch.number for epoch in again] == [1, 2, 3]
+def test_a_fresh_grant_starts_again(tmp_path: Path) -> None:
+    trainer = WorkloadTrainer(Spirals(), tmp_path)
+    trained(trainer, assignment(2))
+    assert [epoch.number for epoch in trained(trainer, assignment(3, rung=1, fresh=True))] == [1, 2, 3]
 
 
-class Brief(Spirals):
-    """Knows how long it wants to be trained."""
+class TunedEpochs(Spirals):
+    """Has the number of epochs in its space."""
 
     space = Space(training=dict(epochs=Choice(1), lr=0.01))
 
@@ -90,46 +96,46 @@ class Brief(Spirals):
         return super().build(Config(config, width=8, layers=1))
 
 
-def test_a_trial_trains_no_longer_than_its_own_epochs_say(tmp_path: Path) -> None:
-    trainer = Trainer(Brief(), None)
-    work = replace(visit(tmp_path, 3), config=Brief.space.default())
-    assert [epoch.number for epoch in run(trainer, work)] == [1]
-    assert [epoch.number for epoch in run(trainer, work)] == [1]  # taken up again, it has had them
+def test_a_trial_trains_at_most_the_epochs_of_its_configuration(tmp_path: Path) -> None:
+    trainer = WorkloadTrainer(TunedEpochs(), tmp_path)
+    work = replace(assignment(3), config=TunedEpochs.space.default())
+    assert [epoch.number for epoch in trained(trainer, work)] == [1]
+    assert [epoch.number for epoch in trained(trainer, work)] == [1], "also when it is resumed"
     higher = replace(work, rung=1, grant=Grant(level=9, epochs=9, data=1.0))
-    assert [epoch.number for epoch in run(trainer, higher)] == [2]  # a visit shows something at least
-    longer = replace(visit(tmp_path / "longer", 3), config=Config(epochs=5, lr=0.01))
-    assert [epoch.number for epoch in run(trainer, longer)] == [1, 2, 3]
+    assert [epoch.number for epoch in trained(trainer, higher)] == [2], "each rung trains at least one epoch"
+    longer = replace(assignment(3), trial=1, config=Config(epochs=5, lr=0.01))
+    assert [epoch.number for epoch in trained(trainer, longer)] == [1, 2, 3]
 
 
-def test_a_granted_time_ends_within_the_epoch(tmp_path: Path) -> None:
-    epochs = run(Trainer(Spirals(), None), visit(tmp_path, 1000, time_s=0.2))
-    assert sum(epoch.measurement.time_s for epoch in epochs) >= 0.2
-    assert len(epochs) < 1000
+def test_the_granted_time_ends_an_epoch_early(tmp_path: Path) -> None:
+    epochs = trained(WorkloadTrainer(Spirals(), tmp_path), assignment(10_000, time_s=0.05))
+    assert sum(epoch.measurement.time_s for epoch in epochs) >= 0.05
+    assert len(epochs) < 10_000
 
 
-def test_an_epoch_tells_what_it_cost(tmp_path: Path) -> None:
-    last = run(Trainer(Spirals(), None), visit(tmp_path, 3))[-1]
+def test_an_epoch_reports_its_cost(tmp_path: Path) -> None:
+    last = trained(WorkloadTrainer(Spirals(), tmp_path), assignment(3))[-1]
     assert last.metrics["parameters"] == 8 * 2 + 8 + 2 * 8 + 2
     assert last.metrics["train_time_s"] > last.measurement.time_s > 0
     assert last.measurement.energy.source
 
 
-def test_a_torn_checkpoint_means_beginning_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    trainer = Trainer(Spirals(), None)
-    whole = run(trainer, visit(tmp_path, 2))
-    (tmp_path / "trials" / "00000.pt").write_bytes(b"half a check")
-    assert learned(run(trainer, visit(tmp_path, 2))) == learned(whole)
+def test_a_trial_with_a_corrupt_checkpoint_starts_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = WorkloadTrainer(Spirals(), tmp_path)
+    whole = trained(trainer, assignment(2))
+    checkpoint_file(tmp_path, 0).write_bytes(b"half a check")
+    assert learned(trained(trainer, assignment(2))) == learned(whole)
     assert "starts again" in caplog.text
 
 
-def test_a_loss_that_is_no_number_ends_the_trial(tmp_path: Path) -> None:
-    work = replace(visit(tmp_path), config=Config(trouble="nan", lr=0.1))
+def test_a_loss_that_is_not_finite_fails_the_trial(tmp_path: Path) -> None:
+    work = replace(assignment(), config=Config(trouble="nan", lr=0.1))
     with pytest.raises(NotANumber, match="train_loss became nan in epoch 1"):
-        run(Trainer(Troubled(), None), work)
+        trained(WorkloadTrainer(Troubled(), tmp_path), work)
 
 
 class Special(Spirals):
-    """Overrides the whole epoch, the schedule and the evaluation."""
+    """Overrides the epoch, the schedule and the evaluation."""
 
     def schedule(self, optimizer: Any, config: Config, epochs: int) -> Any:
         return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
@@ -143,23 +149,23 @@ class Special(Spirals):
         return {"accuracy": 0.5}
 
 
-def test_the_epoch_the_schedule_and_the_evaluation_can_be_replaced(tmp_path: Path) -> None:
-    trainer = Trainer(Special(), None)
-    run(trainer, visit(tmp_path, 2))
-    epochs = run(trainer, visit(tmp_path, 4, rung=1))
+def test_the_epoch_the_schedule_and_the_evaluation_can_be_overridden(tmp_path: Path) -> None:
+    trainer = WorkloadTrainer(Special(), tmp_path)
+    trained(trainer, assignment(2))
+    epochs = trained(trainer, assignment(4, rung=1))
     assert {epoch.metrics["batches"] for epoch in epochs} == {10.0}
     rates = [epoch.metrics["rate"] for epoch in epochs]
     assert rates[0] > rates[1]
-    assert rates[0] < 0.01  # the schedule came out of the checkpoint
+    assert rates[0] < 0.01, "the schedule is part of the checkpoint"
 
 
-def test_batches_of_one_sample_are_trained_on(tmp_path: Path) -> None:
-    work = replace(visit(tmp_path, 1), config=Config(CONFIG, batch_size=1))
-    epoch = run(Trainer(Special(), None), work)[0]
+def test_batches_of_one_sample_are_trained(tmp_path: Path) -> None:
+    work = replace(assignment(1), config=Config(CONFIG, batch_size=1))
+    (epoch,) = trained(WorkloadTrainer(Special(), tmp_path), work)
     assert epoch.metrics["batches"] == 300.0
 
 
-class Sparing(Spirals):
+class Exhausted(Spirals):
     """Has no batches from its second epoch on."""
 
     epochs = 0
@@ -169,15 +175,15 @@ class Sparing(Spirals):
         return super().batches(split, config, generator) if self.epochs < 2 else []
 
 
-def test_an_epoch_without_a_batch_is_no_result(tmp_path: Path) -> None:
-    training = Trainer(Sparing(), None).train([visit(tmp_path, 3)], tick=lambda: None)
-    assert next(training).metrics["train_loss"] > 0
-    with pytest.raises(WorkloadError, match="no batches to train on in epoch 2"):
+def test_an_epoch_without_batches_is_an_error(tmp_path: Path) -> None:
+    training = WorkloadTrainer(Exhausted(), tmp_path).train([assignment(3)], tick=lambda: None)
+    assert isinstance(next(training), Epoch)
+    with pytest.raises(WorkloadError, match="no training batches in epoch 2"):
         next(training)
 
 
 class Normed(Spirals):
-    """Has a norm over the batch, which cannot learn from a single sample, and a torch `Dataset`."""
+    """Has a batch norm, which cannot train on a single sample, and a torch `Dataset`."""
 
     def build(self, config: Config) -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.BatchNorm1d(2), super().build(config))
@@ -188,23 +194,24 @@ class Normed(Spirals):
         return Data(train=pairs, validation=pairs)
 
 
-def test_a_dataset_whose_last_batch_would_be_one_sample_trains_with_norms(tmp_path: Path) -> None:
-    assert len(run(Trainer(Normed(), None), visit(tmp_path, 2))) == 2
+def test_a_dataset_whose_last_batch_would_be_one_sample_trains_with_batch_norms(tmp_path: Path) -> None:
+    assert len(trained(WorkloadTrainer(Normed(), tmp_path), assignment(2))) == 2
 
 
-def test_without_validation_data_a_fifth_is_kept_back() -> None:
-    trainer = Trainer(Lines(), None)
+def test_without_validation_data_a_fifth_is_held_out(tmp_path: Path) -> None:
+    trainer = WorkloadTrainer(Lines(), tmp_path)
     assert (len(trainer.splits.train), len(trainer.splits.validation)) == (160, 40)
+    assert trainer.training_samples == 160
 
 
 def test_workers_share_one_copy_of_the_arrays(tmp_path: Path) -> None:
-    first = Trainer(Spirals(), tmp_path)
+    first = WorkloadTrainer(Spirals(), tmp_path)
 
     class Unreachable(Spirals):
         def data(self) -> Data:
-            raise AssertionError("the data is there already")
+            raise AssertionError("the data are loaded twice")
 
-    second = Trainer(Unreachable(), tmp_path)
+    second = WorkloadTrainer(Unreachable(), tmp_path)
     assert torch.equal(first.splits.train.tensors[0], second.splits.train.tensors[0])  # type: ignore[union-attr]
 
 
@@ -213,90 +220,89 @@ class Wrong(Spirals):
         return [1, 2, 3]
 
 
-def test_data_that_is_no_data_is_refused() -> None:
+def test_data_of_another_type_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="must return onefold"):
-        Trainer(Wrong(), None)
+        WorkloadTrainer(Wrong(), tmp_path)
 
 
-def test_an_accelerator_that_is_not_there_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="not known"):
+def test_an_unavailable_accelerator_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="unknown accelerator"):
         device_of("abacus")
     if not torch.cuda.is_available():
         with pytest.raises(WorkloadError, match="not available on this machine"):
             device_of("cuda")
 
 
-def test_pace_is_measured_on_the_real_workload() -> None:
-    assert Trainer(Special(), None).pace(CONFIG, 1, 0.01, tick=lambda: None) > 0
-
-
-def test_knobs_are_tuned_in_a_trial_and_settled_for_its_next_rung(tmp_path: Path) -> None:
-    work = replace(visit(tmp_path, 120), knobs=KnobWish("on"))
-    told = steered(Trainer(Spirals(), None), work)
-    assert any("probed" in note for each in told for note in each.notes)
-    (learned,) = [each.learned for each in told if each.learned is not None]
-    higher = replace(visit(tmp_path, 150, rung=1), knobs=KnobWish("on"))
-    windows = [window for each in steered(Trainer(Spirals(), None), higher) for window in each.windows]
+@pytest.mark.usefixtures("short_windows")
+def test_knobs_are_tuned_settled_for_the_next_rung_and_reused_by_a_similar_job(tmp_path: Path) -> None:
+    work = replace(assignment(20), knobs=KnobOptions("on"))
+    records = knob_records(WorkloadTrainer(Spirals(), tmp_path), work)
+    assert any("probed" in note for note in notes(records))
+    (memory,) = [record.learned for record in records if record.learned is not None]
+    higher = replace(assignment(24, rung=1), knobs=KnobOptions("on"))
+    records = knob_records(WorkloadTrainer(Spirals(), tmp_path), higher)
+    windows = [window for record in records for window in record.windows]
     assert windows[0].phase is Phase.SETTLED, "known from the checkpoint"
     assert all(window.phase is not Phase.FOUND for window in windows)
-    similar = replace(visit(tmp_path / "other", 40), knobs=KnobWish("on"), remembered=(learned,))
-    told = steered(Trainer(Spirals(), None), similar)
-    assert any("recalled" in note for each in told for note in each.notes)
+    similar = replace(assignment(8), knobs=KnobOptions("on"), remembered=(memory,))
+    records = knob_records(WorkloadTrainer(Spirals(), tmp_path / "other"), similar)
+    assert any("recalled" in note for note in notes(records))
 
 
-def test_knobs_change_what_is_learned_by_rounding_only(tmp_path: Path) -> None:
-    plain = run(Trainer(Spirals(), None), visit(tmp_path / "plain", 12))
-    turned = run(Trainer(Spirals(), None), replace(visit(tmp_path / "turned", 12), knobs=KnobWish("on")))
-    for one, other in zip(learned(plain), learned(turned), strict=True):
-        assert other == pytest.approx(one, rel=1e-2)
+@pytest.mark.usefixtures("short_windows")
+def test_tuned_knobs_change_the_result_by_rounding_only(tmp_path: Path) -> None:
+    plain = trained(WorkloadTrainer(Spirals(), tmp_path / "plain"), assignment(10))
+    tuned = trained(WorkloadTrainer(Spirals(), tmp_path / "tuned"), replace(assignment(10), knobs=KnobOptions("probe")))
+    for expected, actual in zip(learned(plain), learned(tuned), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-2)
 
 
-def test_an_epoch_that_fails_with_knobs_turned_is_begun_again_without_them(tmp_path: Path) -> None:
-    class Particular(Spirals):
+@pytest.mark.usefixtures("short_windows")
+def test_an_epoch_that_fails_with_tuned_knobs_is_repeated_with_the_defaults(tmp_path: Path) -> None:
+    class FailsIfFused(Spirals):
         def step(self, model: Any, batch: Any, optimizer: Any, config: Config) -> Any:
             if optimizer.param_groups[0]["fused"]:
                 raise RuntimeError("not like this")
             return super().step(model, batch, optimizer, config)
 
-    work = replace(visit(tmp_path / "turned", 60), knobs=KnobWish("probe"))
-    told = list(Trainer(Particular(), None).train([work], tick=lambda: None))
-    notes = [note for each in told if isinstance(each, Steered) for note in each.notes]
-    assert any("begun again: not like this" in note for note in notes)
-    epochs = [each for each in told if isinstance(each, Epoch)]
-    assert [epoch.number for epoch in epochs] == list(range(1, 61))
-    plain = run(Trainer(Spirals(), None), visit(tmp_path / "plain", 60))
+    work = replace(assignment(12), knobs=KnobOptions("probe"))
+    events = list(WorkloadTrainer(FailsIfFused(), tmp_path / "tuned").train([work], tick=lambda: None))
+    assert any("repeated with the defaults: not like this" in note for note in notes(events))
+    epochs = [event for event in events if isinstance(event, Epoch)]
+    assert [epoch.number for epoch in epochs] == list(range(1, 13))
+    plain = trained(WorkloadTrainer(Spirals(), tmp_path / "plain"), assignment(12))
     assert learned(epochs)[-1] == pytest.approx(learned(plain)[-1], rel=1e-2)
 
 
-def test_a_trial_that_fails_by_itself_fails_with_knobs_too(tmp_path: Path) -> None:
+def test_a_trial_that_fails_with_the_defaults_fails(tmp_path: Path) -> None:
     class Broken(Spirals):
         def step(self, model: Any, batch: Any, optimizer: Any, config: Config) -> Any:
             raise RuntimeError("always")
 
-    work = replace(visit(tmp_path), knobs=KnobWish("on"))
     with pytest.raises(RuntimeError, match="always"):
-        steered(Trainer(Broken(), None), work)
+        trained(WorkloadTrainer(Broken(), tmp_path), replace(assignment(), knobs=KnobOptions("on")))
 
 
-def test_scoring_that_fails_with_knobs_turned_is_done_without(tmp_path: Path) -> None:
-    class Particular(Spirals):
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
+def test_validation_that_fails_with_tuned_knobs_is_repeated_with_the_defaults(tmp_path: Path) -> None:
+    class FailsWithThreads(Spirals):
         def evaluate(self, model: Any, batches: Iterable[Any], config: Config) -> Metrics:
             if torch.get_num_threads() != 1:
                 raise RuntimeError("not like this")
             return super().evaluate(model, batches, config)
 
-    settled = Settled(machine_here(), Config(threads=2), Phase.SETTLED)
-    if len(cores_here()) < 2:
-        pytest.skip("one core has no threads to choose")
-    first = run(Trainer(Particular(), None), visit(tmp_path, 1))
-    work = replace(visit(tmp_path, 3, rung=1), knobs=KnobWish("on"))
-    progress = torch.load(work.checkpoint, weights_only=True)
-    torch.save({**progress, "settled": to_json(settled)}, work.checkpoint)
-    told = list(Trainer(Particular(), None).train([work], tick=lambda: None))
-    assert any("scoring failed" in note for each in told if isinstance(each, Steered) for note in each.notes)
-    assert len(first) + sum(isinstance(each, Epoch) for each in told) == 3
+    trainer = WorkloadTrainer(FailsWithThreads(), tmp_path)
+    first = trained(trainer, assignment(1))
+    path = checkpoint_file(tmp_path, 0)
+    settled = SettledKnobs(this_machine(), Config(threads=2), Phase.SETTLED)
+    torch.save({**torch.load(path, weights_only=True), "settled": to_json(settled)}, path)
+    work = replace(assignment(3, rung=1), knobs=KnobOptions("on"))
+    events = list(trainer.train([work], tick=lambda: None))
+    assert any("validation failed" in note for note in notes(events))
+    assert len(first) + sum(isinstance(event, Epoch) for event in events) == 3
 
 
-def machine_here() -> str:
+def this_machine() -> str:
     model = torch.nn.Linear(1, 1)
-    return machine_of(Job(model, torch.optim.SGD(model.parameters()), torch.device("cpu"), cores_here()))
+    optimizer = torch.optim.SGD(model.parameters())
+    return machine_description(TrainingContext(model, optimizer, torch.device("cpu"), available_cores()))

@@ -42,7 +42,7 @@ from onefold.study.single_trial import training
 from onefold.study.summary import summary_of
 from onefold.study.tunable import Subject
 from onefold.vocabulary.errors import InputError, OnefoldError
-from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.quantities import duration, parse_bytes, settings
 from onefold.vocabulary.ranking import ranked
@@ -177,7 +177,7 @@ def tune(
         scenarios=scenario or (),
         scenario_goal=scenario_goal,
         strategy=strategy,  # type: ignore[arg-type]
-        knobs=KnobWish(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
+        knobs=KnobOptions(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress=compressed,  # type: ignore[arg-type]
         listener=display,
     )
@@ -225,7 +225,7 @@ def train(
         subject,
         knobs.read_config(config),
         epochs=epochs,
-        knobs=KnobWish(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
+        knobs=KnobOptions(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         seed=seed,
         name=name,
         home=home,
@@ -235,7 +235,7 @@ def train(
     )
     _run(study, display, as_json, save)
     if not as_json:
-        out.print(f"knobs   {knobs.what_was_gained(study.steered)}", soft_wrap=True)
+        out.print(f"knobs   {knobs.describe_gain(study.steered)}", soft_wrap=True)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`onefold knobs`: what is remembered of earlier jobs. Also what `onefold train` reads and says."""
+"""`onefold knobs`: list, export and import remembered knobs. Also the input and output of `onefold train`."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.report.phrases import step
-from onefold.training.api import export_knobs, import_knobs, known_knobs
+from onefold.training.api import export_knobs, import_knobs, remembered_knobs
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.knobs import Remembered, Steered, changed, gained
+from onefold.vocabulary.knobs import KnobMemory, KnobRecord, changed_knobs, knob_gain
 from onefold.vocabulary.quantities import count, duration, joules, settings
 from onefold.vocabulary.records import to_json
 
-app = typer.Typer(help="What is remembered of knobs.", invoke_without_command=True)
+app = typer.Typer(help="List, export and import remembered knobs.", invoke_without_command=True)
+NUMERIC_COLUMNS = ("step before", "step after", "gain")
 
 
 @app.callback()
-def remembered(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """Which knobs were best for which jobs, on which machine."""
+def list_knobs(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List the best knobs of earlier jobs by machine."""
     if context.invoked_subcommand is not None:
         return
-    known = known_knobs(home)
+    memories = remembered_knobs(home)
     if as_json:
-        out.out(json.dumps(to_json(known)))
-    elif known:
-        out.print(_table(known))
+        out.out(json.dumps(to_json(memories)))
+    elif memories:
+        out.print(_table(memories))
     else:
-        out.print("nothing is remembered of knobs yet; train something with: onefold train digits")
+        out.print("no knobs are remembered yet; train a workload with: onefold train digits")
 
 
 @app.command("export")
-def export_them(path: Annotated[Path, typer.Argument(help="The file to write")], home: HomeOption = None) -> None:
-    """Write all that is remembered to a file; it holds counters only, nothing of data or models."""
+def export_to_file(path: Annotated[Path, typer.Argument(help="The file to write")], home: HomeOption = None) -> None:
+    """Write all remembered knobs to a file; it contains performance counters, but no data and no models."""
     out.print(f"{count(export_knobs(path, home), 'job')} written to {path}", soft_wrap=True)
 
 
 @app.command("import")
-def import_them(
-    path: Annotated[Path, typer.Argument(help="A file that `onefold knobs export` wrote")], home: HomeOption = None
+def import_from_file(
+    path: Annotated[Path, typer.Argument(help="A file written by `onefold knobs export`")], home: HomeOption = None
 ) -> None:
-    """Remember what such a file holds: a warm start on the same kind of machine."""
-    out.print(f"{count(import_knobs(path, home), 'job')} remembered from {path}", soft_wrap=True)
+    """Remember the knobs in a file: a warm start on the same kind of machine."""
+    out.print(f"{count(import_knobs(path, home), 'job')} imported from {path}", soft_wrap=True)
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """A configuration in a JSON file; a model card will do, too."""
+    """Return the configuration in a JSON file or in a model card; empty without a file."""
     if path is None:
         return {}
     try:
@@ -58,38 +59,38 @@ def read_config(path: Path | None) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"the configuration {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"the configuration {path} is not JSON: {error}") from error
+        raise InputError(f"the configuration {path} is not valid JSON: {error}") from error
     content = content.get("config", content) if isinstance(content, dict) else content
     if not isinstance(content, dict):
-        raise InputError(f'a configuration reads like {{"lr": 0.01, "batch_size": 64}}, but {path} holds no such thing')
+        raise InputError(f'expected a configuration such as {{"lr": 0.01, "batch_size": 64}} in {path}')
     return content
 
 
-def what_was_gained(steered: list[Steered]) -> str:
-    """What turning knobs came to, in one sentence."""
-    found = gained(steered)
-    if not steered:
-        return "left as they were"
-    if found is None:
-        return "left as they were: no similar job is known, or there were too few steps to try any"
-    before, after = found
-    told = settings(changed(before, after)) or "left as they were: nothing beat them"
-    return f"{told}; a step took {step(before)} and takes {step(after)} now ({before.step_s / after.step_s:.2f}x)"
+def describe_gain(records: list[KnobRecord]) -> str:
+    """Return one sentence about the final knobs and the speed-up of a step."""
+    if not records:
+        return "defaults"
+    windows = knob_gain(records)
+    if windows is None:
+        return "defaults: no similar job is known, or there were too few steps for probing"
+    before, after = windows
+    knobs = settings(changed_knobs(before, after)) or "defaults: no other setting is faster"
+    return f"{knobs}; step time {step(before)} before, {step(after)} after ({before.step_s / after.step_s:.2f}x)"
 
 
-def _table(known: list[Remembered]) -> Table:
+def _table(memories: list[KnobMemory]) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("machine", "for", "knobs", "a step before", "after", "gain", "profile of"):
-        table.add_column(column, justify="right" if column in ("a step before", "after", "gain") else "left")
-    for one in known:
-        unit = joules if one.aim == "energy" else duration
+    for column in ("machine", "optimized for", "knobs", *NUMERIC_COLUMNS, "profiled"):
+        table.add_column(column, justify="right" if column in NUMERIC_COLUMNS else "left")
+    for memory in memories:
+        quantity = joules if memory.aim == "energy" else duration
         table.add_row(
-            one.machine,
-            one.aim,
-            settings(one.knobs),
-            unit(one.found),
-            unit(one.reached),
-            f"{one.gain:.2f}x",
-            ", ".join(one.profile.made_of),
+            memory.machine,
+            memory.aim,
+            settings(memory.knobs),
+            quantity(memory.found),
+            quantity(memory.reached),
+            f"{memory.gain:.2f}x",
+            ", ".join(memory.profile.made_of),
         )
     return table

@@ -14,13 +14,14 @@ from typing import Any
 
 from onefold.compression.api import pack_beside
 from onefold.compression.selection import choose
-from onefold.compression.trial_variants import Tick, TrialVariants, VariantRequest
+from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, Engine, answer
 from onefold.serving.api import measure
 from onefold.serving.options import ServingOptions
 from onefold.store.home import Home
-from onefold.training.assignment import weights_file
+from onefold.training.trainer import Tick, Trainer
+from onefold.training.trial_files import best_weights_file
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import ranked
@@ -86,7 +87,7 @@ class AfterStudyCompression:
         return [
             VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
             for trial in [best, *(trial for trial in others if trial.failure is None)][:BEST]
-            if (weights := weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
+            if (weights := best_weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
         ]
 
     def _shortlist(
@@ -134,14 +135,9 @@ def _broken_by(variant: Variant, bounds: Mapping[str, Bound]) -> str:
     return next((f"{name}{bounds[name]} is required" for name in broken), "")
 
 
-def score_file(trainer: Any, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
+def score_file(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
     """The metrics of a model's file on the test data."""
     from onefold.compression.variant_builder import OnnxModule
-    from onefold.training.trained_model import Trained
-    from onefold.training.trainer import Trainer
 
     yield from ()
-    if trainer.device.type != "cpu":
-        trainer = Trainer(trainer.workload, None)
-    network = OnnxModule(Path(model))
-    return Trained(trainer.workload, config, network, trainer, {}, tick).test(network)
+    return trainer.open_model(config, tick=tick).test(OnnxModule(Path(model)))

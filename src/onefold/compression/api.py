@@ -25,7 +25,7 @@ from onefold.serving import deploy
 from onefold.serving.api import measure
 from onefold.store.home import Home
 from onefold.training.model_folder import CARD, WEIGHTS
-from onefold.training.trained_model import Trained
+from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload import Workload
@@ -87,7 +87,7 @@ def compress(
         if graph is not None:
             workshop = OnnxVariantBuilder(graph, Path(folder), Path(samples) if samples is not None else None, tell)
         else:
-            workshop = VariantBuilder(Trained.read(source, workload), Path(folder), drop, epochs, tell)
+            workshop = VariantBuilder(TrainedModel.read(source, workload), Path(folder), drop, epochs, tell)
         made = workshop.make(recipes)
         tell(f"measuring {len(made)} variants on {target.name}")
         with open_session(target, here) as session, place.locks.measurement():

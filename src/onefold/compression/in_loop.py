@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from onefold.compression.channel_pruning import ChannelPruner
 from onefold.compression.encoding import side_by_side_or_sparse
 from onefold.compression.fake_quantization import fake_quantization, rounded
 from onefold.compression.magnitude_pruning import PruningMasks
+from onefold.compression.onnx_metadata import strip_metadata
+from onefold.compression.quantization import quantize_onnx
 from onefold.training.trained_model import after_each
 from onefold.vocabulary.errors import Rejected
 from onefold.vocabulary.records import Config, Metrics
@@ -37,6 +40,7 @@ PARAMETERS = {
     f"{PREFIX}precision": Choice("fp32", "int8", default="fp32"),
 }
 RAMP = 3  # epochs in which the zeros become as many as they should be
+CALIBRATION = 128  # samples for quantization
 ENCODED = "encoded_bytes"  # the metric: how many bytes the weights take, packed
 
 
@@ -107,6 +111,22 @@ class CompressedWorkload(Workload):
         with _precise(variant, recipe):
             found = self.inner.evaluate(variant, batches, _plain(config))
         return {**found, ENCODED: float(_encoded_bytes(variant, recipe))}
+
+    def serving_network(self, model: Any, config: Config) -> Any:
+        """Return the variant: a copy with all the zeros that the recipe asks for."""
+        return self.variant(self.inner.serving_network(model, _plain(config)), config)
+
+    def finish_export(self, path: Path, config: Config, inputs: Callable[[int], list[Any]]) -> None:
+        """Quantize the exported model to the precision of the recipe."""
+        self.inner.finish_export(path, _plain(config), inputs)
+        precision = recipe_of(config).precision
+        if precision == "fp32":
+            return
+        samples = {f"input{index}": part.cpu().numpy() for index, part in enumerate(inputs(CALIBRATION))}
+        quantized = path.with_suffix(".new")
+        quantize_onnx(path, quantized, precision, samples)
+        strip_metadata(quantized)
+        quantized.replace(path)
 
     def variant(self, model: torch.nn.Module, config: Config) -> torch.nn.Module:
         """A copy with all the zeros that its recipe asks for."""

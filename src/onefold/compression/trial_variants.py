@@ -20,13 +20,13 @@ from onefold.compression.variant_builder import BuiltVariant
 from onefold.device import Device, open_session, runtime
 from onefold.engine import Call, Engine, Failed, Finished
 from onefold.store.locks import MeasurementLock
+from onefold.training.trainer import Tick, Trainer
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.variants import Recipe, Variant
 
 ROUNDS = 2  # of timing: there are many models
 TRIES = 3  # of an order whose worker dies
-Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +156,21 @@ def _check_finite(variants: Sequence[Variant]) -> None:
                 raise ModelError(f"{name} of the form '{one.recipe}' is {value}")
 
 
-def make(trainer: Any, order: VariantRequest, folder: str, *, tick: Tick) -> Generator[None, None, list[BuiltVariant]]:
+def make(
+    trainer: Trainer, order: VariantRequest, folder: str, *, tick: Tick
+) -> Generator[None, None, list[BuiltVariant]]:
     """Makes the forms of a trial in a folder of its own."""
     import torch
 
     from onefold.compression.variant_builder import VariantBuilder
-    from onefold.training.checkpoint import weights_of
-    from onefold.training.trained_model import Trained
-    from onefold.training.trainer import Trainer
 
     yield from ()
     torch.set_num_threads(order.threads)
     place = Path(folder)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    if trainer.device.type != "cpu":  # variants are what a processor serves
-        trainer = Trainer(trainer.workload, None)
-    network = trainer.workload.build(order.config)
-    network.load_state_dict(weights_of(Path(order.weights)))
-    trained = Trained(trainer.workload, order.config, network.eval(), trainer, {}, tick)
-    score = trained.test if order.tested and trainer.splits.test is not None else trained.score
+    trained = trainer.open_model(order.config, order.weights, tick=tick)
+    score = trained.test if order.tested and trained.has_test_data else trained.score
     return VariantBuilder(trained, place, order.drop, order.epochs, lambda _: tick(), score).make(
         order.recipes, lenient=order.lenient
     )

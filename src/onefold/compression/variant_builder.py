@@ -23,7 +23,7 @@ from onefold.compression import (
 )
 from onefold.serving import deploy
 from onefold.serving.export import export, samples_beside
-from onefold.training.trained_model import Trained
+from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.serving import ServingPoint
@@ -53,7 +53,7 @@ class VariantBuilder:
     """Makes variants of a trained network."""
 
     def __init__(
-        self, trained: Trained, folder: Path, drop: float, epochs: int, tell: Tell, score: Score | None = None
+        self, trained: TrainedModel, folder: Path, drop: float, epochs: int, tell: Tell, score: Score | None = None
     ) -> None:
         self._trained = trained
         self._folder = folder

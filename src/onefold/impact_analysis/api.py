@@ -40,9 +40,9 @@ from onefold.study.events import Listener, News, Snapshot
 from onefold.study.spec import Spec
 from onefold.study.study import Study
 from onefold.study.tunable import Given, Subject
-from onefold.training.assignment import files_of, weights_file
+from onefold.training.trial_files import best_weights_file, trial_files
 from onefold.vocabulary.errors import InputError, StoreError, StudyFailed
-from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Metrics, RungState, StudyState, Trial
 from onefold.vocabulary.variants import Recipe, Variant
@@ -84,7 +84,7 @@ def impact_of(
     threads: int | None = None,
     memory_bytes: int | None = None,
     patience_s: float = 600.0,
-    knobs: str | KnobWish = "on",
+    knobs: str | KnobOptions = "on",
     listener: Listener | None = None,
 ) -> Impact:
     """Tunes everything, then holds each group and each hyperparameter fixed, and says what that changes.
@@ -226,7 +226,7 @@ class _Analysis:
         trial = trials.get(number)
         if trial is None or not trial.finished_rungs:
             return None
-        return weights_file(folder, number, trial.finished_rungs[-1].rung)
+        return best_weights_file(folder, number, trial.finished_rungs[-1].rung)
 
     def _evidence(
         self,
@@ -290,7 +290,7 @@ class _Analysis:
         shutil.rmtree(folder / "data", ignore_errors=True)
         kept = {number for group in (self.plan.arms[0].members, *best.values()) for number in group}
         for number in range(len(self.plan.configs)):
-            for file in files_of(folder, number) if number not in kept else ():
+            for file in trial_files(folder, number) if number not in kept else ():
                 file.unlink()
 
 

@@ -250,9 +250,9 @@ class _Asked:
         if self.source is None:
             name = type(self.model).__name__
             return self.model, self.workload or Workload(), self.config or Config(), name
-        from onefold.training.trained_model import network_of
+        from onefold.training.trained_model import load_network
 
-        network, workload, config = network_of(self.source, self.workload)
+        network, workload, config = load_network(self.source, self.workload)
         return network, workload, config, self.source.name or str(self.source)
 
     def _data(self) -> Data:

@@ -14,7 +14,7 @@ from onefold.store.rows import Row
 from onefold.store.studies import StudyRecord
 from onefold.store.transactions import Transactions
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
-from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.knobs import KnobMemory, KnobRecord
 from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
@@ -127,23 +127,23 @@ class MemoryStore:
         found = {key[1:]: row for key, row in sorted(self._tables.servings.items()) if key[0] == study}
         return {key: rows.surface_of({**self._tables.surfaces[row["key"]], **row}) for key, row in found.items()}
 
-    def save_knob_record(self, study: str, record: Steered) -> None:
+    def save_knob_record(self, study: str, record: KnobRecord) -> None:
         with self.transaction():
             self._check_trials(study, record.trial)
             key = (study, record.trial, record.rung, record.epoch)
             self._tables.steered.setdefault(key, rows.knob_record_row(study, record))
 
-    def knob_records(self, study: str) -> list[Steered]:
+    def knob_records(self, study: str) -> list[KnobRecord]:
         self._check_study(study)
         keys = sorted(key for key in self._tables.steered if key[0] == study)
         return [rows.knob_record_of(self._tables.steered[key]) for key in keys]
 
-    def save_knob_memory(self, memory: Remembered) -> None:
+    def save_knob_memory(self, memory: KnobMemory) -> None:
         with self.transaction():
             row = rows.knob_memory_row(memory)
             self._tables.remembered[row["machine"], row["key"]] = row
 
-    def knob_memories(self) -> list[Remembered]:
+    def knob_memories(self) -> list[KnobMemory]:
         return [rows.knob_memory_of(row) for _, row in sorted(self._tables.remembered.items())]
 
     def save_lesson(self, lesson: MemoryLesson) -> None:

@@ -18,7 +18,7 @@ from onefold.store.kernel_history import CompilationRecord
 from onefold.store.studies import StudyRecord
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import CandidateFailure, CompileCost, Operator, ScheduleCandidate, TuningRound
-from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.knobs import KnobMemory, KnobRecord
 from onefold.vocabulary.records import (
     Config,
     Epoch,
@@ -176,29 +176,29 @@ def surface_link_row(study: str, trial: int, device: str, key: str, recalled: bo
     return {"study": study, "trial": trial, "device": device, "key": key, "recalled": int(recalled)}
 
 
-def knob_record_row(study: str, record: Steered) -> Row:
+def knob_record_row(study: str, record: KnobRecord) -> Row:
     """Return the row of an epoch's knobs."""
     key = {"study": study, "trial": record.trial, "rung": record.rung, "epoch": record.epoch}
     return {**key, "content": _document(record)}
 
 
-def knob_record_of(row: Row) -> Steered:
+def knob_record_of(row: Row) -> KnobRecord:
     """Return the knob record of a row."""
     with _reading(f"the knobs of trial {row['trial']} of study {row['study']!r}"):
-        return from_json(Steered, json.loads(row["content"]))
+        return from_json(KnobRecord, json.loads(row["content"]))
 
 
-def knob_memory_row(memory: Remembered) -> Row:
+def knob_memory_row(memory: KnobMemory) -> Row:
     """Return the row of a knob memory. Jobs with the same rounded profile on a machine share a key."""
     profile = {name: round(value, 1) for name, value in sorted(memory.profile.features.items())}
     key = _key([memory.machine, memory.aim, memory.reduced, profile])
     return {"key": key, "machine": memory.machine, "content": _document(memory)}
 
 
-def knob_memory_of(row: Row) -> Remembered:
+def knob_memory_of(row: Row) -> KnobMemory:
     """Return the knob memory of a row."""
     with _reading(f"a knob memory of machine {row['machine']}"):
-        return from_json(Remembered, json.loads(row["content"]))
+        return from_json(KnobMemory, json.loads(row["content"]))
 
 
 def lesson_row(lesson: MemoryLesson) -> Row:

@@ -19,7 +19,7 @@ from onefold.store.studies import StudyRecord
 from onefold.store.transactions import Transactions
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
-from onefold.vocabulary.knobs import Remembered, Steered
+from onefold.vocabulary.knobs import KnobMemory, KnobRecord
 from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
 from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
@@ -127,19 +127,19 @@ class SqlStore:
 
     # Knob history.
 
-    def save_knob_record(self, study: str, record: Steered) -> None:
+    def save_knob_record(self, study: str, record: KnobRecord) -> None:
         self._insert_if_absent(schema.steered, rows.knob_record_row(study, record), study, record.trial)
 
-    def knob_records(self, study: str) -> list[Steered]:
+    def knob_records(self, study: str) -> list[KnobRecord]:
         with self._snapshot():
             self._check_exists(study)
             found = self._read(statements.KNOB_RECORDS, study=study)
         return [rows.knob_record_of(row) for row in found]
 
-    def save_knob_memory(self, memory: Remembered) -> None:
+    def save_knob_memory(self, memory: KnobMemory) -> None:
         self._upsert(schema.remembered, rows.knob_memory_row(memory))
 
-    def knob_memories(self) -> list[Remembered]:
+    def knob_memories(self) -> list[KnobMemory]:
         return [rows.knob_memory_of(row) for row in self._read(statements.KNOB_MEMORIES)]
 
     # Retraining history.

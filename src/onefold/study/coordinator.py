@@ -23,11 +23,11 @@ from onefold.store import Store
 from onefold.study.events import Listener, News, Snapshot, Underway
 from onefold.study.interrupts import Interrupts
 from onefold.study.spec import Spec
-from onefold.study.worker_calls import visit
+from onefold.study.worker_calls import export_and_train
 from onefold.training import calls
 from onefold.training.assignment import Assignment
 from onefold.vocabulary.errors import ModelError, StoreError
-from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import Spent
 from onefold.vocabulary.ranking import best_epoch, ranked
 from onefold.vocabulary.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
@@ -210,17 +210,15 @@ class Coordinator:
             grant=rung.grant,
             seed=self._spec.seed,
             threads=rung.threads,
-            most_epochs=self._spec.budget.max_epochs,
-            folder=str(self._folder),
+            max_epochs=self._spec.budget.max_epochs,
             objective=self._spec.judge,
-            since=self._since(rung),
+            comparable_since=self._since(rung),
             knobs=self._spec.knobs,
             remembered=tuple(self._store.knob_memories()) if self._spec.knobs.mode in ("on", "recall") else (),
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
         if self._inference is not None and not self._inference.knows(rung.trial):
-            model = self._folder / "models" / f"{rung.trial:05d}.onnx"
-            call = Call(visit, ((work,), str(model)), cores=rung.threads)
+            call = Call(export_and_train, ((work,), f"models/{rung.trial:05d}.onnx"), cores=rung.threads)
         else:
             call = Call(calls.train, ((work,),), cores=rung.threads)
         self._running[self._engine.start(call)] = decision
@@ -233,8 +231,8 @@ class Coordinator:
     def _take(self, event: Event) -> None:
         if isinstance(event, Reported) and isinstance(event.value, Exported):
             if self._inference is not None:
-                self._inference.take(event.value)
-        elif isinstance(event, Reported) and isinstance(event.value, Steered):
+                self._inference.take(replace(event.value, model=str(self._folder / event.value.model)))
+        elif isinstance(event, Reported) and isinstance(event.value, KnobRecord):
             self._take_steered(event.value)
         elif isinstance(event, Reported):
             self._take_epoch(event.value, self._running[event.run])
@@ -253,7 +251,7 @@ class Coordinator:
             self._save(replace(self._rungs[decision], attempts=0))
         self.tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
 
-    def _take_steered(self, steered: Steered) -> None:
+    def _take_steered(self, steered: KnobRecord) -> None:
         self._store.save_knob_record(self._name, steered)
         if steered.learned is not None:
             self._store.save_knob_memory(steered.learned)

@@ -27,7 +27,8 @@ from onefold.study.summary import summary_of
 from onefold.study.tunable import Subject
 from onefold.study.worker_calls import export_trained
 from onefold.training import calls
-from onefold.training.assignment import Assignment, files_of, weights_file
+from onefold.training.assignment import Assignment
+from onefold.training.trial_files import best_weights_file, trial_files
 from onefold.vocabulary.errors import DeviceError, ModelError, StoreError, StudyFailed
 from onefold.vocabulary.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.vocabulary.serving import Surface
@@ -150,8 +151,7 @@ class Ending:
             grant=best.finished_rungs[-1].grant,
             seed=self.spec.seed,
             threads=self.spec.threads_for(1),
-            most_epochs=self.spec.budget.max_epochs,
-            folder=str(self.folder),
+            max_epochs=self.spec.budget.max_epochs,
             objective=self.spec.judge,
         )
         found = answer(self.engine, Call(calls.score, (work,), cores=work.threads))
@@ -159,12 +159,18 @@ class Ending:
 
     def _deploy(self, best: Trial, card: dict[str, Any]) -> dict[str, Surface]:
         """The deployment folder of the best model, every number in it taken with care."""
-        weights = weights_file(self.folder, best.number, best.finished_rungs[-1].rung)
+        weights = best_weights_file(self.folder, best.number, best.finished_rungs[-1].rung)
         if self.inference is None or weights is None or self.spec.host is None:
             return {}
         target = self.folder / "best"
         model = target / deploy.MODEL
-        found = answer(self.engine, Call(export_trained, (best.config, str(weights), str(model))))
+        found = answer(
+            self.engine,
+            Call(
+                export_trained,
+                (best.config, str(weights.relative_to(self.folder)), str(model.relative_to(self.folder))),
+            ),
+        )
         if isinstance(found, Failure):
             raise ModelError(f"the best model cannot be handed over as ONNX: {found.reason}")
         rests = any(is_load(scenario(text)) for text in self.spec.scenarios)
@@ -214,7 +220,7 @@ class Ending:
             return  # an extended asynchronous ladder may still promote anybody; arms are compared by all their trials
         for trial in trials:
             if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number not in kept:
-                for file in files_of(self.folder, trial.number):
+                for file in trial_files(self.folder, trial.number):
                     file.unlink()
 
 

@@ -63,7 +63,7 @@ def _words(parallel: int, threads: int) -> str:
 
 def _paces(engine: Engine, config: Config, parallel: int, threads: int) -> list[float]:
     for _ in range(parallel):
-        engine.start(Call(calls.pace, (config, threads, SECONDS), cores=threads))
+        engine.start(Call(calls.throughput, (config, threads, SECONDS), cores=threads))
     paces: list[float] = []
     ended = 0
     while ended < parallel:

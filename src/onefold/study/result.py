@@ -12,8 +12,8 @@ from typing import Any
 
 from onefold.serving import deploy
 from onefold.serving.recommendation import Recommendation
-from onefold.training.assignment import weights_file
 from onefold.training.model_folder import CARD, WEIGHTS
+from onefold.training.trial_files import best_weights_file
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import best_epoch, front, ranked
@@ -129,14 +129,14 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
     target = folder / "best"
     target.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes] = {}
-    weights = weights_file(folder, best.number, best.finished_rungs[-1].rung)
+    weights = best_weights_file(folder, best.number, best.finished_rungs[-1].rung)
     if weights is not None:
         import torch
 
-        from onefold.training.checkpoint import weights_of
+        from onefold.training.checkpoint import load_weights
 
         content = io.BytesIO()  # writing to a file, torch hides a full disk behind an error of its own
-        torch.save(weights_of(weights), content)
+        torch.save(load_weights(weights), content)
         files[WEIGHTS] = content.getvalue()
     files[CARD] = (json.dumps(dict(card), indent=2) + "\n").encode()  # the last one: it vouches for the others
     fresh = {target / name: target / f"{name}.new" for name in files}

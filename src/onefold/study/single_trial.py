@@ -11,7 +11,7 @@ from onefold.study.parallelism import cores
 from onefold.study.study import Study
 from onefold.study.tunable import Given, Subject
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget
 from onefold.vocabulary.records import Value
 from onefold.vocabulary.space import Choice, Space
@@ -22,7 +22,7 @@ def training(
     config: Mapping[str, Value] | None = None,
     *,
     epochs: int = Budget.max_epochs,
-    knobs: str | KnobWish = "on",
+    knobs: str | KnobOptions = "on",
     name: str | None = None,
     home: str | Path | Home | None = None,
     seed: int = 0,

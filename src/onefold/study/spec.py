@@ -11,7 +11,7 @@ from onefold.search import Algorithm, Observation
 from onefold.serving.options import ServingOptions
 from onefold.serving.scenarios import USUAL
 from onefold.serving.space import ServingSpace
-from onefold.vocabulary.knobs import KnobWish
+from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.serving import SERVING_METRICS, OptimizeFor
@@ -54,7 +54,7 @@ class Spec:
     serving_space: ServingSpace | None = None  # which points may be tried; without it all that the device allows
     scenarios: tuple[str, ...] = USUAL
     scenario_goal: str = "mean"  # or p99: by what the responses of a scenario are judged
-    knobs: KnobWish = field(default_factory=KnobWish)
+    knobs: KnobOptions = field(default_factory=KnobOptions)
     compress: Way = "off"  # in-loop: the workload's trials are variants; after: the best trials once it has ended
     strategy: Strategy = "onefold"  # all together; others are there to compare with
 
@@ -117,7 +117,7 @@ class Spec:
         if plain.get("serving_space") is not None:
             plain["serving_space"] = from_json(ServingSpace, plain["serving_space"])
         plain["scenarios"] = tuple(plain.get("scenarios", ()))
-        plain["knobs"] = from_json(KnobWish, plain.get("knobs", {}))
+        plain["knobs"] = from_json(KnobOptions, plain.get("knobs", {}))
         plain["learned"] = tuple(from_json(Observation, seen) for seen in plain["learned"])
         plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])
         return cls(**plain)

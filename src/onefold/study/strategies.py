@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onefold.study.spec import Spec
-from onefold.vocabulary.knobs import AS_PARAMETER, KnobWish
+from onefold.vocabulary.knobs import KNOB_PREFIX, KnobOptions
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.space import Choice, Space
 
@@ -20,16 +20,16 @@ KNOBS = {"memory_format": ("contiguous", "channels last"), "update": ("loop", "f
 def with_strategy(spec: Spec) -> Spec:
     """The spec as its strategy wants it."""
     if spec.strategy == "fixed":
-        return replace(spec, knobs=KnobWish("off"))
+        return replace(spec, knobs=KnobOptions("off"))
     if spec.strategy == "as-hyperparameters" and "knobs" not in spec.space.groups:
         return replace(
-            spec, knobs=KnobWish("off"), space=_with_knobs(spec.space), objective=_per_second(spec.objective)
+            spec, knobs=KnobOptions("off"), space=_with_knobs(spec.space), objective=_per_second(spec.objective)
         )
     return spec
 
 
 def _with_knobs(space: Space) -> Space:
-    return Space(**space.groups, knobs={f"{AS_PARAMETER}{name}": Choice(*options) for name, options in KNOBS.items()})
+    return Space(**space.groups, knobs={f"{KNOB_PREFIX}{name}": Choice(*options) for name, options in KNOBS.items()})
 
 
 def _per_second(objective: Objective) -> Objective:

@@ -38,9 +38,9 @@ from onefold.study.strategies import with_strategy
 from onefold.study.tunable import Given, Subject
 from onefold.study.warm_start import observations
 from onefold.training import calls
-from onefold.training.knob_memory import clusterer
+from onefold.training.knob_memory import open_clusterer
 from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError, suggestion
-from onefold.vocabulary.knobs import KnobWish, Steered
+from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, Measurement, StudyState, Trial, Value, to_json
 from onefold.vocabulary.serving import OptimizeFor
@@ -88,7 +88,7 @@ class Study:
         scenarios: Sequence[str] = (),
         scenario_goal: str = "mean",
         strategy: Strategy = "onefold",
-        knobs: str | KnobWish = "on",
+        knobs: str | KnobOptions = "on",
         compress: Way = "off",
         listener: Listener | None = None,
     ) -> None:
@@ -123,12 +123,12 @@ class Study:
             parallel=1 if engine == "inline" else parallel or 0,
             threads=threads or 1,
             quality=self._subject.objective if self._subject.workload is not None else None,
-            knobs=KnobWish(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
+            knobs=KnobOptions(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
             compress=compress,
         )
         _check_first(spec, self._subject)
         spec.knobs.check()
-        clusterer(spec.knobs.similarity)
+        open_clusterer(spec.knobs.similarity)
         given = [device] if isinstance(device, (str, Device)) else list(device)
         serving = ServingOptions(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
         spec = with_strategy(with_devices(spec, given, serving, strategy, self._home))
@@ -183,7 +183,7 @@ class Study:
             return store.trials(self.name)
 
     @property
-    def steered(self) -> list[Steered]:
+    def steered(self) -> list[KnobRecord]:
         """What turning knobs came to so far, by trial and epoch."""
         with closing(self._home.store()) as store:
             return store.knob_records(self.name)
@@ -334,7 +334,7 @@ class Study:
         if parameter is None or self._subject.workload is None:
             return
         largest = max((size for size in parameter.grid(2) if isinstance(size, (int, float))), default=0)
-        samples = answer(engine, Call(calls.samples))
+        samples = answer(engine, Call(calls.training_samples))
         if isinstance(samples, int) and largest > samples:
             raise WorkloadError(
                 f"batch_size may be as large as {largest}, but there are only {samples} samples to train on; "

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from onefold.engine import Setup
 from onefold.study.spec import Way
 from onefold.training import calls
-from onefold.training.functions import reports_often
+from onefold.training.function_trainer import uses_budget
 from onefold.vocabulary.errors import InputError, SpaceError, WorkloadError, suggestion
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config
@@ -63,7 +63,7 @@ class Subject:
     @property
     def rungs(self) -> str:
         """Whether rungs make sense: not for a function that reports one value and is told no budget."""
-        return "none" if self.function is not None and not reports_often(self.function) else "halving"
+        return "none" if self.function is not None and not uses_budget(self.function) else "halving"
 
     def check(self, config: Config) -> None:
         """Raises Rejected when the workload refuses a configuration."""
@@ -91,8 +91,8 @@ class Subject:
         """What prepares a worker for it."""
         if self.workload is not None:
             source = self.reference if self._by_name else self.workload
-            return Setup(calls.open_trainer, (source, str(folder), accelerator))
-        return Setup(calls.open_function, (self.function, accelerator))
+            return Setup(calls.open_workload, (source, str(folder), accelerator))
+        return Setup(calls.open_function, (self.function, str(folder), accelerator))
 
 
 def _whole(reference: str) -> str:

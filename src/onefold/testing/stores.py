@@ -11,7 +11,7 @@ import pytest
 from onefold.store import Store, StudyRecord, Submission
 from onefold.testing.kernel_stores import KernelStoreContract
 from onefold.vocabulary.errors import StoreError, StudyNotFound
-from onefold.vocabulary.knobs import Phase, Profile, Remembered, Steered, StepWindow
+from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobRecord, Phase, StepWindow
 from onefold.vocabulary.records import (
     Config,
     Energy,
@@ -62,17 +62,17 @@ def a_surface() -> Surface:
     return Surface("abc", "pi", (one, more), size_bytes=4321, parameters=1000, measured_s=0.25, notes=("a note",))
 
 
-def a_steering(trial: int = 0, epoch: int = 1) -> Steered:
+def a_steering(trial: int = 0, epoch: int = 1) -> KnobRecord:
     """An epoch in which knobs were tried."""
     found, best = Config(threads=2, memory_format="contiguous"), Config(threads=2, memory_format="channels last")
     windows = (StepWindow(Phase.FOUND, found, 5, 0.01, None), StepWindow(Phase.PROBED, best, 5, 0.005, 0.03))
-    return Steered(trial, 1, epoch, windows, a_memory().profile, a_memory(), ("probed",), {"compile": "too long"})
+    return KnobRecord(trial, 1, epoch, windows, a_memory().profile, a_memory(), ("probed",), {"compile": "too long"})
 
 
-def a_memory(machine: str = "a machine") -> Remembered:
+def a_memory(machine: str = "a machine") -> KnobMemory:
     """What was found out about the knobs of some job."""
-    profile = Profile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
-    return Remembered(machine, "time", False, profile, Config(threads=1), 0.01, 0.005)
+    profile = JobProfile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
+    return KnobMemory(machine, "time", False, profile, Config(threads=1), 0.01, 0.005)
 
 
 def a_lesson(batch_size: int = 8, machine: str = "a machine", model: str = "abc") -> MemoryLesson:

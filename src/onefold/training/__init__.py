@@ -1,4 +1,4 @@
-"""Workload + configuration + grant -> a trained model, epoch by epoch.
+"""Train the configurations of a workload epoch by epoch, with the machine's knobs tuned meanwhile.
 
-The modules import torch; this page does not, so that a study can plan before torch is there.
+`Trainer` is the seam. Most modules import torch; this one does not, so that a study can be planned without it.
 """

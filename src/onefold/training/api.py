@@ -1,4 +1,4 @@
-"""What is remembered of knobs, to look at, to hand on and to take over."""
+"""Public functions over remembered knobs: list, export and import them."""
 
 from __future__ import annotations
 
@@ -8,45 +8,74 @@ from pathlib import Path
 
 from onefold.store.home import Home
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.knobs import Remembered
+from onefold.vocabulary.knobs import KnobMemory
 from onefold.vocabulary.records import from_json, to_json
 
 KIND, VERSION = "onefold knobs", 1
 
 
-def known_knobs(home: str | Path | Home | None = None) -> list[Remembered]:
-    """All that is remembered of knobs."""
+def remembered_knobs(home: str | Path | Home | None = None) -> list[KnobMemory]:
+    """Return the best knobs of all earlier jobs.
+
+    Args:
+        home: The home of Onefold; the default is `$ONEFOLD_HOME` or the data folder of the user.
+
+    Returns:
+        One record per job: its machine, profile, best knobs, and the cost of a step without and with them.
+    """
     with closing(_home(home).store()) as store:
         return store.knob_memories()
 
 
 def export_knobs(path: str | Path, home: str | Path | Home | None = None) -> int:
-    """Writes all that is remembered to a file, and tells how many jobs it is of. Only counters are in it."""
-    known = known_knobs(home)
-    content = {"kind": KIND, "version": VERSION, "remembered": to_json(known)}
+    """Write all remembered knobs to a JSON file. It contains performance counters, but no data and no models.
+
+    Args:
+        path: The file to write.
+        home: The home of Onefold; the default is `$ONEFOLD_HOME` or the data folder of the user.
+
+    Returns:
+        The number of jobs in the file.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    memories = remembered_knobs(home)
+    content = {"kind": KIND, "version": VERSION, "remembered": to_json(memories)}
     try:
         Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    return len(known)
+    return len(memories)
 
 
 def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int:
-    """Remembers what such a file holds, and tells how many jobs it is of."""
+    """Remember the knobs in a file that `export_knobs` wrote: a warm start on the same kind of machine.
+
+    Args:
+        path: The file to read.
+        home: The home of Onefold; the default is `$ONEFOLD_HOME` or the data folder of the user.
+
+    Returns:
+        The number of jobs in the file.
+
+    Raises:
+        InputError: The file cannot be read, or is not an export of knobs.
+    """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["kind"] != KIND or content["version"] > VERSION:
             raise ValueError(f"it is a {content['kind']} of version {content['version']}")
-        known = [from_json(Remembered, one) for one in content["remembered"]]
+        memories = [from_json(KnobMemory, memory) for memory in content["remembered"]]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is no file that `onefold knobs export` wrote ({error})") from error
+        raise InputError(f"expected a file written by `onefold knobs export`, got {path} ({error})") from error
     with closing(_home(home).store()) as store, store.transaction():
-        for one in known:
-            store.save_knob_memory(one)
-    return len(known)
+        for memory in memories:
+            store.save_knob_memory(memory)
+    return len(memories)
 
 
-def _home(given: str | Path | Home | None) -> Home:
-    return given if isinstance(given, Home) else Home(given)
+def _home(home: str | Path | Home | None) -> Home:
+    return home if isinstance(home, Home) else Home(home)

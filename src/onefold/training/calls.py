@@ -1,55 +1,63 @@
-"""The calls that an engine runs in a worker, over the trainer that its set-up opened there."""
+"""The calls that an engine runs in a worker, on the trainer that the set-up of the worker opened.
+
+This module composes: it gives the trainer of a workload the ONNX export of `onefold.serving`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
 
 from onefold.training.assignment import Assignment
-from onefold.training.functions import Function, FunctionTrainer
-from onefold.vocabulary.knobs import Steered
+from onefold.training.function_trainer import Function, FunctionTrainer
+from onefold.training.trainer import Tick, Trainer
+from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.records import Config, Epoch, Metrics
 from onefold.vocabulary.workload import Workload
 
-Tick = Callable[[], None]
+
+def open_workload(source: str | Workload, folder: str, accelerator: str) -> Trainer:
+    """Open the trainer of a workload or of a reference to one; imports torch."""
+    from onefold.training.workload_trainer import WorkloadTrainer
+
+    return WorkloadTrainer.open(source, Path(folder), accelerator, export_network)
 
 
-class AnyTrainer(Protocol):
-    """What can serve assignments: a workload's trainer, or a function's."""
-
-    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | Steered, None, None]: ...
-
-
-def open_trainer(source: str | Workload, folder: str | None, accelerator: str) -> AnyTrainer:
-    """Sets a worker up for a workload, given as a reference or as it is; torch is imported there and not before."""
-    from onefold.training.trainer import Trainer
-
-    return Trainer.open(source, folder, accelerator)
+def open_function(function: Function, folder: str, accelerator: str) -> Trainer:
+    """Open the trainer of a plain function."""
+    return FunctionTrainer(function, Path(folder), accelerator)
 
 
-def open_function(function: Function, accelerator: str) -> AnyTrainer:
-    """Sets a worker up for a plain function."""
-    return FunctionTrainer(function, accelerator)
-
-
-def train(trainer: AnyTrainer, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | Steered, None, None]:
-    """Trains a group; reports each epoch."""
+def train(trainer: Trainer, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | KnobRecord, None, None]:
+    """Train a group of configurations; report each epoch."""
     yield from trainer.train(group, tick=tick)
 
 
-def score(trainer: Any, work: Assignment, *, tick: Tick) -> Generator[None, None, Metrics]:
-    """Scores a trial's checkpoint on the test data."""
+def score(trainer: Trainer, assignment: Assignment, *, tick: Tick) -> Generator[None, None, Metrics]:
+    """Return the metrics of a trial's best weights on the test data."""
     yield from ()
-    return trainer.score(work, tick=tick)  # type: ignore[no-any-return]
+    return trainer.score(assignment, tick=tick)
 
 
-def pace(trainer: Any, config: Config, threads: int, seconds: float, *, tick: Tick) -> Generator[None, None, float]:
-    """Measures how fast a configuration trains with so many threads."""
+def throughput(
+    trainer: Trainer, config: Config, threads: int, seconds: float, *, tick: Tick
+) -> Generator[None, None, float]:
+    """Return the training throughput of a configuration in batches per second."""
     yield from ()
-    return trainer.pace(config, threads, seconds, tick=tick)  # type: ignore[no-any-return]
+    return trainer.throughput(config, threads, seconds, tick=tick)
 
 
-def samples(trainer: Any, *, tick: Tick) -> Generator[None, None, int]:  # noqa: ARG001 - it takes no time
-    """How many samples there are to train on."""
+def training_samples(trainer: Trainer, *, tick: Tick) -> Generator[None, None, int | None]:  # noqa: ARG001 - instant
+    """Return the number of training samples."""
     yield from ()
-    return len(trainer.splits.train)
+    return trainer.training_samples
+
+
+def export_network(network: Any, inputs: Sequence[Any], path: Path) -> Path:
+    """Export a network to ONNX and check that ONNX Runtime computes the same outputs."""
+    from onefold.serving.export import check, export
+
+    exported = export(network, inputs, path)
+    check(network, exported)
+    return exported

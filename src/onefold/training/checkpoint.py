@@ -1,4 +1,4 @@
-"""Where a trial stands: its model, optimiser and epochs so far, on disk after every epoch."""
+"""The checkpoint of a trial: model, optimizer, schedule and epochs, written after every epoch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from onefold.training.assignment import Assignment, seed_of
-from onefold.training.seeding import seed_everything
-from onefold.vocabulary.knobs import Settled
+from onefold.training.assignment import Assignment
+from onefold.training.seeds import derive_seed, seed_everything
+from onefold.training.trial_files import checkpoint_file
+from onefold.vocabulary.knobs import SettledKnobs
 from onefold.vocabulary.records import Epoch, Measurement, from_json, to_json
 from onefold.vocabulary.workload import Workload
 
@@ -22,27 +23,27 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Progress:
-    """A trial in the making."""
+class TrainingState:
+    """The state of a trial between two epochs."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     schedule: Any = None
     history: list[Epoch] = field(default_factory=list)
-    settled: Settled | None = None  # the knobs that were found for it
+    settled: SettledKnobs | None = None
 
     @property
     def epochs(self) -> int:
-        """How many epochs it has had."""
+        """Return the number of finished epochs."""
         return len(self.history)
 
     @property
     def cost(self) -> Measurement:
-        """What they cost together."""
+        """Return the total cost of the finished epochs."""
         return sum((epoch.measurement for epoch in self.history), Measurement.nothing())
 
     def save(self, path: Path) -> None:
-        """Replaces the checkpoint as a whole: whoever reads it finds the old one or the new one."""
+        """Replace the checkpoint atomically."""
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -53,47 +54,48 @@ class Progress:
         _write(state, path)
 
     def save_weights(self, path: Path) -> None:
-        """Keeps the weights alone."""
+        """Write the weights only."""
         _write({"model": self.model.state_dict()}, path)
+
+
+def open_state(workload: Workload, assignment: Assignment, folder: Path, device: torch.device) -> TrainingState:
+    """Return the state in the trial's checkpoint, or the initial state if it has none."""
+    seed_everything(derive_seed(assignment.seed, assignment.trial))
+    model = workload.build(assignment.config).to(device)
+    optimizer = workload.optimizer(model, assignment.config)
+    schedule = workload.schedule(optimizer, assignment.config, assignment.max_epochs)
+    initial = TrainingState(model, optimizer, schedule)
+    checkpoint = _read(checkpoint_file(folder, assignment.trial), device)
+    if checkpoint is None:
+        return initial
+    history = [from_json(Epoch, epoch) for epoch in checkpoint["history"]]
+    if assignment.grant.fresh and history[-1].rung != assignment.rung:
+        return initial
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    if schedule is not None:
+        schedule.load_state_dict(checkpoint["schedule"])
+    settled = checkpoint.get("settled")
+    return TrainingState(
+        model, optimizer, schedule, history, None if settled is None else from_json(SettledKnobs, settled)
+    )
+
+
+def load_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Return the weights in a checkpoint or in a file of weights."""
+    return torch.load(path, map_location=device, weights_only=True)["model"]  # type: ignore[no-any-return]
 
 
 def _write(state: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(".new")
-    content = io.BytesIO()  # writing to a file, torch hides a full disk behind an error of its own
+    complete = path.with_suffix(".new")
+    content = io.BytesIO()  # when it writes to a file, torch raises its own error instead of "no space left on device"
     torch.save(state, content)
-    with whole.open("wb") as file:
+    with complete.open("wb") as file:
         file.write(content.getbuffer())
         file.flush()
         os.fsync(file.fileno())
-    whole.replace(path)
-
-
-def begin(workload: Workload, work: Assignment, device: torch.device) -> Progress:
-    """The trial from its checkpoint, or with fresh weights when it has none."""
-    seed_everything(seed_of(work.seed, work.trial))
-    model = workload.build(work.config).to(device)
-    optimizer = workload.optimizer(model, work.config)
-    progress = Progress(model, optimizer, workload.schedule(optimizer, work.config, work.most_epochs))
-    state = _read(work.checkpoint, device)
-    if state is None:
-        return progress
-    history = [from_json(Epoch, epoch) for epoch in state["history"]]
-    if work.grant.fresh and history[-1].rung != work.rung:
-        return progress
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    if progress.schedule is not None:
-        progress.schedule.load_state_dict(state["schedule"])
-    progress.history = history
-    if state.get("settled") is not None:
-        progress.settled = from_json(Settled, state["settled"])
-    return progress
-
-
-def weights_of(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The weights in a checkpoint, or of a rung's best epoch."""
-    return torch.load(path, map_location=device, weights_only=True)["model"]  # type: ignore[no-any-return]
+    complete.replace(path)
 
 
 def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
@@ -102,5 +104,5 @@ def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (RuntimeError, EOFError, OSError, LookupError, ValueError, pickle.UnpicklingError) as error:
-        log.warning("the checkpoint %s cannot be read and the trial starts again: %s", path.name, error)
+        log.warning("the checkpoint %s is unreadable, so the trial starts again: %s", path.name, error)
         return None

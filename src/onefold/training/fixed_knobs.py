@@ -1,4 +1,4 @@
-"""What stands in for a steering where nothing is to be found out: knobs left alone, or chosen by the configuration."""
+"""Stand-ins for a tuning session: default knobs, and knobs that the configuration sets."""
 
 from __future__ import annotations
 
@@ -6,73 +6,74 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from onefold.training.knobs import Job, catalogue, turned
-from onefold.training.knobs.catalogue import REDUCING
-from onefold.training.probing import Setting
-from onefold.vocabulary.knobs import Settled, Steered
+from onefold.training.knob_search import Setting
+from onefold.training.knobs import TrainingContext, applied, available_knobs
+from onefold.training.knobs.catalogue import PRECISION_KNOBS
+from onefold.vocabulary.knobs import KnobRecord, SettledKnobs
 from onefold.vocabulary.records import Epoch
 
 
-class Untouched:
-    """No steering: the knobs stay as they are."""
+class DefaultKnobs:
+    """Changes no knob. Has the interface of `KnobSession`."""
 
-    def __init__(self, note: str = "", settled: Settled | None = None) -> None:
+    affects_evaluation = False
+
+    def __init__(self, note: str = "", settled: SettledKnobs | None = None) -> None:
         self._note = note
         self.settled = settled
 
-    is_turned_at_rest = False
-
-    def is_to_blame(self, error: Exception) -> bool:  # noqa: ARG002 - for none
-        """Never."""
+    def may_have_caused(self, error: Exception) -> bool:  # noqa: ARG002 - same for all errors
+        """Return False: no knob differs from its default."""
         return False
 
-    def given_up(self, why: str) -> Untouched:
-        """Itself: there is nothing to give up."""
-        self._note = why
+    def disabled(self, reason: str) -> DefaultKnobs:
+        """Return itself, with a note for the next report."""
+        self._note = reason
         return self
 
-    def steered(self, batches: Iterable[Any]) -> Iterable[Any]:
-        """The batches as they are."""
+    def tuned(self, batches: Iterable[Any]) -> Iterable[Any]:
+        """Return the batches unchanged."""
         return batches
 
-    def at_rest(self) -> AbstractContextManager[None]:
-        """Nothing is turned."""
+    def for_evaluation(self) -> AbstractContextManager[None]:
+        """Change nothing."""
         return nullcontext()
 
-    def put_back(self) -> None:
-        """There is nothing to put back."""
+    def restore(self) -> None:
+        """Do nothing: there is nothing to restore."""
 
-    def expect(self, left_s: float) -> None:
-        """Nothing is made of it."""
+    def expect(self, remaining_s: float) -> None:
+        """Ignore the time that is left."""
 
-    def report(self, epoch: Epoch) -> Steered | None:
-        """The one note, if there is any."""
+    def report(self, epoch: Epoch) -> KnobRecord | None:
+        """Return the note, once; None without one."""
         note, self._note = self._note, ""
-        return Steered(epoch.trial, epoch.rung, epoch.number, notes=(note,)) if note else None
+        return KnobRecord(epoch.trial, epoch.rung, epoch.number, notes=(note,)) if note else None
 
 
-class Chosen(Untouched):
-    """Knobs that the configuration chose: they stand for the whole visit."""
+class ConfiguredKnobs(DefaultKnobs):
+    """Sets the knobs that are parameters of the configuration for the whole rung."""
 
-    def __init__(self, job: Job, setting: Setting) -> None:
+    def __init__(self, context: TrainingContext, setting: Setting) -> None:
         super().__init__()
-        self._job = job
-        offer = catalogue(job, reduced=True)
-        self._setting = {name: value for name, value in setting.items() if value in offer.knobs.get(name, ())}
-        self._turned = ExitStack()
+        self._context = context
+        options = available_knobs(context, reduced=True).options
+        self._setting = {name: value for name, value in setting.items() if value in options.get(name, ())}
+        self._applied = ExitStack()
 
-    def steered(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches, as the knobs want them."""
-        self.put_back()
-        self._turned.enter_context(turned(self._setting, self._job))
+    def tuned(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches with the knobs set."""
+        self.restore()
+        self._applied.enter_context(applied(self._setting, self._context))
         for batch in batches:
-            yield self._job.adapted(batch)
+            yield self._context.adapt(batch)
 
-    def at_rest(self) -> AbstractContextManager[None]:
-        """The same knobs, but never with less precision."""
-        return turned({name: value for name, value in self._setting.items() if name not in REDUCING}, self._job)
+    def for_evaluation(self) -> AbstractContextManager[None]:
+        """Set the same knobs, except those of precision."""
+        exact = {name: value for name, value in self._setting.items() if name not in PRECISION_KNOBS}
+        return applied(exact, self._context)
 
-    def put_back(self) -> None:
-        """Puts the knobs back to what was found."""
-        self._turned.close()
-        self._turned = ExitStack()
+    def restore(self) -> None:
+        """Restore the defaults."""
+        self._applied.close()
+        self._applied = ExitStack()

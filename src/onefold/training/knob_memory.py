@@ -1,8 +1,7 @@
-"""Which earlier job is like this one: profiles are grouped, and a job is known when it lies near the middle of a group.
+"""Find earlier jobs that are similar to this one by clustering their profiles (the "ground truth" of PipeTune).
 
-recall = Recall(remembered)
-found = recall.like(profile)        # None when no group is near
-found.remembered.knobs, found.confidence
+similar = SimilarJobs(memories).find(profile)        # None if no cluster is near
+similar.memory.knobs, similar.confidence
 """
 
 from __future__ import annotations
@@ -15,121 +14,123 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onefold.vocabulary.errors import InputError, suggestion
-from onefold.vocabulary.knobs import Profile, Remembered
+from onefold.vocabulary.knobs import JobProfile, KnobMemory
 
 Points = NDArray[np.float64]
-REACH = 0.25  # nobody lies farther from the middle of a group that k-means made
+MAX_RADIUS = 0.25  # of a k-means cluster
 KMEANS = "KMeans"
-ROUNDS = 50  # of k-means, at most
-ENOUGH = 0.5  # a lower confidence is not acted on
+KMEANS_ITERATIONS = 50
+MIN_CONFIDENCE = 0.5  # required to reuse the knobs of a similar job
 
 
 class Clusterer(Protocol):
-    """Any clusterer of scikit-learn."""
+    """A clusterer of scikit-learn."""
 
     def fit_predict(self, points: Points) -> Any:
-        """The number of each point's group; below 0 for a point that is in none."""
+        """Return the label of each point; negative for outliers."""
 
 
-def clusterer(name: str) -> Clusterer | None:
-    """The clusterer of scikit-learn of that name, as it comes; None for k-means, whose groups are counted here."""
+def open_clusterer(name: str) -> Clusterer | None:
+    """Return the scikit-learn clusterer of this name with default parameters; None for the k-means of this module.
+
+    Raises InputError for an unknown name.
+    """
     if name == KMEANS:
         return None
     from sklearn import cluster
 
-    known = [each for each in cluster.__all__ if hasattr(getattr(cluster, each), "fit_predict")]
+    known = [candidate for candidate in cluster.__all__ if hasattr(getattr(cluster, candidate), "fit_predict")]
     if name not in known:
-        raise InputError(f"the clusterer {name!r} is not known{suggestion(name, known)}")
+        raise InputError(f"unknown clusterer {name!r}{suggestion(name, known)}")
     return getattr(cluster, name)()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
-    """An earlier job that is like this one, and how sure that is, from 0 to 1."""
+class SimilarJob:
+    """An earlier job that is similar to this one, with a confidence from 0 to 1."""
 
-    remembered: Remembered
+    memory: KnobMemory
     confidence: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _Cluster:
     members: tuple[int, ...]
-    middle: Points
-    spread: float  # root of the mean squared distance from the middle: of the group's inertia
+    centroid: Points
+    spread: float  # root mean squared distance from the centroid
 
 
-class Recall:
-    """Finds jobs like a given one. Profiles are grouped by k-means, or by a clusterer of scikit-learn that is given."""
+class SimilarJobs:
+    """Finds jobs similar to a given one. Profiles are clustered by k-means, or by a given clusterer."""
 
-    def __init__(self, remembered: Sequence[Remembered], clusterer: Clusterer | None = None) -> None:
-        self._remembered = tuple(remembered)
+    def __init__(self, memories: Sequence[KnobMemory], clusterer: Clusterer | None = None) -> None:
+        self._memories = tuple(memories)
         self._clusterer = clusterer
 
-    def like(self, profile: Profile) -> Likeness | None:
-        """The job that is most like this one, if any group is near enough."""
-        # What is made of other things cannot be compared.
-        known = [one for one in self._remembered if set(one.profile.features) == set(profile.features)]
+    def find(self, profile: JobProfile) -> SimilarJob | None:
+        """Return the most similar job in the nearest cluster; None if the confidence is too low."""
+        # Profiles from other sources have other features and cannot be compared.
+        known = [memory for memory in self._memories if set(memory.profile.features) == set(profile.features)]
         if not known:
             return None
         names = sorted(profile.features)
-        points = np.array([[one.profile.features[name] for name in names] for one in known])
+        points = np.array([[memory.profile.features[name] for name in names] for memory in known])
         point = np.array([profile.features[name] for name in names])
-        groups = _groups(points, self._clusterer)
-        group = min(groups, key=lambda group: float(np.linalg.norm(point - group.middle)))
-        distance = float(np.linalg.norm(point - group.middle))
-        # At the group's own spread, or within half of what any group may reach, nothing speaks against it.
-        scale = max(group.spread, REACH / 2)
+        clusters = _clusters(points, self._clusterer)
+        cluster = min(clusters, key=lambda cluster: float(np.linalg.norm(point - cluster.centroid)))
+        distance = float(np.linalg.norm(point - cluster.centroid))
+        # The confidence is 0.5 at twice the spread of the cluster; half the maximum radius is the least spread.
+        scale = max(cluster.spread, MAX_RADIUS / 2)
         confidence = 1.0 / (1.0 + (distance / (2 * scale)) ** 2)
-        if confidence < ENOUGH:
+        if confidence < MIN_CONFIDENCE:
             return None
-        nearest = min(group.members, key=lambda place: float(np.linalg.norm(point - points[place])))
-        return Likeness(known[nearest], confidence)
+        nearest = min(cluster.members, key=lambda member: float(np.linalg.norm(point - points[member])))
+        return SimilarJob(known[nearest], confidence)
 
 
-def _groups(points: Points, clusterer: Clusterer | None) -> tuple[_Group, ...]:
-    labels = np.asarray(clusterer.fit_predict(points)) if clusterer is not None else _by_k_means(points)
-    alone = labels < 0
-    labels = np.where(alone, labels.max(initial=0) + 1 + np.arange(len(labels)), labels)
-    return tuple(_group(points, np.flatnonzero(labels == label)) for label in np.unique(labels))
+def _clusters(points: Points, clusterer: Clusterer | None) -> tuple[_Cluster, ...]:
+    labels = np.asarray(clusterer.fit_predict(points)) if clusterer is not None else _kmeans_labels(points)
+    # Each outlier is a cluster with one member.
+    labels = np.where(labels < 0, labels.max(initial=0) + 1 + np.arange(len(labels)), labels)
+    return tuple(_cluster(points, np.flatnonzero(labels == label)) for label in np.unique(labels))
 
 
-def _group(points: Points, members: NDArray[np.intp]) -> _Group:
-    middle = points[members].mean(axis=0)
-    inertia = float(((points[members] - middle) ** 2).sum())
-    return _Group(tuple(int(place) for place in members), middle, (inertia / len(members)) ** 0.5)
+def _cluster(points: Points, members: NDArray[np.intp]) -> _Cluster:
+    centroid = points[members].mean(axis=0)
+    inertia = float(((points[members] - centroid) ** 2).sum())
+    return _Cluster(tuple(int(member) for member in members), centroid, (inertia / len(members)) ** 0.5)
 
 
-def _by_k_means(points: Points) -> NDArray[Any]:
-    """As few groups as let nobody lie farther than REACH from the middle of its own."""
+def _kmeans_labels(points: Points) -> NDArray[Any]:
+    """Return the labels of the smallest number of clusters whose radius is at most MAX_RADIUS."""
     distinct = len(np.unique(points, axis=0))
-    for groups in range(1, distinct + 1):
-        labels, middles = _k_means(points, groups)
-        if np.linalg.norm(points - middles[labels], axis=1).max() <= REACH:
+    for k in range(1, distinct + 1):
+        labels, centroids = _kmeans(points, k)
+        if np.linalg.norm(points - centroids[labels], axis=1).max() <= MAX_RADIUS:
             return labels
     return np.arange(len(points))
 
 
-def _k_means(points: Points, groups: int) -> tuple[NDArray[Any], Points]:
-    """Which group each point is in, and their middles.
+def _kmeans(points: Points, k: int) -> tuple[NDArray[Any], Points]:
+    """Return the label of each point and the centroids of k-means with farthest-point initialization.
 
-    By hand, since importing scikit-learn takes a worker longer than what it recalls may save. The first middles are the
-    point nearest to all, and then always the one farthest from those there are.
+    By hand, since a worker spends more time on importing scikit-learn than reused knobs may save.
     """
-    chosen = [int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())]
-    while len(chosen) < groups:
-        chosen.append(int(_distances(points, points[chosen]).min(axis=1).argmax()))
-    middles = points[chosen]
-    labels = _distances(points, middles).argmin(axis=1)
-    for _ in range(ROUNDS):
-        middles = np.array(
-            [points[labels == g].mean(axis=0) if (labels == g).any() else middles[g] for g in range(groups)]
+    initial = [int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())]
+    while len(initial) < k:
+        initial.append(int(_distances(points, points[initial]).min(axis=1).argmax()))
+    centroids = points[initial]
+    labels = _distances(points, centroids).argmin(axis=1)
+    for _ in range(KMEANS_ITERATIONS):
+        centroids = np.array(
+            [points[labels == i].mean(axis=0) if (labels == i).any() else centroids[i] for i in range(k)]
         )
-        before, labels = labels, _distances(points, middles).argmin(axis=1)
+        before, labels = labels, _distances(points, centroids).argmin(axis=1)
         if (labels == before).all():
             break
-    return labels, middles
+    return labels, centroids
 
 
-def _distances(points: Points, middles: Points) -> Points:
-    """Of each point from each middle."""
-    return np.asarray(np.linalg.norm(points[:, None] - middles[None], axis=2))
+def _distances(points: Points, centroids: Points) -> Points:
+    """Return the distance of each point from each centroid."""
+    return np.asarray(np.linalg.norm(points[:, None] - centroids[None], axis=2))

@@ -1,12 +1,12 @@
-"""Knobs turned while a trial trains: which ones for the next window of steps, and what they came to.
+"""Tune knobs while a trial trains, in windows of a few steps with the same knobs.
 
-steering = Steering(job, wish, meter=meter, machine=machine, remembered=remembered)
-for batch in steering.steered(batches): ...         # in every epoch
-with steering.at_rest(): ...                        # between them: the settled knobs, in full precision
-steering.report(epoch)                              # the windows since the last report, and what was learned
+session = KnobSession(context, options, meter=meter, machine=machine, remembered=memories)
+for batch in session.tuned(batches): ...            # in every epoch
+with session.for_evaluation(): ...                  # between epochs: the settled knobs, in full precision
+session.report(epoch)                               # the windows since the last report, and what was learned
 
-SGD repeats itself: a few steps tell what the next thousand will cost. The first window shows the knobs as they stand
-and makes a profile; which ones come then is the conductor's to say.
+Training steps are repetitive: a few of them predict the cost of the next thousand. The first window profiles the job
+with the default knobs; `KnobPlanner` decides about all further ones.
 """
 
 from __future__ import annotations
@@ -25,288 +25,302 @@ import torch
 from onefold.meter import Meter
 from onefold.meter.meter import Window as MeterWindow
 from onefold.training.assignment import Assignment
-from onefold.training.checkpoint import Progress
-from onefold.training.fixed_knobs import Chosen, Untouched
-from onefold.training.knob_memory import Clusterer, Recall, clusterer
-from onefold.training.knob_planner import Conductor, Plan, Seen
-from onefold.training.knobs import Job, catalogue, turned
-from onefold.training.knobs.catalogue import REDUCING, runs_with
-from onefold.training.knobs.processor import cores_here, machine_of
-from onefold.training.losses import seen_losses
-from onefold.training.probing import Setting
-from onefold.training.profiling import Profiler
-from onefold.training.splits import Loading
+from onefold.training.checkpoint import TrainingState
+from onefold.training.fixed_knobs import ConfiguredKnobs, DefaultKnobs
+from onefold.training.job_profile import Profiler
+from onefold.training.knob_memory import Clusterer, SimilarJobs, open_clusterer
+from onefold.training.knob_planner import KnobPlan, KnobPlanner, WindowMeasurement
+from onefold.training.knob_search import Setting
+from onefold.training.knobs import TrainingContext, applied, available_knobs
+from onefold.training.knobs.catalogue import PRECISION_KNOBS, runs_with
+from onefold.training.knobs.processor import available_cores, machine_description
+from onefold.training.losses import record_losses
+from onefold.training.splits import LoaderSettings
 from onefold.vocabulary.errors import NotANumber
-from onefold.vocabulary.knobs import AS_PARAMETER, KnobWish, Phase, Remembered, Settled, Steered, StepWindow
+from onefold.vocabulary.knobs import (
+    KNOB_PREFIX,
+    KnobMemory,
+    KnobOptions,
+    KnobRecord,
+    Phase,
+    SettledKnobs,
+    StepWindow,
+)
 from onefold.vocabulary.records import Config, Epoch
 
-WARM_UP = 1  # steps after a knob was turned that are not counted
-FIRST = 3  # and at the very beginning
-SHORT = 2  # epochs of so few steps have none to spare for warming up
-HOPELESS = 2  # steps, each twice as long as it took before, are enough to give a candidate up
-MANY = 60  # windows of an epoch are told one by one; more are joined
-PATIENCE = 0.03  # of the time that is left may be spent on turning one knob
+WARM_UP = 1  # steps after a change of knobs that are not counted
+FIRST_WARM_UP = 3  # and at the start of training
+SHORT_EPOCH = 2  # epochs with this many steps or fewer have no warm-up
+ABORT_STEPS = 2  # slow steps after which a candidate is given up
+MAX_WINDOWS = 60  # in the record of an epoch; more are merged
+MAX_SETUP_SHARE = 0.03  # of the remaining time that changing one knob may take
 
 
 @dataclass
-class _Window:
-    """The window under way."""
+class _OpenWindow:
+    """The current window."""
 
-    plan: Plan
-    skip: int  # steps to come that are not counted
+    plan: KnobPlan
+    warm_up: int  # remaining steps that are not counted
     steps_s: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     counted_s: float = 0.0
     joules: float = 0.0
     source: str = "unavailable"  # of the joules
-    began: float = 0.0  # to count
+    started: float = 0.0  # when counting started
     meter: MeterWindow | None = None  # while it counts
-    watchers: ExitStack = field(default_factory=ExitStack)
+    observers: ExitStack = field(default_factory=ExitStack)
 
 
-class Steering:
-    """Turns the knobs of one visit of a trial."""
+class KnobSession:
+    """Tunes the knobs of one trial in one rung."""
 
     def __init__(
         self,
-        job: Job,
-        wish: KnobWish,
+        context: TrainingContext,
+        options: KnobOptions,
         *,
         meter: Meter,
         machine: str,
-        remembered: Sequence[Remembered] = (),
-        settled: Settled | None = None,
+        remembered: Sequence[KnobMemory] = (),
+        settled: SettledKnobs | None = None,
         clusterer: Clusterer | None = None,
     ) -> None:
-        self._job = job
-        self._wish = wish
+        self._context = context
+        self._options = options
         self._meter = meter
         self._machine = machine
         self._profiler = Profiler()
-        self._conductor = Conductor(
-            wish,
-            catalogue(job, reduced=wish.reduced),
+        self._planner = KnobPlanner(
+            options,
+            available_knobs(context, reduced=options.reduced),
             machine,
-            Recall([one for one in remembered if self._is_ours(one)], clusterer),
+            SimilarJobs([memory for memory in remembered if self._applies(memory)], clusterer),
             self._profiler,
             settled if settled is not None and settled.machine == machine else None,
         )
-        self._turned = ExitStack()
-        self._setting: Setting = {}  # as the knobs stand
-        self._window: _Window | None = None
-        self._step_began: float | None = None
+        self._applied = ExitStack()
+        self._setting: Setting = {}  # the knobs that are applied
+        self._window: _OpenWindow | None = None
+        self._step_started: float | None = None
         self._epochs = 0
-        self._steps = 0  # of the epoch under way, or the last one
+        self._steps = 0  # of the current or latest epoch
         self._warm_up = WARM_UP
-        self._touched: set[str] = set()  # knobs that stood otherwise than found in this epoch
-        self._safe: set[tuple[str, Any]] = set()
+        self._changed: set[str] = set()  # knobs that differed from their defaults in this epoch
+        self._safe: set[tuple[str, Any]] = set()  # values with which the network runs
         self._thread = threading.get_ident()
         self._windows: list[StepWindow] = []
-        self._told_profile = False
+        self._has_reported_profile = False
 
     @property
-    def settled(self) -> Settled | None:
-        """The knobs it was left with so far."""
-        return self._conductor.settled
+    def settled(self) -> SettledKnobs | None:
+        """Return the knobs that were settled on; None before."""
+        return self._planner.settled
 
-    def is_to_blame(self, error: Exception) -> bool:
-        """Whether an epoch may have failed because a knob stood otherwise than it was found."""
-        return bool(self._touched & REDUCING if isinstance(error, NotANumber) else self._touched)
+    def may_have_caused(self, error: Exception) -> bool:
+        """Return whether a changed knob may have caused an epoch to fail."""
+        return bool(self._changed & PRECISION_KNOBS if isinstance(error, NotANumber) else self._changed)
 
     @property
-    def is_turned_at_rest(self) -> bool:
-        """Whether scoring happens with any knob turned."""
-        chosen = self.settled.setting if self.settled is not None else {}
-        return any(
-            self._conductor.offer.found.get(name) != value for name, value in chosen.items() if name not in REDUCING
-        )
+    def affects_evaluation(self) -> bool:
+        """Return whether `for_evaluation` changes any knob."""
+        defaults = self._planner.available.defaults
+        return any(defaults.get(name) != value for name, value in self._evaluation_setting.items())
 
-    def given_up(self, why: str) -> Untouched:
-        """What takes its place once it is to blame: knobs as they were found, here and in the rungs to come."""
-        self.put_back()
-        return Untouched(why, Settled(self._machine, Config(), Phase.FOUND))
+    def disabled(self, reason: str) -> DefaultKnobs:
+        """Restore the defaults, and return the stand-in that keeps them in this and all later rungs."""
+        self.restore()
+        return DefaultKnobs(reason, SettledKnobs(self._machine, Config(), Phase.FOUND))
 
-    def steered(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches of an epoch; knobs are turned between two of them."""
-        self.put_back()
-        self._touched.clear()
+    def tuned(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of an epoch and change knobs between them."""
+        self.restore()
+        self._changed.clear()
         self._epochs = epoch = self._epochs + 1
-        if threading.get_ident() != self._thread:  # batches fetched ahead say nothing about steps
+        if threading.get_ident() != self._thread:  # batches fetched by another thread do not delimit steps
             yield from batches
             return
         steps, self._steps = self._steps, 0
-        self._warm_up = WARM_UP if steps > SHORT or epoch == 1 else 0
+        self._warm_up = WARM_UP if steps > SHORT_EPOCH or epoch == 1 else 0
         try:
             for batch in batches:
-                self._step_ends()
-                self._step_begins(batch)
+                self._end_step()
+                self._start_step(batch)
                 self._steps += 1
-                yield self._job.adapted(batch)
-            self._step_ends()
+                yield self._context.adapt(batch)
+            self._end_step()
         finally:
-            if epoch == self._epochs:  # and not one that nobody read to its end, and that is cleared away only now
-                self.put_back()
+            if epoch == self._epochs:  # not for an abandoned generator that is only now collected
+                self.restore()
 
     @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """The settled knobs for what is not training, such as scoring, but never with less precision."""
-        chosen = self.settled.setting if self.settled is not None else {}
-        with turned({name: value for name, value in chosen.items() if name not in REDUCING}, self._job):
+    def for_evaluation(self) -> Iterator[None]:
+        """Set the settled knobs for the block, except those of precision."""
+        with applied(self._evaluation_setting, self._context):
             yield
 
-    def put_back(self) -> None:
-        """Puts every knob back to what was found. The next epoch goes on with the window under way."""
-        self._step_began = None
+    def restore(self) -> None:
+        """Restore the defaults. The next epoch continues the current window."""
+        self._step_started = None
         if self._window is not None:
             self._pause(self._window)
-        self._turned.close()
-        self._turned, self._setting = ExitStack(), {}
+        self._applied.close()
+        self._applied, self._setting = ExitStack(), {}
 
-    def expect(self, left_s: float) -> None:
-        """Says about how long the training that is left will take: knobs that are slow to turn may be worth it now."""
-        self._conductor.extend(catalogue(self._job, reduced=self._wish.reduced, patience_s=PATIENCE * left_s))
+    def expect(self, remaining_s: float) -> None:
+        """Make the knobs available whose slow change is worth it in the remaining training time."""
+        max_setup_s = MAX_SETUP_SHARE * remaining_s
+        self._planner.extend(available_knobs(self._context, reduced=self._options.reduced, max_setup_s=max_setup_s))
 
-    def report(self, epoch: Epoch) -> Steered:
-        """What happened since the last report, told as part of this epoch."""
-        conductor = self._conductor
-        told = Steered(
+    def report(self, epoch: Epoch) -> KnobRecord:
+        """Return what happened since the last report as the record of this epoch."""
+        planner = self._planner
+        record = KnobRecord(
             epoch.trial, epoch.rung, epoch.number,
-            windows=tuple(_joined(self._windows) if len(self._windows) > MANY else self._windows),
-            profile=None if self._told_profile else conductor.profile,
-            learned=conductor.learned,
-            notes=tuple(conductor.notes),
-            missing=conductor.offer.missing,
+            windows=tuple(_merged(self._windows) if len(self._windows) > MAX_WINDOWS else self._windows),
+            profile=None if self._has_reported_profile else planner.profile,
+            learned=planner.learned,
+            notes=tuple(planner.notes),
+            missing=planner.available.unavailable,
         )  # fmt: skip
-        self._told_profile = conductor.profile is not None
-        self._windows, conductor.notes, conductor.learned = [], [], None
-        return told
+        self._has_reported_profile = planner.profile is not None
+        self._windows, planner.notes, planner.learned = [], [], None
+        return record
 
-    # Windows: what the steps of one setting cost.
+    # Windows: the cost of steps with one setting.
 
-    def _step_begins(self, batch: Any) -> None:
+    def _start_step(self, batch: Any) -> None:
         if self._window is None:
-            plan = self._rehearsed(self._conductor.plan, batch)
-            self._window = _Window(plan, skip=FIRST - WARM_UP if plan.look else 0)
+            plan = self._without_unsafe(self._planner.plan, batch)
+            self._window = _OpenWindow(plan, warm_up=FIRST_WARM_UP - WARM_UP if plan.is_profiled else 0)
         window = self._window
         if window.plan.setting != self._setting:
-            self._turn(window.plan.setting)
-            window.skip += self._warm_up
-        if window.plan.look and window.skip == 1 and not self._profiler.has_operators:
-            window.watchers.enter_context(self._profiler.operators())
-        elif window.skip == 0 and window.meter is None:
-            self._count_from_here(window)
-        self._step_began = time.perf_counter()
+            self._apply(window.plan.setting)
+            window.warm_up += self._warm_up
+        if window.plan.is_profiled and window.warm_up == 1 and not self._profiler.has_operators:
+            window.observers.enter_context(self._profiler.operators())
+        elif window.warm_up == 0 and window.meter is None:
+            self._start_counting(window)
+        self._step_started = time.perf_counter()
 
-    def _step_ends(self) -> None:
-        window, began, self._step_began = self._window, self._step_began, None
-        if window is None or began is None:
+    def _end_step(self) -> None:
+        window, started, self._step_started = self._window, self._step_started, None
+        if window is None or started is None:
             return
-        if window.skip > 0:
-            window.skip -= 1
+        if window.warm_up > 0:
+            window.warm_up -= 1
         else:
-            window.steps_s.append(time.perf_counter() - began)
-        hopeless = len(window.steps_s) >= HOPELESS and min(window.steps_s) > window.plan.hopeless_s
-        if len(window.steps_s) >= window.plan.steps or hopeless:
+            window.steps_s.append(time.perf_counter() - started)
+        is_too_slow = len(window.steps_s) >= ABORT_STEPS and min(window.steps_s) > window.plan.abort_s
+        if len(window.steps_s) >= window.plan.steps or is_too_slow:
             self._window = None
             self._close(window)
 
-    def _turn(self, setting: Setting) -> None:
-        self._turned.close()
-        self._turned = ExitStack()
-        self._turned.enter_context(turned(setting, self._job))
+    def _apply(self, setting: Setting) -> None:
+        self._applied.close()
+        self._applied = ExitStack()
+        self._applied.enter_context(applied(setting, self._context))
         self._setting = setting
-        self._touched |= {name for name, value in setting.items() if self._conductor.offer.found.get(name) != value}
+        defaults = self._planner.available.defaults
+        self._changed |= {name for name, value in setting.items() if defaults.get(name) != value}
 
-    def _count_from_here(self, window: _Window) -> None:
-        window.watchers.close()  # the operators have been seen
-        window.meter = window.watchers.enter_context(self._meter.window())
-        if window.plan.look:
+    def _start_counting(self, window: _OpenWindow) -> None:
+        window.observers.close()  # the profiler has seen the operators
+        window.meter = window.observers.enter_context(self._meter.window())
+        if window.plan.is_profiled:
             already = len(window.steps_s)
-            window.watchers.enter_context(self._profiler.steps(lambda: len(window.steps_s) - already))
-        if self._wish.reduced and window.plan.phase in (Phase.FOUND, Phase.PROBED):
-            window.watchers.enter_context(seen_losses(window.losses))
-        self._wait_for_accelerator()
-        window.began = time.perf_counter()
+            window.observers.enter_context(self._profiler.steps(lambda: len(window.steps_s) - already))
+        if self._options.reduced and window.plan.phase in (Phase.FOUND, Phase.PROBED):
+            window.observers.enter_context(record_losses(window.losses))
+        self._synchronize()
+        window.started = time.perf_counter()
 
-    def _close(self, window: _Window) -> None:
-        """Writes a window down, and learns from it which one comes next."""
+    def _close(self, window: _OpenWindow) -> None:
+        """Record a finished window and plan the next one."""
         self._pause(window)
         steps = len(window.steps_s)
-        # An accelerator works behind the back of the clock: only the whole window can be timed there.
-        step_s = median(window.steps_s) if self._job.device.type == "cpu" else window.counted_s / steps
-        # A meter that ticks seldom has nothing to say of a short window.
+        # An accelerator works asynchronously, so only the window as a whole can be timed.
+        step_s = median(window.steps_s) if self._context.device.type == "cpu" else window.counted_s / steps
+        # A meter with a low sampling rate measures nothing in a short window.
         step_j = window.joules / steps if window.joules else None
         setting = Config(window.plan.setting)
         self._windows.append(StepWindow(window.plan.phase, setting, steps, step_s, step_j, window.source))
-        self._conductor.showed(Seen(step_s, step_j, window.losses, steps))
+        self._planner.observe(WindowMeasurement(step_s, step_j, window.losses, steps))
 
-    def _pause(self, window: _Window) -> None:
-        """Stops counting, at the end of a window or of an epoch."""
+    def _pause(self, window: _OpenWindow) -> None:
+        """Stop counting at the end of a window or of an epoch."""
         if window.meter is not None:
-            self._wait_for_accelerator()
-            window.counted_s += time.perf_counter() - window.began
-        window.watchers.close()
+            self._synchronize()
+            window.counted_s += time.perf_counter() - window.started
+        window.observers.close()
         if window.meter is not None:
             energy = window.meter.measurement.energy
             window.joules, window.source = window.joules + (energy.joules or 0.0), energy.source
             window.meter = None
 
-    def _wait_for_accelerator(self) -> None:
-        if self._job.device.type == "cuda":
-            torch.cuda.synchronize(self._job.device)
+    def _synchronize(self) -> None:
+        if self._context.device.type == "cuda":
+            torch.cuda.synchronize(self._context.device)
 
-    def _rehearsed(self, plan: Plan, batch: Any) -> Plan:
-        """The plan without the knobs that the network turns out not to run with."""
-        found = self._conductor.offer.found
+    def _without_unsafe(self, plan: KnobPlan, batch: Any) -> KnobPlan:
+        """Return the plan with the defaults of all knobs with which the network does not run."""
+        defaults, unsafe = self._planner.available.defaults, self._planner.unsafe
         for name, value in plan.setting.items():
-            if found.get(name) == value or (name, value) in self._safe or name in self._conductor.unsafe:
+            if defaults.get(name) == value or (name, value) in self._safe or name in unsafe:
                 continue
-            if runs_with(name, value, self._job, batch):
+            if runs_with(name, value, self._context, batch):
                 self._safe.add((name, value))
             else:
-                self._conductor.unsafe.add(name)
-                self._conductor.notes.append(f"the network does not run with {name} {value}")
-        setting = {
-            name: found[name] if name in self._conductor.unsafe else value for name, value in plan.setting.items()
-        }
+                unsafe.add(name)
+                self._planner.notes.append(f"the network does not run with {name} {value}")
+        setting = {name: defaults[name] if name in unsafe else value for name, value in plan.setting.items()}
         return replace(plan, setting=setting)
 
-    def _is_ours(self, one: Remembered) -> bool:
-        return (one.machine, one.aim, one.reduced) == (self._machine, self._wish.aim, self._wish.reduced)
+    @property
+    def _evaluation_setting(self) -> Setting:
+        settled = self.settled.setting if self.settled is not None else {}
+        return {name: value for name, value in settled.items() if name not in PRECISION_KNOBS}
+
+    def _applies(self, memory: KnobMemory) -> bool:
+        expected = (self._machine, self._options.optimize_for, self._options.reduced)
+        return (memory.machine, memory.aim, memory.reduced) == expected
 
 
-def _joined(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
-    """The windows, with neighbours of one phase and setting taken together."""
-    for _, same in groupby(windows, key=lambda window: (window.phase, window.knobs)):
-        members = list(same)
+def _merged(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
+    """Yield the windows with consecutive ones of the same phase and setting merged."""
+    for _, group in groupby(windows, key=lambda window: (window.phase, window.knobs)):
+        members = list(group)
         steps = sum(window.steps for window in members)
-        known = [window for window in members if window.step_j is not None]
+        metered = [window for window in members if window.step_j is not None]
+        joules = sum(window.steps * (window.step_j or 0.0) for window in metered)
         yield replace(
             members[0],
             steps=steps,
             step_s=sum(window.steps * window.step_s for window in members) / steps,
-            step_j=sum(w.steps * (w.step_j or 0.0) for w in known) / sum(w.steps for w in known) if known else None,
+            step_j=joules / sum(window.steps for window in metered) if metered else None,
         )
 
 
-def steer(
-    work: Assignment, progress: Progress, meter: Meter, device: torch.device, loading: Loading | None
-) -> Steering | Untouched:
-    """The steering of a visit, as its study wants it."""
-    job = Job(progress.model, progress.optimizer, device, cores_here(), loading)
-    chosen = {
-        name.removeprefix(AS_PARAMETER): value for name, value in work.config.items() if name.startswith(AS_PARAMETER)
+def open_session(
+    assignment: Assignment, state: TrainingState, meter: Meter, device: torch.device, loader: LoaderSettings | None
+) -> KnobSession | DefaultKnobs:
+    """Return the tuning session of an assignment, or its stand-in if its knobs are fixed."""
+    context = TrainingContext(state.model, state.optimizer, device, available_cores(), loader)
+    configured = {
+        name.removeprefix(KNOB_PREFIX): value
+        for name, value in assignment.config.items()
+        if name.startswith(KNOB_PREFIX)
     }
-    if chosen:
-        return Chosen(job, chosen)
-    if work.knobs.mode == "off":
-        return Untouched()
-    return Steering(
-        job,
-        work.knobs,
+    if configured:
+        return ConfiguredKnobs(context, configured)
+    if assignment.knobs.mode == "off":
+        return DefaultKnobs()
+    return KnobSession(
+        context,
+        assignment.knobs,
         meter=meter,
-        machine=machine_of(job),
-        remembered=work.remembered,
-        settled=progress.settled,
-        clusterer=clusterer(work.knobs.similarity),
+        machine=machine_description(context),
+        remembered=assignment.remembered,
+        settled=state.settled,
+        clusterer=open_clusterer(assignment.knobs.similarity),
     )

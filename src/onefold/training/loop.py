@@ -5,174 +5,169 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from onefold.meter import Meter
-from onefold.training.assignment import Assignment, seed_of
-from onefold.training.checkpoint import Progress, begin
-from onefold.training.fixed_knobs import Untouched
-from onefold.training.functions import costs_so_far, numbers_of
-from onefold.training.knob_session import Steering, steer
-from onefold.training.seeding import seed_everything
-from onefold.training.splits import FEW, AnySplit
+from onefold.training.assignment import Assignment
+from onefold.training.checkpoint import TrainingState, open_state
+from onefold.training.fixed_knobs import DefaultKnobs
+from onefold.training.knob_session import KnobSession, open_session
+from onefold.training.metrics import as_metrics, cost_metrics
+from onefold.training.seeds import derive_seed, seed_everything
+from onefold.training.splits import MIN_SAMPLES, AnySplit, Splits
+from onefold.training.trial_files import checkpoint_file, rung_weights_file
 from onefold.vocabulary.errors import NotANumber, WorkloadError
-from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.ranking import best_epoch
-from onefold.vocabulary.records import Epoch, Measurement, Metrics
+from onefold.vocabulary.records import Config, Epoch, Measurement, Metrics
 from onefold.vocabulary.workload import Workload
 
-# How many samples are scored at a time. Many leave a processor's cache, and take up to three times as long each.
-ON_PROCESSOR, ON_ACCELERATOR = 128, 1024
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The three parts of the data, ready to use."""
-
-    train: AnySplit
-    validation: AnySplit
-    test: AnySplit | None
+# Batch size for scoring. Larger batches leave the cache of a CPU and take up to three times as long per sample.
+CPU_BATCH, ACCELERATOR_BATCH = 128, 1024
 
 
 def train(
     workload: Workload,
     splits: Splits,
-    work: Assignment,
+    assignment: Assignment,
+    folder: Path,
     *,
     meter: Meter,
     device: torch.device,
     tick: Callable[[], None],
-) -> Iterator[Epoch | Steered]:
-    """Trains one trial within its grant and yields each epoch, whose checkpoint is on disk by then.
+) -> Iterator[Epoch | KnobRecord]:
+    """Train one trial within its grant and yield each epoch after its checkpoint is written to `folder`.
 
-    What is learned depends on the seed, the trial's number, the configuration and the threads, and on nothing else:
-    a trial that was cut off and taken up again from its checkpoint ends with the same weights. Knobs that are turned on
-    the way change the order in which numbers are added up, and with it their last digits.
+    The weights depend only on the seed, the trial number, the configuration, the grant and the threads: a trial that is
+    interrupted and resumed from its checkpoint ends with the same weights. Tuned knobs change the order of
+    floating-point additions, and thereby rounding errors.
     """
-    torch.set_num_threads(work.threads)
-    progress = begin(workload, work, device)
-    steering = steer(work, progress, meter, device, splits.train.loading)
+    torch.set_num_threads(assignment.threads)
+    state = open_state(workload, assignment, folder, device)
+    knobs = open_session(assignment, state, meter, device, splits.train.loader)
 
-    # Epochs of this rung that an earlier attempt finished are told again; whoever listens knows them by number.
-    yield from [epoch for epoch in progress.history if epoch.rung == work.rung]
+    # Repeat the epochs of this rung that an earlier attempt finished; the receiver knows them by number.
+    yield from [epoch for epoch in state.history if epoch.rung == assignment.rung]
 
-    # A share of the data is a fixed, nested, balanced subset, and never so small that it shows nothing but noise.
-    learn_from = splits.train.share(work.grant.data, at_least=FEW)
-    judge_by = splits.validation.share(work.grant.data, at_least=FEW)
+    # A share of the data is a fixed, nested, stratified subset, large enough for its metrics not to be noise.
+    train_split = splits.train.share(assignment.grant.data, at_least=MIN_SAMPLES)
+    validation_split = splits.validation.share(assignment.grant.data, at_least=MIN_SAMPLES)
 
-    lost = Measurement.nothing()  # on an epoch that had to be begun again
-    while not _is_spent(work, progress):
-        number = progress.epochs + 1
-        seed = seed_of(work.seed, work.trial, number)
+    lost = Measurement.nothing()  # the cost of epochs that had to be repeated
+    while not _is_spent(assignment, state):
+        number = state.epochs + 1
+        seed = derive_seed(assignment.seed, assignment.trial, number)
         seed_everything(seed)
         shuffle = torch.Generator().manual_seed(seed)
 
         with meter.window() as window:
-            progress.model.train()
-            batches = workload.batches(learn_from, work.config, shuffle)
-            batches = _until(_deadline(work, progress), _ticking(_some(batches, number), tick))
-            trouble = ""
+            state.model.train()
+            batches = workload.batches(train_split, assignment.config, shuffle)
+            batches = _until(_deadline(assignment, state), _ticking(_at_least_one(batches, number), tick))
+            failure = ""
             try:
-                batches = steering.steered(batches)
-                learned = numbers_of(workload.train_epoch(progress.model, batches, progress.optimizer, work.config))
-                _check_finite(learned, number)
+                batches = knobs.tuned(batches)
+                reported = workload.train_epoch(state.model, batches, state.optimizer, assignment.config)
+                train_metrics = as_metrics(reported)
+                _check_finite(train_metrics, number)
             except Exception as error:
-                if not steering.is_to_blame(error):
+                if not knobs.may_have_caused(error):
                     raise
-                trouble = f"epoch {number} failed with knobs turned and was begun again: {error}"
+                failure = f"epoch {number} failed with tuned knobs and was repeated with the defaults: {error}"
             finally:
-                steering.put_back()
-            if not trouble:
-                if progress.schedule is not None:
-                    progress.schedule.step()
-                judged, steering = _scored(workload, progress, judge_by, work, tick, steering)
+                knobs.restore()
+            if not failure:
+                if state.schedule is not None:
+                    state.schedule.step()
+                validation_metrics, knobs = _validate(workload, state, validation_split, assignment, tick, knobs)
 
-        if trouble:  # the epoch begins again from the checkpoint, with every knob as it was found
+        if failure:  # repeat the epoch from the checkpoint with the default knobs
             lost += window.measurement
-            steering = steering.given_up(trouble)
-            progress = begin(workload, work, device)
+            knobs = knobs.disabled(failure)
+            state = open_state(workload, assignment, folder, device)
             continue
 
-        metrics = {**learned, **judged}
+        metrics: Metrics = {**train_metrics, **validation_metrics}
         _check_finite(metrics, number)
         cost, lost = lost + window.measurement, Measurement.nothing()
-        reached = work.objective.completed({**metrics, **_costs(progress, cost)})
-        epoch = Epoch(work.trial, number, work.rung, reached, cost)
-        progress.history.append(epoch)
-        if best_epoch([past for past in progress.history if past.rung >= work.since], work.objective) is epoch:
-            progress.save_weights(work.best)
-        progress.settled = steering.settled
-        progress.save(work.checkpoint)
+        metrics = assignment.objective.completed({**metrics, **_cost_metrics(state, cost)})
+        epoch = Epoch(assignment.trial, number, assignment.rung, metrics, cost)
+        state.history.append(epoch)
+        comparable = [past for past in state.history if past.rung >= assignment.comparable_since]
+        if best_epoch(comparable, assignment.objective) is epoch:
+            state.save_weights(rung_weights_file(folder, assignment.trial, assignment.rung))
+        state.settled = knobs.settled
+        state.save(checkpoint_file(folder, assignment.trial))
         yield epoch
-        if (steered := steering.report(epoch)) is not None:
-            yield steered
-        steering.expect(_left_s(work, progress))
+        if (record := knobs.report(epoch)) is not None:
+            yield record
+        knobs.expect(_remaining_s(assignment, state))
 
 
 def evaluate(
-    workload: Workload, model: torch.nn.Module, split: AnySplit, work: Assignment, tick: Callable[[], None]
+    workload: Workload, model: torch.nn.Module, split: AnySplit, config: Config, tick: Callable[[], None]
 ) -> Metrics:
-    """The metrics of a model on a split."""
-    batches = split.batches(ON_PROCESSOR if split.device.type == "cpu" else ON_ACCELERATOR)
+    """Return the metrics of a model on a split."""
+    batches = split.batches(CPU_BATCH if split.device.type == "cpu" else ACCELERATOR_BATCH)
     model.eval()
     with torch.no_grad():
-        return numbers_of(workload.evaluate(model, _ticking(batches, tick), work.config))
+        return as_metrics(workload.evaluate(model, _ticking(batches, tick), config))
 
 
-def _scored(
+def _validate(
     workload: Workload,
-    progress: Progress,
+    state: TrainingState,
     split: AnySplit,
-    work: Assignment,
+    assignment: Assignment,
     tick: Callable[[], None],
-    steering: Steering | Untouched,
-) -> tuple[Metrics, Steering | Untouched]:
-    """The metrics after an epoch, with the settled knobs; without any, for good, where it cannot be done with them."""
+    knobs: KnobSession | DefaultKnobs,
+) -> tuple[Metrics, KnobSession | DefaultKnobs]:
+    """Return the validation metrics, and the knobs to go on with: the defaults if validation failed with tuned ones."""
     try:
-        with steering.at_rest():
-            return evaluate(workload, progress.model, split, work, tick), steering
+        with knobs.for_evaluation():
+            return evaluate(workload, state.model, split, assignment.config, tick), knobs
     except Exception as error:
-        if not steering.is_turned_at_rest:
+        if not knobs.affects_evaluation:
             raise
-        steering = steering.given_up(f"scoring failed with knobs turned and was done without: {error}")
-    return evaluate(workload, progress.model, split, work, tick), steering
+        knobs = knobs.disabled(f"validation failed with tuned knobs and was repeated with the defaults: {error}")
+    return evaluate(workload, state.model, split, assignment.config, tick), knobs
 
 
-def _is_spent(work: Assignment, progress: Progress) -> bool:
-    if work.grant.time_s is not None and progress.cost.time_s >= work.grant.time_s:
+def _is_spent(assignment: Assignment, state: TrainingState) -> bool:
+    if assignment.grant.time_s is not None and state.cost.time_s >= assignment.grant.time_s:
         return True
-    if progress.epochs >= work.grant.epochs:
+    if state.epochs >= assignment.grant.epochs:
         return True
-    visited = any(epoch.rung == work.rung for epoch in progress.history)  # each visit trains one epoch at least
-    return progress.epochs >= _own_epochs(work) and visited
+    has_trained = any(epoch.rung == assignment.rung for epoch in state.history)  # each rung trains at least one epoch
+    return state.epochs >= _configured_epochs(assignment.config) and has_trained
 
 
-def _own_epochs(work: Assignment) -> float:
-    """How long the trial itself wants to train, where its space tunes that."""
-    own = work.config.get("epochs")
-    return own if isinstance(own, int) else math.inf
+def _configured_epochs(config: Config) -> float:
+    """Return the `epochs` of the configuration, which a space may tune; infinity without them."""
+    epochs = config.get("epochs")
+    return epochs if isinstance(epochs, int) else math.inf
 
 
-def _deadline(work: Assignment, progress: Progress) -> float:
-    """When a granted time is over, on the monotonic clock."""
-    if work.grant.time_s is None:
+def _deadline(assignment: Assignment, state: TrainingState) -> float:
+    """Return when the granted time ends, on the monotonic clock."""
+    if assignment.grant.time_s is None:
         return math.inf
-    return time.monotonic() + work.grant.time_s - progress.cost.time_s
+    return time.monotonic() + assignment.grant.time_s - state.cost.time_s
 
 
-def _some(batches: Iterable[Any], epoch: int) -> Iterator[Any]:
-    """The batches, of which there must be one at least: an epoch without any would pass for a perfect one."""
-    given = False
+def _at_least_one(batches: Iterable[Any], epoch: int) -> Iterator[Any]:
+    """Yield the batches; raise WorkloadError if there are none, as such an epoch would have a loss of zero."""
+    is_empty = True
     for batch in batches:
-        given = True
+        is_empty = False
         yield batch
-    if not given:
+    if is_empty:
         raise WorkloadError(
-            f"the workload gives no batches to train on in epoch {epoch}; let its batches(split, config, generator) "
-            "give one at least"
+            f"the workload yields no training batches in epoch {epoch}; "
+            "its batches(split, config, generator) must yield at least one"
         )
 
 
@@ -183,18 +178,19 @@ def _ticking(batches: Iterable[Any], tick: Callable[[], None]) -> Iterator[Any]:
 
 
 def _until(deadline: float, batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches that begin before the deadline, one at least."""
+    """Yield the batches that start before the deadline, at least one."""
     for batch in batches:
         yield batch
         if time.monotonic() > deadline:
             return
 
 
-def _left_s(work: Assignment, progress: Progress) -> float:
-    """About how long the rest of this visit will take."""
-    if work.grant.time_s is not None:
-        return max(0.0, work.grant.time_s - progress.cost.time_s)
-    return max(0, min(work.grant.epochs, _own_epochs(work)) - progress.epochs) * progress.history[-1].measurement.time_s
+def _remaining_s(assignment: Assignment, state: TrainingState) -> float:
+    """Estimate how long the rest of this rung takes."""
+    if assignment.grant.time_s is not None:
+        return max(0.0, assignment.grant.time_s - state.cost.time_s)
+    epochs = min(assignment.grant.epochs, _configured_epochs(assignment.config)) - state.epochs
+    return max(0, epochs) * state.history[-1].measurement.time_s
 
 
 def _check_finite(metrics: Metrics, epoch: int) -> None:
@@ -203,7 +199,7 @@ def _check_finite(metrics: Metrics, epoch: int) -> None:
             raise NotANumber(f"{name} became {value} in epoch {epoch}")
 
 
-def _costs(progress: Progress, latest: Measurement) -> Metrics:
-    """What the trial has cost so far and how large its model is, to be used in objectives like any metric."""
-    parameters = sum(parameter.numel() for parameter in progress.model.parameters())
-    return {"parameters": float(parameters), **costs_so_far(progress.cost + latest)}
+def _cost_metrics(state: TrainingState, latest: Measurement) -> Metrics:
+    """Return the size of the model and the cost of the trial so far, for use in objectives."""
+    parameters = sum(parameter.numel() for parameter in state.model.parameters())
+    return {"parameters": float(parameters), **cost_metrics(state.cost + latest)}

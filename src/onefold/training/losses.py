@@ -1,4 +1,4 @@
-"""The losses that a training goes by, seen from outside: whatever backward is called on."""
+"""Observe the training losses, and compare those of reduced precision with those of full precision."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any
 
 import torch
 
-SLACK = 0.02  # of the exact loss: what the batches' own differences may explain
-ERRORS = 3.0  # standard errors
+TOLERANCE = 0.02  # relative difference of the mean loss that counts as equal
+STANDARD_ERRORS = 3.0  # of the difference that count as chance
 
 
 @contextmanager
-def seen_losses(losses: list[float]) -> Iterator[None]:
-    """Adds the value of every single number that backward is called on in the block."""
+def record_losses(losses: list[float]) -> Iterator[None]:
+    """Append the value of every scalar on which `backward` is called within the block."""
     original = torch.autograd.backward
 
-    def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
+    def recording(tensors: Any, *args: Any, **kwargs: Any) -> None:
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         losses.extend(float(root.detach()) for root in roots if root.numel() == 1)
         original(tensors, *args, **kwargs)
 
-    torch.autograd.backward = watched
+    torch.autograd.backward = recording
     try:
         yield
     finally:
         torch.autograd.backward = original
 
 
-def are_as_good(reduced: list[float], exact: list[float]) -> bool:
-    """Whether losses with reduced precision are no worse than exact ones of other batches, chance allowed for."""
+def is_no_worse(reduced: list[float], exact: list[float]) -> bool:
+    """Return whether losses with reduced precision are at most those with full precision, up to chance."""
     if not reduced or not all(map(isfinite, reduced)):
         return False
     if not exact:
         return True
-    room = SLACK * abs(fmean(exact)) + ERRORS * sqrt(_variance_of_mean(reduced) + _variance_of_mean(exact))
-    return fmean(reduced) <= fmean(exact) + room
+    chance = STANDARD_ERRORS * sqrt(_variance_of_mean(reduced) + _variance_of_mean(exact))
+    return fmean(reduced) <= fmean(exact) + TOLERANCE * abs(fmean(exact)) + chance
 
 
 def _variance_of_mean(values: list[float]) -> float:

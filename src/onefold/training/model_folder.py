@@ -1,7 +1,7 @@
-"""The folder of a trained model: its weights and its card.
+"""The folder of a trained model.
 
 FOLDER/weights.pt     the weights of the best epoch
-FOLDER/model.json     the card: study, workload, trial, configuration and metrics
+FOLDER/model.json     the model card: study, workload, trial, configuration and metrics
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ WEIGHTS = "weights.pt"
 CARD = "model.json"
 
 
-def card_of(folder: Path) -> dict[str, Any]:
-    """What `model.json` says; raises InputError for what is no folder of a trained model."""
+def read_card(folder: Path) -> dict[str, Any]:
+    """Return the content of `model.json`; raises InputError if `folder` is not that of a trained model."""
     missing = [name for name in (CARD, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise InputError(
-            f"{folder} is no folder of a trained model: it has no {' and no '.join(missing)}; make one with "
+            f"expected the folder of a trained model, but {folder} has no {' and no '.join(missing)}; save one with "
             "onefold tune … --save FOLDER or onefold train … --save FOLDER"
         )
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{folder / CARD} cannot be read: {error}") from error
+        raise InputError(f"{folder / CARD} is not valid JSON: {error}") from error
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
-        raise InputError(f"{folder / CARD} says nothing about the model's configuration")
+        raise InputError(f"{folder / CARD} has no configuration of the model")
     return card

@@ -1,153 +1,152 @@
-"""The parts of a data set as the loop uses them: batches, and shares of which the larger contain the smaller."""
+"""Splits of a data set: batches for training and scoring, and nested subsets of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from onefold.training.shared_data import open_data
 from onefold.vocabulary.errors import WorkloadError
+from onefold.vocabulary.workload import Workload
 
-FEW = 1000  # samples; a share of the data is never smaller than this: a rung's verdict must not be noise
+MIN_SAMPLES = 1000  # a share of the data has at least this many, or the metrics of a rung would be noise
+VALIDATION_SHARE = 0.2  # held out from the training data of workloads without validation data
 
 
 @dataclass
-class Loading:
-    """How a data set is read, to be changed between two batches."""
+class LoaderSettings:
+    """Settings of the data loader, which may change between two batches."""
 
-    workers: int = 0  # processes that read ahead; none: batches are read when they are needed
+    workers: int = 0  # processes that prefetch batches; 0 loads them in this process
 
 
 class ArraySplit:
-    """Arrays of equal length, the targets last, all on one accelerator."""
+    """Arrays of equal length, the targets last, on one accelerator."""
 
-    loading: Loading | None = None  # nothing is to be read
+    loader: LoaderSettings | None = None  # arrays need no data loader
 
-    def __init__(self, tensors: tuple[Tensor, ...], order: Tensor | None = None) -> None:
+    def __init__(self, tensors: tuple[Tensor, ...], indices: Tensor | None = None) -> None:
         self.tensors = tensors
         self.device = tensors[0].device
-        self.order = order  # which samples belong to it; all of them without it
+        self.indices = indices  # of the samples in this split; None for all
 
     def __len__(self) -> int:
-        return len(self.tensors[0]) if self.order is None else len(self.order)
+        return len(self.tensors[0]) if self.indices is None else len(self.indices)
 
     def batches(self, size: int, generator: Any = None) -> Iterator[tuple[Tensor, ...]]:
-        """Batches of `size`; shuffled for training, where a last batch of one sample is left out (`ends_alone`)."""
-        if generator is None and self.order is None:
+        """Yield batches of `size`; with a generator they are shuffled, and `drops_last` may drop the last one."""
+        if generator is None and self.indices is None:
             yield from zip(*(torch.split(tensor, size) for tensor in self.tensors))
             return
-        order = torch.arange(len(self)) if self.order is None else self.order
-        if generator is not None:
-            order = order[torch.randperm(len(order), generator=generator)]
-            order = order[:-1] if ends_alone(len(order), size) else order
-        for chosen in torch.split(order, size):
-            there = chosen.to(self.tensors[0].device)
-            yield tuple(tensor[there] for tensor in self.tensors)
+        indices = torch.arange(len(self)) if self.indices is None else self.indices
+        for chosen in _batch_indices(indices, size, generator):
+            on_device = chosen.to(self.device)
+            yield tuple(tensor[on_device] for tensor in self.tensors)
 
     def share(self, fraction: float, at_least: int = 1) -> ArraySplit:
-        """The first `fraction` of its samples, in a fixed order whose every beginning has the classes' proportions."""
+        """Return a stratified subset with `fraction` of the samples. Larger subsets contain the smaller ones."""
         count = min(len(self), max(round(fraction * len(self)), at_least))
-        if count == len(self):
-            return self
-        return ArraySplit(self.tensors, self._balanced[:count])
+        return ArraySplit(self.tensors, self._stratified[:count]) if count < len(self) else self
 
-    def parted(self, fraction: float) -> tuple[ArraySplit, ArraySplit]:
-        """Two parts with the classes' proportions: the rest, and `fraction` of it."""
+    def hold_out(self, fraction: float) -> tuple[ArraySplit, ArraySplit]:
+        """Return two stratified parts: the rest, and `fraction` of the samples."""
         count = max(1, round(fraction * len(self)))
         return (
-            ArraySplit(self.tensors, self._balanced[count:].sort().values),
-            ArraySplit(self.tensors, self._balanced[:count].sort().values),
+            ArraySplit(self.tensors, self._stratified[count:].sort().values),
+            ArraySplit(self.tensors, self._stratified[:count].sort().values),
         )
 
     @cached_property
-    def _balanced(self) -> Tensor:
-        targets = self.tensors[-1] if self.order is None else self.tensors[-1][self.order.to(self.tensors[-1].device)]
-        order = balanced_order(targets.cpu())
-        return order if self.order is None else self.order[order]
+    def _stratified(self) -> Tensor:
+        targets = self.tensors[-1] if self.indices is None else self.tensors[-1][self.indices.to(self.device)]
+        order = stratified_order(targets.cpu())
+        return order if self.indices is None else self.indices[order]
 
 
 class DatasetSplit:
-    """A torch `Dataset`, read by this process or by others and moved to the accelerator batch by batch."""
+    """A torch `Dataset`, loaded by this process or by workers and moved to the accelerator batch by batch."""
 
     def __init__(
-        self, dataset: Any, device: torch.device, order: Tensor | None = None, loading: Loading | None = None
+        self, dataset: Any, device: torch.device, indices: Tensor | None = None, loader: LoaderSettings | None = None
     ) -> None:
         self.dataset = dataset
         self.device = device
-        self.order = order if order is not None else torch.arange(len(dataset))
-        self.loading = loading or Loading()
+        self.indices = indices if indices is not None else torch.arange(len(dataset))
+        self.loader = loader or LoaderSettings()
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.indices)
 
     def batches(self, size: int, generator: Any = None) -> Iterator[Any]:
-        """Batches of `size`, as those of arrays; who reads them may change in between."""
-        order = self.order
-        if generator is not None:
-            order = order[torch.randperm(len(order), generator=generator)]
-            order = order[:-1] if ends_alone(len(order), size) else order
-        left = [chosen.tolist() for chosen in torch.split(order, size)]
-        # Whoever reads must not draw from the trial's own random numbers.
+        """Yield batches of `size` like `ArraySplit`; changed loader settings apply from the next batch on."""
+        remaining = [chosen.tolist() for chosen in _batch_indices(self.indices, size, generator)]
+        # Data loader workers must not consume the random numbers of the trial.
         seeds = torch.Generator()
         seeds.manual_seed(int(torch.randint(2**62, (), generator=generator)) if generator is not None else 0)
-        while left:
-            workers = self.loading.workers
-            loader = torch.utils.data.DataLoader(self.dataset, batch_sampler=left, num_workers=workers, generator=seeds)
+        while remaining:
+            workers = self.loader.workers
+            loader = torch.utils.data.DataLoader(
+                self.dataset, batch_sampler=remaining, num_workers=workers, generator=seeds
+            )
             for batch in loader:
-                left = left[1:]
+                remaining = remaining[1:]
                 yield tuple(part.to(self.device) for part in batch)
-                if self.loading.workers != workers:
+                if self.loader.workers != workers:
                     break
 
     def share(self, fraction: float, at_least: int = 1) -> DatasetSplit:
+        """Return a stratified subset like `ArraySplit.share`."""
         count = min(len(self), max(round(fraction * len(self)), at_least))
-        return self._part(self._balanced[:count]) if count < len(self) else self
+        return self._subset(self._stratified[:count]) if count < len(self) else self
 
-    def parted(self, fraction: float) -> tuple[DatasetSplit, DatasetSplit]:
+    def hold_out(self, fraction: float) -> tuple[DatasetSplit, DatasetSplit]:
+        """Return two stratified parts: the rest, and `fraction` of the samples."""
         count = max(1, round(fraction * len(self)))
-        return self._part(self._balanced[count:]), self._part(self._balanced[:count])
+        return self._subset(self._stratified[count:]), self._subset(self._stratified[:count])
 
-    def _part(self, order: Tensor) -> DatasetSplit:
-        return DatasetSplit(self.dataset, self.device, order, self.loading)
+    def _subset(self, indices: Tensor) -> DatasetSplit:
+        return DatasetSplit(self.dataset, self.device, indices, self.loader)
 
     @cached_property
-    def _balanced(self) -> Tensor:
+    def _stratified(self) -> Tensor:
         targets = getattr(self.dataset, "targets", None)
         known = torch.zeros(len(self.dataset)) if targets is None else torch.as_tensor(targets)
-        return self.order[balanced_order(known[self.order])]
+        return self.indices[stratified_order(known[self.indices])]
 
 
 AnySplit = ArraySplit | DatasetSplit
 
 
-def ends_alone(count: int, size: int) -> bool:
-    """Whether the last of several batches has one sample although the others have more; that breaks norms."""
-    return count > size and count % size == 1
+@dataclass(frozen=True)
+class Splits:
+    """The splits of a workload's data on one accelerator."""
+
+    train: AnySplit
+    validation: AnySplit
+    test: AnySplit | None
 
 
-def balanced_order(targets: Tensor) -> Tensor:
-    """A fixed random order in which every beginning has the proportions of the classes.
-
-    Each class is spread evenly over the whole order. Targets that are not class numbers are merely shuffled.
-    """
-    rng = np.random.default_rng(0)
-    count = len(targets)
-    classes = targets.numpy() if targets.ndim == 1 and not targets.is_floating_point() else np.zeros(count, dtype=int)
-    shuffled = rng.permutation(count)
-    place = np.empty(count)
-    for label in np.unique(classes):
-        members = shuffled[classes[shuffled] == label]
-        place[members] = (np.arange(len(members)) + rng.random()) / len(members)
-    return torch.from_numpy(np.argsort(place, kind="stable"))
+def open_splits(workload: Workload, device: torch.device, shared: Path | None = None) -> Splits:
+    """Return the splits of a workload's data; its arrays are memory-mapped from the folder `shared`, if given."""
+    data = open_data(workload, shared)
+    train = open_split(data.train, device, "train")
+    if train is None:
+        raise WorkloadError(f"data() of {workload.name} has no train part")
+    validation = open_split(data.validation, device, "validation")
+    if validation is None:
+        train, validation = train.hold_out(VALIDATION_SHARE)
+    return Splits(train, validation, open_split(data.test, device, "test"))
 
 
-def split_of(part: Any, device: torch.device, name: str) -> AnySplit | None:
-    """The split that a part of the user's data stands for; None for None."""
+def open_split(part: Any, device: torch.device, name: str) -> AnySplit | None:
+    """Return the split of one part of a workload's data; None for None. Raises WorkloadError for other types."""
     if part is None:
         return None
     if hasattr(part, "__getitem__") and not isinstance(part, (tuple, list)):
@@ -163,3 +162,32 @@ def split_of(part: Any, device: torch.device, name: str) -> AnySplit | None:
     if lengths == {0}:
         raise WorkloadError(f"{name} has no samples")
     return ArraySplit(tensors)
+
+
+def drops_last(count: int, size: int) -> bool:
+    """Return whether the last training batch is dropped: a single sample after larger batches breaks batch norms."""
+    return count > size and count % size == 1
+
+
+def stratified_order(targets: Tensor) -> Tensor:
+    """Return a fixed random permutation of which every prefix has the class proportions of the whole.
+
+    Each class is spread evenly over the permutation. Targets that are not class labels are only shuffled.
+    """
+    rng = np.random.default_rng(0)
+    count = len(targets)
+    labels = targets.numpy() if targets.ndim == 1 and not targets.is_floating_point() else np.zeros(count, dtype=int)
+    shuffled = rng.permutation(count)
+    position = np.empty(count)
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        position[members] = (np.arange(len(members)) + rng.random()) / len(members)
+    return torch.from_numpy(np.argsort(position, kind="stable"))
+
+
+def _batch_indices(indices: Tensor, size: int, generator: Any) -> tuple[Tensor, ...]:
+    """Return the indices of each batch; shuffled with a generator, in order without one."""
+    if generator is not None:
+        indices = indices[torch.randperm(len(indices), generator=generator)]
+        indices = indices[:-1] if drops_last(len(indices), size) else indices
+    return torch.split(indices, size)

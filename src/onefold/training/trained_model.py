@@ -1,63 +1,66 @@
-"""A trained model that somebody kept, with all that is needed to train it further: its workload, data and weights."""
+"""A trained model with what is needed to score and fine-tune it: its workload, configuration and data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from onefold.training.assignment import seed_of
-from onefold.training.functions import numbers_of
-from onefold.training.model_folder import CARD, WEIGHTS, card_of
-from onefold.training.seeding import seed_everything
-from onefold.training.splits import AnySplit
-from onefold.training.trainer import Trainer
+from onefold.training.metrics import as_metrics
+from onefold.training.model_folder import CARD, WEIGHTS, read_card
+from onefold.training.seeds import derive_seed, seed_everything
+from onefold.training.splits import AnySplit, Splits, open_splits
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.records import Config, Metrics
 from onefold.vocabulary.workload import Workload
 from onefold.vocabulary.workload_reference import load
 
-SCORED_AT_ONCE = 128
+BATCH_SIZE = 128  # for scoring
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model's folder, opened."""
+class TrainedModel:
+    """A network on the CPU, with its workload, configuration and data."""
 
     workload: Workload
     config: Config
     network: torch.nn.Module
-    trainer: Trainer
-    card: dict[str, Any]
-    tick: Callable[[], None] = lambda: None  # tells whoever waits that something is going on
+    splits: Splits
+    card: Mapping[str, Any] = field(default_factory=dict)
+    tick: Callable[[], None] = lambda: None  # called for every batch
 
     @classmethod
-    def read(cls, folder: Path, workload: Workload | None = None) -> Trained:
-        """The model of a folder that `--save` or `Result.save` wrote; `workload` is for those that have no file."""
-        network, found, config = network_of(folder, workload)
-        return cls(found, config, network, Trainer(found, None), card_of(folder))
+    def read(cls, folder: Path, workload: Workload | None = None) -> TrainedModel:
+        """Open the folder of a trained model; `workload` replaces the one that its card names."""
+        network, workload, config = load_network(folder, workload)
+        return cls(workload, config, network, open_splits(workload, torch.device("cpu")), read_card(folder))
+
+    @property
+    def has_test_data(self) -> bool:
+        """Return whether the workload has test data."""
+        return self.splits.test is not None
 
     def samples(self, count: int) -> tuple[torch.Tensor, ...]:
-        """The inputs of some training samples, without their targets."""
-        batch = next(iter(self.trainer.splits.train.share(0.0, at_least=count).batches(count)))
+        """Return the inputs of `count` training samples, without their targets."""
+        batch = next(iter(self.splits.train.share(0.0, at_least=count).batches(count)))
         return tuple(part.cpu() for part in batch[:-1])
 
     def score(self, network: Any) -> Metrics:
-        """The metrics of a network, or of whatever answers like one, on the validation data: decisions rest on them."""
-        return self._scored(network, self.trainer.splits.validation)
+        """Return the metrics of a network, or of any callable that acts like one, on the validation data."""
+        return self._score_on(self.splits.validation, network)
 
     def test(self, network: Any) -> Metrics:
-        """Its metrics on data that no decision has seen; empty without test data."""
-        return self._scored(network, self.trainer.splits.test) if self.trainer.splits.test is not None else {}
+        """Return its metrics on the test data, which no decision has used; empty without test data."""
+        return self._score_on(self.splits.test, network) if self.splits.test is not None else {}
 
-    def _scored(self, network: Any, split: AnySplit) -> Metrics:
+    def _score_on(self, split: AnySplit, network: Any) -> Metrics:
         network.eval()
         with torch.no_grad():
-            batches = after_each(split.batches(SCORED_AT_ONCE), self.tick)
-            return numbers_of(self.workload.evaluate(network, batches, self.config))
+            batches = after_each(split.batches(BATCH_SIZE), self.tick)
+            return as_metrics(self.workload.evaluate(network, batches, self.config))
 
     def fine_tune(
         self,
@@ -68,43 +71,49 @@ class Trained:
         before: Callable[[int], None],
         after: Callable[[], None],
     ) -> None:
-        """Trains on, at a share of the learning rate; `before` each epoch and `after` each step something is done."""
+        """Train `network` for some more epochs, starting at `rate` times the learning rate and decaying linearly.
+
+        `before` is called with the number of each epoch before it starts, `after` after each step.
+        """
         optimizer = self.workload.optimizer(network, self.config)
-        rates = [group["lr"] for group in optimizer.param_groups]
+        initial_rates = [group["lr"] for group in optimizer.param_groups]
         for epoch in range(epochs):
             before(epoch)
-            for group, full in zip(optimizer.param_groups, rates):
-                group["lr"] = full * rate * (1 - epoch / epochs)
-            seed = seed_of(0, 0, epoch)
+            for group, initial in zip(optimizer.param_groups, initial_rates):
+                group["lr"] = initial * rate * (1 - epoch / epochs)
+            seed = derive_seed(0, 0, epoch)
             seed_everything(seed)
-            batches = self.workload.batches(self.trainer.splits.train, self.config, torch.Generator().manual_seed(seed))
+            batches = self.workload.batches(self.splits.train, self.config, torch.Generator().manual_seed(seed))
             network.train()
-            ticking = after_each(after_each(batches, after), self.tick)
-            self.workload.train_epoch(network, ticking, optimizer, self.config)
+            batches = after_each(after_each(batches, after), self.tick)
+            self.workload.train_epoch(network, batches, optimizer, self.config)
         network.eval()
 
 
-def network_of(folder: Path, workload: Workload | None = None) -> tuple[torch.nn.Module, Workload, Config]:
-    """The network of such a folder with its weights, and what it was made from."""
-    card = card_of(folder)
+def load_network(folder: Path, workload: Workload | None = None) -> tuple[torch.nn.Module, Workload, Config]:
+    """Return the network in the folder of a trained model with its weights, its workload and its configuration.
+
+    Raises InputError if the folder cannot be opened.
+    """
+    card = read_card(folder)
     reference = card.get("workload") or ""
     if workload is None and not reference:
-        raise InputError(f"{folder / CARD} names no workload; give it from Python, as workload=Mine()")
+        raise InputError(f"{folder / CARD} names no workload; give one from Python, as workload=MyWorkload()")
     try:
-        found = workload or load(reference)
+        workload = workload or load(reference)
         config = Config(card["config"])
-        network = found.build(config)
+        network = workload.build(config)
         network.load_state_dict(torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True))
     except OnefoldError:
         raise
-    except Exception as error:  # weights of another network, a card that somebody edited
-        told = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the model in {folder} cannot be opened: {told}") from error
-    return network.eval(), found, config
+    except Exception as error:  # the weights of another network, or an edited card
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"the model in {folder} cannot be opened: {reason}") from error
+    return network.eval(), workload, config
 
 
-def after_each(batches: Iterable[Any], do: Callable[[], None]) -> Iterator[Any]:
-    """The batches; after each of them, once a step was made with it, something is done."""
+def after_each(batches: Iterable[Any], action: Callable[[], None]) -> Iterator[Any]:
+    """Yield the batches; call `action` when the consumer is done with one and asks for the next."""
     for batch in batches:
         yield batch
-        do()
+        action()

@@ -1,6 +1,7 @@
-"""What is said about knobs: how a study wants them turned, what windows of steps showed, and what is remembered.
+"""Records about knobs: how a study tunes them, what each window of steps measured, and what is remembered.
 
-Of a job only counters and shares are kept, nothing of its data and nothing of its model.
+A knob is a system parameter of training (threads, memory format, precision, …). Only performance counters and shares
+of a job are kept, never its data or its model.
 """
 
 from __future__ import annotations
@@ -13,57 +14,67 @@ from typing import Literal, get_args
 from onefold.vocabulary.errors import InputError, suggestion
 from onefold.vocabulary.records import Config
 
-Mode = Literal["off", "on", "probe", "recall"]
-Aim = Literal["time", "energy"]
+KnobMode = Literal["off", "on", "probe", "recall"]
+OptimizeKnobsFor = Literal["time", "energy"]
 Probing = Literal["few", "grid", "halving"]
-AS_PARAMETER = "knob_"  # what the names of knobs begin with when they are parameters of a space
+KNOB_PREFIX = "knob_"  # marks the parameters of a search space that are knobs
 
 
 @dataclass(frozen=True, slots=True)
-class KnobWish:
-    """How a study wants its knobs turned."""
+class KnobOptions:
+    """How a study tunes the knobs of its trials.
 
-    mode: Mode = "off"  # `on`: recall what a similar job showed, else probe; `probe`, `recall`: that alone
-    aim: Aim = "time"
+    Attributes:
+        mode: `on` reuses the knobs of a similar job and probes if there is none; `probe` and `recall` do only the one
+            or the other; `off` leaves every knob at its default.
+        optimize_for: What a training step should cost less of, `time` or `energy`.
+        probing: The search: `few` tunes one knob after the other, `grid` tries every combination, `halving` applies
+            successive halving to all combinations.
+        similarity: The scikit-learn clusterer that groups earlier jobs by their profiles.
+        reduced: Whether knobs may reduce the numeric precision, as long as the training loss does not rise.
+    """
+
+    mode: KnobMode = "off"
+    optimize_for: OptimizeKnobsFor = "time"
     probing: Probing = "few"
-    similarity: str = "KMeans"  # by which clusterer of scikit-learn earlier jobs are grouped
-    reduced: bool = False  # whether knobs may reduce the precision of arithmetic, where that does not raise the loss
+    similarity: str = "KMeans"
+    reduced: bool = False
 
     def check(self) -> None:
-        """Tells the first mistake."""
+        """Raise InputError for the first option with an unknown value."""
         for name, given, known in (
-            ("way with knobs", self.mode, get_args(Mode)),
-            ("aim of the knobs", self.aim, get_args(Aim)),
-            ("way of probing", self.probing, get_args(Probing)),
+            ("knob mode", self.mode, get_args(KnobMode)),
+            ("value of optimize_for", self.optimize_for, get_args(OptimizeKnobsFor)),
+            ("probing strategy", self.probing, get_args(Probing)),
         ):
             if given not in known:
-                raise InputError(f"the {name} {given!r} is not known{suggestion(given, known)}")
+                raise InputError(f"unknown {name} {given!r}{suggestion(given, known)}")
 
 
 class Phase(Enum):
-    """What a window of steps was for."""
+    """The purpose of a window of steps."""
 
-    FOUND = "found"  # the knobs as they stood
-    PROBED = "probed"  # a candidate
-    SETTLED = "settled"  # the best of the candidates
-    RECALLED = "recalled"  # known from a similar job
+    FOUND = "found"  # measure the default knobs
+    PROBED = "probed"  # measure a candidate
+    SETTLED = "settled"  # train with the best candidate
+    RECALLED = "recalled"  # train with the knobs of a similar job
 
 
 @dataclass(frozen=True, slots=True)
 class StepWindow:
-    """Some steps of a trial with the same knobs, and what one of them cost."""
+    """Consecutive training steps of a trial with the same knobs, and the cost of one step."""
 
     phase: Phase
     knobs: Config
     steps: int
     step_s: float
-    step_j: float | None  # None where no energy is known
+    step_j: float | None  # None if the energy is unknown
     source: str = "unavailable"  # of the energy
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The knobs that a trial was left with, for its rungs to come on the same kind of machine."""
+class SettledKnobs:
+    """The knobs that a trial keeps for its next rungs on the same kind of machine."""
 
     machine: str
     setting: Config
@@ -71,58 +82,59 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """How a job uses the machine."""
+class JobProfile:
+    """How a training job uses the machine, as a vector of features."""
 
     features: Mapping[str, float]
-    made_of: tuple[str, ...]  # where they come from: `operators`, `process`, `software events`, `hardware events`
+    made_of: tuple[str, ...]  # their sources: `operators`, `process`, `software events`, `hardware events`
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """What was found out about a job, for similar ones on the same kind of machine."""
+class KnobMemory:
+    """The best knobs of a job, for similar jobs on the same kind of machine."""
 
     machine: str
-    aim: str
+    aim: str  # what the knobs were optimized for
     reduced: bool
-    profile: Profile
+    profile: JobProfile
     knobs: Config
-    found: float  # what a step cost with the knobs as they stood: seconds or joules, as the aim says
-    reached: float  # and with the best ones
+    found: float  # cost of a step with the default knobs, in seconds or joules depending on `aim`
+    reached: float  # cost of a step with the best knobs
 
     @property
     def gain(self) -> float:
-        """How many times cheaper a step became."""
+        """Return the factor by which a step became cheaper."""
         return self.found / self.reached if self.reached else 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
-    """What turning knobs came to in one epoch of a trial."""
+class KnobRecord:
+    """What knob tuning did during one epoch of a trial."""
 
     trial: int
     rung: int
     epoch: int
     windows: tuple[StepWindow, ...] = ()
-    profile: Profile | None = None  # where this epoch made one
-    learned: Remembered | None = None  # where this epoch found something out
-    notes: tuple[str, ...] = ()  # what was decided and why, and which knobs are not here
-    missing: Mapping[str, str] = field(default_factory=dict)  # knobs that cannot be turned here, and why
+    profile: JobProfile | None = None  # if this epoch profiled the job
+    learned: KnobMemory | None = None  # if this epoch found the best knobs
+    notes: tuple[str, ...] = ()  # decisions with their reasons
+    missing: Mapping[str, str] = field(default_factory=dict)  # unavailable knobs, with the reason for each
 
 
-def gained(steered: Iterable[Steered]) -> tuple[StepWindow, StepWindow] | None:
-    """Of one trial: its best window with the knobs as they stood, and the middle one of those it was left with.
+def knob_gain(records: Iterable[KnobRecord]) -> tuple[StepWindow, StepWindow] | None:
+    """Return the fastest window of a trial with the default knobs and the median window with its final knobs.
 
-    The best before, since the first steps of any training are slow, and a gain must not count that.
+    The fastest default window is the baseline because the first steps of any training are slow, which must not count
+    as a gain. None if the trial has no window of either kind.
     """
-    windows = [window for each in steered for window in each.windows]
-    found = next((window.knobs for window in windows if window.phase is Phase.FOUND), None)
-    before = [w for w in windows if w.knobs == found and w.phase in (Phase.FOUND, Phase.PROBED)]
-    left = [window for window in windows if window.phase in (Phase.SETTLED, Phase.RECALLED)]
-    left = sorted((w for w in left if w.knobs == left[-1].knobs), key=lambda window: window.step_s)
-    return (min(before, key=lambda window: window.step_s), left[len(left) // 2]) if before and left else None
+    windows = [window for record in records for window in record.windows]
+    default = next((window.knobs for window in windows if window.phase is Phase.FOUND), None)
+    before = [w for w in windows if w.knobs == default and w.phase in (Phase.FOUND, Phase.PROBED)]
+    final = [window for window in windows if window.phase in (Phase.SETTLED, Phase.RECALLED)]
+    final = sorted((w for w in final if w.knobs == final[-1].knobs), key=lambda window: window.step_s)
+    return (min(before, key=lambda window: window.step_s), final[len(final) // 2]) if before and final else None
 
 
-def changed(before: StepWindow, after: StepWindow) -> Config:
-    """The knobs that stand otherwise than before."""
+def changed_knobs(before: StepWindow, after: StepWindow) -> Config:
+    """Return the knobs of `after` whose values differ from those of `before`."""
     return Config({name: value for name, value in after.knobs.items() if before.knobs.get(name) != value})

@@ -6,7 +6,7 @@
     optimizer    from the configuration                         schedule     of the learning rate, per epoch
     batches      how a split is cut                             step         one batch: forward, backward, update
     train_epoch  a special loop                                 metrics      of all outputs of a split
-    evaluate     a special evaluation
+    evaluate     a special evaluation                           serving_network   what is exported for serving
 
 torch is imported inside the methods, so that describing a workload costs nothing.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from onefold.vocabulary.errors import OnefoldError, Rejected, WorkloadError, suggestion
@@ -131,6 +132,13 @@ class Workload:
             outputs.append(model(*inputs))
             targets.append(target)
         return self.metrics(torch.cat(outputs), torch.cat(targets), config)
+
+    def serving_network(self, model: Any, config: Config) -> Any:  # noqa: ARG002 - for overriding
+        """Return the network to export for serving: `model` itself, or a modified copy of it."""
+        return model
+
+    def finish_export(self, path: Path, config: Config, inputs: Callable[[int], list[Any]]) -> None:
+        """Modify the exported ONNX file in place; `inputs(count)` returns that many samples for calibration."""
 
 
 def reason_against(check: Callable[[Config], None], config: Config) -> str | None:

@@ -1,4 +1,4 @@
-"""What knobs came to in one trial: the time of a step, window by window."""
+"""The timeline of knob tuning in one trial: the step time of each window."""
 
 from __future__ import annotations
 
@@ -12,48 +12,51 @@ from onefold.report.plots.marks import Plot, said
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture
 from onefold.vocabulary import quantities
-from onefold.vocabulary.knobs import Phase, Steered, StepWindow
+from onefold.vocabulary.knobs import KnobRecord, Phase, StepWindow
 
-NAME, TITLE = "knobs-timeline", "A step's time, window by window"
-KINDS = {
+NAME, TITLE = "knobs-timeline", "Step time by window"
+STYLES = {
     Phase.FOUND: "line none",
     Phase.PROBED: "line s3",
     Phase.SETTLED: "line best",
     Phase.RECALLED: "line best",
 }
-TELLS = {
-    Phase.FOUND: "as the knobs stood",
-    Phase.PROBED: "a candidate",
-    Phase.SETTLED: "settled on",
+LABELS = {
+    Phase.FOUND: "default knobs",
+    Phase.PROBED: "probed candidate",
+    Phase.SETTLED: "settled knobs",
     Phase.RECALLED: "recalled from a similar job",
 }
 
 
-def timeline(trial: int, steered: Sequence[Steered]) -> Plot:
-    """A bar for each window, as long as it took, as high as its steps took."""
-    windows = [window for each in steered for window in each.windows]
+def timeline(trial: int, records: Sequence[KnobRecord]) -> Plot:
+    """Return a plot with a bar for each window: its width is the duration of the window, its height the step time."""
+    windows = [window for record in records for window in record.windows]
     phases = [phase for phase in Phase if any(window.phase is phase for window in windows)]
     caption = f"Trial {trial}: {len(windows)} windows of steps with the same knobs."
-    legend = tuple((KINDS[phase], TELLS[phase]) for phase in phases)
+    legend = tuple((STYLES[phase], LABELS[phase]) for phase in phases)
     return Plot(NAME, TITLE, caption, _drawing(windows), legend)
 
 
 def _drawing(windows: Sequence[StepWindow]) -> Markup:
-    unit, size = unit_of("step_s", [window.step_s for window in windows])
+    step_unit, step_size = unit_of("step_s", [window.step_s for window in windows])
     frame = Frame(560, 280, right=12)
-    y = fitted([0.0, *(window.step_s for window in windows)], frame.y_end, frame.top, size)
+    y = fitted([0.0, *(window.step_s for window in windows)], frame.y_end, frame.top, step_size)
     frame = Frame(560, 280, left=left_margin(y), right=12)
-    whole_s = sum(window.steps * window.step_s for window in windows)
-    name, second = unit_of("time_s", [whole_s])
-    x = Scale(0.0, max(whole_s, 1e-9), frame.left, frame.x_end, unit=second)
-    parts = [upright(frame, y, f"a step ({unit})", "lower is better"), level(frame, x, f"time in windows ({name})")]
-    began = 0.0
+    total_s = sum(window.steps * window.step_s for window in windows)
+    time_unit, time_size = unit_of("time_s", [total_s])
+    x = Scale(0.0, max(total_s, 1e-9), frame.left, frame.x_end, unit=time_size)
+    parts = [
+        upright(frame, y, f"step time ({step_unit})", "lower is better"),
+        level(frame, x, f"time in windows ({time_unit})"),
+    ]
+    start_s = 0.0
     for window in windows:
-        ended = began + window.steps * window.step_s
-        told = f"{window.steps} steps of {phrases.step(window)}, {TELLS[window.phase]}:"
-        spoken = said(f"{told}\n{quantities.settings(window.knobs)}")
-        left, right = x(began), max(x(ended), x(began) + 2)
-        place = f"M{left:.1f} {y(window.step_s):.1f}H{right:.1f}"
-        parts.append(element("path", spoken, class_=f"{KINDS[window.phase]} thick", d=place))
-        began = ended
-    return picture(frame.width, frame.height, "the time of a step in each window", parts)
+        end_s = start_s + window.steps * window.step_s
+        heading = f"{window.steps} steps of {phrases.step(window)}, {LABELS[window.phase]}:"
+        tooltip = said(f"{heading}\n{quantities.settings(window.knobs)}")
+        left, right = x(start_s), max(x(end_s), x(start_s) + 2)
+        path = f"M{left:.1f} {y(window.step_s):.1f}H{right:.1f}"
+        parts.append(element("path", tooltip, class_=f"{STYLES[window.phase]} thick", d=path))
+        start_s = end_s
+    return picture(frame.width, frame.height, "step time of each window", parts)

@@ -1,4 +1,4 @@
-"""The part of a report that says what turning knobs came to."""
+"""The section of a report about tuned knobs."""
 
 from __future__ import annotations
 
@@ -11,80 +11,80 @@ from onefold.report.plots.timeline import timeline
 from onefold.report.study.summary import Summary
 from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.vocabulary import quantities
-from onefold.vocabulary.knobs import Phase, Steered, changed, gained
+from onefold.vocabulary.knobs import KnobRecord, Phase, changed_knobs, knob_gain
 from onefold.vocabulary.records import to_json
 
-SHOWN = 12  # trials
-NOTES_SHOWN = 20
+MAX_TRIALS = 12
+MAX_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """What is shown of knobs."""
+class KnobSection:
+    """What a report shows about tuned knobs."""
 
     table: Table
     plot: Plot | None
     notes: tuple[str, ...]
-    missing: tuple[tuple[str, str], ...]  # knobs that could not be turned, and why
+    missing: tuple[tuple[str, str], ...]  # unavailable knobs, with the reason for each
 
 
-def turned_knobs(summary: Summary) -> Turned | None:
-    """What is shown of knobs; None where none were turned."""
+def knob_section(summary: Summary) -> KnobSection | None:
+    """Return the section about knobs; None if the study tuned none. The plot shows the best trial."""
     by_trial = _by_trial(summary)
     if not by_trial:
         return None
     best = summary.best.number if summary.best is not None and summary.best.number in by_trial else None
     shown = best if best is not None else next(iter(by_trial))
-    has_windows = any(each.windows for each in by_trial[shown])
-    notes = [f"trial {each.trial}, epoch {each.epoch}: {note}" for each in summary.steered for note in each.notes]
-    missing = {name: why for each in summary.steered for name, why in each.missing.items()}
-    return Turned(
+    has_windows = any(record.windows for record in by_trial[shown])
+    notes = [
+        f"trial {record.trial}, epoch {record.epoch}: {note}" for record in summary.steered for note in record.notes
+    ]
+    missing = {name: reason for record in summary.steered for name, reason in record.missing.items()}
+    return KnobSection(
         knobs_table(summary),
         timeline(shown, by_trial[shown]) if has_windows else None,
-        tuple(notes[:NOTES_SHOWN]),
+        tuple(notes[:MAX_NOTES]),
         tuple(sorted(missing.items())),
     )
 
 
 def knobs_table(summary: Summary) -> Table:
-    """A row for each trial whose knobs were looked at: what it was left with, how that was found, what it gained."""
+    """Return a row per trial with tuned knobs: its final knobs, how they were found, and the gain."""
     columns = (
         Column("trial", ColumnKind.TRIAL),
-        Column("how", ColumnKind.TRIAL, numeric=False),
+        Column("found by", ColumnKind.TRIAL, numeric=False),
         Column("knobs", ColumnKind.SETTING, numeric=False),
-        Column("a step before", ColumnKind.COST),
-        Column("after", ColumnKind.COST),
+        Column("step before", ColumnKind.COST),
+        Column("step after", ColumnKind.COST),
         Column("gain", ColumnKind.GOAL),
-        Column("windows tried", ColumnKind.COST),
+        Column("windows probed", ColumnKind.COST),
     )
     rows = []
-    for trial, steered in _by_trial(summary).items():
-        found = gained(steered)
-        if found is None:
+    for trial, records in _by_trial(summary).items():
+        windows = knob_gain(records)
+        if windows is None:
             continue
-        before, after = found
-        tried = sum(window.phase is Phase.PROBED for each in steered for window in each.windows)
-        how = "recalled" if after.phase is Phase.RECALLED else "probed"
+        before, after = windows
         cells = (
             str(trial),
-            how,
-            quantities.settings(changed(before, after)) or "as they were",
+            "recall" if after.phase is Phase.RECALLED else "probing",
+            quantities.settings(changed_knobs(before, after)) or "defaults",
             phrases.step(before),
             phrases.step(after),
             f"{before.step_s / after.step_s:.2f}×",
-            str(tried),
+            str(sum(window.phase is Phase.PROBED for record in records for window in record.windows)),
         )
         rows.append(Row.of(*cells, trial=trial))
-    return Table("knobs", "Knobs", columns, tuple(rows[:SHOWN]))
+    return Table("knobs", "Knobs", columns, tuple(rows[:MAX_TRIALS]))
 
 
 def knobs_json(summary: Summary) -> list[dict[str, Any]]:
-    """Every window of every trial."""
-    return [to_json(each) for each in summary.steered]
+    """Return the knob records of every trial as JSON."""
+    return [to_json(record) for record in summary.steered]
 
 
-def _by_trial(summary: Summary) -> dict[int, list[Steered]]:
-    found: dict[int, list[Steered]] = {}
-    for each in summary.steered:
-        found.setdefault(each.trial, []).append(each)
-    return found
+def _by_trial(summary: Summary) -> dict[int, list[KnobRecord]]:
+    by_trial: dict[int, list[KnobRecord]] = {}
+    for record in summary.steered:
+        by_trial.setdefault(record.trial, []).append(record)
+    return by_trial

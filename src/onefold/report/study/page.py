@@ -9,7 +9,7 @@ from typing import Any
 from onefold.report import phrases
 from onefold.report.html_page import render_page
 from onefold.report.plots import curves, ladder, parallel, progress, tradeoff
-from onefold.report.study.knobs import turned_knobs
+from onefold.report.study.knobs import knob_section
 from onefold.report.study.serving import explained, serving_parts, trade_offs
 from onefold.report.study.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.study.summary import Summary
@@ -47,7 +47,7 @@ def as_html(summary: Summary) -> str:
         trade_offs=trade_offs(summary),
         plots=[progress(summary), curves(summary), parallel(summary)],
         ladder=ladder(summary),
-        knobs=turned_knobs(summary),
+        knobs=knob_section(summary),
         shortlist=shortlist,
         variants=shortlist_table(shortlist) if shortlist else None,
         remarks=remarks(shortlist) if shortlist else (),

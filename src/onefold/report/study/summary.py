@@ -11,7 +11,7 @@ from typing import Any
 from onefold.serving.recommendation import Recommendation, Servings, costs_of, recommend
 from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
-from onefold.vocabulary.knobs import Steered
+from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import Goal, Objective
 from onefold.vocabulary.ranking import front, keeps, ranked, rates, settled
 from onefold.vocabulary.records import (
@@ -104,7 +104,7 @@ class Summary:
     devices: tuple[str, ...] = ()  # of the servings; metrics that name no device are of the first one
     labels: Mapping[str, str] = field(default_factory=dict)  # of serving metrics that are not measured on the device
     recommendation: Recommendation | None = None
-    steered: tuple[Steered, ...] = ()  # what turning knobs came to, by trial and epoch
+    steered: tuple[KnobRecord, ...] = ()  # what turning knobs came to, by trial and epoch
 
     @property
     def best(self) -> Trial | None:
@@ -162,7 +162,7 @@ def summarize(
     servings: Servings | None = None,
     devices: Sequence[str] = (),
     quality: Goal | None = None,
-    steered: Sequence[Steered] = (),
+    steered: Sequence[KnobRecord] = (),
 ) -> Summary:
     """The summary of a study at any moment of its life, also before its first result.
 

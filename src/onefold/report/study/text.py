@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from onefold.report import phrases
-from onefold.report.study.knobs import turned_knobs
+from onefold.report.study.knobs import knob_section
 from onefold.report.study.serving import explained, serving_parts
 from onefold.report.study.shortlist import remarks, shortlist_of, shortlist_table
 from onefold.report.study.summary import Summary
@@ -41,7 +41,7 @@ def as_text(summary: Summary) -> str:
                 *(f"  {one_line(said)}" for said in remarks(shortlist)),
             ]
         )
-    if (knobs := turned_knobs(summary)) is not None and knobs.table.rows:
+    if (knobs := knob_section(summary)) is not None and knobs.table.rows:
         parts.append(table_lines(knobs.table))
     if summary.failures:
         parts.append(_failures(summary))

@@ -1,6 +1,6 @@
-"""Knobs: what changes the cost of training and not what is to be learned, each put back to what was found."""
+"""Knobs: system parameters that change the cost of training, but not what is learned."""
 
-from onefold.training.knobs.catalogue import Offer, catalogue, turned
-from onefold.training.knobs.knob import Job, Knob, NotHere
+from onefold.training.knobs.catalogue import AvailableKnobs, applied, available_knobs
+from onefold.training.knobs.knob import Knob, KnobUnavailable, TrainingContext
 
-__all__ = ["Job", "Knob", "NotHere", "Offer", "catalogue", "turned"]
+__all__ = ["AvailableKnobs", "Knob", "KnobUnavailable", "TrainingContext", "applied", "available_knobs"]

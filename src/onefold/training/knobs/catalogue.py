@@ -1,4 +1,4 @@
-"""Which knobs there are, which of them can be turned here, and turning several at once."""
+"""All knobs: which of them are available for a training, and how several are set at once."""
 
 from __future__ import annotations
 
@@ -9,90 +9,95 @@ from typing import Any
 
 import torch
 
-from onefold.training.knobs.accelerators import Gpus
-from onefold.training.knobs.arithmetic import Precision, TensorFloat
-from onefold.training.knobs.knob import Job, Knob, NotHere
-from onefold.training.knobs.loading import Loaders
+from onefold.training.knobs.accelerators import GpuCount
+from onefold.training.knobs.data_loading import LoaderWorkers
+from onefold.training.knobs.execution import CompileMode, OptimizerUpdate
+from onefold.training.knobs.knob import Knob, KnobUnavailable, TrainingContext
 from onefold.training.knobs.memory import Allocator, MemoryFormat
-from onefold.training.knobs.processor import Cores, Frequency, Threads
-from onefold.training.knobs.program import Compiling, Update
+from onefold.training.knobs.precision import MixedPrecision, TensorFloat32
+from onefold.training.knobs.processor import CoreAffinity, CpuFrequency, ThreadCount
 from onefold.vocabulary.records import Value
 
-# What promises most comes first: whoever tries them one after the other tries them in this order.
+# In the order in which they are probed: those with the largest expected gain first.
 KNOBS: tuple[Knob, ...] = (
-    Threads(),
-    Gpus(),
-    Loaders(),
+    ThreadCount(),
+    GpuCount(),
+    LoaderWorkers(),
     MemoryFormat(),
-    Precision(),
-    TensorFloat(),
+    MixedPrecision(),
+    TensorFloat32(),
     Allocator(),
-    Update(),
-    Cores(),
-    Frequency(),
-    Compiling(),
+    OptimizerUpdate(),
+    CoreAffinity(),
+    CpuFrequency(),
+    CompileMode(),
 )
-REDUCING = frozenset(knob.name for knob in KNOBS if knob.reduces)
+PRECISION_KNOBS = frozenset(knob.name for knob in KNOBS if knob.reduces_precision)
 
 
 @dataclass(frozen=True)
-class Offer:
-    """The knobs that can be turned for a job, and why the others cannot."""
+class AvailableKnobs:
+    """The knobs that are available for a training, and why the others are not."""
 
-    knobs: Mapping[str, Sequence[Value]]  # by name: what they can be turned to, what was found first
-    missing: Mapping[str, str]
+    options: Mapping[str, Sequence[Value]]  # by name; the current value first
+    unavailable: Mapping[str, str]  # the reason by name
 
     @property
-    def found(self) -> dict[str, Value]:
-        """How they stand."""
-        return {name: options[0] for name, options in self.knobs.items()}
+    def defaults(self) -> dict[str, Value]:
+        """Return the values that the knobs had before any tuning."""
+        return {name: options[0] for name, options in self.options.items()}
 
 
-def catalogue(job: Job, *, reduced: bool = False, patience_s: float = 0.0, knobs: Sequence[Knob] = KNOBS) -> Offer:
-    """What can be turned for a job: `reduced` allows less precision, `patience_s` is what turning one may take."""
-    here: dict[str, Sequence[Value]] = {}
-    missing: dict[str, str] = {}
+def available_knobs(
+    context: TrainingContext, *, reduced: bool = False, max_setup_s: float = 0.0, knobs: Sequence[Knob] = KNOBS
+) -> AvailableKnobs:
+    """Return the knobs that are available for a training.
+
+    `reduced` allows reduced precision; knobs that take longer than `max_setup_s` to change are unavailable.
+    """
+    options: dict[str, Sequence[Value]] = {}
+    unavailable: dict[str, str] = {}
     for knob in knobs:
         try:
-            if knob.reduces and not reduced:
-                raise NotHere("it can change what is learned and was not allowed")
-            if knob.start_s > patience_s:
-                raise NotHere(f"turning it takes about {knob.start_s:g} s, too long for what is left to train")
-            here[knob.name] = tuple(knob.options(job))
-        except NotHere as reason:
-            missing[knob.name] = str(reason)
-        except Exception as error:  # noqa: BLE001 - networks and optimisers come in all shapes; a knob is worth no trial
-            missing[knob.name] = f"it does not suit this training ({type(error).__name__}: {error})"
-    return Offer(here, missing)
+            if knob.reduces_precision and not reduced:
+                raise KnobUnavailable("reduced precision is not allowed")
+            if knob.setup_s > max_setup_s:
+                raise KnobUnavailable(f"changing it takes about {knob.setup_s:g} s, too long for the rest of training")
+            options[knob.name] = tuple(knob.options(context))
+        except KnobUnavailable as reason:
+            unavailable[knob.name] = str(reason)
+        except Exception as error:  # noqa: BLE001 - an unusual network or optimizer must not fail the trial
+            unavailable[knob.name] = f"it does not support this training ({type(error).__name__}: {error})"
+    return AvailableKnobs(options, unavailable)
 
 
 @contextmanager
-def turned(setting: Mapping[str, Value], job: Job, knobs: Sequence[Knob] = KNOBS) -> Iterator[None]:
-    """Turns several knobs for the block; all are put back, the last one first."""
+def applied(setting: Mapping[str, Value], context: TrainingContext, knobs: Sequence[Knob] = KNOBS) -> Iterator[None]:
+    """Set several knobs for the block; restore all of them afterwards in reverse order."""
     with ExitStack() as stack:
         for knob in knobs:
             if knob.name in setting:
-                stack.enter_context(knob.turned(setting[knob.name], job))
+                stack.enter_context(knob.applied(setting[knob.name], context))
         yield
 
 
-def runs_with(name: str, value: Value, job: Job, batch: Any, knobs: Sequence[Knob] = KNOBS) -> bool:
-    """Whether the network is seen to take a batch with this knob turned so. What is not risky is not tried.
+def runs_with(name: str, value: Value, context: TrainingContext, batch: Any, knobs: Sequence[Knob] = KNOBS) -> bool:
+    """Return whether a forward pass succeeds with this value of a knob; True without a test if it cannot fail.
 
-    A network that asks for its numbers to lie in a certain order fails with another one, and a trial must not.
+    A network that requires a certain memory layout, for example, fails with another one, and its trial must not.
     """
     knob = next(knob for knob in knobs if knob.name == name)
-    if not knob.risky:
+    if not knob.may_fail:
         return True
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         return False
-    modes = [(module, module.training) for module in job.model.modules()]  # some layers may be frozen
-    drawn_from = [job.device] if job.device.type == "cuda" else []
+    modes = [(module, module.training) for module in context.model.modules()]  # some layers may be frozen
+    cuda_devices = [context.device] if context.device.type == "cuda" else []
     try:
-        with torch.random.fork_rng(drawn_from), torch.no_grad(), knob.turned(value, job):
-            job.model.eval()  # nothing is drawn and no statistics are kept
-            job.model(*job.adapted(batch)[:-1])
-    except Exception:  # noqa: BLE001 - a network may fail in any way
+        with torch.random.fork_rng(cuda_devices), torch.no_grad(), knob.applied(value, context):
+            context.model.eval()  # no dropout, and no update of running statistics
+            context.model(*context.adapt(batch)[:-1])
+    except Exception:  # noqa: BLE001 - a network may raise anything
         return False
     finally:
         for module, training in modes:

@@ -1,4 +1,4 @@
-"""The seam of knobs, and what they act on."""
+"""The seam of knobs, and the training that they act on."""
 
 from __future__ import annotations
 
@@ -9,47 +9,50 @@ from typing import Any, Protocol
 
 import torch
 
-from onefold.training.splits import Loading
+from onefold.training.splits import LoaderSettings
 from onefold.vocabulary.records import Value
 
 
-class NotHere(Exception):
-    """Why a knob cannot be turned here, in words."""
+class KnobUnavailable(Exception):
+    """A knob has no effect or no alternative here; the message says why."""
 
 
 @dataclass
-class Job:
-    """A training under way, for knobs to act on."""
+class TrainingContext:
+    """What knobs act on: the model, optimizer, device and data loader of a training."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
-    cores: tuple[int, ...]  # that it may use
-    loading: Loading | None = None  # how its data are read, where they are not in memory
-    adapters: list[Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=list)
+    cores: tuple[int, ...]  # CPU cores that the process may use
+    loader: LoaderSettings | None = None  # None for arrays in memory
+    adapters: list[Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=list)  # of the tensors of a batch
 
-    def adapted(self, batch: Any) -> Any:
-        """A batch as the knobs want its tensors."""
+    def adapt(self, batch: Any) -> Any:
+        """Return a batch with every adapter applied to its tensors."""
         if not self.adapters or not isinstance(batch, (tuple, list)):
             return batch
-        return type(batch)(self._adapted(part) if isinstance(part, torch.Tensor) else part for part in batch)
+        return type(batch)(self._adapt(part) if isinstance(part, torch.Tensor) else part for part in batch)
 
-    def _adapted(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _adapt(self, tensor: torch.Tensor) -> torch.Tensor:
         for adapter in self.adapters:
             tensor = adapter(tensor)
         return tensor
 
 
 class Knob(Protocol):
-    """Something that can be turned between two steps."""
+    """A system parameter that can change between two training steps."""
 
     name: str
-    reduces: bool  # whether what is learned can change by more than the order in which numbers are added up
-    risky: bool  # whether a network may turn out not to run with it
-    start_s: float  # what turning it takes, about: 0 for nearly all
+    reduces_precision: bool  # whether the result can change by more than the order of floating-point additions
+    may_fail: bool  # whether some networks do not run with it
+    setup_s: float  # how long a change takes, roughly; 0 for most
 
-    def options(self, job: Job) -> Sequence[Value]:
-        """What it can be turned to here, what was found first; raises NotHere when there is no choice."""
+    def options(self, context: TrainingContext) -> Sequence[Value]:
+        """Return the values that it can have here, the current one first.
 
-    def turned(self, value: Value, job: Job) -> AbstractContextManager[None]:
-        """Turns it for the block, and puts back what was found, also when the block raises."""
+        Raises KnobUnavailable if there is no choice.
+        """
+
+    def applied(self, value: Value, context: TrainingContext) -> AbstractContextManager[None]:
+        """Set the knob for the block, and restore the previous value afterwards, also after an exception."""

@@ -1,4 +1,4 @@
-"""Knobs of the processor: how many threads, on which cores, at which frequency."""
+"""Knobs of the CPU: threads, core affinity and frequency."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 
 import torch
 
-from onefold.training.knobs.knob import Job, NotHere
+from onefold.training.knobs.knob import KnobUnavailable, TrainingContext
 from onefold.vocabulary.records import Value
 
-ALL = "all"
-MOST_CORES = 8  # with more of them single cores are not worth trying
+ALL_CORES = "all"
+MAX_AFFINITY_CORES = 8  # on larger machines a single core is not worth trying
 
 
-class Threads:
-    """How many threads an operator is spread over."""
+class ThreadCount:
+    """The number of intra-op threads."""
 
-    name, reduces, risky, start_s = "threads", False, False, 0.0
+    name, reduces_precision, may_fail, setup_s = "threads", False, False, 0.0
 
-    def options(self, job: Job) -> Sequence[Value]:
-        if job.device.type != "cpu":
-            raise NotHere("the work is done by the accelerator")
-        if len(job.cores) < 2:
-            raise NotHere("there is one core")
-        powers = [2**i for i in range(len(job.cores).bit_length()) if 2**i < len(job.cores)]
-        return tuple(dict.fromkeys([torch.get_num_threads(), *powers, len(job.cores)]))
+    def options(self, context: TrainingContext) -> Sequence[Value]:
+        if context.device.type != "cpu":
+            raise KnobUnavailable("training runs on an accelerator")
+        if len(context.cores) < 2:
+            raise KnobUnavailable("the process may use one core only")
+        powers = [2**i for i in range(len(context.cores).bit_length()) if 2**i < len(context.cores)]
+        return tuple(dict.fromkeys([torch.get_num_threads(), *powers, len(context.cores)]))
 
     @contextmanager
-    def turned(self, value: Value, job: Job) -> Iterator[None]:  # noqa: ARG002 - of the whole process
+    def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:  # noqa: ARG002 - a process setting
         before = torch.get_num_threads()
         torch.set_num_threads(int(value or 1))
         try:
@@ -40,66 +40,65 @@ class Threads:
             torch.set_num_threads(before)
 
 
-class Cores:
-    """Which cores the threads may run on: `all`, or one of them, to get away from a busy neighbour.
+class CoreAffinity:
+    """The cores that threads may run on: `all`, or a single one, to avoid contention with another process.
 
-    On one core there is one thread: several that wait for each other there take a hundred times as long.
+    A single core gets a single thread: several that synchronize on one core take a hundred times as long.
     """
 
-    name, reduces, risky, start_s = "cores", False, False, 0.0
+    name, reduces_precision, may_fail, setup_s = "cores", False, False, 0.0
 
-    def options(self, job: Job) -> Sequence[Value]:
+    def options(self, context: TrainingContext) -> Sequence[Value]:
         if not hasattr(os, "sched_setaffinity"):
-            raise NotHere("this system does not bind threads to cores")
-        if not 2 <= len(job.cores) <= MOST_CORES:
-            raise NotHere(f"worth trying with 2 to {MOST_CORES} cores, and there are {len(job.cores)}")
-        return ALL, *(str(core) for core in job.cores)
+            raise KnobUnavailable("this operating system has no core affinity")
+        if not 2 <= len(context.cores) <= MAX_AFFINITY_CORES:
+            raise KnobUnavailable(f"it needs 2 to {MAX_AFFINITY_CORES} cores, but there are {len(context.cores)}")
+        return ALL_CORES, *(str(core) for core in context.cores)
 
     @contextmanager
-    def turned(self, value: Value, job: Job) -> Iterator[None]:  # noqa: ARG002 - of the whole process
-        if value == ALL:
+    def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:  # noqa: ARG002 - a process setting
+        if value == ALL_CORES:
             yield
             return
         threads = torch.get_num_threads()
-        found = {thread: os.sched_getaffinity(thread) for thread in _threads()}
+        before = {thread: os.sched_getaffinity(thread) for thread in _thread_ids()}
         torch.set_num_threads(1)
-        _bind({thread: {int(str(value))} for thread in found})
+        _pin({thread: {int(str(value))} for thread in before})
         try:
             yield
         finally:
             torch.set_num_threads(threads)
-            widest = set().union(*found.values())
-            _bind({thread: found.get(thread, widest) for thread in _threads()})
+            union = set().union(*before.values())
+            _pin({thread: before.get(thread, union) for thread in _thread_ids()})
 
 
-class Frequency:
-    """The highest frequency that the cores may run at, where the kernel lets us say.
+class CpuFrequency:
+    """The maximum frequency of the cores, where the kernel permits changing it.
 
-    It is never lowered: whoever is killed meanwhile would leave a slow machine behind.
+    It is only ever raised: a process that is killed meanwhile must not leave a slow machine behind.
     """
 
-    name, reduces, risky, start_s = "frequency_khz", False, False, 0.0
+    name, reduces_precision, may_fail, setup_s = "frequency_khz", False, False, 0.0
 
     def __init__(self, tree: Path = Path("/sys/devices/system/cpu")) -> None:
         self._tree = tree
 
-    def options(self, job: Job) -> Sequence[Value]:
-        files = [self._file(core) for core in job.cores]
+    def options(self, context: TrainingContext) -> Sequence[Value]:
+        files = [self._file(core) for core in context.cores]
         if not files or not all(file.is_file() for file in files):
-            raise NotHere("the kernel offers no frequencies")
+            raise KnobUnavailable("the kernel exposes no frequency scaling")
         if not all(os.access(file, os.W_OK) for file in files):
-            raise NotHere("setting frequencies is not permitted")
-        found, highest = (int(files[0].with_name(name).read_text()) for name in (files[0].name, "cpuinfo_max_freq"))
-        if found >= highest:
-            raise NotHere("the cores may run at their highest already")
-        return found, highest
+            raise KnobUnavailable("there is no permission to set frequencies")
+        current, highest = (int(files[0].with_name(name).read_text()) for name in (files[0].name, "cpuinfo_max_freq"))
+        if current >= highest:
+            raise KnobUnavailable("the cores already have their highest frequency")
+        return current, highest
 
     @contextmanager
-    def turned(self, value: Value, job: Job) -> Iterator[None]:
+    def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:
         with ExitStack() as stack:
-            for file in (self._file(core) for core in job.cores):
-                before = file.read_text()
-                stack.callback(file.write_text, before)
+            for file in (self._file(core) for core in context.cores):
+                stack.callback(file.write_text, file.read_text())
                 file.write_text(str(value))
             yield
 
@@ -107,36 +106,36 @@ class Frequency:
         return self._tree / f"cpu{core}" / "cpufreq" / "scaling_max_freq"
 
 
-def _threads() -> list[int]:
-    return [int(path.name) for path in Path("/proc/self/task").iterdir()] if Path("/proc/self/task").exists() else [0]
-
-
-def _bind(cores: dict[int, set[int]]) -> None:
-    for thread, wanted in cores.items():
-        with suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(thread, wanted)
-
-
-def cores_here() -> tuple[int, ...]:
-    """The cores that this process may use."""
+def available_cores() -> tuple[int, ...]:
+    """Return the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
-def machine_of(job: Job) -> str:
-    """What kind of machine a job runs on: what is best on one says nothing about another."""
-    where = processor()
-    if job.device.type == "cuda":
-        where = f"{torch.cuda.get_device_name(job.device)}, {where}"
-    return f"{where}, {len(job.cores)} cores, torch {torch.__version__}"
+def machine_description(context: TrainingContext) -> str:
+    """Return the kind of machine: processor, GPU, cores and torch version. Knobs are remembered per kind."""
+    name = cpu_name()
+    if context.device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(context.device)}, {name}"
+    return f"{name}, {len(context.cores)} cores, torch {torch.__version__}"
 
 
-def processor() -> str:
-    """The processor's name."""
+def cpu_name() -> str:
+    """Return the model name of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _thread_ids() -> list[int]:
+    return [int(path.name) for path in Path("/proc/self/task").iterdir()] if Path("/proc/self/task").exists() else [0]
+
+
+def _pin(cores: dict[int, set[int]]) -> None:
+    for thread, allowed in cores.items():
+        with suppress(ProcessLookupError):  # the thread has ended
+            os.sched_setaffinity(thread, allowed)

@@ -1,13 +1,16 @@
+"""Profiles of similar jobs are near each other."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
 
-from onefold.training.profiling import Profiler, kind_of
+from onefold.training.job_profile import Profiler, operator_kind
+from onefold.vocabulary.knobs import JobProfile
 
 
-def profile_of(model: nn.Module, *shape: int):
+def profile_of(model: nn.Module, *shape: int) -> JobProfile:
     inputs = torch.rand(*shape)
     profiler = Profiler()
     with profiler.operators():
@@ -18,7 +21,7 @@ def profile_of(model: nn.Module, *shape: int):
     return profiler.profile
 
 
-def distance(one, other) -> float:
+def distance(one: JobProfile, other: JobProfile) -> float:
     return sum((one.features[name] - other.features[name]) ** 2 for name in one.features) ** 0.5
 
 
@@ -39,11 +42,11 @@ def convolutions(width: int) -> nn.Module:
         ("aten.relu.default", "elementwise"),
     ],
 )
-def test_operators_have_kinds(operator, kind):
-    assert kind_of(operator) == kind
+def test_operators_have_kinds(operator: str, kind: str) -> None:
+    assert operator_kind(operator) == kind
 
 
-def test_a_profile_says_what_it_is_made_of_and_holds_numbers_only():
+def test_a_profile_names_its_sources_and_contains_numbers_only() -> None:
     profile = profile_of(convolutions(4), 8, 1, 12, 12)
     assert profile.made_of[:2] == ("operators", "process")
     assert all(isinstance(value, float) for value in profile.features.values())
@@ -53,7 +56,7 @@ def test_a_profile_says_what_it_is_made_of_and_holds_numbers_only():
     assert profile.features["log_flops"] > 0
 
 
-def test_similar_jobs_have_similar_profiles_and_others_do_not():
+def test_similar_jobs_have_similar_profiles() -> None:
     one, twin = (profile_of(convolutions(8), 16, 1, 16, 16) for _ in range(2))
     near = profile_of(convolutions(10), 16, 1, 16, 16)
     far = profile_of(nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 4)), 16, 64)

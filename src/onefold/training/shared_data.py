@@ -1,4 +1,4 @@
-"""Data sets shared between worker processes: written once as plain arrays, mapped by each, copied by none."""
+"""Data sets shared between worker processes: one process writes plain arrays, all of them map these into memory."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ PARTS = ("train", "validation", "test")
 
 
 def open_data(workload: Workload, folder: Path | None) -> Data:
-    """The workload's data; its arrays come from `folder`, where the first process that needs them puts them.
+    """Return the data of a workload; its arrays are mapped from `folder`, where the first process writes them.
 
-    A torch `Dataset` is not an array: such a part is loaded by every process.
+    A torch `Dataset` is not an array, so every process loads its own.
     """
     if folder is None:
-        return _data_of(workload)
+        return _load_data(workload)
     folder.mkdir(parents=True, exist_ok=True)
     index = folder / "index.json"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not index.exists():
-            _write(_data_of(workload), folder, index)
-    shared = json.loads(index.read_text())
-    if not shared:
-        return _data_of(workload)
-    parts = {part: tuple(np.load(folder / name, mmap_mode="c") for name in names) for part, names in shared.items()}
-    return Data(**parts)
+            _write(_load_data(workload), folder, index)
+    names = json.loads(index.read_text())
+    if not names:
+        return _load_data(workload)
+    return Data(**{part: tuple(np.load(folder / name, mmap_mode="c") for name in names[part]) for part in names})
 
 
-def _data_of(workload: Workload) -> Data:
+def _load_data(workload: Workload) -> Data:
     try:
         data = workload.data()
     except OnefoldError:
@@ -45,7 +44,7 @@ def _data_of(workload: Workload) -> Data:
         raise WorkloadError(f"data() of {workload.name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(data, Data):
         raise WorkloadError(
-            f"data() of {workload.name} must return onefold.Data(train=…), but got {type(data).__name__}"
+            f"data() of {workload.name} must return onefold.Data(train=…), but returned {type(data).__name__}"
         )
     return data
 
@@ -59,21 +58,21 @@ def _write(data: Data, folder: Path, index: Path) -> None:
                 names[part] = [f"{part}-{i}.npy" for i in range(len(arrays))]
                 for name, array in zip(names[part], arrays):
                     _save(folder / name, array)
-    whole = index.with_suffix(".new")
-    whole.write_text(json.dumps(names))
-    whole.replace(index)
+    complete = index.with_suffix(".new")
+    complete.write_text(json.dumps(names))
+    complete.replace(index)
 
 
 def _save(path: Path, array: Any) -> None:
     plain = np.ascontiguousarray(array.numpy() if hasattr(array, "numpy") else array)
     if plain.dtype.hasobject:
-        raise WorkloadError(f"the arrays of data() must hold numbers, but one holds {plain.dtype}")
+        raise WorkloadError(f"the arrays of data() must be numeric, but one has dtype {plain.dtype}")
     try:
         np.save(path, plain, allow_pickle=False)
     except OSError as error:
-        space = os.statvfs(path.parent)
-        free = space.f_bavail * space.f_frsize
+        file_system = os.statvfs(path.parent)
+        free = file_system.f_bavail * file_system.f_frsize
         raise StoreError(
-            f"the data set cannot be shared in {path.parent}: {error}; "
-            f"{plain.nbytes / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free"
+            f"the data set cannot be written to {path.parent}: {error}; "
+            f"it needs {plain.nbytes / 1e6:.0f} MB and {free / 1e6:.0f} MB are free"
         ) from error

@@ -1,0 +1,33 @@
+"""Where the files of a trial are in the folder of its study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TRIALS = "trials"
+
+
+def checkpoint_file(folder: Path, trial: int) -> Path:
+    """Return the file with the state of a trial after its latest epoch."""
+    return folder / TRIALS / f"{trial:05d}.pt"
+
+
+def rung_weights_file(folder: Path, trial: int, rung: int) -> Path:
+    """Return the file with the weights of a trial's best epoch in a rung."""
+    return folder / TRIALS / f"{trial:05d}-rung{rung}.pt"
+
+
+def best_weights_file(folder: Path, trial: int, rung: int) -> Path | None:
+    """Return the file with the weights of a trial's best epoch up to a rung; None if there is none."""
+    files = (rung_weights_file(folder, trial, lower) for lower in range(rung, -1, -1))
+    return next((file for file in files if file.exists()), None)
+
+
+def trial_files(folder: Path, trial: int) -> list[Path]:
+    """Return all files of a trial: its checkpoint and the best weights of each rung."""
+    return sorted((folder / TRIALS).glob(f"{trial:05d}[.-]*"))
+
+
+def function_folder(folder: Path, trial: int) -> Path:
+    """Return the folder in which a plain function may keep state between the rungs of a trial."""
+    return folder / TRIALS / f"{trial:05d}"

@@ -1,0 +1,85 @@
+"""Plain functions are trained like workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onefold
+from onefold import Budget, Config, Float, Objective, Space, at_most
+from onefold.training.assignment import Assignment
+from onefold.training.function_trainer import FunctionTrainer, Run
+from onefold.vocabulary.records import Epoch, Grant
+
+SPACE = Space(x=Float(0, 10))
+
+
+def curve(config: Config) -> Iterator[dict[str, float]]:
+    for epoch in range(1, 100):
+        yield {"loss": config.x / epoch}
+
+
+def sized(config: Config) -> dict[str, float]:
+    return {"value": config.x, "memory_bytes": 7.0}
+
+
+def train(function: Any, folder: Path, objective: Objective, epochs: int = 3) -> list[Epoch]:
+    grant = Grant(level=1, epochs=epochs, data=1.0)
+    assignment = Assignment(0, 0, Config(x=2.0), grant, 1, 1, max_epochs=9, objective=objective)
+    return list(FunctionTrainer(function, folder).train([assignment], tick=lambda: None))
+
+
+def test_costs_so_far_are_metrics(tmp_path: Path) -> None:
+    epochs = train(curve, tmp_path, Objective(minimize="loss"))
+    times = [epoch.metrics["train_time_s"] for epoch in epochs]
+    assert times == pytest.approx([sum(e.measurement.time_s for e in epochs[: n + 1]) for n in range(3)])
+    for epoch in epochs:
+        costs = {"energy_j": epoch.measurement.energy.joules, "memory_bytes": epoch.measurement.memory_bytes}
+        assert {name for name in costs if name in epoch.metrics} == {n for n, v in costs.items() if v is not None}
+
+
+def test_a_reported_metric_replaces_a_measured_cost_of_its_name(tmp_path: Path) -> None:
+    epoch = train(sized, tmp_path, Objective(minimize="value"))[0]
+    assert epoch.metrics["memory_bytes"] == 7.0
+
+
+def test_an_objective_may_be_an_expression_over_reported_metrics(tmp_path: Path) -> None:
+    epoch = train(curve, tmp_path, Objective(minimize="loss * 2"))[0]
+    assert epoch.metrics["loss * 2"] == 4.0
+
+
+def test_a_run_has_the_budget_and_a_folder_that_is_kept(tmp_path: Path) -> None:
+    runs: list[Run] = []
+
+    def function(config: Config, run: Run) -> float:
+        runs.append(run)
+        (run.folder / "state").write_text("kept")
+        return config.x
+
+    train(function, tmp_path, Objective(minimize="value"), epochs=5)
+    train(function, tmp_path, Objective(minimize="value"), epochs=7)
+    assert [run.epochs for run in runs] == [5, 7]
+    assert runs[0].folder == runs[1].folder
+    assert runs[0].folder.is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Objective(minimize=("loss", "energy_j")),
+        Objective(minimize="loss", require={"memory_bytes": at_most(1e15)}),
+        Objective(minimize="loss + train_time_s"),
+    ],
+    ids=["goal", "bound", "expression"],
+)
+def test_objectives_of_functions_may_use_costs(objective: Objective, tmp_path: Path) -> None:
+    metrics = train(curve, tmp_path, objective)[0].metrics
+    if not set(objective.inputs) <= set(metrics):
+        pytest.skip("this machine does not measure a cost of the objective")
+    budget = Budget(trials=4, max_epochs=2)
+    result = onefold.tune(curve, SPACE, objective=objective, budget=budget, home=tmp_path, engine="inline")
+    assert set(objective.metrics) <= set(result.metrics)
+    assert result.keeps_requirements
