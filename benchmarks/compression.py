@@ -13,7 +13,7 @@ from typing import Any
 from claims import Claim, arguments, conclude, table
 
 from onefold import Recipe, compress
-from onefold.study.single_trial import training
+from onefold.study.api import single_trial
 
 SMALLER, LOST = 10.0, 0.012
 FASTER, LOST_BY_CHANNELS = 2.0, 0.015
@@ -28,7 +28,7 @@ NARROW = Recipe(channels=0.5, precision="int8")
 def one(workload: str, epochs: int, fine_tuning: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        model = training(workload, SIZES[workload], epochs=epochs, home=home).run().save(Path(folder) / "model")
+        model = single_trial(workload, SIZES[workload], epochs=epochs, home=home).run().save(Path(folder) / "model")
         recipes = [Recipe(precision="int8"), Recipe(sparsity=0.8), SPARSE, Recipe(channels=0.5), NARROW]
         found = compress(model, recipes, epochs=fine_tuning, drop=LOST / 2, home=home)
     return [

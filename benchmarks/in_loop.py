@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from claims import Claim, arguments, conclude, median, table
 
-from onefold import Budget, Data, Objective, Study
+from onefold import Budget, Data, Objective, ParallelismOptions, SearchOptions, ServingOptions, Study
 from onefold.compression import ENCODINGS, pack
 from onefold.compression.after_study import BEST, DROP, EPOCHS, RECIPES
 from onefold.compression.measurement import timed
@@ -34,7 +34,7 @@ from onefold.device import open_session
 from onefold.device.host import host
 from onefold.engine import ProcessEngine
 from onefold.store.home import Home
-from onefold.study.tunable import Subject
+from onefold.study.tunable import Tunable
 from onefold.study.worker_calls import export_trained
 from onefold.training.calls import export_network
 from onefold.training.trial_files import best_weights_file
@@ -93,9 +93,14 @@ def compare(job: tuple[str, int, str, list[int], int, int]) -> dict[str, Any]:
 def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, epochs: int) -> list[dict[str, Any]]:
     home = Home(place)
     study = Study(
-        workload, budget=Budget(trials=trials, max_epochs=epochs), rungs="asha", seed=seed, home=home,
-        parallel=workers, threads=1, listener=lambda _: None,
-    )  # fmt: skip
+        workload,
+        budget=Budget(trials=trials, max_epochs=epochs),
+        seed=seed,
+        home=home,
+        on_event=lambda _: None,
+        search=SearchOptions(rungs="asha"),
+        parallelism=ParallelismOptions(parallel=workers, threads=1),
+    )
     study.run()
     orders = [
         VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
@@ -104,7 +109,7 @@ def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, 
     ]
     here = host(home.devices)
     with (
-        ProcessEngine(workers, Subject(workload).setup(study.folder, "cpu")) as engine,
+        ProcessEngine(workers, Tunable(workload).setup(study.folder, "cpu")) as engine,
         TrialVariants(engine, here, here, home.locks.measurement, study.folder / "variants", keep=True) as forms,
     ):
         found = forms.of(orders)
@@ -127,10 +132,18 @@ def one_loop(
     bounds = dict([requirement(f"{METRIC}>=best-{WITHIN}")])
     minutes = max(seconds - RESERVED_S, seconds / 2) / 60
     study = Study(
-        workload, objective=Objective(maximize=METRIC, minimize=COSTS, require=bounds),
-        budget=Budget(trials=1000, max_epochs=epochs, minutes=minutes), rungs="asha", seed=seed, home=home,
-        parallel=workers, threads=1, device="host", serve_for="latency", compress="in-loop", listener=lambda _: None,
-    )  # fmt: skip
+        workload,
+        objective=Objective(maximize=METRIC, minimize=COSTS, require=bounds),
+        budget=Budget(trials=1000, max_epochs=epochs, minutes=minutes),
+        seed=seed,
+        home=home,
+        device="host",
+        compress="in-loop",
+        on_event=lambda _: None,
+        search=SearchOptions(rungs="asha"),
+        serving=ServingOptions(optimize_for="latency"),
+        parallelism=ParallelismOptions(parallel=workers, threads=1),
+    )
     study.run()
     compressed = load(f"compressed+{workload}")
     trainer = WorkloadTrainer(compressed, study.folder, exporter=export_network)

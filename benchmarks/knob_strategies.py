@@ -39,11 +39,11 @@ JOBS, GAP_S = 12, 4.0
 def study(workload: str, strategy: str, trials: int, epochs: int, seed: int, home: str, trained: bool = False) -> Any:
     """The study of a strategy; `trained` makes it a single training with the author's configuration."""
     from onefold import Budget, Study
-    from onefold.study.single_trial import training
+    from onefold.study.api import single_trial
 
     strategy, knobs = STRATEGIES[strategy]
     if trained:
-        return training(workload, epochs=epochs, knobs=knobs, seed=seed, home=home)
+        return single_trial(workload, epochs=epochs, knobs=knobs, seed=seed, home=home)
     budget = Budget(trials=trials, max_epochs=epochs)
     return Study(workload, budget=budget, seed=seed, home=home, knobs=knobs, strategy=strategy)  # type: ignore[arg-type]
 
@@ -105,8 +105,11 @@ def _served(kinds: list[str], gaps: list[float], strategy: str, epochs: int, hom
     while source.is_alive() or queue.waiting():
         if queue.waiting():
             # Each study in a process of its own, as a server of the queue would have been started.
-            subprocess.run([sys.executable, "-m", "onefold.cli", "queue", "run", "--home", home], check=True,
-                           stdout=subprocess.DEVNULL)  # fmt: skip
+            subprocess.run(
+                [sys.executable, "-m", "onefold.cli", "queue", "run", "--home", home],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         time.sleep(0.05)
     return [one.response_s for one in queue.submissions() if one.response_s is not None]
 

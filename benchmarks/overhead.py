@@ -23,7 +23,7 @@ def work(config: dict[str, float]) -> float:
 
 
 def onefold_run(trials: int, search: str) -> dict[str, float]:
-    from onefold import Budget, Float, Space, Study
+    from onefold import Budget, Float, ParallelismOptions, Space, Study
 
     space = Space(x=Float(0, 1), y=Float(0, 1))
     began: list[float] = []
@@ -34,7 +34,13 @@ def onefold_run(trials: int, search: str) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as home, Stopwatch() as watch:
         study = Study(
-            work, space, search=search, budget=Budget(trials=trials), home=home, parallel=WORKERS, listener=listener
+            work,
+            space,
+            budget=Budget(trials=trials),
+            home=home,
+            on_event=listener,
+            search=search,
+            parallelism=ParallelismOptions(parallel=WORKERS),
         )
         study.run()
         ended = time.monotonic()

@@ -1,6 +1,6 @@
 """What it costs to know how every candidate serves: the same study with the inference tuner on and off.
 
-A text CNN on AG News, same seeds, same trials, both in turns. Off: the study by itself. On: every architecture is
+A text CNN on AG StudyEvent, same seeds, same trials, both in turns. Off: the study by itself. On: every architecture is
 exported and measured on this machine while the trials train, the winner is measured with care and handed over with a
 deployment folder. Then a second study over the same architectures: nothing may be measured again. This machine is
 calibrated beforehand, once, as it is in its whole life.
@@ -14,7 +14,7 @@ from typing import Any
 
 from claims import Claim, Stopwatch, arguments, conclude, median, table
 
-from onefold import Budget, Study
+from onefold import Budget, ParallelismOptions, Study
 from onefold.device.host import host
 
 BAR = 1.08
@@ -23,14 +23,19 @@ BAR = 1.08
 def run(workload: str, trials: int, seed: int, home: Path, device: tuple[str, ...]) -> dict[str, Any]:
     heard: list[dict[str, Any]] = []
 
-    def listen(news: Any) -> None:
-        if news.kind == "served":
-            heard.append(dict(news.facts))
+    def listen(event: Any) -> None:
+        if event.kind == "served":
+            heard.append(event.facts())
 
     study = Study(
-        workload, budget=Budget(trials=trials), seed=seed, home=home, device=device, parallel=2, threads=1,
-        listener=listen,
-    )  # fmt: skip
+        workload,
+        budget=Budget(trials=trials),
+        seed=seed,
+        home=home,
+        device=device,
+        on_event=listen,
+        parallelism=ParallelismOptions(parallel=2, threads=1),
+    )
     with Stopwatch() as watch:
         result = study.run()
     measured = [facts for facts in heard if not facts["recalled"]]

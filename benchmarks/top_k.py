@@ -14,7 +14,7 @@ from typing import Any
 
 from claims import Claim, arguments, conclude, table
 
-from onefold import Budget, Study
+from onefold import Budget, ParallelismOptions, Study
 from onefold.search import planned_work
 from onefold.training.splits import MIN_SAMPLES
 from onefold.vocabulary.workload_reference import load
@@ -35,7 +35,7 @@ def trials_for(work: float, samples: int) -> int:
 
 def run(workload: str, seed: int, **options: Any) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home:
-        result = Study(workload, seed=seed, home=home, parallel=SLOTS, **options).run()
+        result = Study(workload, seed=seed, home=home, **options, parallelism=ParallelismOptions(parallel=SLOTS)).run()
         cost = sum(trial.cost.time_s for trial in result.trials)
     return {"test": result.test["accuracy"], "training s": cost, "trials": len(result.trials)}
 

@@ -5,12 +5,11 @@ python examples/retrain.py
 
 import onefold
 from onefold.baselines.shifted_datasets import corrupted_digits
-from onefold.study.single_trial import training
 from onefold.vocabulary.workload_reference import load
 
 
 def main() -> None:
-    best = training("digits", epochs=10, name="before-the-fog").run()
+    best = onefold.train("digits", epochs=10, name="before-the-fog")
     network = best.model()
     fog = corrupted_digits("fog", severity=4)
 

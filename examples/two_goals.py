@@ -3,7 +3,7 @@
 python examples/two_goals.py
 """
 
-from onefold import Objective, at_least, tune
+from onefold import Objective, SearchOptions, at_least, tune
 
 
 def main() -> None:
@@ -11,8 +11,7 @@ def main() -> None:
         "digits",
         objective=Objective(maximize="accuracy", minimize="parameters", require={"accuracy": at_least(0.5)}),
         trials=9,
-        rungs="top-k",  # one epoch each, then the full budget for the best three
-        top_k=3,
+        search=SearchOptions(rungs="top-k", top_k=3),  # one epoch each, then the full budget for the best three
         max_epochs=9,
     )
 

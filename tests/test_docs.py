@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 import typer
 
-from onefold import Budget, Workload, tune
+from onefold import Budget, ParallelismOptions, Workload, tune
 from onefold.cli.app import app
 
 ROOT = Path(__file__).parent.parent
@@ -61,7 +61,7 @@ def test_programs_run(page: Path, home: Path, tmp_path: Path, monkeypatch: pytes
         exec(compile(program, page, "exec"), vars(main))
     for thing in list(vars(main).values()):
         if isinstance(thing, type) and issubclass(thing, Workload) and thing is not Workload:
-            tune(thing(), trials=2, max_epochs=2, engine="inline")
+            tune(thing(), trials=2, max_epochs=2, parallelism=ParallelismOptions(engine="inline"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,27 +1,26 @@
-"""Onefold tunes a neural network for the device it will live on.
+"""Onefold tunes a neural network for the device it will be served on.
 
 A study reads from left to right, and so does this package:
 
-    space, objective, workload      what may vary, what is better, what the user brings
+    vocabulary                      spaces, objectives, workloads and the records that all packages share
     datasets, workloads             real data, and ready workloads over it
-    search                          the space and what was told -> the next configuration and its rung
-    training                        a workload and a configuration -> a trained model, epoch by epoch
-    device, inference               a model and where it will live -> how to serve it, and what that costs
-    compression                     a trained network -> smaller and faster variants of it
-    kernels                         a model and a device -> kernels compiled for it
-    retraining                      a deployed model and new data -> a better one, within memory and time
-    impact                          many models' properties -> what tuning and compression really change
-    recommend, deploy               everything measured -> one model with its reasons, in a folder ready to serve
-    study                           the composition: durable, parallel, resumable; tune() is one call over it
-    report                          what happened, as text, JSON and one HTML page
-    engine, meter, store            where calls run, what they cost, what is remembered
+    search                          space + results -> the next configuration and its rung
+    training                        workload + configuration -> a trained model, epoch by epoch
+    serving, device                 model + device -> serving points and what they cost; deployment
+    compression                     trained model -> smaller and faster variants
+    kernels                         model + device -> compiled kernels
+    retraining                      deployed model + new data + limits -> a better model
+    study                           the composition: durable, parallel, resumable
+    impact_analysis                 many models -> what tuning and compression change
+    report                          text, JSON and HTML
+    engine, processes, meter, store where calls run, what they cost, what is remembered
     cli                             the same from a shell
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onefold import datasets
 from onefold.vocabulary.errors import OnefoldError, Rejected
@@ -31,23 +30,43 @@ from onefold.vocabulary.requirement import at_least, at_most
 from onefold.vocabulary.space import Choice, Float, Int, Space
 from onefold.vocabulary.workload import Data, Workload
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from onefold.compression.api import compress
+    from onefold.impact_analysis.api import impact_of
+    from onefold.kernels.api import compile
+    from onefold.retraining.api import retrain
+    from onefold.search import Search
+    from onefold.serving import deploy
+    from onefold.serving.api import measure, serve_check
+    from onefold.serving.options import ServingOptions
+    from onefold.serving.space import ServingSpace
+    from onefold.study import ParallelismOptions, SearchOptions, Study
+    from onefold.study.api import train, tune
+    from onefold.vocabulary.knobs import KnobOptions
+    from onefold.vocabulary.variants import Recipe
 
-# Handed out on first use, so that `import onefold` needs neither torch nor a database.
+__version__ = "0.2.0"
+
+# Imported on first use: `import onefold` needs neither torch nor a database.
 _LAZY = {
+    "KnobOptions": "onefold.vocabulary.knobs",
+    "ParallelismOptions": "onefold.study.options",
     "Recipe": "onefold.vocabulary.variants",
     "Search": "onefold.search",
+    "SearchOptions": "onefold.study.options",
+    "ServingOptions": "onefold.serving.options",
     "ServingSpace": "onefold.serving.space",
     "Study": "onefold.study",
     "compile": "onefold.kernels.api",
     "compress": "onefold.compression.api",
+    "deploy": "onefold.serving",
     "impact_of": "onefold.impact_analysis.api",
     "measure": "onefold.serving.api",
     "retrain": "onefold.retraining.api",
     "serve_check": "onefold.serving.api",
-    "tune": "onefold.study",
+    "train": "onefold.study.api",
+    "tune": "onefold.study.api",
 }
-_LAZY_MODULES = {"deploy": "onefold.serving.deploy"}
 
 __all__ = [
     "Budget",
@@ -56,11 +75,15 @@ __all__ = [
     "Data",
     "Float",
     "Int",
+    "KnobOptions",
     "Objective",
     "OnefoldError",
+    "ParallelismOptions",
     "Recipe",
     "Rejected",
     "Search",
+    "SearchOptions",
+    "ServingOptions",
     "ServingSpace",
     "Space",
     "Study",
@@ -75,13 +98,19 @@ __all__ = [
     "measure",
     "retrain",
     "serve_check",
+    "train",
     "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY_MODULES:
-        return importlib.import_module(_LAZY_MODULES[name])
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'onefold' has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'onefold' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    if name == "deploy":
+        return importlib.import_module("onefold.serving.deploy")
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

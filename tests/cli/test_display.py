@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
 from onefold.cli.display import LiveDisplay, PlainDisplay, progress, sentence
-from onefold.study import News, Snapshot
-from onefold.study.events import Underway
+from onefold.study.events import (
+    EpochFinished,
+    RungStarted,
+    RunningRung,
+    StudyEvent,
+    StudyProgress,
+    StudyStarted,
+    Tick,
+    TrialFailed,
+    TrialPromoted,
+    TrialRetried,
+)
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config
 
@@ -20,11 +31,15 @@ def console() -> Console:
     return Console(record=True, file=io.StringIO(), width=160, markup=False, highlight=False)
 
 
-def news(kind: str = "tick", now: Snapshot | None = None, **facts: Any) -> News:
-    return News(kind, facts, lambda: now or Snapshot("s"))
+def idle() -> StudyProgress:
+    return StudyProgress("s")
 
 
-def panel(*told: News) -> str:
+def tick(**progress: Any) -> StudyEvent:
+    return Tick(lambda: StudyProgress("s", **progress))
+
+
+def panel(*told: StudyEvent) -> str:
     """What the panel says after these news."""
     screen = console()
     display = LiveDisplay(screen, ACCURACY)
@@ -36,17 +51,17 @@ def panel(*told: News) -> str:
 
 def test_before_the_first_trial_the_panel_says_that_workers_start() -> None:
     assert "starting the workers" in panel()
-    assert "starting the workers" in panel(news())
+    assert "starting the workers" in panel(tick())
 
 
 def test_the_panel_says_how_far_the_study_is_and_what_is_under_way() -> None:
-    underway = (Underway(7, 1, 2, 3, 9, 2), Underway(8, 0, 1, 0, 1, 1), Underway(9, 0, 1, 1, 1, 1))
-    now = Snapshot(
-        "s", elapsed_s=40.0, left_s=200.0, trials_started=9, trials_planned=27, trials_failed=2, underway=underway,
+    underway = (RunningRung(7, 1, 2, 3, 9, 2), RunningRung(8, 0, 1, 0, 1, 1), RunningRung(9, 0, 1, 1, 1, 1))
+    event = tick(
+        elapsed_s=40.0, left_s=200.0, trials_started=9, trials_planned=27, trials_failed=2, running=underway,
         best_trial=4, best_config=Config(lr=0.01, width=16), best_metrics={"accuracy": 0.97312, "loss": 0.1},
         energy_j=1234.0, energy_source="modelled",
     )  # fmt: skip
-    text = panel(news(now=now))
+    text = panel(event)
     for words in ("9/27 trials", "2 failed", "elapsed, about 3 min 20 s left", "≈ 1.23 kJ (modelled)"):
         assert words in text
     assert "best accuracy 0.9731  trial 4  lr=0.01 width=16" in text
@@ -60,8 +75,8 @@ def test_the_panel_says_how_far_the_study_is_and_what_is_under_way() -> None:
 
 def test_the_panel_is_about_the_latest_news() -> None:
     text = panel(
-        news(now=Snapshot("s", trials_started=1, trials_planned=3)),
-        news(now=Snapshot("s", trials_started=2, trials_planned=3)),
+        tick(trials_started=1, trials_planned=3),
+        tick(trials_started=2, trials_planned=3),
     )
     assert "2/3 trials" in text
     assert "failed" not in text
@@ -70,18 +85,18 @@ def test_the_panel_is_about_the_latest_news() -> None:
 
 
 def test_the_panel_counts_seconds_where_seconds_are_granted() -> None:
-    visit = Underway(0, 1, 4, 12, 1000, 1, time_s=2.5, time_granted_s=20.0)
-    text = panel(news(now=Snapshot("s", trials_started=1, trials_planned=3, underway=(visit,))))
+    visit = RunningRung(0, 1, 4, 12, 1000, 1, time_s=2.5, time_granted_s=20.0)
+    text = panel(tick(trials_started=1, trials_planned=3, running=(visit,)))
     assert "2.50 s of 20.0 s" in text
     assert "epoch" not in text
-    assert progress(Underway(0, 1, 4, 12, 1000, 1)) == "epoch 13/1000"
+    assert progress(RunningRung(0, 1, 4, 12, 1000, 1)) == "epoch 13/1000"
 
 
 def test_what_deserves_to_stay_is_printed_above_the_panel() -> None:
     text = panel(
-        news("started", study="s", folder="/home/s"),
-        news("trial", trial=0, config={"lr": 0.1}),
-        news("failed", trial=0, failure="raised", reason="it broke"),
+        StudyStarted(idle, "s", "/home/s"),
+        RungStarted(idle, 0, 0, 1, Config(lr=0.1), 1, 1.0, None),
+        TrialFailed(idle, 0, "raised", "it broke"),
     )
     assert "study s: highest accuracy; saved in /home/s" in text
     assert "trial 0 FAILED (raised): it broke" in text
@@ -91,23 +106,23 @@ def test_what_deserves_to_stay_is_printed_above_the_panel() -> None:
 def test_the_panel_is_drawn_while_the_display_is_open() -> None:
     screen = Console(record=True, file=io.StringIO(), width=160, force_terminal=True, highlight=False)
     with LiveDisplay(screen, ACCURACY) as display:
-        display(news(now=Snapshot("s", trials_started=2, trials_planned=3)))
+        display(tick(trials_started=2, trials_planned=3))
     assert "2/3 trials" in screen.export_text()
 
 
 def test_a_promotion_is_told_with_what_was_granted() -> None:
-    facts: dict[str, Any] = {"trial": 3, "rung": 1, "epochs": 1000, "data": 1.0, "time_s": None}
-    assert sentence(news("promoted", **facts), ACCURACY) == "trial 3 promoted to rung 1: 1,000 epochs"
-    timed = news("promoted", **{**facts, "time_s": 10.0})
+    whole = TrialPromoted(idle, 3, 1, 2, Config(), 1000, 1.0, None)
+    assert sentence(whole, ACCURACY) == "trial 3 promoted to rung 1: 1,000 epochs"
+    timed = replace(whole, time_s=10.0)
     assert sentence(timed, ACCURACY) == "trial 3 promoted to rung 1: 10.0 s of training"
-    part = news("promoted", **{**facts, "epochs": 1, "data": 0.5})
+    part = replace(whole, epochs=1, data=0.5)
     assert sentence(part, ACCURACY) == "trial 3 promoted to rung 1: 1 epoch on 50 % of the data"
 
 
 def test_plain_lines_leave_out_what_needs_none() -> None:
     screen = console()
     with PlainDisplay(screen, ACCURACY) as display:
-        display(news())
-        display(news("epoch", trial=0, epoch=1, metrics={}))
-        display(news("retried", trial=0, attempt=2, reason="its worker was killed"))
+        display(tick())
+        display(EpochFinished(idle, 0, 1, {}))
+        display(TrialRetried(idle, 0, "its worker was killed", 2))
     assert screen.export_text() == "trial 0 is tried again (attempt 2): its worker was killed\n"

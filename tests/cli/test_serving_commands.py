@@ -155,7 +155,7 @@ def test_tune_for_a_device(here: Path) -> None:
         (("measure", "nothing.onnx"), "there is no model nothing.onnx"),
         (("measure", "mine.py"), "is not an ONNX model that can be read"),
         (("measure", "small.onnx", "--device", "raspbery-pi-5"), "did you mean 'raspberry-pi-5'?"),
-        (("measure", "small.onnx", "--serve-for", "speed"), "but got 'speed'"),
+        (("measure", "small.onnx", "--serve-for", "speed"), "got 'speed'"),
         (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
         (("measure", "small.onnx", "--scenario", "serve"), "serve"),
         (("measure", "small.onnx", "--scenario-goal", "best"), "the goal of a scenario is mean or p99; got 'best'"),
@@ -164,7 +164,7 @@ def test_tune_for_a_device(here: Path) -> None:
         (("serve-check", "."), "is no deployment folder"),
         (("tune", "mine.py", "--device", "jetson-nan", *QUICK), "did you mean 'jetson-nano'?"),
         (("tune", "mine.py", "--minimize", "latency_s", *QUICK), "add --device host"),
-        (("tune", "mine.py", "--device", "host", "--strategy", "hierarchial", *QUICK), "did you mean 'hierarchical'?"),
+        (("tune", "mine.py", "--device", "host", "--measure", "looser", *QUICK), "got 'looser'"),
         (("tune", "mine.py", "--device", "host", "--minimize", "latency_s / eval(x)", *QUICK), "more than arithmetic"),
     ],
 )

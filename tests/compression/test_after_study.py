@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onefold import Budget, Config, Float, Recipe, Space, Study, at_least, deploy
+from onefold import Budget, Config, Float, ParallelismOptions, Recipe, SearchOptions, Space, Study, at_least, deploy
 from onefold.compression import after_study, unpack
 from onefold.compression.after_study import AfterStudyCompression
 from onefold.compression.api import PACKED
@@ -19,7 +19,6 @@ from onefold.device import Device
 from onefold.study.result import Result
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, Trial, from_json
-from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Shortlist, Variant
 from onefold.workloads.digits import Digits
 
@@ -39,11 +38,11 @@ class Ran:
                 "digits",
                 compress="after",
                 budget=Budget(trials=3, max_epochs=2),
-                rungs="none",
                 knobs="off",
-                engine="inline",
                 home=home,
                 name="s",
+                search=SearchOptions(rungs="none"),
+                parallelism=ParallelismOptions(engine="inline"),
             )
             self.slow = self.study.run()
             self.slow_record = self.study.record
@@ -126,7 +125,13 @@ def test_the_one_taken_can_be_served_and_taken_away(ran: Ran, tmp_path: Path) ->
 
 
 def test_a_study_that_compresses_nothing_has_no_shortlist(tmp_path: Path) -> None:
-    study = Study("digits", budget=Budget(trials=1, max_epochs=1), knobs="off", engine="inline", home=tmp_path)
+    study = Study(
+        "digits",
+        budget=Budget(trials=1, max_epochs=1),
+        knobs="off",
+        home=tmp_path,
+        parallelism=ParallelismOptions(engine="inline"),
+    )
     result = study.run()
     assert (result.shortlist, result.compressed) == (None, None)
     assert "shortlist" not in study.record.result
@@ -134,9 +139,19 @@ def test_a_study_that_compresses_nothing_has_no_shortlist(tmp_path: Path) -> Non
 
 def a_variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) -> Variant:
     return Variant(
-        recipe, {"accuracy": accuracy}, latency_s, LatencySource.MEASURED, Energy(1.0, "modelled"), None, 2 * packed,
-        {"zstd": packed}, 1e6, 1e6, 100, 0.0,
-    )  # fmt: skip
+        recipe,
+        {"accuracy": accuracy},
+        latency_s,
+        LatencySource.MEASURED,
+        Energy(1.0, "modelled"),
+        None,
+        2 * packed,
+        {"zstd": packed},
+        1e6,
+        1e6,
+        100,
+        0.0,
+    )
 
 
 def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> None:
@@ -195,7 +210,15 @@ def test_a_function_cannot_be_compressed(tmp_path: Path, way: str) -> None:
 
 def in_loop(home: Path) -> Study:
     budget = Budget(trials=2, max_epochs=1)
-    return Study(Digits(), compress="in-loop", budget=budget, knobs="off", engine="inline", home=home, name="s")
+    return Study(
+        Digits(),
+        compress="in-loop",
+        budget=budget,
+        knobs="off",
+        home=home,
+        name="s",
+        parallelism=ParallelismOptions(engine="inline"),
+    )
 
 
 def test_a_study_in_one_loop_searches_the_recipe_and_goes_on_with_it(tmp_path: Path) -> None:
@@ -225,4 +248,4 @@ def test_a_study_in_one_loop_that_is_opened_with_its_workload_goes_on_with_the_r
 )
 def test_what_is_tried_first_must_make_sense(tmp_path: Path, first: list[dict[str, float]], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        Study(parabola, Space(x=Float(0, 1)), first=first, budget=Budget(trials=2), home=tmp_path)
+        Study(parabola, Space(x=Float(0, 1)), budget=Budget(trials=2), home=tmp_path, search=SearchOptions(first=first))

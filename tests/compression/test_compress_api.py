@@ -14,7 +14,7 @@ from onefold.compression import unpack
 from onefold.compression.api import PACKED, CompressionResult
 from onefold.compression.selection import choose
 from onefold.serving.export import export
-from onefold.study.single_trial import training
+from onefold.study.api import single_trial
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource
@@ -31,7 +31,7 @@ RECIPES = [
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    return training("digits", epochs=4, home=folder / "home", knobs="off").run().save(folder / "model")
+    return single_trial("digits", epochs=4, home=folder / "home", knobs="off").run().save(folder / "model")
 
 
 @pytest.fixture(scope="module")

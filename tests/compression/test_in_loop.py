@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from onefold import Budget, Objective, Study, deploy
+from onefold import Budget, Objective, ParallelismOptions, Study, deploy
 from onefold.compression.in_loop import CompressedWorkload, recipe_of
 from onefold.compression.quantization import weight_sparsity
 from onefold.vocabulary.records import Config
@@ -70,7 +70,7 @@ def test_a_study_hands_over_a_variant_that_was_measured(tmp_path: Path) -> None:
         budget=Budget(trials=3, max_epochs=4),
         device="host",
         home=tmp_path,
-        parallel=1,
+        parallelism=ParallelismOptions(parallel=1),
     )
     result = study.run()
     assert result.metrics["encoded_bytes"] > 0

@@ -244,8 +244,9 @@ def test_importance_learns_the_metric_from_all_trials_and_the_rest_from_models(c
     for form, others in (("plain", measured), ("compressed", compressed)):
         known = given.importance[form]  # type: ignore[index]
         assert {name: one.n for name, one in known.items()} == {
-            given.evidence.metric: 42 if form == "plain" else compressed, **dict.fromkeys(COSTS, others)
-        }  # fmt: skip
+            given.evidence.metric: 42 if form == "plain" else compressed,
+            **dict.fromkeys(COSTS, others),
+        }
         assert all({share.parameters[0] for share in one.singles} == {"width", "depth", "lr"} for one in known.values())
 
 

@@ -21,11 +21,13 @@ from torch import nn
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, at_most, deploy
 from onefold.device import PRECISE, QUICK, Device
 from onefold.device.catalogue import device, save_device
+from onefold.serving.options import ServingOptions
 from onefold.serving.space import ServingSpace
 from onefold.serving.trial_measurement import memo_key
 from onefold.serving.tuner import PointSearchOptions
-from onefold.study import Home, News
+from onefold.study import Home, StudyEvent
 from onefold.study.spec import Spec
+from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import DeviceError, InputError, ObjectiveError, StudyFailed
 from onefold.vocabulary.records import FailureKind, StudyState
@@ -37,11 +39,11 @@ ONE = Space(model=dict(width=8, layers=1), training=TRAINING)
 TWO = Space(model=dict(width=Choice(4, 16), layers=1), training=TRAINING)
 
 
-class Heard(list[News]):
+class Heard(list[StudyEvent]):
     """The news of a study."""
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [dict(news.facts) for news in self if news.kind == kind]
+        return [event.facts() for event in self if event.kind == kind]
 
     @property
     def measured(self) -> list[dict[str, Any]]:
@@ -49,8 +51,9 @@ class Heard(list[News]):
 
 
 def small(home: Path, heard: Heard | None = None, subject: Any = None, **options: Any) -> Study:
-    wanted = {"engine": "inline", "home": home, "budget": TINY, "space": TWO, "device": "host", **options}
-    return Study(subject or Spirals(), **wanted, listener=heard.append if heard is not None else lambda _: None)
+    wanted = {"budget": TINY, "space": TWO, "device": "host", **options}
+    on_event = heard.append if heard is not None else lambda _: None
+    return small_study(subject or Spirals(), home, **wanted, on_event=on_event)
 
 
 def slow(home: Path, name: str = "slow", **figures: Any) -> Device:
@@ -103,7 +106,7 @@ class TestMemo:
         study = small(home)
         first = study.run()
         heard = Heard()
-        study.listener = heard.append
+        study.on_event = heard.append
         again = study.run()
         assert heard.measured == []
         assert again.best.metrics == first.best.metrics
@@ -130,14 +133,14 @@ class TestObjectives:
     def test_the_fastest_that_keeps_the_requirement_wins(self, home: Path) -> None:
         objective = Objective(minimize="latency_s", require={"accuracy": at_least(0.4)})
         result = small(home, objective=objective, rungs="none").run()
-        assert result.keeps_requirements
+        assert result.is_feasible
         keeping = [trial for trial in result.trials if trial.metrics["accuracy"] >= 0.4]
         assert result.metrics["latency_s"] == min(trial.metrics["latency_s"] for trial in keeping)
 
     def test_a_requirement_that_nothing_keeps_gives_the_nearest(self, home: Path) -> None:
         objective = Objective(maximize="accuracy", require={"latency_s": at_most(1e-12)})
         result = small(home, objective=objective, rungs="none").run()
-        assert not result.keeps_requirements
+        assert not result.is_feasible
         assert result.metrics["latency_s"] == min(trial.metrics["latency_s"] for trial in result.trials)
 
     @pytest.mark.parametrize("text", ["time_ratio", "energy_ratio", "loss + 100 * latency_s"])
@@ -164,7 +167,7 @@ class TestObjectives:
 
     def test_the_epochs_of_a_trial_are_judged_by_the_workloads_own_objective(self, home: Path) -> None:
         study = small(home, objective=Objective(minimize="latency_s"), rungs="none")
-        assert study.spec.judge == Spirals.objective
+        assert study.spec.epoch_objective == Spirals.objective
         result = study.run()
         with closing(Home(home).store()) as store:
             epochs = store.epochs(study.name, result.best.number)
@@ -179,7 +182,7 @@ class TestDevices:
         for metric in ("latency_s", "throughput_per_s", "energy_per_sample_j"):
             assert result.metrics[metric] == result.metrics[f"{metric}@host"]
             assert f"{metric}@slow" in result.metrics
-        assert result.keeps_requirements
+        assert result.is_feasible
         assert list(result.surfaces) == ["host", "slow"]
         folder = deploy.read(result.folder / "best")
         assert [on.device.name for on in folder.devices] == ["host", "slow"]
@@ -215,7 +218,7 @@ class TestDevices:
         assert asked["confine"] == 2
 
     def test_the_deployment_folder_serves_what_was_trained(self, home: Path, tmp_path: Path) -> None:
-        result = small(home, scenarios=["single-stream", "server:6@20"]).run()
+        result = small(home, serving=ServingOptions(scenarios=("single-stream", "server:6@20"))).run()
         result.save(tmp_path / "out")
         points, _ = Spirals().data().test
         with torch.no_grad():
@@ -257,23 +260,23 @@ class TestStrategies:
 
     def test_the_serving_space_is_kept(self, home: Path) -> None:
         space = ServingSpace(batch_sizes=(1, 3), graph_levels=("all",), executions=("sequential",))
-        result = small(home, serving_space=space, scenario_goal="p99", scenarios=["multi-stream:50"]).run()
+        result = small(
+            home, serving=ServingOptions(space=space, scenarios=("multi-stream:50",), scenario_goal="p99")
+        ).run()
         sizes = {one.point.batch_size for surface in result.surfaces.values() for one in surface.served}
         assert sizes == {1, 3}
 
-    def test_hierarchical_measures_only_the_winner(self, home: Path) -> None:
+    def test_the_winner_alone_can_be_measured(self, home: Path) -> None:
         heard = Heard()
-        objective = Objective(minimize="latency_s", require={"accuracy": at_least(0.4)})
-        study = small(home, heard, strategy="hierarchical", objective=objective)
-        result = study.run()
-        assert study.spec.objective.goals == Spirals.objective.goals
-        assert study.spec.objective.require == {"accuracy": at_least(0.4)}  # what is not about serving stays
+        result = small(home, heard, serving=ServingOptions(measure="winner")).run()
         assert [facts["trial"] for facts in heard.measured] == [result.best.number]
         assert "latency_s" not in result.metrics
         assert result.surfaces["host"].metrics()["latency_s"] > 0
 
-    def test_it_decides_as_a_study_without_devices(self, home: Path, tmp_path: Path) -> None:
-        one = small(home, strategy="hierarchical", seed=5).run()
+    def test_a_study_that_measures_the_winner_decides_like_one_without_devices(
+        self, home: Path, tmp_path: Path
+    ) -> None:
+        one = small(home, serving=ServingOptions(measure="winner"), seed=5).run()
         other = small(tmp_path / "plain", device=(), seed=5).run()
         assert [dict(trial.config) for trial in one.trials] == [dict(trial.config) for trial in other.trials]
         assert one.best.number == other.best.number
@@ -325,21 +328,29 @@ class TestMistakes:
         ("options", "kind", "complaint"),
         [
             ({"device": "rasberry-pi-4"}, DeviceError, "did you mean 'raspberry-pi-4'"),
-            ({"device": (), "objective": Objective(minimize="latency_s")}, ObjectiveError, "add --device host"),
-            ({"device": (), "objective": Objective(minimize="time_ratio")}, ObjectiveError, "only with a device"),
+            (
+                {"device": (), "objective": Objective(minimize="latency_s")},
+                ObjectiveError,
+                "needs a device; add device",
+            ),
+            ({"device": (), "objective": Objective(minimize="time_ratio")}, ObjectiveError, "needs a device"),
             ({"objective": Objective(minimize="latency_s@host")}, ObjectiveError, "write latency_s"),
             (
                 {"device": ["host", "raspberry-pi-4"], "objective": Objective(minimize="latency_s@raspberry-pi-5")},
                 ObjectiveError,
-                "names a device that the study does not have; did you mean 'raspberry-pi-4'",
+                "names a device that the study lacks; did you mean 'raspberry-pi-4'",
             ),
-            ({"serve_for": "beauty"}, InputError, "latency, throughput, energy, but got 'beauty'"),
-            ({"serving_search": "grib"}, InputError, "did you mean 'grid'"),
-            ({"strategy": "onefoldd"}, InputError, "did you mean 'onefold'"),
-            ({"scenarios": ["serve:8@20"]}, InputError, "server"),
-            ({"scenario_goal": "p90"}, InputError, "the goal of a scenario is mean or p99; got 'p90'"),
-            ({"device": (), "scenarios": ["offline"]}, InputError, "asked for without a device: add --device host"),
-            ({"device": (), "strategy": "hierarchical"}, InputError, "asked for without a device"),
+            ({"serving": ServingOptions(optimize_for="beauty")}, InputError, "throughput, energy; got 'beauty'"),
+            ({"serving": ServingOptions(search="grib")}, InputError, "did you mean 'grid'"),
+            ({"serving": ServingOptions(measure="looser")}, InputError, "trials or winner; got 'looser'"),
+            (
+                {"serving": ServingOptions(measure="winner"), "objective": Objective(minimize="latency_s")},
+                ObjectiveError,
+                "unknown for trials that are not measured",
+            ),
+            ({"serving": ServingOptions(scenarios=("serve:8@20",))}, InputError, "server"),
+            ({"serving": ServingOptions(scenario_goal="p90")}, InputError, "must be mean or p99; got 'p90'"),
+            ({"device": (), "serving": ServingOptions(scenarios=("offline",))}, InputError, "options need a device"),
         ],
     )
     def test_a_mistake_is_told_before_anything_is_written(
@@ -351,7 +362,7 @@ class TestMistakes:
             assert store.studies() == []
 
     def test_a_function_has_no_model_to_serve(self, home: Path) -> None:
-        with pytest.raises(InputError, match="a function has none: tune a workload"):
+        with pytest.raises(InputError, match="a function has none; give a workload"):
             small(home, subject=lambda config: config.x, space=Space(x=Float(0, 1)))
 
 
@@ -359,9 +370,7 @@ def test_a_spec_survives_the_store(home: Path) -> None:
     study = small(
         home,
         device=["host", "raspberry-pi-4"],
-        serve_for="energy",
-        scenarios=["offline:50"],
-        serving_space=ServingSpace((1, 2)),
+        serving=ServingOptions("energy", space=ServingSpace((1, 2)), scenarios=("offline:50",)),
     )
     spec = study.spec
     assert Spec.from_json(spec.to_json()) == spec
@@ -373,7 +382,7 @@ def test_measurements_hold_the_workers_still_and_no_trial_is_lost(home: Path) ->
     """In real worker processes, two side by side."""
     heard = Heard()
     space = Space(model=dict(width=Choice(4, 8, 16), layers=1), training=TRAINING)
-    study = small(home, heard, engine="processes", parallel=2, space=space, patience_s=20.0)
+    study = small(home, heard, engine="processes", parallel=2, space=space)
     result = study.run()
     assert len(result.trials) == 6
     assert all(trial.failure is None for trial in result.trials)

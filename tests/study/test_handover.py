@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from onefold import Budget, Config, Float, Space, Study, deploy
-from onefold.study import News
-from onefold.study.result import keep_best, kept_card
+from onefold import Budget, Config, Float, ParallelismOptions, Space, Study, deploy
+from onefold.study.events import StudyEvent
+from onefold.study.result import keep_best, read_card
+from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import InputError, StoreError
 from onefold.vocabulary.records import StudyState
@@ -22,20 +23,19 @@ TINY = Budget(trials=6, max_epochs=3)
 
 
 def small(home: Path, workload: Any = None, **options: Any) -> Study:
-    given = {"engine": "inline", "home": home, "budget": TINY, "name": "s", **options}
-    return Study(workload or Spirals(), **given)
+    return small_study(workload or Spirals(), home, **{"budget": TINY, "name": "s", **options})
 
 
 def again(home: Path, workload: Any = None) -> Study:
     return Study.open("s", home=home, workload=workload or Spirals())
 
 
-def at_trial(number: int, act: Callable[[], None], kind: str = "epoch") -> Callable[[News], None]:
-    def listener(news: News) -> None:
-        if news.kind == kind and news.facts["trial"] == number:
+def at_trial(number: int, act: Callable[[], None], kind: str = "epoch") -> Callable[[StudyEvent], None]:
+    def on_event(event: Any) -> None:
+        if event.kind == kind and event.trial == number:
             act()
 
-    return listener
+    return on_event
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def interrupt() -> None:
 
 def accuracy_of(folder: Path) -> float:
     """What the model that was left behind reaches on the validation data."""
-    network = Spirals().build(Config(kept_card(folder)["config"]))
+    network = Spirals().build(Config(read_card(folder)["config"]))
     network.load_state_dict(torch.load(folder / "best" / "weights.pt", weights_only=True))
     inputs, targets = (torch.as_tensor(part) for part in Spirals().data().validation)
     return float((network.eval()(inputs).argmax(1) == targets).float().mean())
@@ -62,26 +62,26 @@ def accuracy_of(folder: Path) -> float:
 
 
 def test_an_interrupted_study_leaves_its_best_model_so_far_and_goes_on(tmp_path: Path) -> None:
-    study = small(tmp_path, listener=at_trial(3, interrupt))
+    study = small(tmp_path, on_event=at_trial(3, interrupt))
     with pytest.raises(KeyboardInterrupt):
         study.run()
-    card = kept_card(study.folder)
+    card = read_card(study.folder)
     assert study.record.state is StudyState.INTERRUPTED
     assert study.record.result == card
     assert card["metrics"]["accuracy"] == max(trial.metrics.get("accuracy", 0.0) for trial in study.trials)
     assert card["test"] == {}
     assert accuracy_of(study.folder) == pytest.approx(card["metrics"]["accuracy"])
     result = again(tmp_path).run()
-    assert kept_card(study.folder)["test"] == dict(result.test)
+    assert read_card(study.folder)["test"] == dict(result.test)
     assert study.record.state is StudyState.DONE
 
 
 def test_one_epoch_is_enough_to_leave_a_model_behind(tmp_path: Path) -> None:
-    study = small(tmp_path, listener=at_trial(0, interrupt), rungs="none")
+    study = small(tmp_path, on_event=at_trial(0, interrupt), rungs="none")
     with pytest.raises(KeyboardInterrupt):
         study.run()
     assert not any(trial.finished_rungs for trial in study.trials)
-    assert kept_card(study.folder)["trial"] == 0
+    assert read_card(study.folder)["trial"] == 0
     assert (study.folder / "best" / "weights.pt").exists()
 
 
@@ -89,7 +89,7 @@ def test_before_the_first_epoch_there_is_nothing_to_leave_behind(tmp_path: Path)
     def leave() -> None:
         raise KeyboardInterrupt
 
-    study = small(tmp_path, listener=at_trial(0, leave, kind="trial"))
+    study = small(tmp_path, on_event=at_trial(0, leave, kind="trial"))
     with pytest.raises(KeyboardInterrupt):
         study.run()
     assert study.record.state is StudyState.INTERRUPTED
@@ -102,7 +102,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
         interrupt()
         interrupt()
 
-    study = small(tmp_path, listener=at_trial(3, twice))
+    study = small(tmp_path, on_event=at_trial(3, twice))
     with pytest.raises(KeyboardInterrupt):
         study.run()
     assert study.record.state is StudyState.INTERRUPTED
@@ -124,22 +124,22 @@ def test_an_interrupt_while_the_best_model_is_tested_leaves_that_model(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         study.run()
     assert study.record.state is StudyState.INTERRUPTED
-    assert accuracy_of(study.folder) == pytest.approx(kept_card(study.folder)["metrics"]["accuracy"])
+    assert accuracy_of(study.folder) == pytest.approx(read_card(study.folder)["metrics"]["accuracy"])
 
 
 def test_an_interrupt_keeps_what_is_known_of_the_same_model(tmp_path: Path) -> None:
     result = small(tmp_path).run()
     study = again(tmp_path).extend(trials=2)
-    study.listener = at_trial(6, interrupt, kind="trial")
+    study.on_event = at_trial(6, interrupt, kind="trial")
     with pytest.raises(KeyboardInterrupt):
         study.run()
     assert study.record.result["test"] == dict(result.test)
-    assert kept_card(study.folder)["test"] == dict(result.test)
+    assert read_card(study.folder)["test"] == dict(result.test)
 
 
 def test_what_serves_a_former_best_does_not_stand_beside_another_model(tmp_path: Path) -> None:
     result = small(tmp_path).run()
-    best, card = result.folder / "best", kept_card(result.folder)
+    best, card = result.folder / "best", read_card(result.folder)
     (best / deploy.DEPLOYMENT).write_text("{}")
     keep_best(result.folder, result.best, card)
     assert (best / deploy.DEPLOYMENT).exists()
@@ -167,11 +167,11 @@ def test_a_full_disk_at_the_end_is_told_and_the_study_completes_later(tmp_path: 
 
 def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path) -> None:
     result = small(tmp_path).run()
-    best, card = result.folder / "best", kept_card(result.folder)
+    best, card = result.folder / "best", read_card(result.folder)
     (best / "weights.pt.new").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         keep_best(result.folder, result.best, {**card, "trial": 99})
-    assert kept_card(result.folder) == card
+    assert read_card(result.folder) == card
     assert sorted(file.name for file in best.iterdir()) == ["model.json", "weights.pt"]
 
 
@@ -195,7 +195,7 @@ def test_a_model_that_cannot_be_saved_is_told_with_where_it_is(tmp_path: Path) -
     (tmp_path / "full" / "weights.pt").symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"No space left on device\); it is in .*best"):
         result.save(tmp_path / "full")
-    assert json.loads((result.save(tmp_path / "out") / "model.json").read_text()) == kept_card(result.folder)
+    assert json.loads((result.save(tmp_path / "out") / "model.json").read_text()) == read_card(result.folder)
 
 
 # Time left.
@@ -204,11 +204,11 @@ def test_a_model_that_cannot_be_saved_is_told_with_where_it_is(tmp_path: Path) -
 def left_at_the_last_result(home: Path, subject: Any, **options: Any) -> float | None:
     seen: list[float | None] = []
 
-    def listener(news: News) -> None:
-        if news.kind == "result":
-            seen.append(news.now().left_s)
+    def on_event(event: Any) -> None:
+        if event.kind == "result":
+            seen.append(event.progress().left_s)
 
-    Study(subject, engine="inline", home=home, listener=listener, **options).run()
+    Study(subject, home=home, on_event=on_event, **options, parallelism=ParallelismOptions(engine="inline")).run()
     return seen[-1]
 
 
@@ -241,13 +241,20 @@ def test_at_the_end_no_time_is_left(tmp_path: Path, kind: Any, subject: Any) -> 
 def test_the_time_left_of_a_function_goes_by_its_trials(tmp_path: Path) -> None:
     seen: list[tuple[float, float, float]] = []
 
-    def listener(news: News) -> None:
-        if news.kind == "result":
-            before, now, after = news.now().elapsed_s, news.now(), news.now().elapsed_s
-            share = (8 - news.facts["trial"] - 1) / (news.facts["trial"] + 1)
+    def on_event(event: Any) -> None:
+        if event.kind == "result":
+            before, now, after = event.progress().elapsed_s, event.progress(), event.progress().elapsed_s
+            share = (8 - event.trial - 1) / (event.trial + 1)
             assert now.left_s is not None
             seen.append((before * share, now.left_s, after * share))
 
-    Study(flat, LINE, engine="inline", home=tmp_path, budget=Budget(trials=8, max_epochs=1000), listener=listener).run()
+    Study(
+        flat,
+        LINE,
+        home=tmp_path,
+        budget=Budget(trials=8, max_epochs=1000),
+        on_event=on_event,
+        parallelism=ParallelismOptions(engine="inline"),
+    ).run()
     assert len(seen) == 8
     assert all(least - 1e-6 <= left_s <= most + 1e-6 for least, left_s, most in seen)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold import Budget, Config, Space, Study
+from onefold import Budget, Config, ParallelismOptions, Space, Study
 from onefold.study import Home
 from onefold.study.queue import Queue
 from onefold.testing.toy import Spirals
@@ -21,7 +21,7 @@ TINY = Budget(trials=2, max_epochs=1)
 
 
 def a_study(home: Home, name: str) -> Study:
-    return Study(Spirals(), budget=TINY, name=name, home=home, engine="inline")
+    return Study(Spirals(), budget=TINY, name=name, home=home, parallelism=ParallelismOptions(engine="inline"))
 
 
 def test_studies_are_served_first_come_first_and_their_response_is_kept(tmp_path: Path) -> None:
@@ -51,7 +51,9 @@ def test_a_study_that_fails_does_not_hold_the_others_up(tmp_path: Path) -> None:
         "    def build(self, config):\n"
         "        raise RuntimeError('no')\n"
     )
-    queue.submit(Study(str(workload), budget=TINY, name="broken", home=home, engine="inline"))
+    queue.submit(
+        Study(str(workload), budget=TINY, name="broken", home=home, parallelism=ParallelismOptions(engine="inline"))
+    )
     queue.submit(a_study(home, "sound"))
     assert queue.run(told=told.append) == 2
     assert "broken: failed" in told

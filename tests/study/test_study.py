@@ -15,8 +15,23 @@ import pytest
 import torch
 
 import onefold
-from onefold import Budget, Choice, Config, Data, Float, Objective, Space, Study, Workload, at_least
-from onefold.study import Home, News
+from onefold import (
+    Budget,
+    Choice,
+    Config,
+    Data,
+    Float,
+    Objective,
+    ParallelismOptions,
+    SearchOptions,
+    Space,
+    Study,
+    Workload,
+    at_least,
+)
+from onefold.study import Home
+from onefold.testing.studies import TINY
+from onefold.testing.studies import small_study as small
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.vocabulary.errors import (
     BudgetError,
@@ -31,22 +46,22 @@ from onefold.vocabulary.errors import (
 )
 from onefold.vocabulary.records import FailureKind, StudyState, TrialState
 
-TINY = Budget(trials=6, max_epochs=3, min_data=0.5)
-
-
-def small(subject: Any, home: Path, **options: Any) -> Study:
-    return Study(subject, **{"engine": "inline", "home": home, "budget": TINY, **options})
-
 
 def facts(study: Study) -> list[Any]:
     """What was decided and learned, without what depends on the clock."""
     timed = ("train_time_s", "energy_j", "memory_bytes")
     return [
-        (trial.number, dict(trial.config), rung.rung, rung.grant, rung.state,
-         {name: value for name, value in rung.metrics.items() if name not in timed})
+        (
+            trial.number,
+            dict(trial.config),
+            rung.rung,
+            rung.grant,
+            rung.state,
+            {name: value for name, value in rung.metrics.items() if name not in timed},
+        )
         for trial in study.trials
         for rung in trial.rungs
-    ]  # fmt: skip
+    ]
 
 
 def test_a_workload_in_a_tuned_and_trained_model_out(tmp_path: Path) -> None:
@@ -179,7 +194,7 @@ def test_algorithms_are_chosen_per_group(tmp_path: Path) -> None:
 def test_a_requirement_that_nothing_keeps_still_gives_the_nearest(tmp_path: Path) -> None:
     never = Objective(minimize="parameters", require={"accuracy": at_least(1.5)})
     result = small(Spirals(), tmp_path, objective=never).run()
-    assert not result.keeps_requirements
+    assert not result.is_feasible
 
 
 # Functions.
@@ -202,7 +217,7 @@ PLAIN = Space(x=Float(0, 10))
 
 
 def test_any_function_can_be_tuned(tmp_path: Path) -> None:
-    result = onefold.tune(parabola, PLAIN, trials=25, home=tmp_path, engine="inline")
+    result = onefold.tune(parabola, PLAIN, trials=25, home=tmp_path, parallelism=ParallelismOptions(engine="inline"))
     assert result.metrics["value"] < 2.0
     assert {len(trial.rungs) for trial in result.trials} == {1}
 
@@ -210,13 +225,17 @@ def test_any_function_can_be_tuned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("function", [curve, careful])
 def test_a_function_that_reports_often_or_knows_its_run_gets_rungs(function: Any, tmp_path: Path) -> None:
     lowest = Objective(minimize="loss")
-    result = onefold.tune(function, PLAIN, objective=lowest, budget=TINY, home=tmp_path, engine="inline")
+    result = onefold.tune(
+        function, PLAIN, objective=lowest, budget=TINY, home=tmp_path, parallelism=ParallelismOptions(engine="inline")
+    )
     assert result.best.level == TINY.top_level
 
 
 def test_a_function_in_worker_processes_may_be_a_closure(tmp_path: Path) -> None:
     shift = 3.0
-    result = onefold.tune(lambda config: abs(config.x - shift), PLAIN, trials=8, home=tmp_path, parallel=2)
+    result = onefold.tune(
+        lambda config: abs(config.x - shift), PLAIN, trials=8, home=tmp_path, parallelism=ParallelismOptions(parallel=2)
+    )
     assert result.metrics["value"] < 3.0
 
 
@@ -255,11 +274,11 @@ def test_an_interrupted_study_goes_on_where_it_stood(tmp_path: Path) -> None:
     whole = small(Spirals(), tmp_path, seed=3)
     whole.run()
 
-    def impatient(news: News) -> None:
-        if news.kind == "epoch" and news.now().trials_started == 4:
+    def impatient(event: Any) -> None:
+        if event.kind == "epoch" and event.progress().trials_started == 4:
             raise KeyboardInterrupt
 
-    study = small(Spirals(), tmp_path, seed=3, listener=impatient)
+    study = small(Spirals(), tmp_path, seed=3, on_event=impatient)
     with pytest.raises(KeyboardInterrupt):
         study.run()
     assert study.record.state is StudyState.INTERRUPTED
@@ -281,11 +300,11 @@ def test_an_interrupted_search_decides_the_same_again(search: Any, tmp_path: Pat
     whole = small(Picky(), tmp_path, seed=3, search=search, budget=budget)
     whole.run()
 
-    def impatient(news: News) -> None:
-        if news.kind == "epoch" and news.now().trials_started == 15:
+    def impatient(event: Any) -> None:
+        if event.kind == "epoch" and event.progress().trials_started == 15:
             raise KeyboardInterrupt
 
-    study = small(Picky(), tmp_path, seed=3, search=search, budget=budget, listener=impatient)
+    study = small(Picky(), tmp_path, seed=3, search=search, budget=budget, on_event=impatient)
     with pytest.raises(KeyboardInterrupt):
         study.run()
     Study.open(study.name, home=tmp_path, workload=Picky()).run()
@@ -336,10 +355,13 @@ def test_time_and_energy_end_the_study_with_the_best_so_far(tmp_path: Path) -> N
 
 def test_each_kind_of_failure_is_a_failed_trial_and_nothing_else(tmp_path: Path) -> None:
     study = Study(
-        Troubled(), search="grid", rungs="none", home=tmp_path, parallel=2, patience_s=8.0, memory_bytes=2**30,
+        Troubled(),
+        home=tmp_path,
         space=Space(training=dict(trouble=Troubled.space.parameters["trouble"], lr=0.02)),
         budget=Budget(trials=6, max_epochs=1),
-    )  # fmt: skip
+        search=SearchOptions(algorithm="grid", rungs="none"),
+        parallelism=ParallelismOptions(parallel=2, hang_timeout_s=8.0, memory_bytes=2**30),
+    )
     result = study.run()
     kinds = {trial.config.trouble: trial.failure.kind if trial.failure else None for trial in result.trials}
     assert kinds == {
@@ -381,11 +403,11 @@ def test_a_full_disk_stops_the_study_and_loses_nothing(tmp_path: Path) -> None:
     workload = Cramped()
     workload.switch = tmp_path / "full"
 
-    def fill(news: News) -> None:
-        if news.kind == "result" and news.facts["trial"] == 2:
+    def fill(event: Any) -> None:
+        if event.kind == "result" and event.trial == 2:
             workload.switch.touch()
 
-    study = small(workload, tmp_path / "b", seed=3, listener=fill)
+    study = small(workload, tmp_path / "b", seed=3, on_event=fill)
     with pytest.raises(StoreError, match=r"disk is full.*nothing is lost"):
         study.run()
     workload.switch.unlink()
@@ -405,20 +427,20 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
         small(Spirals(), tmp_path, space=Space())
     with pytest.raises(InputError, match="name is made of"):
         small(Spirals(), tmp_path, name="../elsewhere")
-    with pytest.raises(InputError, match="the engine 'proceses' is not known; did you mean 'processes'"):
+    with pytest.raises(InputError, match="there is no engine 'proceses'; did you mean 'processes'"):
         small(Spirals(), tmp_path, engine="proceses")
     for parallel in (-1, 0):
-        with pytest.raises(InputError, match=f"parallel must be 1 or more, but got {parallel}"):
+        with pytest.raises(InputError, match=f"parallel must be 1 or more, got {parallel}"):
             small(Spirals(), tmp_path, engine="processes", parallel=parallel)
     for threads in (-2, 0):
-        with pytest.raises(InputError, match=f"threads must be 1 or more, but got {threads}"):
+        with pytest.raises(InputError, match=f"threads must be 1 or more, got {threads}"):
             small(Spirals(), tmp_path, parallel=2, threads=threads)
     for memory_bytes in (-3, 0):
-        with pytest.raises(InputError, match=f"memory_bytes must be 1 or more, but got {memory_bytes}"):
+        with pytest.raises(InputError, match=f"memory_bytes must be 1 or more, got {memory_bytes}"):
             small(Spirals(), tmp_path, memory_bytes=memory_bytes)
-    for patience_s in (-5, 0, float("nan")):
-        with pytest.raises(InputError, match=f"patience_s must be more than 0 seconds, but got {patience_s}"):
-            small(Spirals(), tmp_path, patience_s=patience_s)
+    for timeout_s in (-5, 0, float("nan")):
+        with pytest.raises(InputError, match=f"hang_timeout_s must be above 0, got {timeout_s}"):
+            small(Spirals(), tmp_path, hang_timeout_s=timeout_s)
     with closing(Home(tmp_path).store()) as store:
         assert store.studies() == []
 
@@ -436,7 +458,7 @@ def test_a_metric_that_does_not_exist_is_told_with_the_nearest_one(tmp_path: Pat
 
 def test_a_batch_larger_than_the_data_is_told_with_the_limit(tmp_path: Path) -> None:
     space = Space(training=dict(batch_size=Choice(32, 4096), lr=Float(0.01, 0.1)), model=dict(width=8, layers=1))
-    with pytest.raises(WorkloadError, match="only 300 samples"):
+    with pytest.raises(WorkloadError, match="only 300 training samples"):
         Study(Spirals(), space, home=tmp_path).run()
 
 
@@ -448,7 +470,9 @@ def test_more_data_without_more_epochs_leaves_a_result_standing(tmp_path: Path) 
 
 
 def test_a_space_that_runs_out_ends_the_study_and_says_so(tmp_path: Path) -> None:
-    result = onefold.tune(parabola, Space(x=Choice(1, 2, 3)), trials=20, home=tmp_path, engine="inline")
+    result = onefold.tune(
+        parabola, Space(x=Choice(1, 2, 3)), trials=20, home=tmp_path, parallelism=ParallelismOptions(engine="inline")
+    )
     assert len(result.trials) == 3
     assert result.reason == "the space has no more configurations"
 
@@ -464,7 +488,7 @@ def test_data_that_cannot_be_read_is_the_workloads_mistake(tmp_path: Path) -> No
 
 def test_threads_without_parallel_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="side by side too"):
-        Study(Spirals(), home=tmp_path, threads=2)
+        Study(Spirals(), home=tmp_path, parallelism=ParallelismOptions(threads=2))
 
 
 def optional(config: Config, scale: float = 2.0) -> float:
@@ -472,7 +496,7 @@ def optional(config: Config, scale: float = 2.0) -> float:
 
 
 def test_a_parameter_with_a_default_is_the_functions_own(tmp_path: Path) -> None:
-    result = onefold.tune(optional, PLAIN, trials=3, home=tmp_path, engine="inline")
+    result = onefold.tune(optional, PLAIN, trials=3, home=tmp_path, parallelism=ParallelismOptions(engine="inline"))
     assert {len(trial.rungs) for trial in result.trials} == {1}
 
 
@@ -502,7 +526,7 @@ class Peaking(Workload):
 @pytest.mark.parametrize("kind", ["epochs", "multi"])
 def test_the_best_epoch_of_all_rungs_on_the_same_data_is_handed_over(tmp_path: Path, kind: Any) -> None:
     budget = Budget(trials=4, max_epochs=8, kind=kind, min_data=1.0 if kind == "epochs" else 0.1)
-    result = Study(Peaking(), budget=budget, engine="inline", home=tmp_path).run()
+    result = Study(Peaking(), budget=budget, home=tmp_path, parallelism=ParallelismOptions(engine="inline")).run()
     assert result.best.level == budget.top_level
     if kind == "epochs":
         assert result.metrics["accuracy"] > 0.98

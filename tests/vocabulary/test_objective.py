@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.vocabulary.errors import BudgetError, ObjectiveError
-from onefold.vocabulary.objective import Budget, Objective, Spent, crowding, dominates, fronts
+from onefold.vocabulary.objective import Budget, BudgetUse, Objective, crowding, dominates, fronts
 from onefold.vocabulary.requirement import Bound, at_most
 
 NUMBERS = st.integers(-4, 4).map(float) | st.floats(-10, 10)
@@ -241,11 +241,11 @@ def test_a_budget_that_makes_no_sense_is_refused(wrong, message):
 def test_a_study_stops_at_the_first_limit():
     objective = Objective(maximize="accuracy", require={"size": at_most(10)})
     budget = Budget(minutes=2, joules=50, target=0.9)
-    assert Spent(time_s=119, joules=49).reason_to_stop(budget, objective) is None
-    assert "2 minutes" in Spent(time_s=120).reason_to_stop(budget, objective)
-    assert "50 J" in Spent(joules=50).reason_to_stop(budget, objective)
-    assert Spent(joules=None).reason_to_stop(budget, objective) is None
-    assert "target accuracy 0.9" in Spent(best={"accuracy": 0.9, "size": 1}).reason_to_stop(budget, objective)
-    assert Spent(best={"accuracy": 0.89, "size": 1}).reason_to_stop(budget, objective) is None
-    assert Spent(best={"accuracy": 0.95, "size": 11}).reason_to_stop(budget, objective) is None
-    assert Spent(time_s=1e9).reason_to_stop(Budget(), objective) is None
+    assert BudgetUse(time_s=119, joules=49).reason_to_stop(budget, objective) is None
+    assert "2 minutes" in BudgetUse(time_s=120).reason_to_stop(budget, objective)
+    assert "50 J" in BudgetUse(joules=50).reason_to_stop(budget, objective)
+    assert BudgetUse(joules=None).reason_to_stop(budget, objective) is None
+    assert "target accuracy 0.9" in BudgetUse(best={"accuracy": 0.9, "size": 1}).reason_to_stop(budget, objective)
+    assert BudgetUse(best={"accuracy": 0.89, "size": 1}).reason_to_stop(budget, objective) is None
+    assert BudgetUse(best={"accuracy": 0.95, "size": 11}).reason_to_stop(budget, objective) is None
+    assert BudgetUse(time_s=1e9).reason_to_stop(Budget(), objective) is None

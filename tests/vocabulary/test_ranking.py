@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from onefold import Config, Objective, at_least
-from onefold.vocabulary.ranking import front, keeps, ranked, rates
+from onefold.vocabulary.ranking import front, is_feasible, is_rated, ranked
 from onefold.vocabulary.records import Failure, FailureKind, Grant, Metrics, Rung, RungState, Trial
 
 ACCURACY = Objective(maximize="accuracy")
@@ -66,15 +66,15 @@ def test_trials_that_keep_the_requirements_come_before_better_ones_that_do_not()
     objective = Objective(minimize="loss", require={"accuracy": at_least(0.8)})
     trials = [trial(0, {"loss": 0.1, "accuracy": 0.5}), trial(1, {"loss": 0.3, "accuracy": 0.9})]
     assert numbers(ranked(trials, objective)) == [1, 0]
-    assert not keeps(trials[0].metrics, objective)
-    assert keeps(trials[1].metrics, objective)
+    assert not is_feasible(trials[0].metrics, objective)
+    assert is_feasible(trials[1].metrics, objective)
 
 
 def test_trials_without_a_usable_result_have_no_place() -> None:
     trials = [trial(0), trial(1, None), trial(2, {"loss": 1.0}), trial(3, {"accuracy": math.nan})]
     assert ranked(trials, ACCURACY) == []
     assert front(trials, ACCURACY) == []
-    assert not rates({"accuracy": math.inf}, ACCURACY)
+    assert not is_rated({"accuracy": math.inf}, ACCURACY)
 
 
 def test_the_front_holds_what_no_other_trial_beats_in_every_goal() -> None:

@@ -35,12 +35,13 @@ from onefold.cli.options import (
     space_up_to,
 )
 from onefold.report import Report, phrases
-from onefold.study import Home, Result, Study
+from onefold.serving.options import ServingOptions
+from onefold.study import Home, ParallelismOptions, Result, SearchOptions, Study
+from onefold.study.api import single_trial
 from onefold.study.coordinator import DONE
 from onefold.study.queue import Queue
-from onefold.study.single_trial import training
 from onefold.study.summary import summary_of
-from onefold.study.tunable import Subject
+from onefold.study.tunable import Tunable
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
@@ -116,7 +117,7 @@ def tune(
     parallel: Annotated[int | None, typer.Option(help="Trials side by side (default: measured)")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each, with --parallel")] = None,
     memory: Annotated[str | None, typer.Option(help="What a trial may take, for example 2GB")] = None,
-    patience: Annotated[float, typer.Option(help="Seconds of silence after which a trial has hung")] = 600.0,
+    hang_timeout: Annotated[float, typer.Option(help="Seconds without a report after which a trial has hung")] = 600.0,
     warm_start: Annotated[str | None, typer.Option(help="A study over the same space to learn from")] = None,
     device: Annotated[
         list[str] | None, typer.Option(help="Where the model will be served (onefold devices); may be repeated")
@@ -130,9 +131,9 @@ def tune(
     ] = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
-    strategy: Annotated[
-        str, typer.Option(help="onefold; to compare with: hierarchical, fixed, as-hyperparameters")
-    ] = "onefold",
+    measure: Annotated[
+        str, typer.Option(help="What is measured on the devices: trials (every one) or winner (alone)")
+    ] = "trials",
     turn_knobs: KnobsOption = "on",
     knobs_for: KnobsForOption = "time",
     reduced_precision: ReducedOption = False,
@@ -151,35 +152,36 @@ def tune(
         min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
         eta=eta, growth=growth, fresh=fresh,  # type: ignore[arg-type]
     )  # fmt: skip
-    subject = Subject(workload).compressed(compressed)
+    subject = Tunable(workload).compressed(compressed)
     objective = _objective(subject.objective, maximize or [], minimize or [], require or [])
     display = display_for(out, objective, as_json)
     study = Study(
         subject,
         objective=objective,
         budget=limits,
-        search=_algorithm(search or []),
-        rungs=rungs,
-        top_k=top_k,
         seed=seed,
         name=name,
         home=home,
-        accelerator=accelerator,
-        parallel=parallel,
-        threads=threads,
-        memory_bytes=parse_bytes(memory) if memory else None,
-        patience_s=patience,
-        warm_start=warm_start,
         device=device or (),
-        serve_for=serve_for,
-        serving_search=serving_search,
-        serving_space=space_up_to(largest_batch),
-        scenarios=scenario or (),
-        scenario_goal=scenario_goal,
-        strategy=strategy,  # type: ignore[arg-type]
         knobs=KnobOptions(turn_knobs, knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
         compress=compressed,  # type: ignore[arg-type]
-        listener=display,
+        on_event=display,
+        search=SearchOptions(algorithm=_algorithm(search or []), rungs=rungs, top_k=top_k, warm_start=warm_start),
+        serving=ServingOptions(
+            optimize_for=serve_for,
+            search=serving_search,
+            space=space_up_to(largest_batch),
+            scenarios=tuple(scenario or ()),
+            scenario_goal=scenario_goal,
+            measure=measure,  # type: ignore[arg-type]
+        ),
+        parallelism=ParallelismOptions(
+            accelerator=accelerator,
+            parallel=parallel,
+            threads=threads,
+            memory_bytes=parse_bytes(memory) if memory else None,
+            hang_timeout_s=hang_timeout,
+        ),
     )
     if queued:
         _submit(study, home, as_json)
@@ -219,9 +221,9 @@ def train(
 ) -> None:
     """Train one configuration with the machine's knobs tuned while it trains, and say what that gained."""
     _check_place(save)
-    subject = Subject(workload)
+    subject = Tunable(workload)
     display = display_for(out, subject.objective, as_json)
-    study = training(
+    study = single_trial(
         subject,
         knobs.read_config(config),
         epochs=epochs,
@@ -231,11 +233,11 @@ def train(
         home=home,
         accelerator=accelerator,
         threads=threads,
-        listener=display,
+        on_event=display,
     )
     _run(study, display, as_json, save)
     if not as_json:
-        out.print(f"knobs   {knobs.describe_gain(study.steered)}", soft_wrap=True)
+        out.print(f"knobs   {knobs.describe_gain(study.knob_records)}", soft_wrap=True)
 
 
 @app.command()
@@ -252,7 +254,7 @@ def resume(
     """Go on with a study that was cut off or interrupted, or extend one that has ended."""
     _check_place(save)
     found = Study.open(study, home=home)
-    found.listener = display = display_for(out, found.spec.objective, as_json)
+    found.on_event = display = display_for(out, found.spec.objective, as_json)
     if any(extra is not None for extra in (trials, minutes, joules, target)):
         found.extend(trials=trials, minutes=minutes, joules=joules, target=target)
     before = len(found.trials)
@@ -379,7 +381,7 @@ def _conclude(result: Result) -> None:
     out.print()
     reached = results(result.metrics, result.objective)
     reasons = result.recommendation
-    if not result.keeps_requirements:
+    if not result.is_feasible:
         missed = ", ".join(f"{metric}{bound}" for metric, bound in result.objective.require.items())
         told = reasons.shortfalls if reasons is not None else ()
         for line in told or (f"No trial keeps {missed}; the nearest is shown.",):
@@ -397,7 +399,7 @@ def _conclude(result: Result) -> None:
     if result.shortlist is not None:
         where = f"; in {result.compressed}" if result.compressed is not None else ""
         out.print(f"smaller {result.shortlist.why}{where}", soft_wrap=True)
-    spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.trials)}"
+    spent = f"after {duration(result.elapsed_s)}; {tables.cost(result.cost)}"
     out.print(f"ended   {result.reason}, {spent}", soft_wrap=True)
     out.print(f"model   {result.folder / 'best'}", soft_wrap=True)
     out.print(f"report  {result.report}", soft_wrap=True)

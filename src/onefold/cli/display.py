@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onefold.report.phrases import energy_with_source
-from onefold.study import News, Snapshot
-from onefold.study.events import Underway
+from onefold.study.events import RunningRung, StageStarted, StudyEvent, StudyProgress
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import count, duration, metric, number, settings, share
 from onefold.vocabulary.records import Energy, Metrics
@@ -23,7 +22,7 @@ from onefold.vocabulary.records import Energy, Metrics
 class Display(Protocol):
     """Shows the news of a study. `with display:` opens and closes it."""
 
-    def __call__(self, news: News) -> None: ...
+    def __call__(self, event: StudyEvent) -> None: ...
 
     def __enter__(self) -> Display: ...
 
@@ -36,16 +35,16 @@ class LiveDisplay:
     def __init__(self, console: Console, objective: Objective) -> None:
         self._console = console
         self._objective = objective
-        self._now: Snapshot | None = None
+        self._now: StudyProgress | None = None
         self._stage = ""  # what is going on when the trials are done
         self._seen = time.monotonic()
         self._live = Live(console=console, get_renderable=self.panel, refresh_per_second=4, transient=True)
 
-    def __call__(self, news: News) -> None:
-        self._stage = news.facts["said"] if news.kind == "stage" else ""
-        self._now, self._seen = news.now(), time.monotonic()
-        line = sentence(news, self._objective)
-        if line and news.kind in ("started", "measured", "knobs", "failed", "retried"):
+    def __call__(self, event: StudyEvent) -> None:
+        self._stage = event.message if isinstance(event, StageStarted) else ""
+        self._now, self._seen = event.progress(), time.monotonic()
+        line = sentence(event, self._objective)
+        if line and event.kind in ("started", "measured", "knobs", "failed", "retried"):
             self._console.print(line)
 
     def panel(self) -> Group:
@@ -75,7 +74,7 @@ class LiveDisplay:
                 settings(now.best_config),
             )
         rows = Table.grid(padding=(0, 2))
-        for visit in now.underway:
+        for visit in now.running:
             granted: float = visit.epochs_granted if visit.time_granted_s is None else visit.time_granted_s
             spent: float = visit.epochs_done if visit.time_granted_s is None else visit.time_s
             bar = ProgressBar(total=granted, completed=min(spent, granted), width=12)
@@ -100,8 +99,8 @@ class PlainDisplay:
         self._console = console
         self._objective = objective
 
-    def __call__(self, news: News) -> None:
-        line = sentence(news, self._objective)
+    def __call__(self, event: StudyEvent) -> None:
+        line = sentence(event, self._objective)
         if line:
             self._console.print(line, soft_wrap=True)
 
@@ -117,9 +116,9 @@ class JsonDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def __call__(self, news: News) -> None:
-        if news.kind != "tick":
-            line = {"kind": news.kind, "elapsed_s": round(news.now().elapsed_s, 3), **news.facts}
+    def __call__(self, event: StudyEvent) -> None:
+        if event.kind != "tick":
+            line = {"kind": event.kind, "elapsed_s": round(event.progress().elapsed_s, 3), **event.facts()}
             self._console.out(json.dumps(line))
 
     def __enter__(self) -> JsonDisplay:
@@ -135,7 +134,7 @@ def display_for(console: Console, objective: Objective, as_json: bool = False) -
     return LiveDisplay(console, objective) if console.is_terminal else PlainDisplay(console, objective)
 
 
-def progress(visit: Underway) -> str:
+def progress(visit: RunningRung) -> str:
     """epoch 3/9, or 2.5s of 10s where seconds are granted."""
     if visit.time_granted_s is not None:
         return f"{duration(visit.time_s)} of {duration(visit.time_granted_s)}"
@@ -147,41 +146,41 @@ def results(metrics: Metrics, objective: Objective) -> str:
     return ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
 
 
-def sentence(news: News, objective: Objective) -> str:
+def sentence(event: StudyEvent, objective: Objective) -> str:
     """The news in one line; empty for what needs none."""
-    facts = news.facts
-    if news.kind == "started":
+    facts = event.facts()
+    if event.kind == "started":
         return f"study {facts['study']}: {objective}; saved in {facts['folder']}"
-    if news.kind == "measured":
+    if event.kind == "measured":
         figures = ", ".join(f"{setup}: {number(pace)}" for setup, pace in facts["batches_per_s"].items())
         chosen = f"{count(facts['parallel'], 'trial')} side by side, {count(facts['threads'], 'thread')} each"
         few = "".join(f", {threads} when {few} or fewer are left" for few, threads in facts["threads_of_few"])
         return f"measured batches/s: {figures or 'not possible here'}; chosen: {chosen}{few}"
-    if news.kind == "trial":
+    if event.kind == "trial":
         return f"trial {facts['trial']} starts: {settings(facts['config'])}"
-    if news.kind == "promoted":
+    if event.kind == "promoted":
         data = f" on {share(facts['data'])} of the data" if facts["data"] < 1 else ""
         seconds = facts["time_s"]
         grant = count(facts["epochs"], "epoch") if seconds is None else f"{duration(seconds)} of training"
         return f"trial {facts['trial']} promoted to rung {facts['rung']}: {grant}{data}"
-    if news.kind == "result":
-        now = news.now()
+    if event.kind == "result":
+        now = event.progress()
         best = f"; best {results(now.best_metrics, objective)} (trial {now.best_trial})"
         left = f"; about {duration(now.left_s)} left" if now.left_s is not None else ""
         return f"trial {facts['trial']} rung {facts['rung']}: {results(facts['metrics'], objective)}{best}{left}"
-    if news.kind == "served":
+    if event.kind == "served":
         how = "known already" if facts["recalled"] else f"{facts['points']} points in {duration(facts['measured_s'])}"
         latency, throughput = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
         figures = f"{duration(latency)} a sample, {number(throughput)} samples/s ({facts['source']})"
         return f"trial {facts['trial']} on {facts['device']}: {figures} ({how})"
-    if news.kind == "knobs":
+    if event.kind == "knobs":
         return f"trial {facts['trial']} knobs, epoch {facts['epoch']}: {facts['note']}"
-    if news.kind == "failed":
+    if event.kind == "failed":
         return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"
-    if news.kind == "retried":
+    if event.kind == "retried":
         return f"trial {facts['trial']} is tried again (attempt {facts['attempt']}): {facts['reason']}"
-    if news.kind == "stage":
-        return str(facts["said"])
-    if news.kind == "ended":
+    if event.kind == "stage":
+        return str(facts["message"])
+    if event.kind == "ended":
         return f"ended: {facts['reason']}"
     return ""

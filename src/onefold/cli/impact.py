@@ -14,7 +14,7 @@ from onefold.cli.display import Display, display_for
 from onefold.cli.options import HomeOption, JsonOption, KnobsOption
 from onefold.device.catalogue import HOST
 from onefold.store.home import Home
-from onefold.study.tunable import Subject
+from onefold.study.tunable import Tunable
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.quantities import parse_bytes
 from onefold.vocabulary.variants import Recipe
@@ -51,7 +51,7 @@ def impact(
 
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise InputError(f"the page cannot be written to {output}; give a file in a folder that exists")
-    subject, place = Subject(workload), Home(home)
+    subject, place = Tunable(workload), Home(home)
     called = name or name_for(subject, place)
     display: Display | None = None if as_json else display_for(out, subject.objective)
     try:
@@ -73,7 +73,7 @@ def impact(
                 threads=threads,
                 memory_bytes=parse_bytes(memory) if memory else None,
                 knobs=turn_knobs,
-                listener=display or (lambda _: None),
+                on_event=display or (lambda _: None),
             )
     except KeyboardInterrupt:
         err.print(f"interrupted; nothing is lost. Go on with the same command and --name {called}")

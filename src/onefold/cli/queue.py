@@ -52,7 +52,7 @@ def waiting(context: typer.Context, home: HomeOption = None, as_json: JsonOption
 @app.command("run")
 def run_queue(home: HomeOption = None) -> None:
     """Serve the queue until nobody waits."""
-    served = Queue(Home(home)).run(told=lambda line: out.print(line, soft_wrap=True))
+    served = Queue(Home(home)).run(on_event=lambda line: out.print(line, soft_wrap=True))
     out.print(f"the queue is empty; {served} {'study' if served == 1 else 'studies'} served")
 
 

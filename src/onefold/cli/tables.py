@@ -51,7 +51,6 @@ def state_of(record: StudyRecord, running: set[str]) -> str:
     return record.state.value
 
 
-def cost(trials: Sequence[Trial]) -> str:
-    """What all trials cost together."""
-    spent = sum((trial.cost for trial in trials), Measurement.nothing())
+def cost(spent: Measurement) -> str:
+    """Return the time and the energy of all training."""
     return f"{duration(spent.time_s)} of training, {energy_with_source(spent.energy)}"

@@ -36,10 +36,11 @@ from onefold.impact_analysis import (
 from onefold.report.impact import ImpactReport
 from onefold.store.home import Home, free_name
 from onefold.study import parallelism
-from onefold.study.events import Listener, News, Snapshot
+from onefold.study.events import OnEvent, StageStarted, StudyProgress
+from onefold.study.options import ParallelismOptions, SearchOptions
 from onefold.study.spec import Spec
 from onefold.study.study import Study
-from onefold.study.tunable import Given, Subject
+from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.training.trial_files import best_weights_file, trial_files
 from onefold.vocabulary.errors import InputError, StoreError, StudyFailed
 from onefold.vocabulary.knobs import KnobOptions
@@ -67,7 +68,7 @@ class Impact:
 
 
 def impact_of(
-    workload: Given | Subject,
+    workload: WorkloadLike | Tunable,
     *,
     trials: int = 30,
     best: int = 10,
@@ -85,7 +86,7 @@ def impact_of(
     memory_bytes: int | None = None,
     patience_s: float = 600.0,
     knobs: str | KnobOptions = "on",
-    listener: Listener | None = None,
+    on_event: OnEvent | None = None,
 ) -> Impact:
     """Tunes everything, then holds each group and each hyperparameter fixed, and says what that changes.
 
@@ -105,7 +106,7 @@ def impact_of(
             raise InputError(
                 "the recipe leaves models as they are; give a sparsity, channels or a precision, or none at all"
             )
-    subject = workload if isinstance(workload, Subject) else Subject(workload)
+    subject = workload if isinstance(workload, Tunable) else Tunable(workload)
     if subject.workload is None:
         raise InputError("a function has no model whose properties could be measured: give a workload")
     place = home if isinstance(home, Home) else Home(home)
@@ -114,28 +115,28 @@ def impact_of(
     goal = subject.objective.goals[0]
     objective = Objective(maximize=goal.metric) if goal.maximize else Objective(minimize=goal.metric)
     budget = Budget(trials=len(plan.configs), kind="multi", max_epochs=max_epochs, min_data=min_data)
-    study = _opened(name, place, subject, plan, budget, best, listener) or Study(
+    study = _opened(name, place, subject, plan, budget, best, on_event) or Study(
         subject,
         objective=objective,
         budget=budget,
-        search="random",
-        rungs="top-k",
-        top_k=best,
-        first=plan.configs,
-        arms=[arm.members for arm in plan.arms],
         seed=seed,
         name=name or name_for(subject, place),
         home=place,
-        accelerator=accelerator,
-        parallel=parallel,
-        threads=threads,
-        memory_bytes=memory_bytes,
-        patience_s=patience_s,
         knobs=knobs,
-        listener=listener,
+        on_event=on_event,
+        search=SearchOptions(
+            algorithm="random", rungs="top-k", top_k=best, first=plan.configs, arms=[arm.members for arm in plan.arms]
+        ),
+        parallelism=ParallelismOptions(
+            accelerator=accelerator,
+            parallel=parallel,
+            threads=threads,
+            memory_bytes=memory_bytes,
+            hang_timeout_s=patience_s,
+        ),
     )
     said = f"{plan.asked} trainings in {len(plan.arms)} arms, of which {len(plan.configs)} differ and are made"
-    study.listener(News("stage", {"said": said}, lambda: Snapshot(study.name)))
+    study.on_event(StageStarted(lambda: StudyProgress(study.name), said))
     if study.record.state is not StudyState.DONE:
         study.run()
     return _Analysis(study, plan, subject, target, place, recipe, epochs).make()
@@ -147,7 +148,7 @@ class _Analysis:
 
     study: Study
     plan: ArmPlan
-    subject: Subject
+    subject: Tunable
     device: Device
     home: Home
     recipe: Recipe | None
@@ -209,10 +210,12 @@ class _Analysis:
             self._tell(f"compressing and measuring on {self.device.name}: {done} of {of} models")
 
         shutil.rmtree(folder / "data", ignore_errors=True)  # of a run that was killed; the data may be new
-        setup = self.subject.setup(folder, spec.accelerator)
-        slots = spec.parallel or parallelism.most_workers(spec.accelerator)
+        setup = self.subject.setup(folder, spec.parallelism.accelerator)
+        slots = spec.parallelism.parallel or parallelism.most_workers(spec.parallelism.accelerator)
         with (
-            ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes) as engine,
+            ProcessEngine(
+                slots, setup, patience_s=spec.parallelism.hang_timeout_s, memory_bytes=spec.parallelism.memory_bytes
+            ) as engine,
             TrialVariants(
                 engine, self.device, host(self.home.devices), self.home.locks.measurement, folder / "forms", tell=tell
             ) as forms,
@@ -220,7 +223,7 @@ class _Analysis:
             return forms.of(orders), forms.failures
 
     def _tell(self, said: str) -> None:
-        self.study.listener(News("stage", {"said": said}, lambda: Snapshot(self.study.name)))
+        self.study.on_event(StageStarted(lambda: StudyProgress(self.study.name), said))
 
     def _weights(self, folder: Path, trials: Mapping[int, Trial], number: int) -> Path | None:
         trial = trials.get(number)
@@ -295,7 +298,7 @@ class _Analysis:
 
 
 def _opened(
-    name: str | None, home: Home, subject: Subject, plan: ArmPlan, budget: Budget, best: int, listener: Listener | None
+    name: str | None, home: Home, subject: Tunable, plan: ArmPlan, budget: Budget, best: int, on_event: OnEvent | None
 ) -> Study | None:
     """The study of that name, if it was begun; raises InputError when it is of something else."""
     with closing(home.store()) as store:
@@ -308,10 +311,10 @@ def _opened(
             f"there is a study {record.name!r} already, with other arms or another budget; ask for the same, leave its "
             "name out or choose another"
         )
-    return Study.open(record.name, home=home, workload=subject.reference or subject.workload, listener=listener)
+    return Study.open(record.name, home=home, workload=subject.reference or subject.workload, on_event=on_event)
 
 
-def name_for(subject: Subject, home: Home) -> str:
+def name_for(subject: Tunable, home: Home) -> str:
     """What a new study of a workload's impact is called."""
     with closing(home.store()) as store:
         return free_name(f"{subject.name}-impact", {record.name for record in store.studies()})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Goal, Objective, fronts
-from onefold.vocabulary.ranking import front, keeps, ranked, settled
+from onefold.vocabulary.ranking import front, is_feasible, ranked, settled
 from onefold.vocabulary.records import Metrics, Trial
 from onefold.vocabulary.requirement import Bound
 from onefold.vocabulary.serving import SERVING_METRICS, LatencySource, OptimizeFor, Served, Surface, best
@@ -95,7 +95,7 @@ def recommend(
     on = tuple(found for device in known.devices if (found := _on_device(known, ranking[0], device)) is not None)
     return Recommendation(
         trial=ranking[0].number,
-        keeps=keeps(ranking[0].metrics, objective),
+        keeps=is_feasible(ranking[0].metrics, objective),
         quality=quality,
         reasons=tuple(_reasons(known, ranking, on)),
         shortfalls=tuple(_shortfalls(known, ranking)),
@@ -173,7 +173,7 @@ class _Known:
         for trial in self.trials:
             quality, surface = trial.metrics.get(self.quality.metric), self.servings.get((trial.number, device))
             if surface and quality is not None and math.isfinite(quality) and trial.failure is None:
-                held = keeps(trial.metrics, self.objective)
+                held = is_feasible(trial.metrics, self.objective)
                 costs, labels = compared_costs(trial, surface, several=len(self.devices) > 1)
                 found.append(RankedTrial(trial.number, trial.level, quality, held, False, costs, labels, relative={}))
         return found
@@ -235,11 +235,11 @@ def _reasons(known: _Known, ranking: Sequence[Trial], on: Sequence[DeviceRecomme
     chosen, objective = ranking[0], known.objective
     bounds = " and ".join(f"{metric}{bound}" for metric, bound in objective.require.items())
     goals = ", ".join(f"{goal} {known.told(chosen, goal.metric)}" for goal in objective.goals)
-    solutions = [trial for trial in ranking if keeps(trial.metrics, objective) and trial.failure is None]
+    solutions = [trial for trial in ranking if is_feasible(trial.metrics, objective) and trial.failure is None]
     peers = [trial for trial in solutions if trial.level == chosen.level]
     place = f" at level {chosen.level}" if len({trial.level for trial in solutions}) > 1 else ""
     if chosen not in solutions:
-        missed = "finished without a failure" if keeps(chosen.metrics, objective) else "keeps every requirement"
+        missed = "finished without a failure" if is_feasible(chosen.metrics, objective) else "keeps every requirement"
         yield f"no trial {missed}; trial {chosen.number} comes nearest: {goals}"
     elif len(objective.goals) > 1:
         kept = f"keeps {bounds} and is" if bounds else "is"
@@ -311,7 +311,7 @@ def _is_share(quality: Goal, value: float) -> bool:
 
 def _shortfalls(known: _Known, ranking: Sequence[Trial]) -> Iterator[str]:
     objective = known.objective
-    if any(keeps(trial.metrics, objective) for trial in ranking):
+    if any(is_feasible(trial.metrics, objective) for trial in ranking):
         return
     alone = True
     for metric, bound in objective.require.items():

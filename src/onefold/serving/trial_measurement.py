@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from onefold.device import AFTER_IDLE, PRECISE, QUICK, STANDARD, Device, Session, TimingEffort, open_session, runtime
 from onefold.engine import Engine
@@ -24,9 +23,9 @@ from onefold.store import Store
 from onefold.store.locks import MeasurementLock
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Metrics, to_json
-from onefold.vocabulary.serving import OptimizeFor, Surface
+from onefold.vocabulary.serving import Surface
 
-Tell = Callable[[str, Mapping[str, Any]], None]
+OnMeasured = Callable[[int, str, Surface, bool], None]  # trial, device, surface, whether it was recalled
 
 
 class TrialMeasurement:
@@ -52,7 +51,7 @@ class TrialMeasurement:
         self._measurement_lock = measurement_lock
         self._store = store
         self._engine = engine
-        self.tell: Tell = lambda kind, facts: None  # noqa: ARG005 - whoever runs the study listens
+        self.on_measured: OnMeasured = lambda trial, device, surface, recalled: None  # noqa: ARG005
         self._surfaces: dict[tuple[int, str], Surface] = {}
         self._due: dict[int, Exported] = {}  # trials whose architecture waits to be measured
         self._unfit: dict[int, ModelError] = {}  # trials whose model cannot be served, and why
@@ -156,13 +155,7 @@ class TrialMeasurement:
                 self._store.save_surface(key, surface)
             self._store.link_surface(self._study, trial, device.name, key, recalled=recalled)
         self._surfaces[trial, device.name] = surface
-        points = sum(one.runs > 0 for one in surface.served)
-        source = surface.best(OptimizeFor.LATENCY).source.value
-        facts = {"trial": trial, "device": device.name, "points": points, "recalled": recalled, "source": source}
-        self.tell(
-            "served",
-            {**facts, "metrics": dict(surface.metrics()), "measured_s": 0.0 if recalled else surface.measured_s},
-        )
+        self.on_measured(trial, device.name, surface, recalled)
 
     def _space(self, device: Device) -> ServingSpace:
         return self._within.on(device.cores)

@@ -1,18 +1,17 @@
-"""The loop at the heart of a study: decide, write down, start, listen; until nothing is left or a limit is reached.
+"""The main loop of a study: decide, store, start, collect; until nothing is left or a limit is reached.
 
-The order of things is what makes a killed study continue as if nothing had happened: a decision is durable before its
-visit starts, an epoch's checkpoint is on disk before the epoch is told, and a result is durable before the search
-learns of it. Whatever is half done when the power goes is done again from the last checkpoint, and ends the same.
+The order of writes lets a killed study continue as if nothing had happened: a decision is durable before its rung
+starts, an epoch's checkpoint is on disk before the epoch is reported, and a result is durable before the search learns
+of it. Work that was cut off is repeated from the last checkpoint and ends the same.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
 from onefold.search import Decision, Search, planned_work
@@ -20,7 +19,20 @@ from onefold.search.ladder import work_of
 from onefold.serving.export import Exported
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store
-from onefold.study.events import Listener, News, Snapshot, Underway
+from onefold.study.events import (
+    EpochFinished,
+    KnobsTuned,
+    OnEvent,
+    RungFinished,
+    RungStarted,
+    RunningRung,
+    ServingMeasured,
+    StudyProgress,
+    Tick,
+    TrialFailed,
+    TrialPromoted,
+    TrialRetried,
+)
 from onefold.study.interrupts import Interrupts
 from onefold.study.spec import Spec
 from onefold.study.worker_calls import export_and_train
@@ -28,17 +40,28 @@ from onefold.training import calls
 from onefold.training.assignment import Assignment
 from onefold.vocabulary.errors import ModelError, StoreError
 from onefold.vocabulary.knobs import KnobRecord
-from onefold.vocabulary.objective import Spent
+from onefold.vocabulary.objective import BudgetUse
 from onefold.vocabulary.ranking import best_epoch, ranked
-from onefold.vocabulary.records import Config, Epoch, Failure, FailureKind, Measurement, Rung, RungState, Trial, to_json
+from onefold.vocabulary.records import (
+    Config,
+    Epoch,
+    Failure,
+    FailureKind,
+    Measurement,
+    Rung,
+    RungState,
+    Trial,
+    TrialState,
+)
+from onefold.vocabulary.serving import OptimizeFor, Surface
 
-DONE = "every trial has had its turn"
-SAVE_EVERY_S = 5.0  # how often the time spent is written down
-MOST_DEATHS = 3  # of workers over one visit without an epoch between them
+DONE = "all trials have finished"
+SAVE_INTERVAL_S = 5.0  # between two writes of the elapsed time
+MAX_ATTEMPTS = 3  # at a rung whose worker dies before it finishes an epoch
 
 
 class Coordinator:
-    """Runs one study from wherever the store says it stands."""
+    """Runs one study from where the store says it stands."""
 
     def __init__(
         self,
@@ -51,8 +74,8 @@ class Coordinator:
         folder: Path,
         elapsed_s: float,
         save_elapsed: Callable[[float], None],
-        listener: Listener,
-        inference: TrialMeasurement | None = None,
+        on_event: OnEvent,
+        measurement: TrialMeasurement | None = None,
     ) -> None:
         self._name = name
         self._spec = spec
@@ -60,9 +83,9 @@ class Coordinator:
         self._engine = engine
         self._search = search
         self._folder = folder
-        self._listener = listener
+        self._on_event = on_event
         self._save_elapsed = save_elapsed
-        self._inference = inference
+        self._measurement = measurement
         self._began = time.monotonic() - elapsed_s
         self._trials: dict[int, Trial] = {}
         self._epochs: dict[tuple[int, int], list[Epoch]] = {}  # by trial and rung
@@ -72,45 +95,45 @@ class Coordinator:
         self._planned = planned_work(
             spec.rungs,
             spec.budget,
-            spec.sittings,
-            top_k=spec.top_k * max(1, len(spec.arms)),  # at the most: arms share trials
-            slots=spec.parallel,
-            afresh=spec.quality is None,  # a function starts again from nothing at every visit
+            spec.trial_batches,
+            top_k=spec.top_k * max(1, len(spec.arms)),  # an upper bound: arms share trials
+            slots=spec.parallelism.parallel,
+            afresh=spec.workload_objective is None,  # a function has no checkpoint to continue from
         )
         self._cost = Measurement.nothing()
-        self._work = 0.0  # of what is planned
+        self._work = 0.0  # the part of the planned work that is done
         self._best: Trial | None = None
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds that the study has been run, over all its sittings."""
+        """Return the seconds that the study has run, over all its runs."""
         return time.monotonic() - self._began
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials as they stand."""
+        """Return all trials by number."""
         return [self._trials[number] for number in sorted(self._trials)]
 
     @property
     def is_over(self) -> bool:
-        """Whether the search has nothing left to decide."""
+        """Return whether the search has nothing left to decide."""
         return self._search.finished
 
-    def recall(self) -> None:
-        """Lives through what the store knows; the visits that were cut off are made again."""
+    def restore(self) -> None:
+        """Replay the stored decisions and results; rungs that were cut off are queued again."""
         known = {trial.number: trial for trial in self._store.trials(self._name)}
         rungs = sorted((rung for trial in known.values() for rung in trial.rungs), key=lambda rung: rung.decision)
         for rung in rungs:
             trial = known[rung.trial]
-            past = Decision(
+            stored = Decision(
                 rung.decision, rung.trial, trial.config, rung.bracket, rung.rung, rung.grant,
                 new=rung.rung == 0, refusals=trial.refusals, redraws=trial.redraws,
             )  # fmt: skip
-            decision = self._search.ask(past)
+            decision = self._search.ask(stored)
             if decision is None or (decision.trial, decision.rung) != (rung.trial, rung.rung):
                 raise StoreError(
-                    f"the store and the search of {self._name!r} disagree about decision {rung.decision}; "
-                    "was the store written by another version of Onefold? Start a new study with --warm-start"
+                    f"the store and the search of study {self._name!r} disagree about decision {rung.decision}, "
+                    f"perhaps after an upgrade; start a new study that learns from it: warm_start={self._name!r}"
                 )
             self._trials[trial.number] = trial
             self._rungs[rung.decision] = rung
@@ -127,11 +150,11 @@ class Coordinator:
         self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
 
     def run(self, interrupts: Interrupts) -> str:
-        """Runs until the search is over or a limit is reached; returns why it ended, in words."""
+        """Run until the search is over or a limit is reached; return the reason of the end."""
         saved_s = self.elapsed_s
         while True:
             interrupts.check()
-            if self.elapsed_s - saved_s > SAVE_EVERY_S:
+            if self.elapsed_s - saved_s > SAVE_INTERVAL_S:
                 saved_s = self.elapsed_s
                 self._save_elapsed(saved_s)
             reason = self.spent().reason_to_stop(self._spec.budget, self._spec.objective)
@@ -147,24 +170,24 @@ class Coordinator:
                 for event in events:
                     self._take(event)
                 self._decide()
-            if self._inference is not None:
-                self._inference.measure_due()
+            if self._measurement is not None:
+                self._measurement.measure_due()
             if not events:
-                self.tell("tick", {})
+                self._on_event(Tick(self.progress))
 
-    def spent(self) -> Spent:
-        """What is used up so far."""
-        return Spent(
+    def spent(self) -> BudgetUse:
+        """Return what is used up so far."""
+        return BudgetUse(
             trials=len(self._trials),
             time_s=self.elapsed_s,
             joules=self._cost.energy.joules,
             best=self._best.metrics if self._best is not None else {},
         )
 
-    # Deciding: a visit is durable before it starts.
+    # Decide: a rung is durable before it starts.
 
     def _fill(self) -> None:
-        """Starts what is waiting in the free slots."""
+        """Start queued rungs in the free slots."""
         if not self._waiting:
             with self._store.transaction():
                 self._decide()
@@ -173,25 +196,25 @@ class Coordinator:
 
     @property
     def _room(self) -> int:
-        return min(self._engine.free, self._spec.parallel - len(self._running))
+        return min(self._engine.free, self._spec.parallelism.parallel - len(self._running))
 
     def _decide(self) -> None:
-        """Asks for as many visits as there is room for, and writes them down."""
+        """Ask for as many decisions as there are free slots, and store them."""
         while len(self._waiting) < self._room:
             decision = self._search.ask()
             if decision is None:
                 break
-            self._write_down(decision)
+            self._store_decision(decision)
         self._update_states()
 
-    def _write_down(self, decision: Decision) -> None:
+    def _store_decision(self, decision: Decision) -> None:
         rung = Rung(
             decision.number,
             decision.trial,
             decision.rung,
             decision.bracket,
             decision.grant,
-            threads=self._spec.threads_for(decision.side_by_side),
+            threads=self._spec.parallelism.threads_for(decision.side_by_side),
         )
         if decision.new:
             trial = Trial(decision.trial, decision.config, refusals=decision.refusals, redraws=decision.redraws)
@@ -211,29 +234,33 @@ class Coordinator:
             seed=self._spec.seed,
             threads=rung.threads,
             max_epochs=self._spec.budget.max_epochs,
-            objective=self._spec.judge,
+            objective=self._spec.epoch_objective,
             comparable_since=self._since(rung),
             knobs=self._spec.knobs,
             remembered=tuple(self._store.knob_memories()) if self._spec.knobs.mode in ("on", "recall") else (),
         )
         self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
-        if self._inference is not None and not self._inference.knows(rung.trial):
+        if self._measurement is not None and not self._measurement.knows(rung.trial):
             call = Call(export_and_train, ((work,), f"models/{rung.trial:05d}.onnx"), cores=rung.threads)
         else:
             call = Call(calls.train, ((work,),), cores=rung.threads)
         self._running[self._engine.start(call)] = decision
-        facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "config": dict(trial.config)}
-        kind = "trial" if rung.rung == 0 else "promoted"
-        self.tell(kind, {**facts, "epochs": rung.grant.epochs, "data": rung.grant.data, "time_s": rung.grant.time_s})
+        grant = rung.grant
+        event = RungStarted if rung.rung == 0 else TrialPromoted
+        self._on_event(
+            event(
+                self.progress, rung.trial, rung.rung, grant.level, trial.config, grant.epochs, grant.data, grant.time_s
+            )
+        )
 
-    # Listening: a result is durable before the search learns of it.
+    # Collect: a result is durable before the search learns of it.
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Reported) and isinstance(event.value, Exported):
-            if self._inference is not None:
-                self._inference.take(replace(event.value, model=str(self._folder / event.value.model)))
+            if self._measurement is not None:
+                self._measurement.take(replace(event.value, model=str(self._folder / event.value.model)))
         elif isinstance(event, Reported) and isinstance(event.value, KnobRecord):
-            self._take_steered(event.value)
+            self._take_knobs(event.value)
         elif isinstance(event, Reported):
             self._take_epoch(event.value, self._running[event.run])
         elif isinstance(event, Finished):
@@ -244,19 +271,19 @@ class Coordinator:
     def _take_epoch(self, epoch: Epoch, decision: int) -> None:
         self._spec.objective.check((*epoch.metrics, *self._spec.serving_metrics))
         if any(known.number == epoch.number for known in self._epochs.get((epoch.trial, epoch.rung), [])):
-            return  # told again by a visit that was cut off
+            return  # reported again after a restart
         self._count(epoch)
         self._store.save_epoch(self._name, epoch)
         if self._rungs[decision].attempts:
             self._save(replace(self._rungs[decision], attempts=0))
-        self.tell("epoch", {"trial": epoch.trial, "epoch": epoch.number, "metrics": dict(epoch.metrics)})
+        self._on_event(EpochFinished(self.progress, epoch.trial, epoch.number, epoch.metrics))
 
-    def _take_steered(self, steered: KnobRecord) -> None:
+    def _take_knobs(self, steered: KnobRecord) -> None:
         self._store.save_knob_record(self._name, steered)
         if steered.learned is not None:
             self._store.save_knob_memory(steered.learned)
         for note in steered.notes:
-            self.tell("knobs", {"trial": steered.trial, "epoch": steered.epoch, "note": note})
+            self._on_event(KnobsTuned(self.progress, steered.trial, steered.epoch, note))
 
     def _count(self, epoch: Epoch) -> None:
         self._epochs.setdefault((epoch.trial, epoch.rung), []).append(epoch)
@@ -264,13 +291,13 @@ class Coordinator:
         self._work += _work_done(epoch, self._rung_of(epoch))
 
     def _settle(self, rung: Rung) -> None:
-        """A visit that is over has done what was planned for it, however early it ended; a failed one never will."""
+        """Count a finished rung as all of its planned work, and remove the rest of a failed one from the plan."""
         if rung.state is RungState.DECIDED:
             return
-        goes_on = rung.rung > 0 and not rung.grant.fresh and self._spec.quality is not None
+        continues = rung.rung > 0 and not rung.grant.fresh and self._spec.workload_objective is not None
         grants = {known.rung: known.grant for known in self._trials[rung.trial].rungs}
         done = sum(_work_done(epoch, rung) for epoch in self._epochs.get((rung.trial, rung.rung), []))
-        left = work_of(rung.grant, grants.get(rung.rung - 1) if goes_on else None) - done
+        left = work_of(rung.grant, grants.get(rung.rung - 1) if continues else None) - done
         if rung.state is RungState.DONE:
             self._work += left
         else:
@@ -284,29 +311,28 @@ class Coordinator:
         epochs = [
             epoch for at in range(self._since(rung), rung.rung + 1) for epoch in self._epochs.get((rung.trial, at), [])
         ]
-        # A trial that has had all its epochs may find nothing left to do at a higher level: its result stands.
+        # A trial with all its epochs may have nothing left to do at a higher level: it keeps its result.
         standing = self._trials[rung.trial].metrics
-        metrics = best_epoch(epochs, self._spec.judge).metrics if epochs else standing
-        if metrics and self._inference is not None:
+        metrics = best_epoch(epochs, self._spec.epoch_objective).metrics if epochs else standing
+        if metrics and self._measurement is not None:
             try:
-                metrics = {**metrics, **self._inference.metrics(rung.trial)}
+                metrics = {**metrics, **self._measurement.metrics(rung.trial)}
             except ModelError as error:
                 self._take_failure(decision, Failure(FailureKind.RAISED, str(error)), retry=False)
                 return
         metrics = self._spec.objective.completed(metrics)
         if not metrics:
-            self._take_failure(decision, Failure(FailureKind.RAISED, "it reported nothing"), retry=False)
+            self._take_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
             return
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
-        facts = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level, "metrics": dict(metrics)}
-        self.tell("result", facts)
+        self._on_event(RungFinished(self.progress, rung.trial, rung.rung, rung.grant.level, metrics))
 
     def _since(self, rung: Rung) -> int:
-        """The lowest rung of a trial whose epochs compare with this one's: same share of the data, not begun afresh.
+        """Return the lowest rung whose epochs compare with this one's: same share of the data, same training run.
 
-        What a plain function reports at one budget says nothing about another.
+        The reports of a plain function at different budgets never compare.
         """
-        if rung.grant.fresh or self._spec.quality is None:
+        if rung.grant.fresh or self._spec.workload_objective is None:
             return rung.rung
         shares = {known.rung: known.grant.data for known in self._trials[rung.trial].rungs}
         lower = [at for at in range(rung.rung) if shares.get(at) != rung.grant.data]
@@ -316,19 +342,19 @@ class Coordinator:
         if failure.kind is FailureKind.NO_SPACE:
             raise StoreError(
                 f"the disk is full ({failure.reason}); nothing is lost: free some space in {self._folder} "
-                f"and go on with: onefold resume {self._name}"
+                f"and resume the study {self._name!r}"
             )
         rung = self._rungs[decision]
-        deaths = rung.attempts + 1
-        if retry and deaths < MOST_DEATHS:
-            self._save(replace(rung, attempts=deaths))
+        attempts = rung.attempts + 1
+        if retry and attempts < MAX_ATTEMPTS:
+            self._save(replace(rung, attempts=attempts))
             self._waiting.appendleft(decision)
-            self.tell("retried", {"trial": rung.trial, "reason": failure.reason, "attempt": deaths + 1})
+            self._on_event(TrialRetried(self.progress, rung.trial, failure.reason, attempts + 1))
             return
         if retry:
-            failure = replace(failure, reason=f"{failure.reason}, {deaths} times without finishing an epoch")
+            failure = replace(failure, reason=f"{failure.reason}, {attempts} times before it finished an epoch")
         self._end(replace(rung, state=RungState.FAILED, failure=failure))
-        self.tell("failed", {"trial": rung.trial, "failure": failure.kind.value, "reason": failure.reason})
+        self._on_event(TrialFailed(self.progress, rung.trial, failure.kind.value, failure.reason))
 
     def _end(self, rung: Rung) -> None:
         epochs = self._epochs.get((rung.trial, rung.rung), [])
@@ -345,10 +371,13 @@ class Coordinator:
             for number, state in self._search.states().items()
             if number in self._trials and self._trials[number].state is not state
         }
-        for number, state in changed.items():
+        self._mark(changed)
+
+    def _mark(self, states: dict[int, TrialState]) -> None:
+        for number, state in states.items():
             self._trials[number] = replace(self._trials[number], state=state)
-        if changed:
-            self._store.set_trial_states(self._name, changed)
+        if states:
+            self._store.set_trial_states(self._name, states)
 
     def _save(self, rung: Rung) -> None:
         self._rungs[rung.decision] = rung
@@ -358,24 +387,37 @@ class Coordinator:
         self._store.save_rung(self._name, rung)
 
     def _halt(self) -> None:
-        """Stops what is running; its checkpoints stay, so that an extended study goes on from there."""
+        """Stop all running rungs. Their checkpoints stay, so that an extended study continues from there."""
         for run in self._running:
             self._engine.stop(run)
+        paused = {
+            self._rungs[decision].trial: TrialState.WAITING for decision in (*self._running.values(), *self._waiting)
+        }
+        self._mark(paused)
         self._running.clear()
 
-    # Telling where things stand.
+    # Report progress.
 
-    def snapshot(self) -> Snapshot:
-        """Where the study stands."""
+    def serving_measured(self, trial: int, device: str, surface: Surface, recalled: bool) -> None:
+        """Report the serving cost of a trial's architecture."""
+        points = sum(served.runs > 0 for served in surface.served)
+        source = surface.best(OptimizeFor.LATENCY).source.value
+        measured_s = 0.0 if recalled else surface.measured_s
+        self._on_event(
+            ServingMeasured(self.progress, trial, device, points, recalled, source, surface.metrics(), measured_s)
+        )
+
+    def progress(self) -> StudyProgress:
+        """Return where the study stands."""
         best = self._best
-        return Snapshot(
+        return StudyProgress(
             name=self._name,
             elapsed_s=self.elapsed_s,
             left_s=self._left_s(),
             trials_started=len(self._trials),
-            trials_planned=sum(self._spec.sittings),
+            trials_planned=sum(self._spec.trial_batches),
             trials_failed=sum(trial.failure is not None for trial in self.trials),
-            underway=tuple(self._underway(decision) for decision in self._running.values()),
+            running=tuple(self._running_rung(decision) for decision in self._running.values()),
             best_trial=best.number if best else None,
             best_config=best.config if best else Config(),
             best_metrics=best.metrics if best else {},
@@ -383,11 +425,11 @@ class Coordinator:
             energy_source=self._cost.energy.source,
         )
 
-    def _underway(self, decision: int) -> Underway:
+    def _running_rung(self, decision: int) -> RunningRung:
         rung = self._rungs[decision]
         first = rung.rung if rung.grant.fresh else 0
         done = [epoch for at in range(first, rung.rung + 1) for epoch in self._epochs.get((rung.trial, at), [])]
-        return Underway(
+        return RunningRung(
             rung.trial,
             rung.rung,
             rung.grant.level,
@@ -399,7 +441,7 @@ class Coordinator:
         )
 
     def _left_s(self) -> float | None:
-        """An estimate: the work that is left at the pace so far, or what is left of the time limit if that is less."""
+        """Estimate the time left: the remaining work at the pace so far, at most the rest of the time limit."""
         minutes = self._spec.budget.minutes
         limit = max(0.0, minutes * 60 - self.elapsed_s) if minutes is not None else None
         if self._work <= 0:
@@ -407,11 +449,7 @@ class Coordinator:
         left = self.elapsed_s * max(0.0, self._planned - self._work) / self._work
         return left if limit is None else min(left, limit)
 
-    def tell(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Passes on what happened."""
-        self._listener(News(kind, to_json(facts), self.snapshot))
-
 
 def _work_done(epoch: Epoch, rung: Rung) -> float:
-    """What an epoch is of the work that `work_of` plans for its rung."""
+    """Return the part of its rung's planned work that an epoch is."""
     return rung.grant.data if rung.grant.time_s is None else epoch.measurement.time_s

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, answered between two steps and not in the middle of one."""
+"""Ctrl-C and SIGTERM, handled between two steps of the main loop."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """`with Interrupts() as interrupts:` … `interrupts.check()` raises KeyboardInterrupt once a signal has come.
+    """A context manager that defers signals: `check` raises KeyboardInterrupt once one has arrived.
 
-    A second signal is answered at once. The handlers that were found are put back. Outside the main thread signals
-    cannot be caught, and nothing changes.
+    A second signal raises at once. The previous handlers are restored at the end. Outside the main thread, where
+    signals cannot be caught, nothing changes.
     """
 
     def __init__(self) -> None:
-        self.hurried = False  # whether a second signal came, by somebody who will not wait
-        self._asked = False
-        self._found: dict[signal.Signals, Any] = {}
+        self.is_urgent = False  # whether a second signal arrived
+        self._is_requested = False
+        self._previous: dict[signal.Signals, Any] = {}
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt when somebody has asked to stop."""
-        if self._asked:
+        """Raise KeyboardInterrupt if a signal has arrived."""
+        if self._is_requested:
             raise KeyboardInterrupt
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of handlers
-        if self._asked:
-            self.hurried = True
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
+        if self._is_requested:
+            self.is_urgent = True
             raise KeyboardInterrupt
-        self._asked = True
+        self._is_requested = True
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._found = {number: signal.signal(number, self._note) for number in SIGNALS}
+            self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._found.items():
-            if handler is not None:  # None: not set from Python, and not ours to put back
+        for number, handler in self._previous.items():
+            if handler is not None:  # None: not set from Python, so it cannot be restored
                 signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""How many trials side by side, and how many threads each: found by measuring, not by guessing."""
+"""How many trials to run in parallel, and with how many threads each, measured on the real workload."""
 
 from __future__ import annotations
 
@@ -9,66 +9,68 @@ from onefold.engine import Call, Engine, Failed, Finished
 from onefold.training import calls
 from onefold.vocabulary.records import Config
 
-SECONDS = 0.4  # of each measurement
-WORTH_IT = 1.15  # more threads must be this much faster to be used
+MEASUREMENT_S = 0.4  # of each arrangement
+MIN_SPEEDUP = 1.15  # that more threads must give to be used
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
-    """So many trials side by side with so many threads each."""
+class MeasuredParallelism:
+    """The fastest arrangement of parallel trials and their threads."""
 
     parallel: int
     threads: int
-    threads_of_few: tuple[tuple[int, int], ...]  # (n, threads): what at most n trials side by side get instead
-    batches_per_s: dict[str, float]  # what was measured, as "2 trials x 1 thread" -> all trials together
+    threads_of_few: tuple[tuple[int, int], ...]  # (n, threads): threads of each if at most n trials are left
+    batches_per_s: dict[str, float]  # of all trials together, by arrangement: "2 trials x 1 thread"
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def most_workers(accelerator: str) -> int:
-    """How many workers may be worth trying: one a core, but few on a GPU, where each holds memory of its own."""
+    """Return the most workers worth trying: one per core, but few on a GPU, where each holds its own memory."""
     return cores() if accelerator == "cpu" else min(cores(), 4)
 
 
-def measure(engine: Engine, config: Config, most_parallel: int) -> Arrangement:
-    """Compares many trials of one thread with one trial of many threads, and what lies between, on the real workload.
+def measure(engine: Engine, config: Config, most_parallel: int) -> MeasuredParallelism:
+    """Compare many single-threaded trials with fewer multi-threaded ones by training the workload for a moment.
 
-    A workload that cannot be measured with this configuration gets one thread per trial.
+    A workload that cannot be trained with this configuration gets one thread per trial.
     """
-    figures: dict[tuple[int, int], float] = {}
+    rates: dict[tuple[int, int], float] = {}
     for parallel in _candidates(most_parallel):
         threads = max(1, cores() // parallel)
-        paces = _paces(engine, config, parallel, threads)
-        if not paces:
-            return Arrangement(most_parallel, 1, (), {})
-        figures[parallel, threads] = sum(paces)
-    best = max(figures, key=lambda pair: (figures[pair], pair))
-    bar = WORTH_IT * figures[best] / best[0]  # batches per second of one trial
-    few = [pair for pair in figures if pair[0] < best[0] and figures[pair] / pair[0] > bar]
-    return Arrangement(*best, tuple(sorted(few)), {_words(*pair): round(pace, 1) for pair, pace in figures.items()})
+        throughputs = _throughputs(engine, config, parallel, threads)
+        if not throughputs:
+            return MeasuredParallelism(most_parallel, 1, (), {})
+        rates[parallel, threads] = sum(throughputs)
+    best = max(rates, key=lambda pair: (rates[pair], pair))
+    threshold = MIN_SPEEDUP * rates[best] / best[0]  # batches per second of one trial
+    few = [pair for pair in rates if pair[0] < best[0] and rates[pair] / pair[0] > threshold]
+    return MeasuredParallelism(
+        *best, tuple(sorted(few)), {_label(*pair): round(rate, 1) for pair, rate in rates.items()}
+    )
 
 
 def _candidates(most_parallel: int) -> list[int]:
-    """1, 2, 4, … and the most."""
+    """Return `most_parallel`, and the powers of two below it."""
     powers = [2**i for i in range(most_parallel.bit_length()) if 2**i < most_parallel]
     return [most_parallel, *reversed(powers)]
 
 
-def _words(parallel: int, threads: int) -> str:
+def _label(parallel: int, threads: int) -> str:
     return f"{parallel} trial{'s' * (parallel > 1)} x {threads} thread{'s' * (threads > 1)}"
 
 
-def _paces(engine: Engine, config: Config, parallel: int, threads: int) -> list[float]:
+def _throughputs(engine: Engine, config: Config, parallel: int, threads: int) -> list[float]:
     for _ in range(parallel):
-        engine.start(Call(calls.throughput, (config, threads, SECONDS), cores=threads))
-    paces: list[float] = []
+        engine.start(Call(calls.throughput, (config, threads, MEASUREMENT_S), cores=threads))
+    throughputs: list[float] = []
     ended = 0
     while ended < parallel:
         for event in engine.wait(1.0):
             if isinstance(event, Finished):
-                paces.append(event.value)
+                throughputs.append(event.value)
             ended += isinstance(event, (Finished, Failed))
-    return paces if len(paces) == parallel else []
+    return throughputs if len(throughputs) == parallel else []

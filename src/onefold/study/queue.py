@@ -1,10 +1,10 @@
-"""Many studies on one machine: first come, first served, one at a time, so that no two fight for its cores.
+"""A queue of studies on one machine: first come, first served, one at a time.
 
 queue = Queue(home)
-queue.submit(study)         # its place in the queue
-queue.run()                 # serves all that wait; a runner that is killed is taken up by the next one
+queue.submit(study)         # returns the number of studies before it
+queue.run()                 # runs all waiting studies; a study whose server was killed is resumed by the next server
 
-Whoever runs the queue holds HOME/queue.lock. How long each study waited and took is kept in the store.
+The process that serves the queue holds HOME/queue.lock. Waiting and run times are in the store.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from onefold.store.home import Home
 from onefold.study.study import Study
 from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
 
-NOT_ITS_FAULT = (StoreError.exit_code, 130)  # a full disk, somebody else who runs it, Ctrl-C
+BLAMELESS_EXITS = (StoreError.exit_code, 130)  # a full disk, another process that runs the study, Ctrl-C
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("onefold")
 
 
 class Queue:
@@ -36,10 +36,10 @@ class Queue:
         self._home = home
 
     def submit(self, study: Study) -> int:
-        """Puts a study that has been made at the end of the queue; returns how many are before it."""
+        """Append a study to the queue; return the number of studies before it."""
         if not study.spec.workload:
             raise InputError(
-                "a study of a program cannot wait in the queue, since nobody else can make its workload: put it into a "
+                "a study whose workload is defined in a running program cannot be queued; move the workload into a "
                 "file and submit FILE.py:Class"
             )
         before = len(self.waiting())
@@ -48,52 +48,53 @@ class Queue:
         return before
 
     def submissions(self) -> list[Submission]:
-        """All that were ever submitted, first come first."""
+        """Return all submissions, oldest first."""
         with closing(self._home.store()) as store:
             return store.submissions()
 
     def waiting(self) -> list[Submission]:
-        """Those that have not ended, first come first; the first may be running."""
-        return [one for one in self.submissions() if one.ended is None]
+        """Return the submissions that have not ended, oldest first; the first one may be running."""
+        return [submission for submission in self.submissions() if submission.ended is None]
 
-    def run(self, told: Callable[[str], None] = log.info) -> int:
-        """Serves the queue until nobody waits; returns how many studies it ran.
+    def run(self, on_event: Callable[[str], None] = log.info) -> int:
+        """Run the waiting studies one after the other; return how many were run.
 
-        Raises QueueBusy when another process does, and StoreError when a study could not go on through no fault of its
-        own; that one waits on.
+        Raises QueueBusy if another process serves the queue, and StoreError if a study could not continue for reasons
+        outside of it; that study stays in the queue.
         """
         served = 0
         while True:
             with self._home.locks.queue():
                 while waiting := self.waiting():
-                    self._serve(waiting[0], told)
+                    self._serve(waiting[0], on_event)
                     served += 1
-            # Whoever came just before the lock was let go of took this process to be serving, and relies on it.
+            # A study submitted just before the lock was released relies on this process.
             if not self.waiting():
                 return served
 
-    def _serve(self, one: Submission, told: Callable[[str], None]) -> None:
-        """Runs one study in a process of its own: what one workload imports must not reach the next."""
-        one = replace(one, began=one.began or time.time())
-        self._save(one)
-        told(f"{one.study}: begins after waiting {(one.began or 0.0) - one.submitted:.1f} s")
-        command = [sys.executable, "-m", "onefold.cli", "resume", one.study, "--home", str(self._home.path)]
-        folder = one.folder if Path(one.folder).is_dir() else None
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False)
-        if done.returncode in NOT_ITS_FAULT:
+    def _serve(self, submission: Submission, on_event: Callable[[str], None]) -> None:
+        """Run one study in its own process, so that no import of one workload reaches the next."""
+        submission = replace(submission, began=submission.began or time.time())
+        self._save(submission)
+        waited_s = (submission.began or 0.0) - submission.submitted
+        on_event(f"{submission.study}: started after waiting {waited_s:.1f} s")
+        command = [sys.executable, "-m", "onefold.study", "run", submission.study, str(self._home.path)]
+        folder = submission.folder if Path(submission.folder).is_dir() else None
+        exit_code = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
+        if exit_code in BLAMELESS_EXITS:
             raise StoreError(
-                f"the study {one.study!r} could not be run to its end; the queue goes on with: onefold queue run"
+                f"the study {submission.study!r} did not run to its end and stays in the queue; serve the queue again"
             )
-        self._save(replace(one, ended=time.time()))
-        told(f"{one.study}: {'done' if done.returncode == 0 else 'failed'}")
+        self._save(replace(submission, ended=time.time()))
+        on_event(f"{submission.study}: {'done' if exit_code == 0 else 'failed'}")
 
-    def _save(self, one: Submission) -> None:
+    def _save(self, submission: Submission) -> None:
         with closing(self._home.store()) as store:
-            store.save_submission(one)
+            store.save_submission(submission)
 
     @property
     def is_served(self) -> bool:
-        """Whether some process runs the queue now."""
+        """Return whether a process serves the queue now."""
         try:
             with self._home.locks.queue(0.0):
                 return False
@@ -101,12 +102,12 @@ class Queue:
             return True
 
     def serve_in_background(self) -> None:
-        """Starts a process that runs the queue and ends with it, unless there is one."""
+        """Start a process that serves the queue until it is empty, unless one is running."""
         if self.is_served:
             return
         with (self._home.path / "queue.log").open("ab") as file:
             subprocess.Popen(
-                [sys.executable, "-m", "onefold.cli", "queue", "run", "--home", str(self._home.path)],
+                [sys.executable, "-m", "onefold.study", "serve", str(self._home.path)],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip

@@ -1,32 +1,48 @@
-"""Everything that decides what a study does, as it is written in the store."""
+"""The specification of a study: everything that decides what it does, as stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from onefold.device import Device
 from onefold.search import Algorithm, Observation
 from onefold.serving.options import ServingOptions
-from onefold.serving.scenarios import USUAL
-from onefold.serving.space import ServingSpace
+from onefold.study.options import CompressMode, EngineName
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, from_json, to_json
-from onefold.vocabulary.serving import SERVING_METRICS, OptimizeFor
+from onefold.vocabulary.serving import SERVING_METRICS
 from onefold.vocabulary.space import Space
 
-EngineName = Literal["processes", "inline"]
-Way = Literal["off", "in-loop", "after"]
-Strategy = Literal["onefold", "hierarchical", "fixed", "as-hyperparameters"]
+TRAINING_COSTS = ("train_time_s", "energy_j")  # metrics that grow with every epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How trials share the machine; `parallel` is 0 until it is measured."""
+
+    engine: EngineName = "processes"
+    accelerator: str = "cpu"
+    parallel: int = 0
+    threads: int = 1  # of each trial
+    threads_of_few: tuple[tuple[int, int], ...] = ()  # (n, threads): threads of each if at most n trials are left
+    memory_bytes: int | None = None
+    hang_timeout_s: float = 600.0
+
+    def threads_for(self, side_by_side: int | None) -> int:
+        """Return the threads of a trial of which at most `side_by_side` run in parallel."""
+        if side_by_side is None:
+            return self.threads
+        return next((threads for few, threads in self.threads_of_few if side_by_side <= few), self.threads)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What a study was asked for, and what was found out about the machine before the first trial."""
+    """What a study was asked for, and what was measured of the machine before its first trial."""
 
-    workload: str  # a reference that `workload_reference.load` understands; empty when it lives in a program only
+    workload: str  # a workload reference; empty for a workload or function that only a running program has
     space: Space
     objective: Objective
     budget: Budget
@@ -34,90 +50,72 @@ class Spec:
     rungs: str = "halving"
     top_k: int = 3
     seed: int = 0
-    accelerator: str = "cpu"
-    patience_s: float = 600.0
-    memory_bytes: int | None = None
-    warm_start: str = ""  # the study whose trials it began with
-    learned: tuple[Observation, ...] = ()  # what that study had found out by then
-    first: tuple[Config, ...] = ()  # configurations to try before any is drawn
-    arms: tuple[tuple[int, ...], ...] = ()  # groups of trials of which each sends its best up the ladder
-    engine: EngineName = "processes"
-    sittings: tuple[int, ...] = ()  # trials of each sitting: the first, and every extension
-    parallel: int = 0  # trials side by side; 0 until it is measured
-    threads: int = 1  # of each trial
-    threads_of_few: tuple[tuple[int, int], ...] = ()  # (n, threads): what at most n trials side by side get instead
-    quality: Objective | None = None  # the workload's own objective: what makes one epoch better than another
-    devices: tuple[Device, ...] = ()  # where the model is to be served; the first one gives the plain metrics
-    host: Device | None = None  # this machine, as it was when the study began
-    serve_for: str = OptimizeFor.THROUGHPUT.value  # what serving points are searched for
-    serving_search: str = "few"
-    serving_space: ServingSpace | None = None  # which points may be tried; without it all that the device allows
-    scenarios: tuple[str, ...] = USUAL
-    scenario_goal: str = "mean"  # or p99: by what the responses of a scenario are judged
+    warm_start: str = ""  # the study whose results the search starts from
+    learned: tuple[Observation, ...] = ()  # those results
+    first: tuple[Config, ...] = ()  # configurations to try before any is proposed
+    arms: tuple[tuple[int, ...], ...] = ()  # groups of trials, each of which sends its best up the ladder
+    trial_batches: tuple[int, ...] = ()  # trials of the first run and of every extension
+    workload_objective: Objective | None = None  # the workload's own; None for a function
+    devices: tuple[Device, ...] = ()  # where the model will be served; unqualified metrics are of the first
+    host: Device | None = None  # this machine when the study began
+    serving: ServingOptions = field(default_factory=ServingOptions)
+    parallelism: Parallelism = field(default_factory=Parallelism)
     knobs: KnobOptions = field(default_factory=KnobOptions)
-    compress: Way = "off"  # in-loop: the workload's trials are variants; after: the best trials once it has ended
-    strategy: Strategy = "onefold"  # all together; others are there to compare with
-
-    @property
-    def serving(self) -> ServingOptions:
-        """The options of the inference tuner."""
-        return ServingOptions(
-            self.serve_for, self.serving_search, self.serving_space, self.scenarios, self.scenario_goal
-        )
+    compress: CompressMode = "off"  # in-loop: trials are compressed variants; after: compress the best trials
 
     @property
     def window(self) -> int:
-        """How many visits may be decided ahead: twice the workers, so that a slow one seldom holds the others up."""
-        return 2 * self.parallel if self.parallel > 1 else 1
+        """Return how far decisions may be ahead of results: twice the workers, so that a slow one seldom blocks."""
+        parallel = self.parallelism.parallel
+        return 2 * parallel if parallel > 1 else 1
 
     @property
     def serving_metrics(self) -> tuple[str, ...]:
-        """The metrics that come from the devices and not from training."""
+        """Return the metrics that are measured on devices rather than reported by training."""
         if not self.devices:
             return ()
-        named = [f"{metric}@{device.name}" for device in self.devices for metric in SERVING_METRICS]
-        return (*SERVING_METRICS, *(named if len(self.devices) > 1 else ()))
+        qualified = [f"{metric}@{device.name}" for device in self.devices for metric in SERVING_METRICS]
+        return (*SERVING_METRICS, *(qualified if len(self.devices) > 1 else ()))
 
     @property
-    def judge(self) -> Objective:
-        """What makes one epoch of a trial better than another: serving costs the same after each."""
-        serves = set(self.serving_metrics) & set(self.objective.inputs)
-        per_second = self.strategy == "as-hyperparameters"  # which the first epoch would always win
-        return self.quality if (serves or per_second) and self.quality is not None else self.objective
+    def epoch_objective(self) -> Objective:
+        """Return the objective that ranks the epochs of one trial.
 
-    def threads_for(self, side_by_side: int | None) -> int:
-        """The threads of a visit of which at most so many are under way together."""
-        if side_by_side is None:
-            return self.threads
-        return next((threads for few, threads in self.threads_of_few if side_by_side <= few), self.threads)
+        Serving costs the same after every epoch, and training costs favor the first one, so an objective over costs
+        gives way to the workload's own.
+        """
+        costs = set(self.serving_metrics) & set(self.objective.inputs)
+        if len(self.objective.goals) == 1:
+            costs |= set(TRAINING_COSTS) & set(self.objective.inputs)
+        return self.workload_objective if costs and self.workload_objective is not None else self.objective
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as plain JSON values."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        written = {"space": self.space.to_json(), "objective": self.objective.to_json(), "budget": to_json(self.budget)}
-        written["quality"] = None if self.quality is None else self.quality.to_json()
-        return {name: written.get(name, to_json(value)) for name, value in plain.items()}
+        """Return the specification as plain JSON values."""
+        special = {"space": self.space.to_json(), "objective": self.objective.to_json()}
+        if self.workload_objective is not None:
+            special["workload_objective"] = self.workload_objective.to_json()
+        return {f.name: special.get(f.name, to_json(getattr(self, f.name))) for f in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """The spec that `to_json` wrote."""
+        """Return the specification that `to_json` wrote."""
         known = {f.name for f in fields(cls)}
-        plain = {name: value for name, value in data.items() if name in known}
-        plain["space"] = Space.from_json(plain["space"])
-        plain["objective"] = Objective.from_json(plain["objective"])
-        plain["budget"] = Budget(**plain["budget"])
-        plain["sittings"] = tuple(plain["sittings"])
-        plain["first"] = tuple(Config(config) for config in plain.get("first", ()))
-        plain["arms"] = tuple(tuple(arm) for arm in plain.get("arms", ()))
-        if plain.get("quality") is not None:
-            plain["quality"] = Objective.from_json(plain["quality"])
-        plain["devices"] = tuple(from_json(Device, device) for device in plain.get("devices", ()))
-        if plain.get("host") is not None:
-            plain["host"] = from_json(Device, plain["host"])
-        if plain.get("serving_space") is not None:
-            plain["serving_space"] = from_json(ServingSpace, plain["serving_space"])
-        plain["scenarios"] = tuple(plain.get("scenarios", ()))
-        plain["knobs"] = from_json(KnobOptions, plain.get("knobs", {}))
-        plain["learned"] = tuple(from_json(Observation, seen) for seen in plain["learned"])
-        plain["threads_of_few"] = tuple((few, threads) for few, threads in plain["threads_of_few"])
-        return cls(**plain)
+        values = {name: value for name, value in data.items() if name in known}
+        values["space"] = Space.from_json(values["space"])
+        values["objective"] = Objective.from_json(values["objective"])
+        values["budget"] = Budget(**values["budget"])
+        if values.get("workload_objective") is not None:
+            values["workload_objective"] = Objective.from_json(values["workload_objective"])
+        if values.get("host") is not None:
+            values["host"] = from_json(Device, values["host"])
+        values["learned"] = tuple(from_json(Observation, seen) for seen in values.get("learned", ()))
+        values["first"] = tuple(Config(config) for config in values.get("first", ()))
+        values["arms"] = tuple(tuple(arm) for arm in values.get("arms", ()))
+        values["trial_batches"] = tuple(values.get("trial_batches", ()))
+        values["devices"] = tuple(from_json(Device, device) for device in values.get("devices", ()))
+        values["serving"] = from_json(ServingOptions, values.get("serving", {}))
+        parallelism = dict(values.get("parallelism", {}))
+        parallelism["threads_of_few"] = tuple((few, n) for few, n in parallelism.get("threads_of_few", ()))
+        values["parallelism"] = Parallelism(**parallelism)
+        values["knobs"] = from_json(KnobOptions, values.get("knobs", {}))
+        return cls(**values)

@@ -1,147 +1,174 @@
-"""The composition: a workload in, a tuned and trained model out.
+"""A study: a workload in, a tuned and trained model out.
 
 result = Study(Digits(), budget=Budget(trials=20)).run()
-result = tune(Digits(), trials=20)                       # the same in one call
 result = Study.open("digits-1").extend(trials=10).run()  # later
 """
 
 from __future__ import annotations
 
-import inspect
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
 
 from onefold.device import Device
 from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
 from onefold.search import Algorithm, Search
 from onefold.serving.options import ServingOptions
-from onefold.serving.space import ServingSpace
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.study import parallelism
 from onefold.study.coordinator import Coordinator
-from onefold.study.events import Listener, News, Snapshot
-from onefold.study.handover import Ending
+from onefold.study.events import OnEvent, ParallelismMeasured, StudyEvent, StudyProgress, StudyStarted
+from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
+from onefold.study.options import CompressMode, ParallelismOptions, SearchOptions
 from onefold.study.result import Result
 from onefold.study.serving_options import with_devices
-from onefold.study.spec import EngineName, Spec, Strategy, Way
-from onefold.study.strategies import with_strategy
-from onefold.study.tunable import Given, Subject
+from onefold.study.spec import Parallelism, Spec
+from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.study.warm_start import observations
 from onefold.training import calls
 from onefold.training.knob_memory import open_clusterer
-from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError, suggestion
+from onefold.vocabulary.costs import total_cost
+from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.objective import Budget, Objective
-from onefold.vocabulary.records import Config, Measurement, StudyState, Trial, Value, to_json
+from onefold.vocabulary.records import Config, StudyState, Trial
 from onefold.vocabulary.serving import OptimizeFor
+from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import reason_against
 from onefold.vocabulary.workload_reference import is_loading
 
 log = logging.getLogger("onefold")
 
-INTERRUPTIONS = (KeyboardInterrupt, SystemExit, BrokenPipeError)  # somebody wants it to end: it is not its own fault
+INTERRUPTIONS = (KeyboardInterrupt, SystemExit, BrokenPipeError)  # requests to stop, not failures of the study
+DeviceLike = str | Device
 
 
 class Study:
-    """One search over one workload (or plain function), durable from its first decision.
+    """One search over one workload or plain function, durable from its first decision.
 
-    Making a Study writes it down; `run` runs it, from wherever it stands, until it is over or reaches a limit.
+    Creating a Study stores it; `run` runs it from wherever it stands until it is over or reaches a limit.
+
+    Args:
+        workload: A `Workload` instance, a reference such as "file.py:Class" or "digits", or a plain function.
+        space: The search space; by default the workload's own. Functions need one.
+        device: The devices that the model will be served on: names from `onefold devices`, or `Device` records.
+        objective: What to maximize, minimize and require; by default the workload's own objective.
+        budget: When the study stops and what each rung may spend.
+        search: The search algorithm by name, or all search options.
+        serving: How serving points are searched and judged; needs a device.
+        knobs: "on", "off", "probe" or "recall", or all knob options.
+        compress: "off"; "in-loop" to search the compression recipe with everything else; "after" to compress the best
+            trials when the study has ended.
+        parallelism: Where trials run and how many in parallel; by default measured.
+        seed: The seed of all decisions. The same seed and results give the same decisions.
+        name: The name of the study; by default the workload's name and a number.
+        home: The folder of studies; by default $ONEFOLD_HOME or the user's data folder.
+        on_event: Called with every `StudyEvent`; by default events are logged.
+
+    Raises:
+        InputError: An argument makes no sense; nothing is stored then.
     """
 
+    @suggest_keywords
     def __init__(
         self,
-        subject: Given | Subject,
+        workload: WorkloadLike | Tunable,
         space: Space | None = None,
         *,
+        device: DeviceLike | Sequence[DeviceLike] = (),
         objective: Objective | None = None,
         budget: Budget | None = None,
-        search: Algorithm = "tpe",
-        rungs: str | None = None,
-        top_k: int = 3,
+        search: Algorithm | SearchOptions = "tpe",
+        serving: ServingOptions | None = None,
+        knobs: str | KnobOptions = "on",
+        compress: CompressMode = "off",
+        parallelism: ParallelismOptions | None = None,
         seed: int = 0,
         name: str | None = None,
         home: str | Path | Home | None = None,
-        accelerator: str = "cpu",
-        engine: EngineName = "processes",
-        parallel: int | None = None,
-        threads: int | None = None,
-        memory_bytes: int | None = None,
-        patience_s: float = 600.0,
-        warm_start: str | None = None,
-        first: Sequence[Mapping[str, Value]] = (),
-        arms: Sequence[Sequence[int]] = (),
-        device: str | Device | Sequence[str | Device] = (),
-        serve_for: str = OptimizeFor.THROUGHPUT.value,
-        serving_search: str = "few",
-        serving_space: ServingSpace | None = None,
-        scenarios: Sequence[str] = (),
-        scenario_goal: str = "mean",
-        strategy: Strategy = "onefold",
-        knobs: str | KnobOptions = "on",
-        compress: Way = "off",
-        listener: Listener | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         if is_loading():
             raise WorkloadError(
-                'a file of workloads starts a study when imported; put that under: if __name__ == "__main__":'
+                'a workload file starts a study when it is imported; move that under: if __name__ == "__main__":'
             )
-        if threads and not parallel:
-            raise InputError("threads are those of each trial: say how many trials run side by side too (parallel)")
-        _check_options(engine, parallel, threads, memory_bytes, patience_s)
         self._home = home if isinstance(home, Home) else Home(home)
-        self.listener = listener or _log
-        self._subject = (subject if isinstance(subject, Subject) else Subject(subject)).compressed(compress)
-        budget = budget or Budget()
-        spec = Spec(
-            workload=self._subject.reference,
-            space=space if space is not None else self._subject.space,
-            objective=objective or self._subject.objective,
-            budget=budget,
-            search=search,
-            rungs=rungs or self._subject.rungs,
-            top_k=top_k,
-            seed=seed,
-            accelerator=accelerator,
-            patience_s=patience_s,
-            memory_bytes=memory_bytes,
-            warm_start=warm_start or "",
-            sittings=(budget.trials,),
-            first=tuple(Config(config) for config in first),
-            arms=tuple(tuple(arm) for arm in arms),
-            engine=engine,
-            parallel=1 if engine == "inline" else parallel or 0,
-            threads=threads or 1,
-            quality=self._subject.objective if self._subject.workload is not None else None,
-            knobs=KnobOptions(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
-            compress=compress,
+        self.on_event = on_event or _log_event
+        self._tunable = (workload if isinstance(workload, Tunable) else Tunable(workload)).compressed(compress)
+        spec = self._new_spec(
+            space,
+            objective,
+            budget or Budget(),
+            search if isinstance(search, SearchOptions) else SearchOptions(search),
+            KnobOptions(knobs) if isinstance(knobs, str) else knobs,  # type: ignore[arg-type]
+            compress,
+            parallelism or ParallelismOptions(),
+            seed,
         )
-        _check_first(spec, self._subject)
-        spec.knobs.check()
-        open_clusterer(spec.knobs.similarity)
-        given = [device] if isinstance(device, (str, Device)) else list(device)
-        serving = ServingOptions(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
-        spec = with_strategy(with_devices(spec, given, serving, strategy, self._home))
+        devices = [device] if isinstance(device, (str, Device)) else list(device)
+        spec = with_devices(spec, devices, serving or ServingOptions(), self._home)
         with closing(self._home.store()) as store:
             spec = replace(spec, learned=observations(spec, store))
-            self._search_of(replace(spec, parallel=1))  # a mistake is told before anything is written down
+            self._search_of(replace(spec, parallelism=Parallelism(parallel=1)))  # raises before anything is stored
             taken = {record.name for record in store.studies()}
-            self.name = name or free_name(self._subject.name, taken)
+            self.name = name or free_name(self._tunable.name, taken)
             check_name(self.name)
             if self.name in taken:
-                raise InputError(f"there is a study {self.name!r} already; resume it or choose another name")
+                raise InputError(f"a study {self.name!r} exists already; resume it or choose another name")
             created = datetime.now(UTC).isoformat(timespec="seconds")
             store.create_study(StudyRecord(self.name, spec.to_json(), created))
+
+    def _new_spec(
+        self,
+        space: Space | None,
+        objective: Objective | None,
+        budget: Budget,
+        search: SearchOptions,
+        knobs: KnobOptions,
+        compress: CompressMode,
+        options: ParallelismOptions,
+        seed: int,
+    ) -> Spec:
+        options.check()
+        knobs.check()
+        open_clusterer(knobs.similarity)
+        spec = Spec(
+            workload=self._tunable.reference,
+            space=space if space is not None else self._tunable.space,
+            objective=objective or self._tunable.objective,
+            budget=budget,
+            search=search.algorithm,
+            rungs=search.rungs or self._tunable.rungs,
+            top_k=search.top_k,
+            seed=seed,
+            warm_start=search.warm_start or "",
+            first=tuple(Config(config) for config in search.first),
+            arms=tuple(tuple(arm) for arm in search.arms),
+            trial_batches=(budget.trials,),
+            workload_objective=self._tunable.objective if self._tunable.workload is not None else None,
+            parallelism=Parallelism(
+                options.engine,
+                options.accelerator,
+                1 if options.engine == "inline" else options.parallel or 0,
+                options.threads or 1,
+                (),
+                options.memory_bytes,
+                options.hang_timeout_s,
+            ),
+            knobs=knobs,
+            compress=compress,
+        )
+        _check_first(spec, self._tunable)
+        return spec
 
     @classmethod
     def open(
@@ -149,48 +176,48 @@ class Study:
         name: str,
         *,
         home: str | Path | Home | None = None,
-        workload: Given | None = None,
-        listener: Listener | None = None,
+        workload: WorkloadLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> Study:
-        """A study that was made earlier. `workload` is needed when it lives in a program and not in a file."""
+        """Return a stored study. `workload` is needed if the study's workload is not in a file."""
         study = cls.__new__(cls)
         study._home = home if isinstance(home, Home) else Home(home)
-        study.listener = listener or _log
+        study.on_event = on_event or _log_event
         study.name = name
         reference = study.spec.workload
         if workload is None and not reference:
             raise WorkloadError(
-                f"the study {name!r} was started from Python; open it there: Study.open({name!r}, workload=…)"
+                f"the study {name!r} was started from Python; open it there: Study.open({name!r}, workload=...)"
             )
-        study._subject = Subject(workload if workload is not None else reference).compressed(study.spec.compress)
+        study._tunable = Tunable(workload if workload is not None else reference).compressed(study.spec.compress)
         return study
 
     @property
     def record(self) -> StudyRecord:
-        """What the store knows of the study itself."""
+        """Return what the store knows of the study itself."""
         with closing(self._home.store()) as store:
             return store.study(self.name)
 
     @property
     def spec(self) -> Spec:
-        """Everything that decides what it does."""
+        """Return everything that decides what the study does."""
         return Spec.from_json(self.record.spec)
 
     @property
     def trials(self) -> list[Trial]:
-        """All its trials so far."""
+        """Return all trials so far."""
         with closing(self._home.store()) as store:
             return store.trials(self.name)
 
     @property
-    def steered(self) -> list[KnobRecord]:
-        """What turning knobs came to so far, by trial and epoch."""
+    def knob_records(self) -> list[KnobRecord]:
+        """Return how knobs were tuned so far, by trial and epoch."""
         with closing(self._home.store()) as store:
             return store.knob_records(self.name)
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """Return the folder of the study's files."""
         return self._home.folder(self.name)
 
     def extend(
@@ -201,31 +228,35 @@ class Study:
         joules: float | None = None,
         target: float | None = None,
     ) -> Study:
-        """Allows so many more trials, minutes and joules, or sets another target; `run` then goes on."""
+        """Add trials, minutes and joules to the budget, or replace the target; `run` then continues."""
         for extra in (trials, minutes, joules):
             if extra is not None and not extra > 0:
-                raise BudgetError(f"an extension adds more than 0, but got {extra}")
+                raise BudgetError(f"an extension must be above 0, got {extra}")
         with closing(self._home.store()) as store, self._home.study_lock(self.name):
             record = store.study(self.name)
             spec = Spec.from_json(record.spec)
-            spent = sum((trial.cost for trial in store.trials(self.name)), Measurement.nothing())
+            spent = total_cost(store.trials(self.name), store.epochs(self.name))
             budget = replace(
                 spec.budget,
                 trials=spec.budget.trials + (trials or 0),
-                minutes=_more(spec.budget.minutes, minutes, record.elapsed_s / 60),
-                joules=_more(spec.budget.joules, joules, spent.energy.joules or 0.0),
+                minutes=_extended(spec.budget.minutes, minutes, record.elapsed_s / 60),
+                joules=_extended(spec.budget.joules, joules, spent.energy.joules or 0.0),
                 target=target if target is not None else spec.budget.target,
             )
-            sittings = (*spec.sittings, trials) if trials else spec.sittings
-            spec = replace(spec, budget=budget, sittings=sittings)
+            batches = (*spec.trial_batches, trials) if trials else spec.trial_batches
+            spec = replace(spec, budget=budget, trial_batches=batches)
             store.save_study(replace(record, spec=spec.to_json()))
         return self
 
     def run(self) -> Result:
-        """Runs the study to its end or to a limit and hands over the best model so far.
+        """Run the study to its end or to a limit, and return its winner.
 
-        Raises StudyFailed when no trial gave a result, StudyBusy when another process runs it. Interrupted by Ctrl-C
-        or killed, it can be run again and goes on; interrupted, it leaves the best model so far in `folder / "best"`.
+        A study that was interrupted or killed continues where it stopped. An interrupted one leaves the best model so
+        far in `folder / "best"`.
+
+        Raises:
+            StudyFailed: No trial gave a result.
+            StudyBusy: Another process runs the study.
         """
         with self._home.study_lock(self.name) as folder, closing(self._home.store()) as store:
             record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
@@ -235,22 +266,22 @@ class Study:
             except BaseException as error:
                 record = store.study(self.name)
                 if record.state is StudyState.RUNNING:
-                    interrupted = isinstance(error, INTERRUPTIONS)
-                    state = StudyState.INTERRUPTED if interrupted else StudyState.FAILED
-                    reason = "interrupted" if interrupted else f"{type(error).__name__}: {error}"
+                    is_interrupted = isinstance(error, INTERRUPTIONS)
+                    state = StudyState.INTERRUPTED if is_interrupted else StudyState.FAILED
+                    reason = "interrupted" if is_interrupted else f"{type(error).__name__}: {error}"
                     store.save_study(replace(record, state=state, reason=reason))
                 raise
 
     def _run(self, record: StudyRecord, store: Store, folder: Path) -> Result:
         spec = Spec.from_json(record.spec)
-        self._tell("started", {"study": self.name, "folder": str(folder)}, lambda: Snapshot(self.name))
-        shutil.rmtree(folder / "data", ignore_errors=True)  # of a run that was killed; the data may be new
+        self.on_event(StudyStarted(self._no_progress, self.name, str(folder)))
+        shutil.rmtree(folder / "data", ignore_errors=True)  # left by a killed run; the data may have changed
         with self._engine(spec, folder) as engine, ExitStack() as stack:
             self._check_batch_size(spec, engine)
-            spec = self._arrange(spec, engine)
+            spec = self._with_parallelism(spec, engine)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
-            inference = self._inference(spec, store, engine, stack)
+            measurement = self._trial_measurement(spec, store, engine, stack)
             coordinator = Coordinator(
                 self.name,
                 spec,
@@ -260,14 +291,14 @@ class Study:
                 folder=folder,
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
-                listener=self.listener,
-                inference=inference if spec.strategy != "hierarchical" else None,
+                on_event=self.on_event,
+                measurement=measurement if spec.serving.measure == "trials" else None,
             )
-            if inference is not None:
-                inference.tell = coordinator.tell
-            coordinator.recall()
-            ending = Ending(
-                spec, self._subject, store, engine, folder, coordinator, inference, self.listener, self._home
+            if measurement is not None:
+                measurement.on_measured = coordinator.serving_measured
+            coordinator.restore()
+            handover = Handover(
+                spec, self._tunable, store, engine, folder, coordinator, measurement, self.on_event, self._home
             )
             interrupts = Interrupts()
             try:
@@ -277,68 +308,77 @@ class Study:
                 finally:
                     record = replace(record, elapsed_s=coordinator.elapsed_s)
                     store.save_study(record)
-                return ending.hand_over(replace(record, reason=reason))
+                return handover.hand_over(replace(record, reason=reason))
             except INTERRUPTIONS:
-                if not interrupts.hurried:
-                    self._keep_so_far(ending, store)
+                if not interrupts.is_urgent:
+                    self._keep_best_so_far(handover, store)
                 raise
 
-    def _keep_so_far(self, ending: Ending, store: Store) -> None:
-        """Keeps the best model so far of a study that is interrupted; that this fails must not hide why it ends."""
+    def _keep_best_so_far(self, handover: Handover, store: Store) -> None:
+        """Keep the best model of an interrupted study; a failure here must not hide the interruption."""
         record = store.study(self.name)
         if record.state is not StudyState.RUNNING:
-            return  # it was handed over
+            return  # the study handed over its winner already
         try:
-            ending.keep_so_far(record)
+            handover.keep_best_so_far(record)
         except (OSError, OnefoldError) as error:
-            log.warning("the best model so far of %s could not be kept: %s", self.name, error)
+            log.warning("the best model so far of study %s could not be saved: %s", self.name, error)
 
-    # The parts it is composed of.
+    def _no_progress(self) -> StudyProgress:
+        return StudyProgress(self.name)
 
     def _engine(self, spec: Spec, folder: Path) -> AbstractContextManager[Engine]:
-        setup = self._subject.setup(folder, spec.accelerator)
-        if spec.engine == "inline":
+        options = spec.parallelism
+        setup = self._tunable.setup(folder, options.accelerator)
+        if options.engine == "inline":
             return InlineEngine(setup)
-        slots = spec.parallel or parallelism.most_workers(spec.accelerator)
-        return ProcessEngine(slots, setup, patience_s=spec.patience_s, memory_bytes=spec.memory_bytes)
+        slots = options.parallel or parallelism.most_workers(options.accelerator)
+        return ProcessEngine(slots, setup, patience_s=options.hang_timeout_s, memory_bytes=options.memory_bytes)
 
-    def _inference(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> TrialMeasurement | None:
+    def _trial_measurement(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> TrialMeasurement | None:
         if not spec.devices or spec.host is None:
             return None
-        serving = PointSearchOptions(OptimizeFor(spec.serve_for), spec.serving_search, thorough=False)
-        found = TrialMeasurement(
+        measurement = TrialMeasurement(
             self.name,
             spec.devices,
             spec.host,
-            serving,
+            PointSearchOptions(OptimizeFor(spec.serving.optimize_for), spec.serving.search, thorough=False),
             store=store,
             engine=engine,
             measurement_lock=self._home.locks.measurement,
-            space=spec.serving_space,
+            space=spec.serving.space,
         )
-        found.recall()
-        return stack.enter_context(found)
+        measurement.recall()
+        return stack.enter_context(measurement)
 
-    def _arrange(self, spec: Spec, engine: Engine) -> Spec:
-        """How many trials side by side: as asked for, or as measured; decided once and kept for the study's life."""
-        if spec.parallel > 0:
+    def _with_parallelism(self, spec: Spec, engine: Engine) -> Spec:
+        """Return the spec with the number of parallel trials: as asked for, or measured once for the study's life."""
+        if spec.parallelism.parallel > 0:
             return spec
-        if self._subject.workload is None:
-            return replace(spec, parallel=engine.slots, threads=1)
-        found = parallelism.measure(engine, spec.space.default(), engine.slots)
-        self._tell("measured", to_json(found), lambda: Snapshot(self.name))
-        return replace(spec, parallel=found.parallel, threads=found.threads, threads_of_few=found.threads_of_few)
+        if self._tunable.workload is None:
+            return replace(spec, parallelism=replace(spec.parallelism, parallel=engine.slots, threads=1))
+        measured = parallelism.measure(engine, spec.space.default(), engine.slots)
+        self.on_event(
+            ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s)
+        )
+        chosen = replace(
+            spec.parallelism,
+            parallel=measured.parallel,
+            threads=measured.threads,
+            threads_of_few=measured.threads_of_few,
+        )
+        return replace(spec, parallelism=chosen)
 
     def _check_batch_size(self, spec: Spec, engine: Engine) -> None:
         parameter = spec.space.parameters.get("batch_size")
-        if parameter is None or self._subject.workload is None:
+        if parameter is None or self._tunable.workload is None:
             return
         largest = max((size for size in parameter.grid(2) if isinstance(size, (int, float))), default=0)
         samples = answer(engine, Call(calls.training_samples))
         if isinstance(samples, int) and largest > samples:
             raise WorkloadError(
-                f"batch_size may be as large as {largest}, but there are only {samples} samples to train on; "
-                f"let the space end at {samples} or below"
+                f"batch_size goes up to {largest}, but there are only {samples} training samples; "
+                f"limit the space to {samples}"
             )
 
     def _search_of(self, spec: Spec) -> Search:
@@ -351,65 +391,37 @@ class Study:
             top_k=spec.top_k,
             seed=spec.seed,
             window=spec.window,
-            slots=spec.parallel,
-            check=self._subject.check,
-            sittings=spec.sittings,
+            slots=spec.parallelism.parallel,
+            check=self._tunable.check,
+            sittings=spec.trial_batches,
             warm_start=spec.learned,
             first=spec.first,
             arms=spec.arms,
         )
 
-    def _tell(self, kind: str, facts: dict[str, Any], now: Callable[[], Snapshot]) -> None:
-        self.listener(News(kind, facts, now))
 
-
-def tune(subject: Given, space: Space | None = None, **options: Any) -> Result:
-    """Makes a study and runs it: `Study(subject, space, **options).run()`.
-
-    Limits may be given plainly: `tune(Digits(), trials=20, minutes=5)` is `tune(Digits(), budget=Budget(…))`.
-    """
-    limits = {name: options.pop(name) for name in inspect.signature(Budget).parameters if name in options}
-    if limits:
-        options["budget"] = replace(options.get("budget") or Budget(), **limits)
-    return Study(subject, space, **options).run()
-
-
-def _check_options(
-    engine: str, parallel: int | None, threads: int | None, memory_bytes: int | None, patience_s: float
-) -> None:
-    """Raises InputError when what says where and how trials run makes no sense."""
-    if engine not in get_args(EngineName):
-        raise InputError(f"the engine {engine!r} is not known{suggestion(engine, get_args(EngineName))}")
-    if parallel is not None and not parallel >= 1:
-        raise InputError(f"parallel must be 1 or more, but got {parallel}; leave it out to have it measured")
-    if threads is not None and not threads >= 1:
-        raise InputError(f"threads must be 1 or more, but got {threads}; leave them out for one")
-    if memory_bytes is not None and not memory_bytes >= 1:
-        raise InputError(f"memory_bytes must be 1 or more, but got {memory_bytes}; leave it out for no limit")
-    if not patience_s > 0:
-        raise InputError(f"patience_s must be more than 0 seconds, but got {patience_s}")
-
-
-def _check_first(spec: Spec, subject: Subject) -> None:
-    """Raises InputError when the configurations to try first are none of the space, refused, repeated or too many."""
+def _check_first(spec: Spec, tunable: Tunable) -> None:
+    """Raise InputError unless the first configurations are in the space, accepted, different and few enough."""
     for config in spec.first:
         spec.space.check(config)
-        reason = reason_against(subject.check, config)
+        reason = reason_against(tunable.check, config)
         if reason is not None:
-            raise InputError(f"the workload refuses {config!r}, which is to be tried first: {reason}")
+            raise InputError(f"the workload rejects the first configuration {config!r}: {reason}")
     if len(set(spec.first)) < len(spec.first):
-        raise InputError("of the configurations to try first one is there twice; give each once")
+        raise InputError("a first configuration is given twice; give each once")
     if len(spec.first) > spec.budget.trials:
-        raise InputError(f"{len(spec.first)} configurations are to be tried first, in only {spec.budget.trials} trials")
+        raise InputError(
+            f"{len(spec.first)} first configurations do not fit into {spec.budget.trials} trials; give fewer"
+        )
 
 
-def _more(limit: float | None, extra: float | None, used: float) -> float | None:
-    """A limit moved by `extra`; one that was never set begins at what is used."""
+def _extended(limit: float | None, extra: float | None, used: float) -> float | None:
+    """Return the limit plus `extra`; a limit that was never set starts at what is used."""
     if extra is None:
         return limit
     return (limit if limit is not None else used) + extra
 
 
-def _log(news: News) -> None:
-    if news.kind != "tick":
-        log.info("%s %s", news.kind, dict(news.facts))
+def _log_event(event: StudyEvent) -> None:
+    if event.kind != "tick":
+        log.info("%s %s", event.kind, event.facts())

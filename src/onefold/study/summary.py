@@ -1,4 +1,4 @@
-"""What the report needs to know of a study, out of the store."""
+"""The summary of a study, read from the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onefold.study.spec import Spec
 
 
 def summary_of(name: str, store: Store) -> Summary:
-    """The summary of a study as it stands."""
+    """Return the summary of a study at this moment."""
     record = store.study(name)
     spec = Spec.from_json(record.spec)
     return summarize(
@@ -17,6 +17,7 @@ def summary_of(name: str, store: Store) -> Summary:
         store.epochs(name),
         servings=store.trial_surfaces(name),
         devices=[device.name for device in spec.devices],
-        quality=spec.quality.goals[0] if spec.quality is not None else None,
+        quality=spec.workload_objective.goals[0] if spec.workload_objective is not None else None,
+        epoch_objective=spec.epoch_objective,
         steered=store.knob_records(name),
     )

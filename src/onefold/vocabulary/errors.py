@@ -2,6 +2,7 @@
 
     OnefoldError                 exit code 1
     ├── InputError               2   the caller's mistake: says the rule, what came and what to do
+    │   ├── ArgumentError            a keyword argument that does not exist
     │   ├── SpaceError               a parameter, a condition or a configuration
     │   ├── WorkloadError            a file without a workload, a workload that cannot run
     │   ├── ObjectiveError           a metric that nobody reports, a wrong bound
@@ -38,6 +39,10 @@ class InputError(OnefoldError):
     """The caller's mistake."""
 
     exit_code = 2
+
+
+class ArgumentError(InputError, TypeError):
+    """A keyword argument that a function does not have."""
 
 
 class SpaceError(InputError):

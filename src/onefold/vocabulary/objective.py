@@ -296,7 +296,7 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Spent:
+class BudgetUse:
     """What a study has used up so far, to hold against its budget."""
 
     trials: int = 0

@@ -1,70 +1,105 @@
-"""Which trial is the best: the one rule that the study, the report and the shell share.
+"""The ranking of trials: the one rule that study, report, command line and deployment share.
 
-A trial stands for what its latest finished rung reported, and that is its best epoch so far on the same share of the
-data. Trials without one have no place, and neither have trials whose report lacks a metric of the objective or gives
-no finite number for it.
+A trial stands for the result of its latest finished rung, which is its best epoch so far on the same share of the data.
+Trials without a result are not ranked, nor are those whose result lacks a metric of the objective or is not finite.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.records import Epoch, Metrics, Trial
+from onefold.vocabulary.records import Epoch, Metrics, RungState, Trial
+
+
+def leaderboard(
+    trials: Sequence[Trial],
+    epochs: Iterable[Epoch],
+    objective: Objective,
+    epoch_objective: Objective | None = None,
+    *,
+    is_servable: Callable[[Trial], bool] = lambda _: True,
+) -> list[Trial]:
+    """Return the trials of a study, best first; the first one is the winner.
+
+    If no trial has finished a rung, each stands for its best epoch so far. Epochs are ranked by `epoch_objective`,
+    since they do not have the metrics of serving. Trials that are not servable on all devices are left out.
+    """
+    trials = [trial for trial in trials if is_servable(trial)]
+    ranking = ranked(trials, objective)
+    if ranking:
+        return ranking
+    epoch_objective = epoch_objective or objective
+    by_trial: dict[int, list[Epoch]] = {}
+    for epoch in epochs:
+        by_trial.setdefault(epoch.trial, []).append(epoch)
+    so_far = [_with_best_epoch(trial, by_trial.get(trial.number, []), epoch_objective) for trial in trials]
+    return ranked(so_far, objective) or ranked(so_far, epoch_objective)
 
 
 def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
-    """The trials that have a result, best first.
+    """Return the trials that have a result, best first.
 
-    Those that keep the requirements come before the rest, sound ones before failed ones, and higher levels before
-    lower ones: what little training and little data showed is no match for what the full budget showed.
+    Trials that meet the requirements come before the others, sound ones before failed ones, and higher levels before
+    lower ones, since results of little training and data do not compare with those of the full budget.
     """
-    rated = [trial for trial in trials if rates(trial.metrics, objective)]
+    rated = [trial for trial in trials if is_rated(trial.metrics, objective)]
     objective = settled(objective, rated)
-    order = [rated[place] for place in objective.order([trial.metrics for trial in rated])]
+    order = [rated[position] for position in objective.order([trial.metrics for trial in rated])]
     return sorted(order, key=lambda trial: _class_of(trial, objective))
 
 
 def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
-    misses = objective.violation(trial.metrics) > 0
-    return misses, trial.failure is not None, 0 if misses else -trial.level
+    is_infeasible = objective.violation(trial.metrics) > 0
+    return is_infeasible, trial.failure is not None, 0 if is_infeasible else -trial.level
+
+
+def _with_best_epoch(trial: Trial, epochs: Sequence[Epoch], objective: Objective) -> Trial:
+    """Return the trial as if its unfinished rung had ended with its best epoch so far."""
+    if not epochs:
+        return trial
+    last = max(epoch.rung for epoch in epochs)
+    metrics = best_epoch([epoch for epoch in epochs if epoch.rung == last], objective).metrics
+    reached = [replace(rung, state=RungState.DONE, metrics=metrics) for rung in trial.rungs if rung.rung == last]
+    return replace(trial, rungs=tuple(reached))
 
 
 def settled(objective: Objective, trials: Iterable[Trial]) -> Objective:
-    """The objective with every bound that is counted from the best taken from the best of these trials."""
-    return objective.settled(trial.metrics for trial in trials if rates(trial.metrics, objective))
+    """Return the objective with every bound relative to the best fixed by the best of these trials."""
+    return objective.settled(trial.metrics for trial in trials if is_rated(trial.metrics, objective))
 
 
 def best_epoch(epochs: Sequence[Epoch], objective: Objective) -> Epoch:
-    """The epoch that stands for a rung: the best one, the earlier of equals; with several goals, the last one.
+    """Return the epoch that stands for a rung: the best one, the earlier of equals; with several goals, the last one.
 
-    Training is noisy, and the last epoch is seldom the best. The weights of this epoch are the ones handed over.
+    Training is noisy, so the last epoch is seldom the best. The weights of this epoch are the ones handed over.
     """
-    rated = [epoch for epoch in epochs if rates(epoch.metrics, objective)]
+    rated = [epoch for epoch in epochs if is_rated(epoch.metrics, objective)]
     if len(objective.goals) > 1 or not rated:
         return epochs[-1]
     return rated[objective.order([epoch.metrics for epoch in rated])[0]]
 
 
 def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
-    """The trials that keep the requirements and that no other such trial beats in every goal, in the order given.
+    """Return the Pareto front of the trials that meet the requirements, in the order given.
 
-    Only trials that got as far as any did are compared: one that was stopped early is always cheap.
+    Only trials of the highest level reached are compared: one that was stopped early is always cheap.
     """
     trials = list(trials)
     objective = settled(objective, trials)
-    rated = [trial for trial in trials if keeps(trial.metrics, objective) and trial.failure is None]
+    rated = [trial for trial in trials if is_feasible(trial.metrics, objective) and trial.failure is None]
     top = max((trial.level for trial in rated), default=0)
     rated = [trial for trial in rated if trial.level == top]
-    return [rated[place] for place in sorted(objective.front([trial.metrics for trial in rated]))]
+    return [rated[position] for position in sorted(objective.front([trial.metrics for trial in rated]))]
 
 
-def rates(metrics: Metrics, objective: Objective) -> bool:
-    """Whether these metrics say everything that the objective asks for."""
+def is_rated(metrics: Metrics, objective: Objective) -> bool:
+    """Return whether the metrics have a finite value for everything that the objective looks at."""
     return all(metric in metrics and math.isfinite(metrics[metric]) for metric in objective.metrics)
 
 
-def keeps(metrics: Metrics, objective: Objective) -> bool:
-    """Whether these metrics say everything that the objective asks for and keep its requirements."""
-    return rates(metrics, objective) and objective.violation(metrics) == 0
+def is_feasible(metrics: Metrics, objective: Objective) -> bool:
+    """Return whether the metrics are rated and meet the requirements."""
+    return is_rated(metrics, objective) and objective.violation(metrics) == 0

@@ -13,7 +13,7 @@ from onefold.report.plots.marks import Plot, ramp, said, shades
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
-from onefold.vocabulary.ranking import rates
+from onefold.vocabulary.ranking import is_rated
 from onefold.vocabulary.records import Rung, RungState
 
 NAME, TITLE = "rungs", "Rungs and promotions"
@@ -66,7 +66,7 @@ def _columns(summary: Summary, height: float) -> list[list[Stop]]:
             for place, rung in enumerate(trial.rungs)
             if rung.grant.level == level.grant.level
         ]
-        rated = [v for v in visits if v[0].state is RungState.DONE and rates(v[0].metrics, summary.objective)]
+        rated = [v for v in visits if v[0].state is RungState.DONE and is_rated(v[0].metrics, summary.objective)]
         order = summary.objective.order([rung.metrics for rung, _ in rated])
         rest = sorted((v for v in visits if v not in rated), key=lambda v: v[0].state is RungState.FAILED)
         room = min(WIDEST, height / len(visits))

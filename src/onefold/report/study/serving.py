@@ -22,7 +22,7 @@ from onefold.serving.recommendation import (
 )
 from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.ranking import rates
+from onefold.vocabulary.ranking import is_rated
 from onefold.vocabulary.records import RungState, Trial, to_json
 from onefold.vocabulary.serving import Served, Surface
 
@@ -166,7 +166,7 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     seen = [
         _seen_on(trial, summary.servings[trial.number, on.device], several=several) for trial in _compared(summary, on)
     ]
-    seen = [trial for trial in seen if rates(trial.metrics, pair)]
+    seen = [trial for trial in seen if is_rated(trial.metrics, pair)]
     if len(seen) < 2:
         return None
     front = tuple(seen[place] for place in pair.front([trial.metrics for trial in seen]))

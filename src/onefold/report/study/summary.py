@@ -11,9 +11,10 @@ from typing import Any
 from onefold.serving.recommendation import Recommendation, Servings, costs_of, recommend
 from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
+from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import Goal, Objective
-from onefold.vocabulary.ranking import front, keeps, ranked, rates, settled
+from onefold.vocabulary.ranking import front, is_feasible, is_rated, leaderboard, settled
 from onefold.vocabulary.records import (
     Config,
     Epoch,
@@ -135,7 +136,7 @@ class Summary:
 
     def keeps(self, trial: Trial) -> bool:
         """Whether a trial's result keeps the requirements."""
-        return keeps(trial.metrics, self.objective)
+        return is_feasible(trial.metrics, self.objective)
 
     def written(self, metric: str, value: float) -> str:
         """A metric's value in words, the same in every form.
@@ -162,12 +163,14 @@ def summarize(
     servings: Servings | None = None,
     devices: Sequence[str] = (),
     quality: Goal | None = None,
+    epoch_objective: Objective | None = None,
     steered: Sequence[KnobRecord] = (),
 ) -> Summary:
     """The summary of a study at any moment of its life, also before its first result.
 
     With `servings` it also says how to serve. `devices` are their names, the first one first (else in the order of the
-    servings); `quality` is the workload's own goal (else what the objective lets suppose).
+    servings); `quality` is the workload's own goal (else what the objective lets suppose); `epoch_objective` ranks
+    the epochs of trials that have not finished a rung.
     """
     objective = settled(_objective(study.spec, trials), trials)
     servings = servings or {}
@@ -178,6 +181,10 @@ def summarize(
     metrics = tuple(dict.fromkeys(name for name in objective.metrics if any(name in r.metrics for r in results)))
     metrics += tuple(sorted({name for rung in results for name in rung.metrics} - set(metrics)))
     states = Counter(trial.state for trial in trials)
+
+    def is_servable(trial: Trial) -> bool:
+        return trial.failure is None or not servings or all((trial.number, name) in servings for name in names)
+
     return Summary(
         study=study,
         objective=objective,
@@ -185,7 +192,7 @@ def summarize(
         groups={name: space.group_of(name) for name in space},
         trials=tuple(trials),
         epochs=tuple(epochs),
-        ranking=tuple(ranked(trials, objective)),
+        ranking=tuple(leaderboard(trials, epochs, objective, epoch_objective, is_servable=is_servable)),
         front=tuple(front(trials, objective)) if len(objective.goals) > 1 else (),
         counts={state: states[state] for state in TrialState if states[state]},
         failures=tuple(
@@ -193,7 +200,7 @@ def summarize(
         ),
         refusals=tuple(refusal for trial in trials for refusal in trial.refusals),
         levels=_levels(objective, trials),
-        cost=sum((trial.cost for trial in trials), Measurement.nothing()),
+        cost=total_cost(trials, epochs),
         progress=_progress(objective, trials),
         curve_metric=curve_metric,
         curves=_curves(curve_metric, epochs),
@@ -275,7 +282,7 @@ def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> Level:
     kept = [
         rung.metrics[goal.metric]
         for rung, _ in visits
-        if rung.state is RungState.DONE and keeps(rung.metrics, objective)
+        if rung.state is RungState.DONE and is_feasible(rung.metrics, objective)
     ]
     return Level(
         grant=visits[-1][0].grant,
@@ -296,9 +303,9 @@ def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[Moment, ..
     for time_s, rung in sorted(ended, key=lambda pair: (pair[0], pair[1].decision)):
         if rung.state is RungState.FAILED and rung.trial in standing:
             standing[rung.trial] = (True, *standing[rung.trial][1:])
-        if rung.state is not RungState.DONE or not rates(rung.metrics, objective):
+        if rung.state is not RungState.DONE or not is_rated(rung.metrics, objective):
             continue
-        value, counts = rung.metrics[goal.metric], keeps(rung.metrics, objective)
+        value, counts = rung.metrics[goal.metric], is_feasible(rung.metrics, objective)
         standing.pop(rung.trial, None)
         if counts:
             standing[rung.trial] = (

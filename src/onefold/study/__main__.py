@@ -1,0 +1,40 @@
+"""The processes of a queue: `python -m onefold.study run STUDY HOME` and `python -m onefold.study serve HOME`.
+
+They log to standard error and end with the exit code of the error that stopped them.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+from onefold.store.home import Home
+from onefold.study.queue import Queue
+from onefold.study.study import Study
+from onefold.vocabulary.errors import OnefoldError
+
+log = logging.getLogger("onefold")
+
+
+def main(command: str, *args: str) -> int:
+    """Run a command; return its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops a study like Ctrl-C
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        if command == "run":
+            name, home = args
+            Study.open(name, home=home).run()
+        else:
+            Queue(Home(*args)).run()
+    except OnefoldError as error:
+        log.error("%s", error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        log.error("interrupted")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

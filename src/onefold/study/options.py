@@ -1,0 +1,67 @@
+"""Options of a study, grouped by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from onefold.search import Algorithm
+from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.records import Value
+
+EngineName = Literal["processes", "inline"]
+CompressMode = Literal["off", "in-loop", "after"]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How configurations are proposed and promoted.
+
+    `algorithm` is grid, random, tpe, gp, cmaes or nsga2, or a mapping from parameter groups to one of them. `rungs` is
+    none, halving, hyperband, asha or top-k; by default halving, and none for functions that report once. `warm_start`
+    names a study over the same space to learn from. `first` are configurations to try before any is proposed, and
+    `arms` groups of their positions, each of which sends its best up the ladder by itself.
+    """
+
+    algorithm: Algorithm = "tpe"
+    rungs: str | None = None
+    top_k: int = 3
+    warm_start: str | None = None
+    first: Sequence[Mapping[str, Value]] = ()
+    arms: Sequence[Sequence[int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelismOptions:
+    """Where trials run, how many in parallel, and within which limits.
+
+    Without `parallel`, the number of parallel trials and the threads of each are measured on the real workload.
+    `memory_bytes` limits each trial. A trial that reports nothing for `hang_timeout_s` has hung and fails.
+    """
+
+    parallel: int | None = None
+    threads: int | None = None
+    accelerator: str = "cpu"
+    engine: EngineName = "processes"
+    memory_bytes: int | None = None
+    hang_timeout_s: float = 600.0
+
+    def check(self) -> None:
+        """Raise InputError for the first option that makes no sense."""
+        if self.engine not in get_args(EngineName):
+            raise InputError(f"there is no engine {self.engine!r}{suggestion(self.engine, get_args(EngineName))}")
+        for name in ("parallel", "threads", "memory_bytes"):
+            value = getattr(self, name)
+            if value is not None and not value >= 1:
+                raise InputError(f"{name} must be 1 or more, got {value}; leave it out for the default")
+        if self.threads and not self.parallel:
+            raise InputError("threads is per trial and needs parallel, the number of parallel trials; give both")
+        if not self.hang_timeout_s > 0:
+            raise InputError(f"hang_timeout_s must be above 0, got {self.hang_timeout_s}")
+
+
+def check_compress_mode(mode: str) -> None:
+    """Raise InputError unless `mode` is a CompressMode."""
+    if mode not in get_args(CompressMode):
+        raise InputError(f"compress must be one of {', '.join(get_args(CompressMode))}; got {mode!r}")
