@@ -19,6 +19,7 @@ from onefold.device import Device
 from onefold.study.result import Result
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, Trial, from_json
+from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Shortlist, Variant
 from onefold.workloads.digits import Digits
 

@@ -156,7 +156,7 @@ def test_a_full_disk_at_the_end_is_told_and_the_study_completes_later(tmp_path: 
     full = study.folder / file
     full.parent.mkdir(parents=True)
     full.symlink_to("/dev/full")
-    with pytest.raises(StoreError, match=r"disk is full.*nothing is lost.*onefold resume s"):
+    with pytest.raises(StoreError, match=r"disk is full.*nothing is lost.*resume the study 's'"):
         study.run()
     full.unlink(missing_ok=True)
     result = again(tmp_path).run()
@@ -178,14 +178,14 @@ def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     study = small(tmp_path)
     (study.folder / "report.html").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"cannot be written .*Is a directory.*onefold resume s"):
+    with pytest.raises(StoreError, match=r"cannot be written .*Is a directory.*resume the study 's'"):
         study.run()
 
 
 def test_a_model_that_cannot_be_saved_is_told_with_where_it_is(tmp_path: Path) -> None:
     result = small(tmp_path / "home").run()
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match=r"cannot be saved in .*file \(File exists\); it is in .*best"):
+    with pytest.raises(InputError, match=r"cannot save the model in .*file \(File exists\); it is in .*best"):
         result.save(tmp_path / "file")
     with pytest.raises(InputError, match=r"Not a directory.*; it is in .*best"):
         result.save(tmp_path / "file" / "below")

@@ -17,8 +17,8 @@ def test_a_signal_waits_for_a_safe_moment_and_a_second_one_does_not() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
-        assert not interrupts.hurried
+        assert not interrupts.is_urgent
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupts.hurried
+        assert interrupts.is_urgent
     assert signal.getsignal(signal.SIGINT) is found

@@ -55,7 +55,7 @@ def test_a_study_that_fails_does_not_hold_the_others_up(tmp_path: Path) -> None:
         Study(str(workload), budget=TINY, name="broken", home=home, parallelism=ParallelismOptions(engine="inline"))
     )
     queue.submit(a_study(home, "sound"))
-    assert queue.run(told=told.append) == 2
+    assert queue.run(on_event=told.append) == 2
     assert "broken: failed" in told
     assert "sound: done" in told
 
@@ -96,7 +96,7 @@ def test_a_function_of_a_program_cannot_wait(tmp_path: Path) -> None:
         return float(config.x) ** 2
 
     study = Study(square, Space(x=Float(-1, 1)), home=home)
-    with pytest.raises(InputError, match="put it into a file"):
+    with pytest.raises(InputError, match="move the workload into a file"):
         Queue(home).submit(study)
 
 
@@ -104,7 +104,7 @@ def test_a_study_that_somebody_else_runs_waits_on(tmp_path: Path) -> None:
     home = Home(tmp_path)
     queue = Queue(home)
     queue.submit(a_study(home, "held"))
-    with home.study_lock("held"), pytest.raises(StoreError, match="onefold queue run"):
+    with home.study_lock("held"), pytest.raises(StoreError, match="stays in the queue"):
         queue.run()
     assert [one.study for one in queue.waiting()] == ["held"]
     assert queue.run() == 1
