@@ -16,7 +16,7 @@ import pytest
 from onefold.impact_analysis import TUNE_ALL
 from onefold.impact_analysis.api import Impact, impact_of
 from onefold.report.impact import ImpactReport
-from onefold.study import Home, News
+from onefold.study import Home, StudyEvent
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import StudyState, Trial
 from onefold.vocabulary.variants import Recipe
@@ -49,16 +49,16 @@ class Ran:
         self.home, self.file = here / "home", here / "small.py"
         self.file.write_text(WORKLOAD)
         shutil.copytree(calibrated, self.home / "devices")
-        self.heard: list[News] = []
+        self.heard: list[StudyEvent] = []
 
     def run(self, **options: Any) -> Impact:
         self.heard.clear()
         return impact_of(
-            str(self.file), **{"recipe": INT8, **OPTIONS, **options}, home=self.home, listener=self.heard.append
+            str(self.file), **{"recipe": INT8, **OPTIONS, **options}, home=self.home, on_event=self.heard.append
         )
 
-    def of(self, kind: str) -> list[News]:
-        return [news for news in self.heard if news.kind == kind]
+    def of(self, kind: str) -> list[StudyEvent]:
+        return [event for event in self.heard if event.kind == kind]
 
     @property
     def trials(self) -> list[Trial]:
@@ -74,7 +74,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Ran:
 @pytest.fixture(scope="module")
 def found(ran: Ran) -> Impact:
     found = ran.run()
-    said = [news.facts["said"] for news in ran.of("stage")]
+    said = [event.message for event in ran.of("stage")]
     assert said[0].startswith("15 trainings in 5 arms, of which ")
     assert any(line.startswith("compressing and measuring on host: ") for line in said)
     assert said[-1] == "comparing the arms"
@@ -135,7 +135,7 @@ def test_only_what_was_measured_keeps_its_weights(ran: Ran, found: Impact) -> No
 def test_under_its_name_it_is_told_again_and_nothing_is_trained(ran: Ran, found: Impact) -> None:
     before = ran.trials
     again = ran.run()
-    assert {news.kind for news in ran.heard} == {"stage"}
+    assert {event.kind for event in ran.heard} == {"stage"}
     assert again == found
     assert ran.trials == before
 
@@ -178,7 +178,7 @@ from onefold.impact_analysis.api import impact_of
 from onefold.vocabulary.variants import Recipe
 impact_of(
     sys.argv[1], home=sys.argv[2], trials=3, best=2, max_epochs=2, seed=4, knobs="off", parallel=1, name="small",
-    recipe=Recipe(precision="int8"), listener=lambda news: print(news.kind, news.facts.get("said"), flush=True),
+    recipe=Recipe(precision="int8"), on_event=lambda event: print(event.kind, event.facts.get("said"), flush=True),
 )
 """
 
@@ -225,7 +225,7 @@ def test_without_a_recipe_it_says_nothing_of_compression(ran: Ran, found: Impact
     copy = Ran(tmp_path / "copy", ran.home / "devices")
     shutil.copytree(ran.home, copy.home, dirs_exist_ok=True)
     plain = copy.run(recipe=None)
-    assert {news.kind for news in copy.heard} == {"stage"}
+    assert {event.kind for event in copy.heard} == {"stage"}
     assert plain.findings.forms == ("plain",)
     one, other = found.findings.evidence, plain.findings.evidence
     assert (one.best, one.scores) == (other.best, other.scores)
