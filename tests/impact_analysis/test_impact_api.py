@@ -178,7 +178,7 @@ from onefold.impact_analysis.api import impact_of
 from onefold.vocabulary.variants import Recipe
 impact_of(
     sys.argv[1], home=sys.argv[2], trials=3, best=2, max_epochs=2, seed=4, knobs="off", parallel=1, name="small",
-    recipe=Recipe(precision="int8"), on_event=lambda event: print(event.kind, event.facts.get("said"), flush=True),
+    recipe=Recipe(precision="int8"), on_event=lambda event: print(event.kind, event.facts().get("message"), flush=True),
 )
 """
 
