@@ -25,7 +25,7 @@ from onefold.serving.export import samples_beside
 from onefold.vocabulary.serving import ServingPoint
 
 WITHIN = 0.10
-EFFORT = TimingEffort(warm_up=3, least=20, most=1000, seconds=0.4, precision=0.005)
+EFFORT = TimingEffort(warm_up_runs=3, min_runs=20, max_runs=1000, max_seconds=0.4, precision=0.005)
 PLAIN = """
 import json, statistics, sys, time
 import numpy, onnxruntime

@@ -23,8 +23,8 @@ from onefold.vocabulary.serving import OptimizeFor, Served, Surface, best
 
 WITHIN = 0.03
 SHARE = 0.15
-GRID = TimingEffort(warm_up=2, least=10, most=400, seconds=0.15, precision=0.01)
-AGAIN = TimingEffort(warm_up=2, least=10, most=400, seconds=0.25, precision=0.005)
+GRID = TimingEffort(warm_up_runs=2, min_runs=10, max_runs=400, max_seconds=0.15, precision=0.01)
+AGAIN = TimingEffort(warm_up_runs=2, min_runs=10, max_runs=400, max_seconds=0.25, precision=0.005)
 
 
 def search(session: Session, model: Path, purpose: OptimizeFor, algorithm: str) -> tuple[Surface, int]:

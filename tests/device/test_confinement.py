@@ -1,4 +1,4 @@
-"""Confining real processes to cores and memory, and imitated control groups where there is none to be had."""
+"""Confinement of real processes to cores and memory, and simulated control groups."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from onefold.device import confinement
-from onefold.device.confinement import GIVEN, Confinement, confine, remove_group
+from onefold.device.confinement import CGROUP_VARIABLE, Confinement, confine, remove_group
 from onefold.vocabulary.errors import DeviceError
 from onefold.vocabulary.records import from_json, to_json
 
 MB = 1_000_000
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="cores and memory are confined in other ways elsewhere")
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="confinement needs Linux")
 
 
 def in_a_process(body: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +43,7 @@ sys.stdout.flush()
 try:
     block = bytearray(int(sys.argv[3]))
     block[::4096] = bytes(len(block[::4096]))
-    sys.stdout.write("had it")
+    sys.stdout.write("allocated")
 except MemoryError:
     sys.stdout.write("refused")
 """
@@ -51,7 +51,7 @@ except MemoryError:
 
 @linux_only
 class TestRealProcesses:
-    def test_every_thread_keeps_to_its_cores(self) -> None:
+    def test_threads_and_children_are_pinned(self) -> None:
         before = os.sched_getaffinity(0)
         body = """
 import threading, time
@@ -74,22 +74,22 @@ sys.stdout.write(json.dumps([to_json(done), [sorted(each) for each in seen], chi
         assert seen == [[one_core()]] * 3
         assert child == [str(one_core())]
         assert from_json(Confinement, done) == Confinement(
-            (one_core(),), "affinity", None, "none: no limit was asked for"
+            (one_core(),), "affinity", None, "none: no limit was requested"
         )
         assert os.sched_getaffinity(0) == before
 
-    def test_memory_beyond_the_limit_is_not_to_be_had(self) -> None:
-        found = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB), **{GIVEN: ""})
+    def test_memory_beyond_the_limit_is_refused(self) -> None:
+        found = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB), **{CGROUP_VARIABLE: ""})
         done = from_json(Confinement, json.loads(found.stdout.splitlines()[0]))
         assert done.memory_by in ("rlimit", "cgroup1", "cgroup2")
         assert done.memory_bytes == 400 * MB
         assert found.returncode < 0 or found.stdout.endswith("refused"), found.stdout  # killed, or told so
 
-    def test_memory_within_the_limit_is(self) -> None:
-        found = in_a_process(ALLOCATE, str(one_core()), str(1000 * MB), str(100 * MB), **{GIVEN: ""})
-        assert found.stdout.endswith("had it"), found.stderr
+    def test_memory_within_the_limit_is_allocated(self) -> None:
+        found = in_a_process(ALLOCATE, str(one_core()), str(1000 * MB), str(100 * MB), **{CGROUP_VARIABLE: ""})
+        assert found.stdout.endswith("allocated"), found.stderr
 
-    def test_a_model_is_served_within_the_limit(self, tmp_path: Path) -> None:
+    def test_model_runs_within_the_limit(self, tmp_path: Path) -> None:
         body = """
 import numpy as np
 from onefold.device import probe_program
@@ -97,12 +97,14 @@ from onefold.device.probe import probe_models
 done = confine([int(sys.argv[1])], 500_000_000)
 sys.stdout.write(str(probe_program.overhead_us(probe_models(), 0.01)))
 """
-        found = in_a_process(body, str(one_core()), **{GIVEN: ""})
+        found = in_a_process(body, str(one_core()), **{CGROUP_VARIABLE: ""})
         assert found.returncode == 0, found.stderr
         assert float(found.stdout) > 0
 
-    @pytest.mark.skipif(not os.environ.get(GIVEN), reason=f"no control group was handed over in ${GIVEN}")
-    def test_a_control_group_that_was_handed_over_is_used_and_tidied(self) -> None:
+    @pytest.mark.skipif(
+        not os.environ.get(CGROUP_VARIABLE), reason=f"no control group is delegated by ${CGROUP_VARIABLE}"
+    )
+    def test_delegated_control_group_is_used_and_removed(self) -> None:
         found = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB))
         done = from_json(Confinement, json.loads(found.stdout.splitlines()[0]))
         assert done.memory_by in ("cgroup1", "cgroup2")
@@ -111,20 +113,20 @@ sys.stdout.write(str(probe_program.overhead_us(probe_models(), 0.01)))
 
 
 @pytest.fixture
-def harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is really limited: this process still has tests to run."""
+def without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the real limits, which would apply to this test process."""
     monkeypatch.setattr(confinement, "_pin", lambda cores: "affinity")
-    monkeypatch.setattr(confinement, "_limit", lambda memory_bytes: "rlimit")
+    monkeypatch.setattr(confinement, "_set_rlimit", lambda memory_bytes: "rlimit")
     monkeypatch.setattr(confinement.atexit, "register", lambda *call: None)
 
 
-@pytest.mark.usefixtures("harmless")
-class TestImitatedGroups:
-    def test_of_version_2_are_made_inside_the_one_that_was_handed_over(self, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_limits")
+class TestSimulatedGroups:
+    def test_version_2_group_is_created_inside_the_delegated_one(self, tmp_path: Path) -> None:
         parent = tmp_path / "onefold"
         parent.mkdir()
         (parent / "cgroup.subtree_control").write_text("cpu memory\n")
-        done = confine([0], 300 * MB, groups=tmp_path, environment={GIVEN: str(parent)})
+        done = confine([0], 300 * MB, groups=tmp_path, environment={CGROUP_VARIABLE: str(parent)})
         group = parent / f"onefold-{os.getpid()}"
         assert (done.memory_by, done.group) == ("cgroup2", str(group))
         assert (group / "memory.max").read_text() == str(300 * MB)
@@ -132,20 +134,20 @@ class TestImitatedGroups:
         assert (group / "cgroup.procs").read_text() == str(os.getpid())
         assert from_json(Confinement, to_json(done)) == done
 
-    def test_of_version_1_have_another_name_for_the_limit(self, tmp_path: Path) -> None:
+    def test_version_1_limit(self, tmp_path: Path) -> None:
         (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712")
-        done = confine([0], 300 * MB, groups=tmp_path, environment={GIVEN: str(tmp_path)})
+        done = confine([0], 300 * MB, groups=tmp_path, environment={CGROUP_VARIABLE: str(tmp_path)})
         assert done.memory_by == "cgroup1"
         assert done.group is not None
         assert (Path(done.group) / "memory.limit_in_bytes").read_text() == str(300 * MB)
 
-    def test_that_cannot_limit_memory_are_left_alone(self, tmp_path: Path) -> None:
+    def test_group_without_memory_controller_is_not_used(self, tmp_path: Path) -> None:
         (tmp_path / "cgroup.subtree_control").write_text("cpu\n")
-        done = confine([0], 300 * MB, groups=tmp_path, environment={GIVEN: str(tmp_path)})
+        done = confine([0], 300 * MB, groups=tmp_path, environment={CGROUP_VARIABLE: str(tmp_path)})
         assert (done.memory_by, done.group) == ("rlimit", None)
         assert [each.name for each in tmp_path.iterdir()] == ["cgroup.subtree_control"]
 
-    def test_of_others_are_left_alone_by_root(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_root_does_not_use_undelegated_groups(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path / "memory" / "service"
         folder.mkdir(parents=True)
         (folder / "memory.limit_in_bytes").write_text("9223372036854771712")
@@ -156,19 +158,19 @@ class TestImitatedGroups:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         assert confine([0], 300 * MB, groups=tmp_path, own=own, environment={}).memory_by == "cgroup1"
 
-    def test_of_killed_processes_are_swept(self, tmp_path: Path) -> None:
+    def test_groups_of_killed_processes_are_removed(self, tmp_path: Path) -> None:
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
         left, living, other = (tmp_path / f"onefold-{name}" for name in (ended.pid, os.getppid(), "notes"))
         for folder in (left, living, other):
             folder.mkdir()
         (tmp_path / "memory.limit_in_bytes").write_text("0")
-        confine([0], 300 * MB, groups=tmp_path, environment={GIVEN: str(tmp_path)})
+        confine([0], 300 * MB, groups=tmp_path, environment={CGROUP_VARIABLE: str(tmp_path)})
         assert not left.exists()
         assert living.exists()
         assert other.exists()
 
-    def test_are_removed_once_nobody_is_in_them(self, tmp_path: Path) -> None:
+    def test_empty_group_is_removed(self, tmp_path: Path) -> None:
         group = tmp_path / "onefold-1"
         group.mkdir()
         assert remove_group(str(group))
@@ -177,12 +179,12 @@ class TestImitatedGroups:
 
 
 @linux_only
-def test_what_makes_no_sense_is_refused_before_anything_is_confined() -> None:
+def test_invalid_arguments_are_refused_before_confining() -> None:
     before = os.sched_getaffinity(0)
     with pytest.raises(DeviceError, match="at least one core"):
         confine([], None)
     with pytest.raises(DeviceError, match="among those that this process may use"):
         confine([100_000], None)
-    with pytest.raises(DeviceError, match="memory_bytes must be a whole number of at least 1"):
+    with pytest.raises(DeviceError, match="memory_bytes must be an integer of at least 1"):
         confine([one_core()], 0)
     assert os.sched_getaffinity(0) == before

@@ -1,4 +1,4 @@
-"""Other programs that take the processor away, for real."""
+"""CPU contention with real competing processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.device import Device, HostSession, TimingEffort
 from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.vocabulary.serving import ServingPoint
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstats")
 
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
 
@@ -25,46 +25,50 @@ def core() -> int:
 
 
 @pytest.fixture
-def neighbours() -> Iterator[None]:
-    """Three programs that want the first core for themselves."""
+def competitors() -> Iterator[None]:
+    """Three busy loops on the first core."""
     busy = [
         subprocess.Popen([sys.executable, "-c", SPIN, str(core())], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     try:
-        for each in busy:
-            assert each.stdout
-            each.stdout.readline()
+        for process in busy:
+            assert process.stdout
+            process.stdout.readline()
         yield
     finally:
-        for each in busy:
-            each.kill()
-            each.communicate()
+        for process in busy:
+            process.kill()
+            process.communicate()
 
 
-@pytest.mark.usefixtures("neighbours")
-def test_waiting_for_others_is_seen() -> None:
+@pytest.mark.usefixtures("competitors")
+def test_contention_is_measured() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core()})
     try:
-        with CpuContention() as waiting:
+        with CpuContention() as contention:
             until = time.monotonic() + 0.3
             while time.monotonic() < until:
                 pass
     finally:
         os.sched_setaffinity(0, allowed)
-    assert waiting.share > 4 * NEGLIGIBLE
+    assert contention.share > 4 * NEGLIGIBLE
 
 
-def test_sleeping_is_not_waiting() -> None:
-    with CpuContention() as waiting:
+def test_sleeping_is_not_contention() -> None:
+    with CpuContention() as contention:
         time.sleep(0.2)
-    assert waiting.share < 0.5
+    assert contention.share < 0.5
 
 
-@pytest.mark.usefixtures("neighbours")
-def test_a_measurement_that_could_not_be_had_undisturbed_says_so(this_host: Device, model: Path) -> None:
+@pytest.mark.usefixtures("competitors")
+def test_contended_measurement_has_a_note(this_host: Device, model: Path) -> None:
     with HostSession(this_host, [core()]) as session:
         assert session.notes(model) == ()
-        session.serve(model, ServingPoint(), TimingEffort(warm_up=1, least=50, most=10_000, seconds=0.1, precision=0.0))
-        (said,) = session.notes(model)
-    assert said.startswith("other programs had ")
+        session.serve(
+            model,
+            ServingPoint(),
+            TimingEffort(warm_up_runs=1, min_runs=50, max_runs=10_000, max_seconds=0.1, precision=0.0),
+        )
+        (note,) = session.notes(model)
+    assert note.startswith("contention: other programs took ")

@@ -18,7 +18,7 @@ from onefold.device.host import calibrate, describe, host
 from onefold.meter import ModelledMeter
 
 
-def test_a_description_says_what_the_machine_is_and_not_what_it_can_do() -> None:
+def test_description_has_no_measured_figures() -> None:
     found = describe()
     assert found.name == "host"
     assert found.architecture == platform.machine()
@@ -27,14 +27,14 @@ def test_a_description_says_what_the_machine_is_and_not_what_it_can_do() -> None
     assert all(math.isnan(figure) for figure in (found.gflops, found.bandwidth_gbps, found.overhead_us))
 
 
-def test_power_is_that_of_the_modelled_meter() -> None:
+def test_power_agrees_with_the_modelled_meter() -> None:
     found = describe()
     assert found.power_w(1) == pytest.approx(ModelledMeter().watts_per_busy_core)
     assert found.power_w(0) == 0
     assert "modelled" in found.note
 
 
-def test_a_calibration_measures_everything() -> None:
+def test_calibration_measures_every_figure() -> None:
     found = calibrate(0.1)
     for figure in (found.gflops, found.bandwidth_gbps, found.overhead_us):
         assert math.isfinite(figure)
@@ -43,7 +43,7 @@ def test_a_calibration_measures_everything() -> None:
     assert "measured on this machine" in found.note
 
 
-class TestRemembering:
+class TestCachedCalibration:
     @pytest.fixture
     def calibrations(self, monkeypatch: pytest.MonkeyPatch) -> list[Device]:
         """Those that are made, with quick figures: how they are measured is tested above."""
@@ -56,33 +56,33 @@ class TestRemembering:
         monkeypatch.setattr(host_module, "calibrate", quick)
         return made
 
-    def test_it_is_made_once(self, tmp_path: Path, calibrations: list[Device]) -> None:
+    def test_calibrates_once(self, tmp_path: Path, calibrations: list[Device]) -> None:
         first, second = host(tmp_path / "devices"), host(tmp_path / "devices")
         assert first == second == calibrations[0]
         assert len(calibrations) == 1
         assert read_devices(tmp_path / "devices" / "host.toml") == [first]
 
     @pytest.mark.parametrize("change", [{"cores": 4096}, {"architecture": "pdp11"}])
-    def test_it_is_made_again_for_another_machine(
+    def test_calibrates_again_for_another_machine(
         self, tmp_path: Path, calibrations: list[Device], change: dict[str, object]
     ) -> None:
         host(tmp_path)
         save_device(replace(calibrations[0], **change), tmp_path)  # type: ignore[arg-type]
         assert host(tmp_path) == calibrations[1]
 
-    def test_it_is_made_again_when_the_file_is_broken(self, tmp_path: Path, calibrations: list[Device]) -> None:
+    def test_calibrates_again_when_the_file_is_invalid(self, tmp_path: Path, calibrations: list[Device]) -> None:
         (tmp_path / "host.toml").write_text("[host")
         assert host(tmp_path) == calibrations[0]
 
-    def test_it_is_not_among_the_devices_by_name(self, tmp_path: Path, calibrations: list[Device]) -> None:
+    def test_host_is_not_in_the_catalogue(self, tmp_path: Path, calibrations: list[Device]) -> None:
         host(tmp_path)
         assert "host" not in devices(tmp_path)
 
 
-class TestGroups:
+class TestControlGroups:
     """Limits of control groups, in imitated files of both versions."""
 
-    def test_of_version_2(self, tmp_path: Path) -> None:
+    def test_version_2(self, tmp_path: Path) -> None:
         group = tmp_path / "system.slice" / "a.service"
         group.mkdir(parents=True)
         (group / "cpu.max").write_text("max 100000\n")
@@ -94,7 +94,7 @@ class TestGroups:
         assert probe_program.core_count(tmp_path, own) == 1
         assert probe_program.memory_bytes(tmp_path, own, info) == 500_000_000
 
-    def test_of_version_1(self, tmp_path: Path) -> None:
+    def test_version_1(self, tmp_path: Path) -> None:
         cpu, memory = tmp_path / "cpu,cpuacct" / "box", tmp_path / "memory" / "box"
         cpu.mkdir(parents=True)
         memory.mkdir(parents=True)
@@ -107,7 +107,7 @@ class TestGroups:
         assert probe_program.core_count(tmp_path, own) == 1
         assert probe_program.memory_bytes(tmp_path, own, info) == 1_024_000_000
 
-    def test_that_set_no_limit(self, tmp_path: Path) -> None:
+    def test_groups_without_limits(self, tmp_path: Path) -> None:
         (tmp_path / "cpu.max").write_text("max 100000\n")
         own = tmp_path / "own"
         own.write_text("0::/\n")

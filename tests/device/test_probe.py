@@ -1,4 +1,4 @@
-"""The program for real boards: it runs alone, and what it writes makes a device."""
+"""The probe program runs stand-alone, and its output makes a device."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def written(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def test_the_program_runs_alone_and_its_answer_makes_a_device(tmp_path: Path) -> None:
+def test_program_runs_stand_alone_and_makes_a_device(tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text(probe_source())
-    command = [sys.executable, "-I", "probe.py", "--seconds", "0.2"]  # -I: no folder of ours in sight
+    command = [sys.executable, "-I", "probe.py", "--seconds", "0.2"]  # -I: without onefold on the path
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert found.stderr == ""
@@ -58,7 +58,7 @@ def test_the_program_runs_alone_and_its_answer_makes_a_device(tmp_path: Path) ->
     assert read_devices(save_device(board, tmp_path)) == [board]
 
 
-def test_the_program_needs_nothing_but_numpy_and_onnxruntime_on_an_old_python() -> None:
+def test_program_needs_only_numpy_and_onnxruntime_on_python_3_8() -> None:
     tree = ast.parse(probe_source(), feature_version=(3, 8))
     names = {name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     names |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -66,29 +66,29 @@ def test_the_program_needs_nothing_but_numpy_and_onnxruntime_on_an_old_python() 
 
 
 @pytest.mark.parametrize("name", probe_models())
-def test_its_models_are_old_enough_for_old_runtimes(name: str) -> None:
-    model = onnx.load_from_string(probe_program.unpacked(probe_models()[name]))
+def test_models_run_on_old_runtimes(name: str) -> None:
+    model = onnx.load_from_string(probe_program.unpack(probe_models()[name]))
     assert model.ir_version <= 8
     assert [opset.version for opset in model.opset_import] == [13]
     onnx.checker.check_model(model)
     assert len(probe_models()[name]["onnx"]) < 10_000
 
 
-def test_a_product_counts_as_it_should() -> None:
+def test_flops_of_the_models() -> None:
     assert probe_models()["matmul"]["flops"] == 2 * 384**3
     assert probe_models()["conv3x3"]["flops"] == 2 * 64 * 28 * 28 * 64 * 9
 
 
-class TestTheAnswer:
-    def test_names_the_device_by_its_title(self, tmp_path: Path) -> None:
+class TestDeviceFromProbe:
+    def test_name_is_derived_from_the_title(self, tmp_path: Path) -> None:
         board = device_from_probe(written(tmp_path))
         assert board.name == "raspberry-pi-4-model-b-rev-1-4"
         assert (board.idle_w, board.busy_w) == (2.5, 6.5)
         assert "measured (sensor hwmon0/VDD_IN)" in board.note
 
-    def test_without_power_needs_it_from_elsewhere(self, tmp_path: Path) -> None:
+    def test_missing_power_comes_from_arguments_or_another_device(self, tmp_path: Path) -> None:
         path = written(tmp_path, idle_w=None, busy_w=None)
-        with pytest.raises(DeviceError, match="no sensor for idle_w; give it with --idle-w"):
+        with pytest.raises(DeviceError, match="no power sensor; give idle_w"):
             device_from_probe(path)
         borrowed = device_from_probe(path, like=device("raspberry-pi-4"))
         assert (borrowed.idle_w, borrowed.busy_w) == (2.7, 6.4)
@@ -100,21 +100,21 @@ class TestTheAnswer:
     @pytest.mark.parametrize(
         ("changes", "complaint"),
         [
-            ({"onefold_probe": None}, "is not what the probe writes"),
-            ({"gflops": None}, "gflops must be a number above 0, but got None"),
+            ({"onefold_probe": None}, "was not written by the probe"),
+            ({"gflops": None}, "gflops must be a number above 0, got None"),
             ({"cores": 0}, "cores must be a number above 0"),
             ({"busy_w": 1.0}, "busy_w must be at least idle_w"),
-            ({"title": ""}, "a name is made of"),
+            ({"title": ""}, "a name has lowercase letters"),
             ({"title": "Host"}, "the name 'host' is reserved"),
         ],
     )
-    def test_that_is_wrong_is_refused(self, tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+    def test_invalid_output_is_refused(self, tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
         with pytest.raises(DeviceError, match=complaint):
             device_from_probe(written(tmp_path, **changes))
 
-    def test_that_is_no_json_is_refused(self, tmp_path: Path) -> None:
+    def test_unreadable_output_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "board.json").write_text("Traceback …")
-        with pytest.raises(DeviceError, match="is not the JSON that the probe writes"):
+        with pytest.raises(DeviceError, match="is not JSON written by the probe"):
             device_from_probe(tmp_path / "board.json")
         with pytest.raises(DeviceError, match="cannot be read"):
             device_from_probe(tmp_path / "none.json")
@@ -126,12 +126,12 @@ def sensor(root: Path, path: str, value: object) -> None:
 
 
 class TestPower:
-    """Sensors as the kernel shows them, in imitated files."""
+    """Power sensors in a simulated /sys."""
 
-    def test_without_sensors_is_not_known(self, tmp_path: Path) -> None:
+    def test_unknown_without_sensors(self, tmp_path: Path) -> None:
         assert probe_program.power_w(lambda: None, tmp_path) is None
 
-    def test_of_the_processors_counters(self, tmp_path: Path) -> None:
+    def test_rapl_counters(self, tmp_path: Path) -> None:
         zone = "class/powercap/intel-rapl:0"
         sensor(tmp_path, f"{zone}/name", "package-0")
         sensor(tmp_path, f"{zone}/max_energy_range_uj", 10_000_000)
@@ -141,7 +141,7 @@ class TestPower:
 
         def work() -> None:
             time.sleep(0.05)
-            sensor(tmp_path, f"{zone}/energy_uj", 1_000_000)  # two joules later, round the corner
+            sensor(tmp_path, f"{zone}/energy_uj", 1_000_000)  # two joules later, after the counter wrapped
 
         found = probe_program.power_w(work, tmp_path)
         assert found is not None
@@ -149,19 +149,19 @@ class TestPower:
         assert source.startswith("rapl")
         assert 0 < watts <= 2 / 0.05
 
-    def test_of_a_jetsons_rails_is_that_of_the_whole_board(self, tmp_path: Path) -> None:
+    def test_jetson_input_rail_is_preferred(self, tmp_path: Path) -> None:
         for place, (rail, milliwatts) in enumerate([("POM_5V_GPU", 9000), ("POM_5V_IN", 5000), ("POM_5V_CPU", 2000)]):
             folder = "bus/i2c/drivers/ina3221x/6-0040/iio:device0"
             sensor(tmp_path, f"{folder}/rail_name_{place}", rail)
             sensor(tmp_path, f"{folder}/in_power{place}_input", milliwatts)
         assert probe_program.power_w(lambda: None, tmp_path) == (5.0, "sensor iio:device0/POM_5V_IN")
 
-    def test_of_volts_and_amperes_is_their_product(self, tmp_path: Path) -> None:
+    def test_power_is_voltage_times_current(self, tmp_path: Path) -> None:
         for name, value in {"in1_label": "VDD_IN", "in1_input": 5000, "curr1_input": 1200}.items():
             sensor(tmp_path, f"class/hwmon/hwmon3/{name}", value)
         assert probe_program.power_w(lambda: None, tmp_path) == (6.0, "sensor hwmon3/VDD_IN")
 
-    def test_without_a_rail_that_says_so_is_the_largest(self, tmp_path: Path) -> None:
+    def test_largest_rail_without_an_input_rail(self, tmp_path: Path) -> None:
         sensor(tmp_path, "class/hwmon/hwmon0/power1_input", 3_000_000)
         sensor(tmp_path, "class/hwmon/hwmon0/power2_input", 4_500_000)
         assert probe_program.power_w(lambda: None, tmp_path) == (4.5, "sensor hwmon0/power2_input")

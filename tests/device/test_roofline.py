@@ -17,7 +17,7 @@ from networks import Attention, Recurrent, Words, exported, pictures
 from onefold.device.catalogue import devices
 from onefold.device.device import Device
 from onefold.device.operator_costs import OperatorCost
-from onefold.device.roofline import latency_ratio, operator_costs, seconds, unknown
+from onefold.device.roofline import latency_ratio, operator_costs, operator_time_s, uncounted_kinds
 from onefold.vocabulary.errors import DeviceError, ModelError
 
 HOST = Device("host", "", 2, 100.0, 20.0, 10**10, 0.0, 12.0, overhead_us=0.3)
@@ -33,10 +33,10 @@ def bytes_of(*shapes: tuple[int, ...]) -> float:
     return 4.0 * sum(int(np.prod(shape)) for shape in shapes)
 
 
-class TestCounts:
-    def test_of_a_convolutional_network(self, tmp_path: Path) -> None:
+class TestOperatorCosts:
+    def test_convolutional_network(self, tmp_path: Path) -> None:
         ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), BATCH)
-        assert unknown(ops) == ()
+        assert uncounted_kinds(ops) == ()
         first, second = by_kind(ops, "Conv")
         assert first.flops == BATCH * 8 * 32 * 32 * (2 * 3 * 9 + 1)
         assert first.moved_bytes == bytes_of((BATCH, 3, 32, 32), (8, 3, 3, 3), (8,), (BATCH, 8, 32, 32))
@@ -47,7 +47,7 @@ class TestCounts:
         assert by_kind(ops, "Flatten")[0].moved_bytes == 0
         assert by_kind(ops, "Gemm")[0].flops == BATCH * 10 * (2 * 16 * 7 * 7 + 1)
 
-    def test_of_a_normalisation_that_stays(self, tmp_path: Path) -> None:
+    def test_normalization_that_is_not_folded(self, tmp_path: Path) -> None:
         network = pictures()
         network[1].eval()
         ops = operator_costs(exported(network, torch.zeros(2, 3, 32, 32), tmp_path / "m.onnx", fold=False), BATCH)
@@ -55,17 +55,17 @@ class TestCounts:
 
     @pytest.mark.parametrize(("kind", "gates", "others"), [("LSTM", 4, 54), ("GRU", 3, 35), ("RNN", 1, 10)])
     @pytest.mark.parametrize("directions", [1, 2])
-    def test_of_recurrence(self, tmp_path: Path, kind: str, gates: int, others: int, directions: int) -> None:
+    def test_recurrent_network(self, tmp_path: Path, kind: str, gates: int, others: int, directions: int) -> None:
         network = Recurrent(kind, bidirectional=directions == 2)
         ops = operator_costs(exported(network, torch.zeros(1, 20, 12), tmp_path / "m.onnx"), BATCH)
-        assert unknown(ops) == ()
+        assert uncounted_kinds(ops) == ()
         hidden, width, steps = 16, 12, 20
         each = gates * hidden * (2 * (width + hidden) + 1) + others * hidden
         assert by_kind(ops, kind)[0].flops == directions * steps * BATCH * each
 
-    def test_of_words(self, tmp_path: Path) -> None:
+    def test_embedding(self, tmp_path: Path) -> None:
         ops = operator_costs(exported(Words(), torch.zeros(1, 20, dtype=torch.long), tmp_path / "m.onnx"), BATCH)
-        assert unknown(ops) == ()
+        assert uncounted_kinds(ops) == ()
         table = by_kind(ops, "Gather")[0]
         assert table.flops == 0
         assert table.moved_bytes == 2 * bytes_of((BATCH, 20, 16)) + 8 * BATCH * 20  # not the whole table
@@ -73,27 +73,27 @@ class TestCounts:
         assert by_kind(ops, "ReduceMax")[0].flops == BATCH * 8 * 18
         assert by_kind(ops, "Transpose")[0].moved_bytes == 2 * bytes_of((BATCH, 20, 16))
 
-    def test_of_attention_whose_shapes_depend_on_shapes(self, tmp_path: Path) -> None:
+    def test_attention_with_computed_shapes(self, tmp_path: Path) -> None:
         ops = operator_costs(exported(Attention(), torch.zeros(1, 10, 16), tmp_path / "m.onnx"), BATCH)
-        assert unknown(ops) == ()
+        assert uncounted_kinds(ops) == ()
         products = by_kind(ops, "MatMul") + by_kind(ops, "Gemm")
         each = 2 * 10 * 16 * (3 * 16 + 16 + 2 * 32) + 2 * 2 * 2 * 10 * 10 * 8  # projections and layers; two heads
         biases = sum(10 * width for width in (48, 16, 32, 16))
         assert sum(op.flops for op in products) == pytest.approx(BATCH * each, abs=BATCH * biases)
         assert by_kind(ops, "Softmax")[0].flops == 13 * BATCH * 2 * 10 * 10
 
-    def test_grow_with_the_batch_but_for_the_weights(self, tmp_path: Path) -> None:
+    def test_costs_scale_with_the_batch_except_for_weights(self, tmp_path: Path) -> None:
         path = exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx")
         one, eight = operator_costs(path, 1), operator_costs(path, 8)
         assert sum(op.flops for op in eight) == 8 * sum(op.flops for op in one)
         assert sum(op.moved_bytes for op in eight) < 8 * sum(op.moved_bytes for op in one)
 
-    def test_of_a_transposed_convolution(self, tmp_path: Path) -> None:
+    def test_transposed_convolution(self, tmp_path: Path) -> None:
         network = torch.nn.Sequential(torch.nn.ConvTranspose2d(4, 6, 2, stride=2))
         ops = operator_costs(exported(network, torch.zeros(1, 4, 5, 5), tmp_path / "m.onnx"), BATCH)
         assert ops[0].flops == BATCH * (2 * 4 * 25 * 6 * 4 + 6 * 10 * 10)
 
-    def test_of_an_unknown_kind_are_its_bytes(self, tmp_path: Path) -> None:
+    def test_unknown_kind_counts_bytes_only(self, tmp_path: Path) -> None:
         node = onnx.helper.make_node("Mystery", ["x"], ["y"], domain="some.where")
         x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 4]) for name in "xy")
         graph = onnx.helper.make_graph([node], "g", [x], [y])
@@ -102,9 +102,9 @@ class TestCounts:
         (op,) = operator_costs(tmp_path / "m.onnx", BATCH)
         assert op.unknown
         assert (op.flops, op.moved_bytes) == (0.0, bytes_of((BATCH, 4)))
-        assert unknown([op]) == ("Mystery",)
+        assert uncounted_kinds([op]) == ("Mystery",)
 
-    def test_of_no_model_are_an_error(self, tmp_path: Path) -> None:
+    def test_invalid_model_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "m.onnx").write_bytes(b"not a model")
         with pytest.raises(ModelError, match="cannot be read as an ONNX model"):
             operator_costs(tmp_path / "m.onnx", 1)
@@ -139,23 +139,23 @@ def faster(device: Device, times: float) -> Device:
     )
 
 
-class TestCarryingOver:
-    def test_an_operator_takes_the_larger_of_compute_and_bandwidth(self) -> None:
+class TestLatencyRatio:
+    def test_operator_time_is_bound_by_compute_or_bandwidth(self) -> None:
         device = replace(HOST, overhead_us=2.0)
-        assert seconds(OperatorCost("a", "Conv", 100e9, 1.0), device, 1) == pytest.approx(1.0 + 2e-6)
-        assert seconds(OperatorCost("a", "Conv", 100e9, 1.0), device, 2) == pytest.approx(0.5 + 2e-6)
-        assert seconds(OperatorCost("a", "Conv", 100e9, 1.0), device, 9) == pytest.approx(0.5 + 2e-6)
-        assert seconds(OperatorCost("a", "Add", 1.0, 20e9), device, 1) == pytest.approx(1.0 + 2e-6)
-        assert seconds(OperatorCost("a", "Add", 1.0, 20e9), device, 2) == pytest.approx(1.0 + 2e-6)
+        assert operator_time_s(OperatorCost("a", "Conv", 100e9, 1.0), device, 1) == pytest.approx(1.0 + 2e-6)
+        assert operator_time_s(OperatorCost("a", "Conv", 100e9, 1.0), device, 2) == pytest.approx(0.5 + 2e-6)
+        assert operator_time_s(OperatorCost("a", "Conv", 100e9, 1.0), device, 9) == pytest.approx(0.5 + 2e-6)
+        assert operator_time_s(OperatorCost("a", "Add", 1.0, 20e9), device, 1) == pytest.approx(1.0 + 2e-6)
+        assert operator_time_s(OperatorCost("a", "Add", 1.0, 20e9), device, 2) == pytest.approx(1.0 + 2e-6)
 
     @untimed
     @given(models, machines, some_threads)
-    def test_to_the_same_device_is_once(self, ops: tuple[OperatorCost, ...], host: Device, threads: int) -> None:
+    def test_same_device_has_ratio_one(self, ops: tuple[OperatorCost, ...], host: Device, threads: int) -> None:
         assert latency_ratio(ops, host, host, threads) == pytest.approx(1.0)
 
     @untimed
     @given(models, machines, machines, some_threads, st.floats(0.1, 10))
-    def test_a_device_that_is_so_many_times_faster_takes_so_many_times_less(
+    def test_ratio_is_inverse_to_speed(
         self, ops: tuple[OperatorCost, ...], host: Device, target: Device, threads: int, times: float
     ) -> None:
         before, after = (latency_ratio(ops, host, each, threads) for each in (target, faster(target, times)))
@@ -173,7 +173,7 @@ class TestCarryingOver:
         ],
         ids=["compute", "bandwidth", "overhead", "cores"],
     )
-    def test_more_of_anything_is_never_slower(
+    def test_better_figures_are_never_slower(
         self,
         ops: tuple[OperatorCost, ...],
         host: Device,
@@ -187,18 +187,18 @@ class TestCarryingOver:
 
     @untimed
     @given(models, machines, machines, some_threads)
-    def test_there_and_back_by_the_roofline_is_once(
+    def test_inverse_ratios_cancel(
         self, ops: tuple[OperatorCost, ...], host: Device, target: Device, threads: int
     ) -> None:
         there, back = latency_ratio(ops, host, target, threads), latency_ratio(ops, target, host, threads)
         assert there * back == pytest.approx(1.0)
 
-    def test_a_model_that_does_nothing_has_no_factor(self) -> None:
-        with pytest.raises(DeviceError, match="does something"):
+    def test_model_without_operators_has_no_ratio(self) -> None:
+        with pytest.raises(DeviceError, match="has no operators"):
             latency_ratio((), HOST, HOST, 1)
 
 
-def test_every_shipped_device_can_be_carried_over_to(tmp_path: Path) -> None:
+def test_catalogue_devices_are_ordered_by_speed(tmp_path: Path) -> None:
     ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
     factors = {name: latency_ratio(ops, HOST, target, 1) for name, target in devices().items()}
     assert factors["raspberry-pi-3b-plus"] > factors["raspberry-pi-4"] > factors["raspberry-pi-5"] > 1

@@ -23,7 +23,7 @@ from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import from_json, to_json
 from onefold.vocabulary.serving import LatencySource, ServingPoint
 
-SHORT = TimingEffort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
+SHORT = TimingEffort(warm_up_runs=1, min_runs=3, max_runs=10, max_seconds=0.01, precision=0.1)
 SPACE = ServingSpace((1, 4, 16), (1,), ("all",), ("sequential",))
 SCENARIOS = ("single-stream", "offline:40", "server:6@2")
 

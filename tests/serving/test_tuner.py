@@ -22,7 +22,7 @@ from onefold.vocabulary.errors import InputError, ModelError, TooLarge
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint
 
-SHORT = TimingEffort(warm_up=1, least=3, most=10, seconds=0.01, precision=0.1)
+SHORT = TimingEffort(warm_up_runs=1, min_runs=3, max_runs=10, max_seconds=0.01, precision=0.1)
 SPACE = ServingSpace((1, 4, 16), (1,), ("basic", "all"), ("sequential",))
 
 
@@ -103,7 +103,7 @@ def test_single_samples_are_always_known(this_host: Device, model: Path) -> None
 
 def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Device, model: Path) -> None:
     pretended = Pretended(this_host, this_host.cores)
-    label = replace(SHORT, least=9)
+    label = replace(SHORT, min_runs=9)
     surface = ServingTuner(pretended, SPACE).measure(model, SHORT, label=label, rests=True)
     best = {surface.best(purpose).point for purpose in OptimizeFor}
     assert {point for point, efforts in pretended.efforts.items() if label in efforts} == best
@@ -168,7 +168,7 @@ def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: 
 def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model: Path) -> None:
     """Judged by a single sample, which here takes 0.11 ms."""
     pretended = Pretended(this_host, 1)
-    effort = replace(SHORT, slowest_s=0.0005)
+    effort = replace(SHORT, max_batch_s=0.0005)
     surface = ServingTuner(pretended, SPACE, PointSearchOptions(algorithm="grid")).measure(model, effort)
     assert {one.point.batch_size for one in surface.served} == {1, 4}
     assert {point.batch_size for point in pretended.asked} == {1, 4}

@@ -1,9 +1,9 @@
-"""What a real board measured corrects what the emulator says, and tells how far to trust it.
+"""Correct the emulator of a device by latencies that were measured on the real board, with prediction intervals.
 
     log(measured / emulated) = scale + batch_slope · log(batch) + thread_slope · log(threads) + noise
 
-Each coefficient is drawn towards 0, "the emulator is right", as strongly as is sensible before anything was measured:
-with one point only the scale moves, with a dozen the points decide. Energy is corrected in the same way.
+A ridge regression shrinks each coefficient towards 0, the uncorrected emulator: with one point only the scale moves,
+with a dozen the data dominate the prior. Energy is corrected in the same way.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from onefold.vocabulary.errors import DeviceError, suggestion
 Emulated = Callable[[int, int], float]
 
 _COLUMNS = ("batch", "threads", "latency_s", "energy_j")
-# Before measuring, an emulator may be wrong by a factor of e^±1 or so, by more at large batches or with more threads.
-_SPREAD = np.array([1.0, 0.15, 0.3])
-_NOISE, _NOISE_POINTS = 0.05, 3.0  # and points scatter by about 5 %, as if three had shown it
+# Prior standard deviations: an emulator may be off by a factor of e^±1, and more at large batches or with more threads.
+_PRIOR_SPREAD = np.array([1.0, 0.15, 0.3])
+_PRIOR_NOISE, _PRIOR_POINTS = 0.05, 3.0  # points scatter by about 5 %, with the weight of three observations
 
 
 @dataclass(frozen=True, slots=True)
 class BoardMeasurement:
-    """What one model really took on the board, for one batch."""
+    """The measured cost of one batch on the board."""
 
     batch: int
     threads: int
@@ -40,17 +40,17 @@ class BoardMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """How measured values differ from emulated ones, in logarithms, with what is needed to say how surely."""
+    """The fitted log-ratio of measured to emulated values, with its uncertainty."""
 
     scale: float
     batch_slope: float
     thread_slope: float
-    noise: float  # how points scatter around it
-    freedom: float  # the degrees of freedom of that figure
-    covariance: tuple[float, ...]  # of the coefficients, over the square of the noise, row by row
+    noise: float  # residual standard deviation
+    freedom: float  # its degrees of freedom
+    covariance: tuple[float, ...]  # of the coefficients divided by noise², row by row
 
     def factor(self, batch: int, threads: int) -> tuple[float, float, float]:
-        """What to multiply an emulated value with, and the ends of its 95 % interval for a new measurement."""
+        """Return the factor for an emulated value, and the ends of its 95 % prediction interval."""
         from scipy.stats import t
 
         x = _features(batch, threads)
@@ -62,7 +62,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutErrors:
-    """Relative errors at points that were left out of the fit, each in turn."""
+    """Relative errors of leave-one-out cross-validation."""
 
     median: float
     worst: float
@@ -71,7 +71,7 @@ class HeldOutErrors:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedEstimate:
-    """What the corrected emulator predicts for one batch; the intervals are where 95 of 100 measurements would be."""
+    """A prediction of the corrected emulator for one batch, with 95 % prediction intervals."""
 
     latency_s: float
     low_s: float
@@ -83,7 +83,7 @@ class CorrectedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class EmulatorFit:
-    """The emulator of one device corrected by measured points; it survives JSON. Errors are None for a single point."""
+    """The emulator of one device corrected by measured points. Errors are None for a single point."""
 
     latency: Correction
     errors: HeldOutErrors | None
@@ -94,7 +94,7 @@ class EmulatorFit:
     def predict(
         self, batch: int, threads: int, emulated_s: float, emulated_j: float | None = None
     ) -> CorrectedEstimate:
-        """What the board would take, given what the emulator says for the same batch and threads."""
+        """Predict the cost on the board from the emulated cost at the same batch size and threads."""
         middle, low, high = (factor * emulated_s for factor in self.latency.factor(batch, threads))
         if self.energy is None or emulated_j is None:
             return CorrectedEstimate(middle, low, high)
@@ -105,12 +105,13 @@ class EmulatorFit:
 def fit_emulator(
     points: Sequence[BoardMeasurement], emulated: Emulated, emulated_j: Emulated | None = None
 ) -> EmulatorFit:
-    """The emulator corrected by these points; `emulated(batch, threads)` is what it says, in seconds and in joules.
+    """Fit the correction to measured points.
 
-    Energy is fitted by the points that have it, where `emulated_j` is given.
+    `emulated(batch, threads)` returns the emulated seconds and `emulated_j` the joules. Energy is fitted to the points
+    that have it, if `emulated_j` is given. Raises DeviceError if there are no points.
     """
     if not points:
-        raise DeviceError("a fit needs at least one measured point, but got none")
+        raise DeviceError("expected at least one measured point, got none")
     times = [(point.batch, point.threads, point.latency_s, emulated(point.batch, point.threads)) for point in points]
     energies = [
         (point.batch, point.threads, point.energy_j, emulated_j(point.batch, point.threads))
@@ -119,10 +120,10 @@ def fit_emulator(
     ]
     return EmulatorFit(
         latency=_correction(times),
-        errors=_left_out(times),
+        errors=_cross_validate(times),
         points=tuple(points),
         energy=_correction(energies) if energies else None,
-        energy_errors=_left_out(energies),
+        energy_errors=_cross_validate(energies),
     )
 
 
@@ -130,28 +131,29 @@ _Row = tuple[int, int, float, float]  # batch, threads, measured, emulated
 
 
 def _correction(rows: Sequence[_Row]) -> Correction:
-    """Ridge regression whose noise and strength are settled in turn until they agree."""
+    """Fit a ridge regression whose strength follows from the noise, estimated in turn (which scikit-learn does not)."""
     x = np.stack([_features(batch, threads) for batch, threads, _, _ in rows])
     y = np.log([measured / _positive(emulated) for _, _, measured, emulated in rows])
-    noise, freedom = _NOISE, _NOISE_POINTS
+    noise, freedom = _PRIOR_NOISE, _PRIOR_POINTS
     for _ in range(50):
-        covariance = np.linalg.inv(x.T @ x + np.diag((noise / _SPREAD) ** 2))
-        found = covariance @ x.T @ y
-        spent = float(np.trace(x @ covariance @ x.T))  # how many coefficients the points have decided
-        freedom = _NOISE_POINTS + max(0.0, len(rows) - spent)
-        before, noise = noise, math.sqrt((_NOISE_POINTS * _NOISE**2 + float(np.sum((y - x @ found) ** 2))) / freedom)
+        covariance = np.linalg.inv(x.T @ x + np.diag((noise / _PRIOR_SPREAD) ** 2))
+        coefficients = covariance @ x.T @ y
+        effective = float(np.trace(x @ covariance @ x.T))  # effective number of parameters
+        freedom = _PRIOR_POINTS + max(0.0, len(rows) - effective)
+        squares = _PRIOR_POINTS * _PRIOR_NOISE**2 + float(np.sum((y - x @ coefficients) ** 2))
+        before, noise = noise, math.sqrt(squares / freedom)
         if abs(noise - before) < 1e-9:
             break
-    scale, batch_slope, thread_slope = map(float, found)
+    scale, batch_slope, thread_slope = map(float, coefficients)
     return Correction(scale, batch_slope, thread_slope, noise, freedom, tuple(map(float, covariance.ravel())))
 
 
-def _left_out(rows: Sequence[_Row]) -> HeldOutErrors | None:
+def _cross_validate(rows: Sequence[_Row]) -> HeldOutErrors | None:
     if len(rows) < 2:
         return None
     errors = []
-    for place, (batch, threads, measured, emulated) in enumerate(rows):
-        others = [*rows[:place], *rows[place + 1 :]]
+    for index, (batch, threads, measured, emulated) in enumerate(rows):
+        others = [*rows[:index], *rows[index + 1 :]]
         predicted = _correction(others).factor(batch, threads)[0] * emulated
         errors.append(abs(predicted / measured - 1.0))
     return HeldOutErrors(median(errors), max(errors), len(errors))
@@ -163,38 +165,38 @@ def _features(batch: int, threads: int) -> NDArray[np.float64]:
 
 def _positive(emulated: float) -> float:
     if not emulated > 0 or not math.isfinite(emulated):
-        raise DeviceError(f"the emulator must say a number above 0, but says {emulated!r}")
+        raise DeviceError(f"emulated values must be numbers above 0, got {emulated!r}")
     return emulated
 
 
 def read_board_measurements(path: Path) -> tuple[BoardMeasurement, ...]:
-    """The points of a CSV file with the header batch,threads,latency_s and, if it was measured, energy_j.
+    """Return the points of a CSV file with the columns batch, threads, latency_s and optionally energy_j.
 
-    Latency and energy are of a whole batch. DeviceError names the line that is wrong.
+    Latency and energy are of a whole batch. Raises DeviceError, which names the invalid line.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DeviceError(f"the measured points in {path} cannot be read: {error}") from error
+        raise DeviceError(f"{path} cannot be read: {error}") from error
     header = [name.strip() for name in rows[0]] if rows else []
     for name in header:
         if name not in _COLUMNS:
-            raise DeviceError(f"{path}, line 1: there is no column {name!r}{suggestion(name, _COLUMNS)}")
+            raise DeviceError(f"{path}, line 1: unknown column {name!r}{suggestion(name, _COLUMNS)}")
     missing = [name for name in _COLUMNS[:3] if name not in header]
     if missing:
         raise DeviceError(
-            f"{path}, line 1: the header must be batch,threads,latency_s[,energy_j]; it lacks {missing[0]}"
+            f"{path}, line 1: expected the header batch,threads,latency_s[,energy_j]; {missing[0]} is missing"
         )
     points = [_point(header, row, f"{path}, line {line}") for line, row in enumerate(rows[1:], 2) if any(row)]
     if not points:
-        raise DeviceError(f"{path} has a header but no measured point below it")
+        raise DeviceError(f"{path} has a header but no measured points")
     return tuple(points)
 
 
 def _point(header: list[str], row: list[str], where: str) -> BoardMeasurement:
     if len(row) != len(header):
-        raise DeviceError(f"{where}: there must be {len(header)} values, as in the header, but got {len(row)}")
+        raise DeviceError(f"{where}: expected {len(header)} values as in the header, got {len(row)}")
     cells = {name: cell.strip() for name, cell in zip(header, row)}
     batch, threads = (_number(cells[name], name, where, whole=True) for name in ("batch", "threads"))
     energy = cells.get("energy_j")
@@ -212,6 +214,6 @@ def _number(cell: str, name: str, where: str, *, whole: bool = False) -> float:
     except ValueError:
         value = math.nan
     if not value > 0 or math.isinf(value):
-        kind = "a whole number of at least 1" if whole else "a number above 0"
-        raise DeviceError(f"{where}: {name} must be {kind}, but got {cell!r}")
+        kind = "an integer of at least 1" if whole else "a number above 0"
+        raise DeviceError(f"{where}: {name} must be {kind}, got {cell!r}")
     return value

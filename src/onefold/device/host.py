@@ -1,4 +1,4 @@
-"""This machine as a device: what it is, and what it can do, found out by measuring."""
+"""This machine as a device: its description and its calibration by measurement."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from onefold.device.device import Device
 from onefold.meter.modelled import WATTS_OF_OTHERS, WATTS_PER_BUSY_CORE
 from onefold.vocabulary.errors import DeviceError
 
-_POWER = "power modelled: {:g} W for each busy core, the idle machine left out"
+_POWER = "power modelled: {:g} W per busy core, without the idle power of the machine"
 
 
 def find_device(name: str, folder: Path) -> Device:
-    """The device of this name; `host` is this machine. DeviceError with the nearest name when there is none."""
+    """Return the device of this name; `host` is this machine. Raises DeviceError, which suggests the closest name."""
     return host(folder) if name == HOST else device(name, folder)
 
 
 def describe() -> Device:
-    """What can be read about this machine. Compute, bandwidth and overhead are NaN: only `calibrate` knows them.
+    """Return this machine with what the system reports; compute, bandwidth and overhead are NaN until `calibrate`.
 
-    Cores are those that this process may use, memory that of its control group where it is less than the machine's.
-    Power is that of the modelled meter: watts of busy cores, nothing for an idle machine.
+    Cores are those that this process may use, and memory is limited by its control group. Power is that of the modelled
+    meter: a constant per busy core and nothing for an idle machine.
     """
     from onefold.device import probe_program
 
@@ -50,32 +50,33 @@ def describe() -> Device:
 
 
 def calibrate(seconds: float = 2.0) -> Device:
-    """This machine with what it can do, measured in about so many seconds.
+    """Return this machine with compute, bandwidth and overhead measured within about `seconds`.
 
-    Compute and overhead are those of one thread. Bandwidth is the better of one thread and of all cores together.
-    Each figure is a median; what else runs meanwhile is in it, so call it while the machine is quiet.
+    Compute and overhead are those of one thread; bandwidth is the higher of one thread and all cores. Each figure is a
+    median that includes contention, so calibrate on a quiet machine.
     """
     from onefold.device import probe_program
     from onefold.device.probe import probe_models
 
-    found, models = describe(), probe_models()
+    described, models = describe(), probe_models()
     gflops = probe_program.compute_gflops(models, seconds * 0.4)
     overhead_us = probe_program.overhead_us(models, seconds * 0.2)
-    size = min(probe_program.ARRAY_BYTES, found.memory_bytes // 16)
-    bandwidths = [probe_program.bandwidth_gbps(seconds * 0.2, threads, size) for threads in {1, found.cores}]
+    size = min(probe_program.ARRAY_BYTES, described.memory_bytes // 16)
+    bandwidths = [probe_program.bandwidth_gbps(seconds * 0.2, threads, size) for threads in {1, described.cores}]
+    watts_per_core = described.busy_w / described.cores
     return replace(
-        found,
+        described,
         gflops=gflops,
         bandwidth_gbps=max(bandwidths),
         overhead_us=overhead_us,
-        note=f"compute, bandwidth and overhead measured on this machine; {_POWER.format(found.busy_w / found.cores)}",
+        note=f"compute, bandwidth and overhead measured on this machine; {_POWER.format(watts_per_core)}",
     )
 
 
 def host(folder: Path, seconds: float = 2.0) -> Device:
-    """This machine, calibrated: as `folder` has it, or measured now and saved there.
+    """Return this machine with the calibration cached in `folder`, or calibrate it now and save it there.
 
-    A calibration that was made with other cores or on another architecture, or that cannot be read, is made again.
+    A calibration for other cores or another architecture, or one that cannot be read, is repeated.
     """
     now = describe()
     path = folder / f"{HOST}.toml"
@@ -83,6 +84,6 @@ def host(folder: Path, seconds: float = 2.0) -> Device:
         saved = [device for device in read_devices(path) if device.name == HOST]
         if saved and (saved[0].cores, saved[0].architecture) == (now.cores, now.architecture):
             return saved[0]
-    found = calibrate(seconds)
-    save_device(found, folder)
-    return found
+    calibrated = calibrate(seconds)
+    save_device(calibrated, folder)
+    return calibrated

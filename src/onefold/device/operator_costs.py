@@ -1,7 +1,7 @@
-"""What one operator of a network has to do: fp32 operations, and bytes between processor and memory.
+"""The cost of ONNX operators: floating-point operations and memory traffic.
 
-A multiplication and an addition are two operations. Additions, comparisons and the like count one for each element;
-exponentials and their kin ten, which is about what a vectorised one takes. Operations on int8 count like those on fp32.
+A multiply-add counts as two operations. Additions, comparisons and similar count one per element; transcendental
+functions ten, about what a vectorized implementation takes. int8 operations count like fp32 operations.
 """
 
 from __future__ import annotations
@@ -16,68 +16,59 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The shape of a tensor and the bytes of each of its elements; shape None when it is not known."""
+    """The shape of a tensor (None if unknown) and the size of its elements."""
 
     shape: tuple[int, ...] | None
     item_bytes: int
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of elements; 0 if the shape is unknown."""
         return 0 if self.shape is None else prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory."""
+        """The size in memory."""
         return self.elements * self.item_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What an operator has to do. `unknown`: its kind or its shapes are not known, and only known bytes count."""
-
-    flops: float
-    moved_bytes: float
-    unknown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """What one operator of a model has to do at one batch size."""
+    """The cost of one operator at one batch size."""
 
     name: str
-    kind: str
+    kind: str  # ONNX operator type
     flops: float
     moved_bytes: float  # inputs, weights and outputs, each once
-    unknown: bool = False  # its kind or its shapes are not known: only the bytes that are known count
+    unknown: bool = False  # kind or shapes are unknown: flops is 0 and moved_bytes covers the known tensors
 
 
 def _kinds(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-ABSENT = Tensor((), 0)  # an optional input that is left out
+ABSENT = Tensor((), 0)  # an omitted optional input
 
-_SIMPLE = _kinds("""
+_ELEMENTWISE = _kinds("""
     Abs Add And BitShift Ceil Celu Clip Div Equal Floor Greater GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less
     LessOrEqual Max Mean Min Mod Mul Neg Not Or PRelu Reciprocal Relu Round Sign Sub Sum ThresholdedRelu Where Xor
     QuantizeLinear DequantizeLinear DynamicQuantizeLinear IsNaN IsInf
 """)
-_CURVED = _kinds("""
+_TRANSCENDENTAL = _kinds("""
     Acos Acosh Asin Asinh Atan Atanh Cos Cosh Elu Erf Exp Gelu Log Mish Pow Selu Sigmoid Sin Sinh Softplus Softsign
     Sqrt Swish Tan Tanh
 """)
-_REDUCING = _kinds("""
+_REDUCTIONS = _kinds("""
     ArgMax ArgMin CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
     ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare TopK
 """)
-_VIEWING = _kinds("Flatten Reshape Shape Size Squeeze Unsqueeze")
-_PICKING = _kinds("Gather GatherElements GatherND Slice Split")  # touch what they give, not all they are given
-_MOVING = _kinds("""
+_VIEWS = _kinds("Flatten Reshape Shape Size Squeeze Unsqueeze")
+_GATHERS = _kinds("Gather GatherElements GatherND Slice Split")  # read as much as they write, not their whole input
+_COPIES = _kinds("""
     Cast CastLike Concat ConstantOfShape DepthToSpace Expand EyeLike OneHot Pad Range Resize ReverseSequence
     ScatterElements ScatterND SpaceToDepth Tile Transpose Trilu Upsample Compress NonZero
 """)
-_NORMALISING = {  # operations for each element: means, variances, roots, scales and shifts
+_NORMALIZATIONS = {  # operations per element: mean, variance, square root, scale and shift
     "BatchNormalization": 2,
     "GroupNormalization": 8,
     "InstanceNormalization": 8,
@@ -90,29 +81,31 @@ _NORMALISING = {  # operations for each element: means, variances, roots, scales
     "Hardmax": 2,
 }
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-# For each hidden unit and step, besides the matrices: activations at ten each, then products and sums.
+# Per hidden unit and time step, besides the matrix products: activations at ten each, then products and sums.
 _POINTWISE = {"LSTM": 5 * 10 + 4, "GRU": 3 * 10 + 5, "RNN": 10}
 
 
-def work_of(kind: str, attributes: Attributes, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work:
-    """What an operator of this ONNX kind has to do on tensors of these shapes."""
-    moved = _moved_bytes(kind, inputs, outputs)
+def operator_cost(
+    name: str, kind: str, attributes: Attributes, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> OperatorCost:
+    """Return the cost of an operator of this ONNX kind on tensors of these shapes."""
+    moved_bytes = _moved_bytes(kind, inputs, outputs)
     count = _COUNTS.get(kind)
     if count is None or any(tensor.shape is None for tensor in (*inputs, *outputs)):
-        return Work(0.0, moved, unknown=True)
+        return OperatorCost(name, kind, 0.0, moved_bytes, unknown=True)
     try:
-        return Work(float(count(attributes, inputs, outputs)), moved)
-    except (IndexError, KeyError, TypeError):  # not the inputs that the standard asks for
-        return Work(0.0, moved, unknown=True)
+        return OperatorCost(name, kind, float(count(attributes, inputs, outputs)), moved_bytes)
+    except (IndexError, KeyError, TypeError):  # the inputs do not follow the ONNX standard
+        return OperatorCost(name, kind, 0.0, moved_bytes, unknown=True)
 
 
 def _moved_bytes(kind: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:
     written = sum(tensor.size_bytes for tensor in outputs)
-    if kind in _VIEWING:
+    if kind in _VIEWS:
         return 0.0
-    if kind in _PICKING:
-        places = sum(tensor.size_bytes for tensor in inputs[1:])
-        return 2.0 * written + places
+    if kind in _GATHERS:
+        indices = sum(tensor.size_bytes for tensor in inputs[1:])
+        return 2.0 * written + indices
     return float(written + sum(tensor.size_bytes for tensor in inputs))
 
 
@@ -146,12 +139,12 @@ def _matmul(_: Attributes, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) 
 
 def _recurrent(kind: str) -> Count:
     def count(_: Attributes, inputs: Sequence[Tensor], __: Sequence[Tensor]) -> int:
-        first, second, width = _shape(inputs[0])  # steps and batch, in either order
+        first, second, width = _shape(inputs[0])  # time steps and batch, in either order
         directions, _gates, hidden = _shape(inputs[2])
         gates = _GATES[kind]
         with_bias = len(inputs) > 3 and inputs[3] is not ABSENT
-        each = 2 * gates * hidden * (width + hidden) + gates * hidden * with_bias + _POINTWISE[kind] * hidden
-        return directions * first * second * each
+        per_step = 2 * gates * hidden * (width + hidden) + gates * hidden * with_bias + _POINTWISE[kind] * hidden
+        return directions * first * second * per_step
 
     return count
 
@@ -164,11 +157,11 @@ def _local_response(attributes: Attributes, inputs: Sequence[Tensor], _: Sequenc
     return inputs[0].elements * (2 * int(attributes["size"]) + 10)
 
 
-def _for_each_output(operations: int) -> Count:
+def _per_output_element(operations: int) -> Count:
     return lambda _, __, outputs: operations * outputs[0].elements
 
 
-def _for_each_input(operations: int) -> Count:
+def _per_input_element(operations: int) -> Count:
     return lambda _, inputs, __: operations * inputs[0].elements
 
 
@@ -178,7 +171,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 _COUNTS: dict[str, Count] = {
     "Conv": _convolution(1, 2),
-    "ConvInteger": _convolution(1, 4),  # it has no bias
+    "ConvInteger": _convolution(1, 4),  # has no bias
     "QLinearConv": _convolution(3, 8),
     "ConvTranspose": _transposed_convolution,
     "Gemm": _gemm,
@@ -188,9 +181,9 @@ _COUNTS: dict[str, Count] = {
     "LRN": _local_response,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pooling),
     **{kind: _recurrent(kind) for kind in _GATES},
-    **{kind: _for_each_input(operations) for kind, operations in _NORMALISING.items()},
-    **dict.fromkeys(_SIMPLE, _for_each_output(1)),
-    **dict.fromkeys(_CURVED, _for_each_output(10)),
-    **dict.fromkeys(_REDUCING, _for_each_input(1)),
-    **dict.fromkeys((*_VIEWING, *_PICKING, *_MOVING), _for_each_output(0)),
+    **{kind: _per_input_element(operations) for kind, operations in _NORMALIZATIONS.items()},
+    **dict.fromkeys(_ELEMENTWISE, _per_output_element(1)),
+    **dict.fromkeys(_TRANSCENDENTAL, _per_output_element(10)),
+    **dict.fromkeys(_REDUCTIONS, _per_input_element(1)),
+    **dict.fromkeys((*_VIEWS, *_GATHERS, *_COPIES), _per_output_element(0)),
 }

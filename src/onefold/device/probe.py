@@ -1,4 +1,4 @@
-"""A program that finds out what a board can do, and the board's answer as a device."""
+"""A stand-alone program that benchmarks a board, and its result as a device."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from onefold.vocabulary.errors import DeviceError
 if TYPE_CHECKING:
     import onnx
 
-OPSET, IR_VERSION = 13, 7  # old enough for every ONNX Runtime that a board may have
-_EMPTY = "MODELS: dict[str, dict[str, Any]] = {}\n"  # the line of the program that its models take the place of
+OPSET, IR_VERSION = 13, 7  # old enough for any ONNX Runtime that a board may have
+_PLACEHOLDER = "MODELS: dict[str, dict[str, Any]] = {}\n"  # the line of the program that the models replace
 _FIGURES = ("gflops", "bandwidth_gbps", "overhead_us", "cores", "memory_bytes")
 
 
 def probe_source() -> str:
-    """The text of a stand-alone program (numpy and onnxruntime) that writes what a board can do as JSON."""
+    """Return the source of a program that benchmarks a board with numpy and onnxruntime and prints JSON."""
     program = files("onefold.device").joinpath("probe_program.py").read_text(encoding="utf-8")
     lines = [f"    {json.dumps(name)}: {json.dumps(model)},  # noqa: E501" for name, model in probe_models().items()]
-    filled = "\n".join([_EMPTY.replace("{}\n", "{"), *lines, "}", ""])
-    return program.replace(_EMPTY, filled)
+    filled = "\n".join([_PLACEHOLDER.replace("{}\n", "{"), *lines, "}", ""])
+    return program.replace(_PLACEHOLDER, filled)
 
 
 @cache
 def probe_models() -> dict[str, dict[str, Any]]:
-    """Tiny models by name, each packed, with the operations and bytes that it takes."""
-    return {name: _packed(model) for name, model in _models().items()}
+    """Return the benchmark models by name, each compressed, with its FLOPs and memory traffic."""
+    return {name: _pack(model) for name, model in _models().items()}
 
 
 def device_from_probe(
@@ -49,72 +49,79 @@ def device_from_probe(
     busy_w: float | None = None,
     like: Device | None = None,
 ) -> Device:
-    """The device that wrote this JSON; its name is made of its title where none is given.
+    """Return the device described by the JSON output of the probe.
 
-    Watts that the board could not tell come from the arguments, which win in any case, or from the device `like`.
-    DeviceError when the file is not what the probe writes, or when watts are missing.
+    Args:
+        path: The output of the probe.
+        name: The name of the device; derived from its title by default.
+        idle_w: Power of the idle board; overrides what the board measured.
+        busy_w: Power with all cores busy; overrides what the board measured.
+        like: A device whose power is assumed if the board has no sensor and no argument gives it.
+
+    Raises:
+        DeviceError: The file is not an output of the probe, or the power is unknown.
     """
-    found = _read(path)
-    title = str(found.get("title") or "")
+    answer = _read(path)
+    title = str(answer.get("title") or "")
     name = name or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:64].strip("-")
     check_name(name, str(path))
     if name == HOST:
-        raise DeviceError(f"{path}: the name {HOST!r} is reserved for this machine; choose another with --name")
-    idle, where_idle = _watts("idle_w", idle_w, found, like, path)
-    busy, where_busy = _watts("busy_w", busy_w, found, like, path)
+        raise DeviceError(f"{path}: the name {HOST!r} is reserved for this machine; choose another name")
+    idle, idle_source = _watts("idle_w", idle_w, answer, like, path)
+    busy, busy_source = _watts("busy_w", busy_w, answer, like, path)
     if busy < idle:
         raise DeviceError(f"{path}: busy_w must be at least idle_w, but {busy:g} is below {idle:g}")
-    frequency = found.get("frequency_ghz")
+    frequency = answer.get("frequency_ghz")
     return Device(
         name=name,
         title=title or name,
-        cores=int(found["cores"]),
-        gflops=float(found["gflops"]),
-        bandwidth_gbps=float(found["bandwidth_gbps"]),
-        memory_bytes=int(found["memory_bytes"]),
+        cores=int(answer["cores"]),
+        gflops=float(answer["gflops"]),
+        bandwidth_gbps=float(answer["bandwidth_gbps"]),
+        memory_bytes=int(answer["memory_bytes"]),
         idle_w=idle,
         busy_w=busy,
-        architecture=str(found.get("architecture") or ""),
+        architecture=str(answer.get("architecture") or ""),
         frequency_ghz=float(frequency) if isinstance(frequency, (int, float)) and frequency > 0 else None,
-        overhead_us=float(found["overhead_us"]),
+        overhead_us=float(answer["overhead_us"]),
         source="probe",
-        note=f"compute, bandwidth and overhead measured on the device by the probe; idle power {where_idle}, "
-        f"busy power {where_busy}",
+        note=f"compute, bandwidth and overhead measured on the device by the probe; idle power {idle_source}, "
+        f"busy power {busy_source}",
     )
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        answer = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise DeviceError(f"the probe's answer {path} cannot be read: {error.strerror}") from error
+        raise DeviceError(f"the output of the probe {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise DeviceError(f"{path} is not the JSON that the probe writes: {error}") from error
-    if not isinstance(found, dict) or found.get("onefold_probe") != 1:
-        raise DeviceError(f"{path} is not what the probe writes; make it with: python probe.py > {path.name}")
+        raise DeviceError(f"{path} is not JSON written by the probe: {error}") from error
+    if not isinstance(answer, dict) or answer.get("onefold_probe") != 1:
+        raise DeviceError(f"{path} was not written by the probe; create it with: python probe.py > {path.name}")
     for field in _FIGURES:
-        value: Any = found.get(field)
+        value: Any = answer.get(field)
         least = 0 if field == "overhead_us" else 1e-9
         if not _is_number(value) or value < least:
-            raise DeviceError(f"{path}: {field} must be a number above 0, but got {value!r}; run the probe again")
-    return found
+            raise DeviceError(f"{path}: {field} must be a number above 0, got {value!r}; run the probe again")
+    return answer
 
 
 def _watts(
-    field: str, given: float | None, found: Mapping[str, Any], like: Device | None, path: Path
+    field: str, override: float | None, answer: Mapping[str, Any], like: Device | None, path: Path
 ) -> tuple[float, str]:
-    """The watts and where they come from, in words."""
-    if given is not None:
-        if not _is_number(given) or given < 0:
-            raise DeviceError(f"{field} must be a number of at least 0, but got {given!r}")
-        return float(given), "given by the user"
-    if _is_number(found.get(field)):
-        return float(found[field]), f"measured ({found.get('power_source')})"
+    """Return the watts and a description of their source."""
+    if override is not None:
+        if not _is_number(override) or override < 0:
+            raise DeviceError(f"{field} must be a number of at least 0, got {override!r}")
+        return float(override), "given by the user"
+    if _is_number(answer.get(field)):
+        return float(answer[field]), f"measured ({answer.get('power_source')})"
     if like is not None:
         return float(getattr(like, field)), f"of {like.name} ({like.source})"
     raise DeviceError(
-        f"{path}: the board has no sensor for {field}; give it with --{field.replace('_', '-')}, "
-        "or name a device of the catalogue that draws as much with --like"
+        f"{path}: the board has no power sensor; give {field}, or with `like` a device of the catalogue that draws as "
+        "much power"
     )
 
 
@@ -123,7 +130,7 @@ def _is_number(value: object) -> bool:
 
 
 def _models() -> dict[str, onnx.ModelProto]:
-    """One operator each, as networks have them, and two chains of tiny ones."""
+    """Return models of one typical operator each, and two chains of tiny operators."""
     return {
         "matmul": _model("MatMul", [384, 384], [[384, 384]]),
         "conv3x3": _model("Conv", [1, 64, 28, 28], [[64, 64, 3, 3]], pads=[1, 1, 1, 1]),
@@ -144,30 +151,30 @@ def _models() -> dict[str, onnx.ModelProto]:
 def _model(
     kind: str, shape: list[int], weights: list[list[int]], *, table_first: bool = False, **attributes: Any
 ) -> onnx.ModelProto:
-    """A model of one operator. All weights are alike: what they are does not matter, and alike ones pack well."""
+    """Return a model of one operator. Its weights are constant, which compresses well; the values do not matter."""
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
 
-    names = [f"w{place}" for place in range(len(weights))]
+    names = [f"w{index}" for index in range(len(weights))]
     tensors = [numpy_helper.from_array(np.full(size, 0.01, np.float32), name) for size, name in zip(weights, names)]
-    reads = [*names, "x"] if table_first else ["x", *names]
-    data = TensorProto.INT64 if table_first else TensorProto.FLOAT
-    node = helper.make_node(kind, reads, ["y"], name=kind, **attributes)
-    return _finished([node], helper.make_tensor_value_info("x", data, shape), "y", tensors)
+    inputs = [*names, "x"] if table_first else ["x", *names]
+    dtype = TensorProto.INT64 if table_first else TensorProto.FLOAT
+    node = helper.make_node(kind, inputs, ["y"], name=kind, **attributes)
+    return _onnx_model([node], helper.make_tensor_value_info("x", dtype, shape), "y", tensors)
 
 
 def _chain(length: int) -> onnx.ModelProto:
     from onnx import TensorProto, helper
 
     nodes = [helper.make_node("Add", [f"x{i}", f"x{i}"], [f"x{i + 1}"], name=f"Add{i}") for i in range(length)]
-    return _finished(nodes, helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1, 8]), f"x{length}", [])
+    return _onnx_model(nodes, helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1, 8]), f"x{length}", [])
 
 
-def _finished(nodes: list[Any], takes: Any, gives: str, weights: list[Any]) -> onnx.ModelProto:
+def _onnx_model(nodes: list[Any], model_input: Any, output: str, weights: list[Any]) -> onnx.ModelProto:
     from onnx import TensorProto, helper, shape_inference
 
     graph = helper.make_graph(
-        nodes, "probe", [takes], [helper.make_tensor_value_info(gives, TensorProto.FLOAT, None)], weights
+        nodes, "probe", [model_input], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], weights
     )
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="onefold"
@@ -176,14 +183,14 @@ def _finished(nodes: list[Any], takes: Any, gives: str, weights: list[Any]) -> o
     return model
 
 
-def _packed(model: onnx.ModelProto) -> dict[str, Any]:
-    serialised = model.SerializeToString()
+def _pack(model: onnx.ModelProto) -> dict[str, Any]:
+    serialized = model.SerializeToString()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        path.write_bytes(serialised)
-        counted = operator_costs(path, 1)
+        path.write_bytes(serialized)
+        costs = operator_costs(path, 1)
     return {
-        "flops": sum(op.flops for op in counted),
-        "moved_bytes": sum(op.moved_bytes for op in counted),
-        "onnx": base64.b64encode(zlib.compress(serialised, 9)).decode(),
+        "flops": sum(cost.flops for cost in costs),
+        "moved_bytes": sum(cost.moved_bytes for cost in costs),
+        "onnx": base64.b64encode(zlib.compress(serialized, 9)).decode(),
     }

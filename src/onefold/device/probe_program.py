@@ -1,10 +1,10 @@
-"""Finds out what a machine can do and writes it as JSON: a program of one file, for any board that runs ONNX Runtime.
+"""Benchmark a machine and print the result as JSON: a single-file program for any board that runs ONNX Runtime.
 
-    python probe.py > board.json            needs Python 3.8, numpy and onnxruntime 1.14, or later ones, on Linux
+    python probe.py > board.json            needs Linux, Python 3.8, numpy and onnxruntime 1.14, or later versions
 
-It measures compute, memory bandwidth, what starting an operator takes, single operators, how threads add up, and power
-where the board has a sensor that can be read. Then bring the file to Onefold: `onefold devices add board.json`.
-Onefold itself uses these functions for the machine that it runs on.
+It measures compute, memory bandwidth, operator dispatch overhead, single operators, thread scaling, and power if the
+board has a readable sensor. Add the result to Onefold with `onefold devices add board.json`. Onefold calibrates the
+machine that it runs on with the same functions.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ import onnxruntime as ort
 
 MODELS: dict[str, dict[str, Any]] = {}
 
-ARRAY_BYTES = 64_000_000  # more than caches hold
+ARRAY_BYTES = 64_000_000  # larger than the caches
 GROUPS = Path("/sys/fs/cgroup")
 SYSTEM = Path("/sys")
 
 
-# What the machine is ------------------------------------------------------------------------------------------------
+# Description of the machine -----------------------------------------------------------------------------------------
 
 
 def core_count(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
-    """The cores that this process may use, and no more than its group may use at a time, rounded down."""
+    """Return the number of cores that this process may use, limited by the CPU quota of its control group."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [float(allowed)]
     for folder in group_folders("cpu", groups, own):
@@ -53,7 +53,7 @@ def core_count(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> 
 def memory_bytes(
     groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup"), info: Path = Path("/proc/meminfo")
 ) -> int:
-    """The memory of the machine, or of the group that this process is in where that is less."""
+    """Return the memory of the machine, limited by the control group of this process."""
     limits = [int(line.split()[1]) * 1024 for line in _lines(info) if line.startswith("MemTotal:")]
     for folder in group_folders("memory", groups, own):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -64,7 +64,7 @@ def memory_bytes(
 
 
 def group_folders(controller: str, groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> list[Path]:
-    """The folders of the control groups that this process is in, version 1 and 2, from its own up to the root."""
+    """Return the folders of the control groups (version 1 and 2) of this process, from its own up to the root."""
     found = []
     for line in _lines(own):
         _, names, path = line.split(":", 2)
@@ -76,12 +76,12 @@ def group_folders(controller: str, groups: Path = GROUPS, own: Path = Path("/pro
             continue
         for root in roots:
             folder = root / path.lstrip("/")
-            found += [each for each in (folder, *folder.parents) if each == root or root in each.parents]
+            found += [group for group in (folder, *folder.parents) if group == root or root in group.parents]
     return list(dict.fromkeys(folder for folder in found if folder.is_dir()))
 
 
 def frequency_ghz() -> float | None:
-    """The highest clock of a core, if the system tells."""
+    """Return the maximum clock frequency of a core; None if the system does not report it."""
     for name in ("cpuinfo_max_freq", "scaling_max_freq"):
         for word in _words(Path("/sys/devices/system/cpu/cpu0/cpufreq") / name):
             return int(word) / 1e6
@@ -90,7 +90,7 @@ def frequency_ghz() -> float | None:
 
 
 def title() -> str:
-    """What the machine calls itself."""
+    """Return the model name of the board or processor."""
     for line in _lines(Path("/proc/device-tree/model")):
         return line.strip("\0 ")
     names = [line.split(":")[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
@@ -108,31 +108,31 @@ def _words(path: Path) -> list[str]:
     return " ".join(_lines(path)).split()
 
 
-# What it can do -----------------------------------------------------------------------------------------------------
+# Benchmarks ---------------------------------------------------------------------------------------------------------
 
 
-def open_model(model: bytes, threads: int, optimised: bool = True) -> Callable[[], Any]:
-    """A function that runs the model once on inputs of zeros, on so many threads."""
+def open_model(model: bytes, threads: int, optimized: bool = True) -> Callable[[], Any]:
+    """Return a function that runs the model once on zeros with this number of threads."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
-    feed = {each.name: np.zeros(each.shape, kinds[each.type]) for each in session.get_inputs()}
+    dtypes = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+    feed = {value.name: np.zeros(value.shape, dtypes[value.type]) for value in session.get_inputs()}
     return lambda: session.run(None, feed)
 
 
-def median_s(call: Callable[[], Any], seconds: float, least: int = 5) -> float:
-    """The median time of a call, repeated for so long and at least so often, after two calls to warm up."""
+def median_s(call: Callable[[], Any], seconds: float, min_runs: int = 5) -> float:
+    """Return the median time of a call, repeated for `seconds` and at least `min_runs` times after two warm-ups."""
     times: list[float] = []
     call()
     call()
     deadline = time.perf_counter() + seconds
-    while len(times) < least or time.perf_counter() < deadline:
+    while len(times) < min_runs or time.perf_counter() < deadline:
         before = time.perf_counter()
         call()
         times.append(time.perf_counter() - before)
@@ -140,16 +140,16 @@ def median_s(call: Callable[[], Any], seconds: float, least: int = 5) -> float:
 
 
 def compute_gflops(models: dict[str, dict[str, Any]], seconds: float, threads: int = 1) -> float:
-    """fp32 operations per second of so many threads, in thousand millions: the better of two operators."""
+    """Return the fp32 GFLOP/s of this number of threads: the higher of a matrix product and a convolution."""
     rates: list[float] = []
     for name in ("matmul", "conv3x3"):
-        time_s = median_s(open_model(unpacked(models[name]), threads), seconds / 2)
+        time_s = median_s(open_model(unpack(models[name]), threads), seconds / 2)
         rates.append(models[name]["flops"] / time_s / 1e9)
     return max(rates)
 
 
 def bandwidth_gbps(seconds: float, threads: int = 1, array_bytes: int = ARRAY_BYTES) -> float:
-    """Bytes per second between threads and memory, in thousand millions: the better of a copy and a sum of arrays."""
+    """Return the memory bandwidth in GB/s: the higher of copying and adding arrays."""
     source, target = (np.ones(array_bytes // 4, np.float32) for _ in range(2))
     parts = [slice(i * len(source) // threads, (i + 1) * len(source) // threads) for i in range(threads)]
 
@@ -162,64 +162,64 @@ def bandwidth_gbps(seconds: float, threads: int = 1, array_bytes: int = ARRAY_BY
     rates = []
     with ThreadPoolExecutor(threads) as pool:
         for call, passes in ((copy, 2), (add, 3)):
-            work = call  # bound here, since the loop moves on
+            work = call  # bind the loop variable
             time_s = median_s(lambda: list(pool.map(work, parts)), seconds / 2)  # noqa: B023
             rates.append(passes * source.nbytes / time_s / 1e9)
     return max(rates)
 
 
 def overhead_us(models: dict[str, dict[str, Any]], seconds: float) -> float:
-    """Millionths of a second to start one operator: a long chain of tiny ones less a chain of one."""
-    one, many = (open_model(unpacked(models[name]), 1, optimised=False) for name in ("chain1", "chain201"))
-    return max(0.0, median_s(many, seconds / 2, 20) - median_s(one, seconds / 2, 20)) / 200 * 1e6
+    """Return the dispatch overhead of one operator in µs, from a chain of 201 tiny operators and a chain of one."""
+    short, long = (open_model(unpack(models[name]), 1, optimized=False) for name in ("chain1", "chain201"))
+    return max(0.0, median_s(long, seconds / 2, 20) - median_s(short, seconds / 2, 20)) / 200 * 1e6
 
 
 def operator_times(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, float]]:
-    """The time of single operators on one thread, each beside what it has to do."""
+    """Return the time of single operators on one thread, with their FLOPs and memory traffic."""
     names = [name for name in models if not name.startswith("chain")]
     found = {}
     for name in names:
-        time_s = median_s(open_model(unpacked(models[name]), 1), seconds / len(names))
+        time_s = median_s(open_model(unpack(models[name]), 1), seconds / len(names))
         found[name] = {"time_s": time_s, "flops": models[name]["flops"], "moved_bytes": models[name]["moved_bytes"]}
     return found
 
 
-def unpacked(model: dict[str, Any]) -> bytes:
-    """The ONNX model, as its bytes."""
+def unpack(model: dict[str, Any]) -> bytes:
+    """Return the serialized ONNX model."""
     return zlib.decompress(base64.b64decode(model["onnx"]))
 
 
-# What it draws ------------------------------------------------------------------------------------------------------
+# Power --------------------------------------------------------------------------------------------------------------
 
 
 def power_w(work: Callable[[], None], root: Path = SYSTEM) -> tuple[float, str] | None:
-    """Watts while `work` runs, and which sensor said so; None where no sensor can be read."""
-    counters = [each for each in sorted((root / "class/powercap").glob("intel-rapl:*")) if _is_package(each)]
-    before = [_number(each / "energy_uj") for each in counters]
+    """Return the power in watts while `work` runs, and the sensor; None if no sensor can be read."""
+    counters = [path for path in sorted((root / "class/powercap").glob("intel-rapl:*")) if _is_package(path)]
+    before = [_number(path / "energy_uj") for path in counters]
     if counters and None not in before:
-        return _watts_of_counters(work, counters), "rapl: the processor alone"
+        return _watts_of_counters(work, counters), "rapl: CPU package only"
     rails = _rails(root)
     return _watts_of_rails(work, rails) if rails else None
 
 
 def _is_package(counter: Path) -> bool:
-    """Neither a part of a package, "intel-rapl:0:1", nor the whole board, which holds the packages again."""
+    """Exclude the domains within a package ("intel-rapl:0:1") and the whole board (psys), which includes packages."""
     return counter.name.count(":") == 1 and any(word.startswith("package") for word in _words(counter / "name"))
 
 
 def _watts_of_counters(work: Callable[[], None], counters: list[Path]) -> float:
     def joules() -> list[float]:
-        return [(_number(each / "energy_uj") or 0.0) / 1e6 for each in counters]
+        return [(_number(path / "energy_uj") or 0.0) / 1e6 for path in counters]
 
     before, start = joules(), time.perf_counter()
     work()
     passed, after = time.perf_counter() - start, joules()
-    ranges = [(_number(each / "max_energy_range_uj") or 1e12) / 1e6 for each in counters]
-    return sum((b - a) % most for a, b, most in zip(before, after, ranges)) / passed
+    ranges = [(_number(path / "max_energy_range_uj") or 1e12) / 1e6 for path in counters]
+    return sum((b - a) % wraps_at for a, b, wraps_at in zip(before, after, ranges)) / passed
 
 
 def _rails(root: Path) -> dict[str, Callable[[], float | None]]:
-    """Sensors of watts by name: INA chips on the board, as the kernel shows them, and hwmon's own."""
+    """Return power sensors by name: INA3221 chips (industrial I/O) and hwmon sensors."""
     rails: dict[str, Callable[[], float | None]] = {}
 
     def add(name: str, folder: Path, read: Callable[[], float | None]) -> None:
@@ -241,28 +241,28 @@ def _rails(root: Path) -> dict[str, Callable[[], float | None]]:
 
 
 def _watts_of_rails(work: Callable[[], None], rails: dict[str, Callable[[], float | None]]) -> tuple[float, str]:
-    """The mean of the rail that feeds the whole board: one called "…_IN", or else the one with the most watts."""
+    """Return the mean power of the board's input rail: the one named "…_IN", or else the one with the highest power."""
     samples: dict[str, list[float]] = {name: [] for name in rails}
     done = threading.Event()
 
-    def watch() -> None:
+    def sample() -> None:
         while True:
             for name, read in rails.items():
                 samples[name] += [watts for watts in [read()] if watts is not None]
             if done.wait(0.02):
                 return
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     try:
         work()
     finally:
         done.set()
-        watcher.join()
+        sampler.join()
     means = {name: statistics.mean(values) for name, values in samples.items() if values}
-    whole = [name for name in means if name.upper().endswith(("_IN", "/IN"))] or list(means)
-    best = max(whole, key=lambda name: means[name])
-    return means[best], "sensor " + best
+    inputs = [name for name in means if name.upper().endswith(("_IN", "/IN"))] or list(means)
+    rail = max(inputs, key=lambda name: means[name])
+    return means[rail], "sensor " + rail
 
 
 def _product(amperes: Path, volts: Path) -> float | None:
@@ -282,21 +282,21 @@ def _number(path: Path) -> float | None:
         return None
 
 
-# All of it ----------------------------------------------------------------------------------------------------------
+# The program --------------------------------------------------------------------------------------------------------
 
 
 def probe(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Everything that is found out about this machine, in about so many seconds."""
+    """Run all benchmarks within about `seconds` and return the result."""
     cores, share = core_count(), seconds / 8
 
     def busy() -> None:
-        median_s(open_model(unpacked(models["matmul"]), cores), share)
+        median_s(open_model(unpack(models["matmul"]), cores), share)
 
     idle_w, busy_w = power_w(lambda: time.sleep(share)), power_w(busy)
     steps = sorted({2**i for i in range(cores.bit_length()) if 2**i <= cores} | {cores})
     rates = {threads: compute_gflops(models, share / len(steps), threads) for threads in steps}
     size = min(ARRAY_BYTES, memory_bytes() // 16)
-    alone = bandwidth_gbps(share / 2, 1, size)
+    single = bandwidth_gbps(share / 2, 1, size)
     return {
         "onefold_probe": 1,
         "title": title(),
@@ -305,8 +305,8 @@ def probe(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
         "memory_bytes": memory_bytes(),
         "frequency_ghz": frequency_ghz(),
         "gflops": compute_gflops(models, share),
-        "bandwidth_gbps": max(alone, bandwidth_gbps(share / 2, cores, size)) if cores > 1 else alone,
-        "bandwidth_of_one_core_gbps": alone,
+        "bandwidth_gbps": max(single, bandwidth_gbps(share / 2, cores, size)) if cores > 1 else single,
+        "bandwidth_of_one_core_gbps": single,
         "overhead_us": overhead_us(models, share),
         "operators": operator_times(models, 2 * share),
         "speed_by_threads": {str(threads): rate / rates[1] for threads, rate in rates.items()},
@@ -318,9 +318,9 @@ def probe(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Probes this machine and writes what it found to the standard output."""
-    parser = argparse.ArgumentParser(description="Finds out what this machine can do and writes it as JSON.")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long to take, about (default: 20)")
+    """Benchmark this machine and print the result."""
+    parser = argparse.ArgumentParser(description="Benchmark this machine and print the result as JSON.")
+    parser.add_argument("--seconds", type=float, default=20.0, help="approximate duration (default: 20)")
     json.dump(probe(MODELS, parser.parse_args().seconds), sys.stdout, indent=2)
     sys.stdout.write("\n")
 

@@ -1,4 +1,4 @@
-"""Inputs for a model that comes without samples: noise, of the shapes that it asks for."""
+"""Random inputs for models that come without samples."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from typing import Any
 
 import numpy as np
 
-OPEN = 1  # what a dimension other than the first counts as when the model leaves it open
+DYNAMIC_SIZE = 1  # of a dynamic dimension other than the batch
 _FLOATS = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(float16)": "f2"}
 
 
-def random_input(wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
-    """An array for an input as the runtime describes it; ValueError when the model takes another batch size only."""
-    shape = [size if isinstance(size, int) and size > 0 else OPEN for size in wanted.shape]
-    if shape and not isinstance(wanted.shape[0], int):
+def random_input(description: Any, batch_size: int) -> np.ndarray[Any, Any]:
+    """Return an array for one input of a model, described as in `InferenceSession.get_inputs()`.
+
+    Raises ValueError if the model has a fixed batch size other than `batch_size`.
+    """
+    shape = [size if isinstance(size, int) and size > 0 else DYNAMIC_SIZE for size in description.shape]
+    if shape and not isinstance(description.shape[0], int):
         shape[0] = batch_size
     elif shape and shape[0] != batch_size:
         raise ValueError(
-            f"it takes batches of {shape[0]} only, not of {batch_size}: export it with an open first dimension"
+            f"the model has a fixed batch size of {shape[0]}, not {batch_size}; export it with a dynamic first axis"
         )
-    if wanted.type in _FLOATS:
-        return np.random.default_rng(0).standard_normal(shape).astype(_FLOATS[wanted.type])
-    # Whole numbers may be places in a table, and 0 is in every table.
-    return np.zeros(shape, wanted.type.removeprefix("tensor(").removesuffix(")"))
+    if description.type in _FLOATS:
+        return np.random.default_rng(0).standard_normal(shape).astype(_FLOATS[description.type])
+    # Integers may be indices into an embedding table; 0 is always a valid index.
+    return np.zeros(shape, description.type.removeprefix("tensor(").removesuffix(")"))

@@ -1,9 +1,9 @@
-"""How long an operator takes on a device, by its compute and its bandwidth, and what that says about another device.
+"""A roofline model of a device: the time of an operator from its FLOPs and memory traffic.
 
-    seconds = max(operations / compute, bytes / bandwidth) + what starting an operator takes
+    seconds = max(flops / compute, bytes / bandwidth) + dispatch overhead
 
-It is not taken for a prediction by itself: what counts is the ratio of two devices, by which a time that was really
-measured on the one is carried over to the other.
+The model does not predict latencies by itself. The emulator uses the ratio between two devices, by which it scales a
+latency that was measured on one of them.
 """
 
 from __future__ import annotations
@@ -13,35 +13,34 @@ from pathlib import Path
 
 from onefold.device.device import Device
 from onefold.device.onnx_graph import read_nodes
-from onefold.device.operator_costs import OperatorCost, work_of
+from onefold.device.operator_costs import OperatorCost, operator_cost
 from onefold.vocabulary.errors import DeviceError
 
-__all__ = ["OperatorCost", "latency_ratio", "operator_costs", "seconds", "unknown"]
+__all__ = ["OperatorCost", "latency_ratio", "operator_costs", "operator_time_s", "uncounted_kinds"]
 
 
 def operator_costs(model: Path, batch_size: int) -> tuple[OperatorCost, ...]:
-    """The operators of an ONNX file in its order, counted at this batch size; ModelError when it is no model."""
-    found = []
-    for node in read_nodes(model, batch_size):
-        work = work_of(node.kind, node.attributes, node.inputs, node.outputs)
-        found.append(OperatorCost(node.name, node.kind, work.flops, work.moved_bytes, work.unknown))
-    return tuple(found)
+    """Return the cost of each operator of an ONNX file at a batch size. Raises ModelError if it is not a model."""
+    return tuple(
+        operator_cost(node.name, node.kind, node.attributes, node.inputs, node.outputs)
+        for node in read_nodes(model, batch_size)
+    )
 
 
-def unknown(ops: Iterable[OperatorCost]) -> tuple[str, ...]:
-    """The kinds of operators whose operations could not be counted, each once."""
-    return tuple(sorted({op.kind for op in ops if op.unknown}))
+def uncounted_kinds(costs: Iterable[OperatorCost]) -> tuple[str, ...]:
+    """Return the operator kinds whose FLOPs are unknown, sorted."""
+    return tuple(sorted({cost.kind for cost in costs if cost.unknown}))
 
 
-def seconds(op: OperatorCost, device: Device, threads: int) -> float:
-    """How long the operator takes at best on so many threads; threads beyond the device's cores do not help."""
+def operator_time_s(cost: OperatorCost, device: Device, threads: int) -> float:
+    """Return the time of an operator on this many threads; threads beyond the device's cores do not help."""
     compute = device.gflops * 1e9 * max(1, min(threads, device.cores))
-    return max(op.flops / compute, op.moved_bytes / (device.bandwidth_gbps * 1e9)) + device.overhead_us * 1e-6
+    return max(cost.flops / compute, cost.moved_bytes / (device.bandwidth_gbps * 1e9)) + device.overhead_us * 1e-6
 
 
-def latency_ratio(ops: Sequence[OperatorCost], host: Device, target: Device, threads: int) -> float:
-    """The time of the whole model on `target` over its time on `host`, on as many threads, operator by operator."""
-    here = sum(seconds(op, host, threads) for op in ops)
-    if not here:
-        raise DeviceError(f"a factor from {host.name} to {target.name} needs a model that does something, but got none")
-    return sum(seconds(op, target, threads) for op in ops) / here
+def latency_ratio(costs: Sequence[OperatorCost], host: Device, target: Device, threads: int) -> float:
+    """Return the model's latency on `target` divided by its latency on `host`, both with this many threads."""
+    host_s = sum(operator_time_s(cost, host, threads) for cost in costs)
+    if not host_s:
+        raise DeviceError(f"cannot scale a latency from {host.name} to {target.name}: the model has no operators")
+    return sum(operator_time_s(cost, target, threads) for cost in costs) / host_s

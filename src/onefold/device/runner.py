@@ -1,11 +1,11 @@
-"""The far side of a session: `python -m onefold.device.runner FD` serves models until its other side is gone.
+"""The worker process of a session: `python -m onefold.device.runner FD` serves models until the connection closes.
 
-It needs onnxruntime and numpy and nothing else, as a small board does. Messages are JSON:
+It needs only onnxruntime and numpy, so that it runs on small boards. Messages are JSON:
 
     in    {"do": "confine", "cores": [0], "memory_bytes": null}
           {"do": "open", "model": path, "inputs": path or null, "point": {…}}
-          {"do": "time", "point": {…}, "effort": {…}}          of the model opened last
-          {"do": "memory", "point": {…}}                       of the same
+          {"do": "time", "point": {…}, "effort": {…}}          times the model opened last
+          {"do": "memory", "point": {…}}                       its peak memory
     out   {"answer": …} or {"error": "…"}
 """
 
@@ -28,75 +28,77 @@ from onefold.device.confinement import confine
 from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.device.random_inputs import random_input
 from onefold.device.session_options import session_options
-from onefold.device.timing_effort import TimingEffort, interval
+from onefold.device.timing_effort import TimingEffort, median_interval
 from onefold.meter.memory import high_water_bytes, put_mark_back
 from onefold.processes import JSON, Channel, connect_to_parent
 from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
-ATTEMPTS = 3  # at a measurement that is disturbed
-RUNS = 2  # until a session has all the memory that it wants
+MAX_ATTEMPTS = 3  # at a measurement under contention
+MEMORY_RUNS = 2  # until a session has allocated all its memory
+
+Array = np.ndarray[Any, Any]
 
 
 class Runner:
-    """Opens a model once per kind of session, and times its batches."""
+    """Open a model once per combination of session options, and time its batches."""
 
     def __init__(self) -> None:
         self._model: Path | None = None
-        self._samples: dict[str, np.ndarray[Any, Any]] = {}
+        self._samples: dict[str, Array] = {}
         self._sessions: dict[ServingPoint, ort.InferenceSession] = {}
         self._meter = meter.choose()
 
     def confine(self, cores: list[int], memory_bytes: int | None) -> Any:
-        """Keeps this process to what the device has."""
+        """Confine this process to the cores and memory of the device."""
         return to_json(confine(cores, memory_bytes))
 
     def open(self, model: str, inputs: str | None, point: Any) -> bool:
-        """Makes a session ready, so that timing it later begins at once."""
+        """Create the session of a point, so that timing it starts without delay."""
         if Path(model) != self._model:
             self._model, self._sessions = Path(model), {}
         self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
         self._session(from_json(ServingPoint, point))
-        gc.collect()  # now, and not while trials wait for a measurement
+        gc.collect()  # now rather than during a measurement
         return True
 
     def time(self, point: Any, effort: Any) -> Any:
-        """The seconds of each run at a point, with what they cost the processor."""
-        at, limits = from_json(ServingPoint, point), from_json(TimingEffort, effort)
-        session = self._session(at)
-        feed = self._feed(session, at.batch_size)
+        """Return the seconds of each run at a point, their total cost, and the share of contention."""
+        serving_point, limits = from_json(ServingPoint, point), from_json(TimingEffort, effort)
+        session = self._session(serving_point)
+        feed = self._feed(session, serving_point.batch_size)
         gc.disable()
         try:
-            for _ in range(limits.warm_up):
+            for _ in range(limits.warm_up_runs):
                 session.run(None, feed)
-            waited, times, cost = self._least_disturbed(session, feed, limits, at)
+            contention, times, cost = self._least_contended(session, feed, limits, serving_point)
         finally:
             gc.enable()
-        return {"times": times, "cost": to_json(cost), "waited": waited}
+        return {"times": times, "cost": to_json(cost), "contention": contention}
 
     def memory(self, point: Any) -> int | None:
-        """The peak memory of this process with nothing but one session in it, made and run."""
-        at = from_json(ServingPoint, point)
+        """Return the peak memory of this process while it creates and runs a single session."""
+        serving_point = from_json(ServingPoint, point)
         self._sessions = {}
         gc.collect()
-        _give_back()
+        _trim_heap()
         put_mark_back()
-        session = self._session(at)
-        feed = self._feed(session, at.batch_size)
-        for _ in range(RUNS):
+        session = self._session(serving_point)
+        feed = self._feed(session, serving_point.batch_size)
+        for _ in range(MEMORY_RUNS):
             session.run(None, feed)
         return high_water_bytes()
 
-    def _least_disturbed(
+    def _least_contended(
         self, session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEffort, point: ServingPoint
     ) -> tuple[float, list[float], Measurement]:
-        """The times, taken anew while other programs took too much of the processor: the share, times and cost."""
+        """Repeat the measurement while there is contention; return the share, times and cost of the best attempt."""
         attempts: list[tuple[float, list[float], Measurement]] = []
-        for _ in range(ATTEMPTS):
-            with CpuContention(point.threads) as waiting, self._meter.window() as window:
+        for _ in range(MAX_ATTEMPTS):
+            with CpuContention(point.threads) as contention, self._meter.window() as window:
                 times = _times(session, feed, effort)
-            # The threads of a parallel execution are more than the cores: they wait for each other.
-            share = 0.0 if point.execution == "parallel" else waiting.share
+            # Parallel execution has more threads than cores, so its threads wait for each other.
+            share = 0.0 if point.execution == "parallel" else contention.share
             attempts.append((share, times, window.measurement))
             if share <= NEGLIGIBLE:
                 break
@@ -110,41 +112,41 @@ class Runner:
             )
         return self._sessions[key]
 
-    def _feed(self, session: ort.InferenceSession, batch_size: int) -> dict[str, np.ndarray[Any, Any]]:
-        return {each.name: self._input(each, batch_size) for each in session.get_inputs()}
+    def _feed(self, session: ort.InferenceSession, batch_size: int) -> dict[str, Array]:
+        return {value.name: self._input(value, batch_size) for value in session.get_inputs()}
 
-    def _input(self, wanted: Any, batch_size: int) -> np.ndarray[Any, Any]:
-        known = self._samples.get(wanted.name)
-        if known is None:
-            return random_input(wanted, batch_size)
-        return np.ascontiguousarray(np.resize(known, (batch_size, *known.shape[1:])))
+    def _input(self, description: Any, batch_size: int) -> Array:
+        samples = self._samples.get(description.name)
+        if samples is None:
+            return random_input(description, batch_size)
+        return np.ascontiguousarray(np.resize(samples, (batch_size, *samples.shape[1:])))
 
 
-def _give_back() -> None:
-    """Memory that was freed goes back to the system, where the C library can be told so."""
+def _trim_heap() -> None:
+    """Return freed memory to the system, if the C library supports it."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEffort) -> list[float]:
-    """Runs until the median is certain enough, or the effort is spent."""
+    """Time runs until the median is precise enough or the effort is used up."""
     times: list[float] = []
     clock = time.perf_counter
-    deadline = clock() + effort.seconds
-    check_at = effort.least
-    while len(times) < effort.most:
-        if effort.rest_s:
-            time.sleep(effort.rest_s)
+    deadline = clock() + effort.max_seconds
+    check_at = effort.min_runs
+    while len(times) < effort.max_runs:
+        if effort.idle_s:
+            time.sleep(effort.idle_s)
         before = clock()
         session.run(None, feed)
         after = clock()
         times.append(after - before)
-        if len(times) >= effort.least:
+        if len(times) >= effort.min_runs:
             if after > deadline:
                 break
             if len(times) >= check_at:
-                low, middle, high = interval(times)
-                if high - low <= 2 * effort.precision * middle:
+                low_s, median_s, high_s = median_interval(times)
+                if high_s - low_s <= 2 * effort.precision * median_s:
                     break
                 check_at = len(times) + max(1, len(times) // 4)
     return times

@@ -1,4 +1,4 @@
-"""A serving point in ONNX Runtime's words."""
+"""ONNX Runtime session options of a serving point."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 from onefold.vocabulary.serving import ServingPoint
 
 LEVELS = {"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}
+LOG_FATAL = 4  # errors are raised as exceptions, so the library need not print them too
 
 
 def session_options(point: ServingPoint) -> Any:
-    """The session options of a serving point."""
+    """Return the `onnxruntime.SessionOptions` of a serving point."""
     import onnxruntime as ort
 
     parallel = point.execution == "parallel"
@@ -21,5 +22,5 @@ def session_options(point: ServingPoint) -> Any:
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{LEVELS[point.graph_level]}")
     for pool in ("intra_op", "inter_op"):
         options.add_session_config_entry(f"session.{pool}.allow_spinning", str(int(point.waiting == "spinning")))
-    options.log_severity_level = 4
+    options.log_severity_level = LOG_FATAL
     return options

@@ -1,4 +1,4 @@
-"""How hard to try to know a latency, and how well it is known then."""
+"""How many runs a latency measurement takes, and how precise its median is."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TimingEffort:
-    """Repeat at least `least` times, until the 95 % interval of the median is within ± `precision` of it.
+    """When to stop repeating a timed batch.
 
-    Give up on that after `most` runs or after `seconds`. Batches that would take longer than `slowest_s` are not tried.
-    With `rest_s` each run comes after a rest of so long, as a request does that finds an idle server.
+    After `warm_up_runs` untimed runs, repeat at least `min_runs` times until the 95 % confidence interval of the median
+    is within ± `precision` of it, but stop after `max_runs` runs or `max_seconds`. Batches expected to take longer than
+    `max_batch_s` are not measured. With `idle_s`, each run follows an idle gap of that length, as a request does that
+    finds an idle server.
     """
 
-    warm_up: int = 2
-    least: int = 5
-    most: int = 1000
-    seconds: float = 0.5
+    warm_up_runs: int = 2
+    min_runs: int = 5
+    max_runs: int = 1000
+    max_seconds: float = 0.5
     precision: float = 0.02
-    slowest_s: float = 2.0
-    rest_s: float = 0.0
+    max_batch_s: float = 2.0
+    idle_s: float = 0.0
 
 
-STANDARD = TimingEffort(warm_up=2, least=10, most=400, seconds=0.03, precision=0.02)  # enough to find the best point
-QUICK = TimingEffort(warm_up=1, least=3, most=60, seconds=0.008, precision=0.03, slowest_s=0.05)  # while trials wait
-PRECISE = TimingEffort(warm_up=3, least=30, most=2000, seconds=0.1, precision=0.01)  # what is written on the label
-AFTER_IDLE = TimingEffort(
-    warm_up=1, least=20, most=200, seconds=0.15, precision=0.02, rest_s=0.002
-)  # by an idle server
+QUICK = TimingEffort(1, 3, 60, 0.008, 0.03, max_batch_s=0.05)  # while the trials of a study are paused
+STANDARD = TimingEffort(2, 10, 400, 0.03, 0.02)  # finds the best serving point
+PRECISE = TimingEffort(3, 30, 2000, 0.1, 0.01)  # for the figures of a deployment
+AFTER_IDLE = TimingEffort(1, 20, 200, 0.15, 0.02, idle_s=0.002)  # wake-up latency of an idle server
 
 
-def interval(times: Sequence[float]) -> tuple[float, float, float]:
-    """The median between the ends of its 95 % confidence interval, by order statistics: no shape is assumed."""
+def median_interval(times: Sequence[float]) -> tuple[float, float, float]:
+    """Return the lower end, the median and the upper end of its distribution-free 95 % confidence interval."""
     ordered = sorted(times)
     count = len(ordered)
     reach = 1.96 * math.sqrt(count) / 2
@@ -43,8 +43,8 @@ def interval(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that this share of the ordered values does not exceed, interpolated between neighbours."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+    """Return the quantile of sorted values, interpolated linearly (by hand: `onefold.device` loads no numpy)."""
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])

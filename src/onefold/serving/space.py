@@ -1,9 +1,9 @@
-"""The serving space: which points may be tried on a device."""
+"""The serving space: the points that may be measured on a device."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 
 from onefold.vocabulary.errors import InputError, suggestion
@@ -16,9 +16,10 @@ EXECUTIONS = ("sequential", "parallel")
 
 @dataclass(frozen=True, slots=True)
 class ServingSpace:
-    """What may vary when a model is served: every combination of these.
+    """The values of each serving knob; the space is their product.
 
-    Without `threads` they are what the device has: `on` puts 1, 2, 4, … and all its cores in.
+    Empty `threads` stand for 1, 2, 4, … and all cores of the device, which `on` fills in. Raises InputError for unknown
+    values, and for numbers that are not increasing from 1 or more.
     """
 
     batch_sizes: tuple[int, ...] = BATCH_SIZES
@@ -29,24 +30,26 @@ class ServingSpace:
 
     def __post_init__(self) -> None:
         for name, known in (("graph_levels", GRAPH_LEVELS), ("executions", EXECUTIONS), ("precisions", ("fp32",))):
-            for given in getattr(self, name):
-                if given not in known:
-                    raise InputError(f"{given!r} is not one of the {name.replace('_', ' ')}{suggestion(given, known)}")
+            for value in getattr(self, name):
+                if value not in known:
+                    raise InputError(
+                        f"{name} must be among {', '.join(known)}; got {value!r}{suggestion(value, known)}"
+                    )
         for name in ("batch_sizes", "threads"):
             numbers = getattr(self, name)
             if name == "threads" and not numbers:
                 continue
             if not numbers or min(numbers) < 1 or list(numbers) != sorted(set(numbers)):
-                raise InputError(f"{name} are whole numbers from 1 up, in rising order, but got {list(numbers)}")
+                raise InputError(f"{name} must be integers from 1 in increasing order, got {list(numbers)}")
 
     def on(self, cores: int) -> ServingSpace:
-        """The space on a device with so many cores, which is as many threads as make sense there."""
+        """Return the space on a device with this number of cores, the largest useful number of threads."""
         powers = [2**i for i in range(cores.bit_length()) if 2**i < cores]
-        wanted = self.threads or (*powers, cores)
-        return replace(self, threads=tuple(n for n in wanted if n <= cores) or (1,))
+        threads = self.threads or (*powers, cores)
+        return replace(self, threads=tuple(n for n in threads if n <= cores) or (1,))
 
     def points(self) -> list[ServingPoint]:
-        """All of them."""
+        """Return all points of the space."""
         return [
             ServingPoint(batch_size, threads, graph_level, execution, precision)
             for threads, graph_level, execution, precision, batch_size in itertools.product(
@@ -55,10 +58,5 @@ class ServingSpace:
         ]
 
     def __len__(self) -> int:
-        parts: Sequence[Sequence[object]] = (
-            self.batch_sizes, self.threads, self.graph_levels, self.executions, self.precisions,
-        )  # fmt: skip
-        total = 1
-        for part in parts:
-            total *= len(part)
-        return total
+        knobs = (self.batch_sizes, self.threads, self.graph_levels, self.executions, self.precisions)
+        return math.prod(map(len, knobs))

@@ -179,14 +179,32 @@ def memo_key(
     serving: PointSearchOptions,
     *efforts: TimingEffort,
 ) -> str:
-    """Under what a surface is remembered: everything that a measurement depends on."""
+    """Return the key of a surface in the store: a hash of everything that the measurement depends on.
+
+    The names in it are spelled out, so that renaming a field does not lose the measurements of older stores.
+    """
     parts = {
         "signature": signature,
         "device": device.digest,
-        "host": host.digest,  # from which the device's times are carried over
+        "host": host.digest,  # whose latencies are scaled to the device's
         "space": to_json(space),
-        "serving": to_json(serving),
-        "efforts": [to_json(effort) for effort in efforts],
+        "serving": {
+            "purpose": serving.optimize_for.value,
+            "algorithm": serving.algorithm,
+            "thorough": serving.thorough,
+        },
+        "efforts": [
+            {
+                "warm_up": effort.warm_up_runs,
+                "least": effort.min_runs,
+                "most": effort.max_runs,
+                "seconds": effort.max_seconds,
+                "precision": effort.precision,
+                "slowest_s": effort.max_batch_s,
+                "rest_s": effort.idle_s,
+            }
+            for effort in efforts
+        ],
         "runtime": runtime(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -25,7 +25,7 @@ FOR_LATENCY = 3  # measurements that are kept back for single samples while anot
 class PointSearchOptions:
     """How the serving points of an architecture are searched."""
 
-    purpose: OptimizeFor = OptimizeFor.THROUGHPUT
+    optimize_for: OptimizeFor = OptimizeFor.THROUGHPUT
     algorithm: str = "few"
     thorough: bool = True  # whether `few` looks between the first points, at graph levels, and twice at the best
 
@@ -90,7 +90,7 @@ class ServingTuner:
         known = self._prepared[model]
         began = time.monotonic()
         found: dict[ServingPoint, Served] = {}
-        purposes = list(dict.fromkeys((self.serving.purpose, OptimizeFor.LATENCY)))
+        purposes = list(dict.fromkeys((self.serving.optimize_for, OptimizeFor.LATENCY)))
         left = int(point_search.SHARE * len(self.space)) - FOR_LATENCY * (len(purposes) - 1)
         for purpose in purposes:
             for one in self._search(model, known, purpose, effort, found, left):
@@ -126,7 +126,7 @@ class ServingTuner:
             found[first] = self._served(model, known, first, effort)
             yield found[first]
         if first in found:
-            within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.slowest_s]
+            within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.max_batch_s]
             space = replace(space, batch_sizes=tuple(within))
         choose = point_search.algorithm(self.serving.algorithm)
         branches, thorough = known.architecture.branches, self.serving.thorough

@@ -1,4 +1,4 @@
-"""What serving a model costs: at which point, how long, how much, and how each number was obtained."""
+"""The cost of serving a model at a serving point, and the source of each number."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from onefold.vocabulary.records import Energy, Metrics
 
 
 class LatencySource(Enum):
-    """How a latency was obtained. Nothing that was not measured on the device itself says MEASURED."""
+    """How a latency was obtained. Only measurements on the device itself are MEASURED."""
 
     MEASURED = "measured"
-    EMULATED = "emulated"  # measured on this machine, confined as the device is, and carried over
-    PREDICTED = "predicted"  # worked out from other points
+    EMULATED = "emulated"  # measured on this machine, confined like the device, and scaled by a roofline model
+    PREDICTED = "predicted"  # computed from other points
 
 
 class OptimizeFor(Enum):
-    """What a serving point is best for."""
+    """The goal that a serving point is chosen for."""
 
     LATENCY = "latency"
     THROUGHPUT = "throughput"
@@ -30,11 +30,11 @@ class ServingPoint:
     """The knobs of inference."""
 
     batch_size: int = 1
-    threads: int = 1
-    graph_level: str = "all"  # how far ONNX Runtime rewrites the graph: none, basic, extended, all
-    execution: str = "sequential"  # or parallel: branches of the graph side by side
+    threads: int = 1  # intra-op threads
+    graph_level: str = "all"  # graph optimization level of ONNX Runtime: none, basic, extended, all
+    execution: str = "sequential"  # or parallel: independent branches of the graph run concurrently
     precision: str = "fp32"
-    waiting: str = "sleeping"  # or spinning: threads without work keep their cores busy, to be there sooner
+    waiting: str = "sleeping"  # or spinning: idle threads of the pool busy-wait, to start sooner
 
     def __str__(self) -> str:
         threads = f"{self.threads} {'spinning ' * (self.waiting == 'spinning')}thread{'s' * (self.threads > 1)}"
@@ -44,19 +44,19 @@ class ServingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What one serving point costs, one batch after the other: times are of a whole batch."""
+    """The cost of one serving point under back-to-back batches. Times are per batch."""
 
     point: ServingPoint
-    latency_s: float  # the median
+    latency_s: float  # median
     p90_s: float
     p99_s: float
-    low_s: float  # the 95 % confidence interval of the median
+    low_s: float  # 95 % confidence interval of the median
     high_s: float
     runs: int
-    energy: Energy  # of one batch
-    memory_bytes: int | None  # of the process that serves, at its peak
+    energy: Energy  # per batch
+    memory_bytes: int | None  # peak memory of the process that serves
     source: LatencySource
-    after_rest_s: tuple[float, float, float] | None = None  # median, p90 and p99 of batches that come after a rest
+    after_rest_s: tuple[float, float, float] | None = None  # median, p90 and p99 of batches that follow an idle gap
 
     @property
     def throughput_per_s(self) -> float:
@@ -65,49 +65,49 @@ class Served:
 
     @property
     def energy_per_sample_j(self) -> float | None:
-        """Joules per sample, with the source that `energy` has."""
+        """Joules per sample; the source is that of `energy`."""
         return None if self.energy.joules is None else self.energy.joules / self.point.batch_size
 
-    def cost(self, purpose: OptimizeFor) -> float:
-        """What to minimise for a purpose: seconds a batch, seconds a sample, joules a sample."""
-        if purpose is OptimizeFor.LATENCY:
+    def cost(self, optimize_for: OptimizeFor) -> float:
+        """Return the value to minimize: seconds per batch, seconds per sample, or joules per sample."""
+        if optimize_for is OptimizeFor.LATENCY:
             return self.latency_s
-        if purpose is OptimizeFor.ENERGY and self.energy_per_sample_j is not None:
+        if optimize_for is OptimizeFor.ENERGY and self.energy_per_sample_j is not None:
             return self.energy_per_sample_j
         return self.latency_s / self.point.batch_size
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """All that is known about serving one architecture on one device."""
+    """All known serving points of one architecture on one device."""
 
-    signature: str  # of the graph, weights left out, and its input
+    signature: str  # hash of the graph and its inputs, without the weights
     device: str
     served: tuple[Served, ...]
     size_bytes: int  # of the ONNX file
     parameters: int = 0
-    measured_s: float = 0.0  # what finding it out took while trials were paused
-    recalled: bool = False  # known from before: nothing was measured for it now
+    measured_s: float = 0.0  # duration of the measurements, during which trials were paused
+    recalled: bool = False  # loaded from an earlier measurement
     notes: tuple[str, ...] = field(default=())
 
-    def best(self, purpose: OptimizeFor) -> Served:
-        """The cheapest point for a purpose."""
-        return best(self.served, purpose)
+    def best(self, optimize_for: OptimizeFor) -> Served:
+        """Return the cheapest point for a goal."""
+        return best(self.served, optimize_for)
 
     def metrics(self, device: str = "") -> Metrics:
-        """Its figures by the names that objectives use; with `device`, by the names that say which device."""
-        latency, throughput, energy = (self.best(purpose) for purpose in OptimizeFor)
-        found = {
+        """Return the metrics that objectives name; with `device`, each name ends with `@device`."""
+        latency, throughput, energy = (self.best(goal) for goal in OptimizeFor)
+        metrics = {
             "latency_s": latency.latency_s,
             "latency_p99_s": latency.p99_s,
             "throughput_per_s": throughput.throughput_per_s,
             "size_bytes": float(self.size_bytes),
         }
         if energy.energy_per_sample_j is not None:
-            found["energy_per_sample_j"] = energy.energy_per_sample_j
+            metrics["energy_per_sample_j"] = energy.energy_per_sample_j
         if latency.memory_bytes is not None:
-            found["serving_memory_bytes"] = float(latency.memory_bytes)
-        return {f"{name}@{device}" if device else name: value for name, value in found.items()}
+            metrics["serving_memory_bytes"] = float(latency.memory_bytes)
+        return {f"{name}@{device}" if device else name: value for name, value in metrics.items()}
 
 
 SERVING_METRICS = (
@@ -120,11 +120,11 @@ SERVING_METRICS = (
 )
 
 
-def best(served: Iterable[Served], purpose: OptimizeFor) -> Served:
-    """The cheapest for a purpose. LATENCY looks at single samples and ENERGY at known joules, where there are any."""
+def best(served: Iterable[Served], optimize_for: OptimizeFor) -> Served:
+    """Return the cheapest point; LATENCY prefers points of batch size 1 and ENERGY points whose energy is known."""
     points: Sequence[Served] = tuple(served)
-    if purpose is OptimizeFor.LATENCY:
-        points = [one for one in points if one.point.batch_size == 1] or points
-    if purpose is OptimizeFor.ENERGY:
-        points = [one for one in points if one.energy.joules is not None] or points
-    return min(points, key=lambda one: one.cost(purpose))
+    if optimize_for is OptimizeFor.LATENCY:
+        points = [point for point in points if point.point.batch_size == 1] or points
+    if optimize_for is OptimizeFor.ENERGY:
+        points = [point for point in points if point.energy.joules is not None] or points
+    return min(points, key=lambda point: point.cost(optimize_for))

@@ -1,0 +1,101 @@
+"""A session with a device that is not at hand, emulated on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onefold.device.device import Device
+from onefold.device.host_session import HostSession
+from onefold.device.roofline import OperatorCost, latency_ratio, operator_costs, uncounted_kinds
+from onefold.device.timing_effort import TimingEffort
+from onefold.processes import available_cores
+from onefold.vocabulary.errors import TooLarge
+from onefold.vocabulary.quantities import size
+from onefold.vocabulary.records import Energy
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
+
+
+class EmulatedSession:
+    """Measure on this machine, confined to the device's cores and memory, and scale the times by a roofline model.
+
+    A latency is multiplied by the ratio of the device's roofline to this machine's, summed over the operators. Energy
+    follows from the device's power. Every result is labeled `emulated`.
+    """
+
+    def __init__(self, device: Device, host: Device) -> None:
+        self.device = device
+        cores = available_cores()[: device.cores]
+        self._host_session = HostSession(host, cores, device.memory_bytes, emulates=device)
+        self._ratios: dict[tuple[Path, int, int], float] = {}
+        self._costs: dict[tuple[Path, int], tuple[OperatorCost, ...]] = {}
+
+    @property
+    def threads(self) -> int:
+        return min(self._host_session.threads, self.device.cores)
+
+    @property
+    def confinement(self) -> Any:
+        """The `Confinement` of the process that serves, as JSON."""
+        return self._host_session.confinement
+
+    def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
+        self._check_memory(model)
+        self._host_session.prepare(model, inputs, points)
+        for point in points:
+            self._ratio(model, point)
+
+    def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
+        measured = self._host_session.serve(model, point, effort)
+        ratio = self._ratio(model, point)
+        latency_s = measured.latency_s * ratio
+        return replace(
+            measured,
+            latency_s=latency_s,
+            p90_s=measured.p90_s * ratio,
+            p99_s=measured.p99_s * ratio,
+            low_s=measured.low_s * ratio,
+            high_s=measured.high_s * ratio,
+            energy=Energy(latency_s * self.device.power_w(point.threads), "modelled"),
+            source=LatencySource.EMULATED,
+        )
+
+    def memory(self, model: Path, point: ServingPoint) -> int | None:
+        peak_bytes = self._host_session.memory(model, point)
+        self._check_memory(model, peak_bytes or 0)
+        return peak_bytes
+
+    def notes(self, model: Path) -> tuple[str, ...]:
+        kinds = uncounted_kinds(self._operator_costs(model, 1))
+        uncounted = (f"FLOPs unknown, only memory traffic counted: {', '.join(kinds)}",) if kinds else ()
+        return (*uncounted, *self._host_session.notes(model))
+
+    def _ratio(self, model: Path, point: ServingPoint) -> float:
+        """Return the device's latency divided by this machine's, cached per model, batch size and threads."""
+        key = model, point.batch_size, point.threads
+        if key not in self._ratios:
+            costs = self._operator_costs(model, point.batch_size)
+            self._ratios[key] = latency_ratio(costs, self._host_session.device, self.device, point.threads)
+        return self._ratios[key]
+
+    def _operator_costs(self, model: Path, batch_size: int) -> tuple[OperatorCost, ...]:
+        if (model, batch_size) not in self._costs:
+            self._costs[model, batch_size] = operator_costs(model, batch_size)
+        return self._costs[model, batch_size]
+
+    def _check_memory(self, model: Path, needed_bytes: int = 0) -> None:
+        needed_bytes = max(needed_bytes, model.stat().st_size if model.is_file() else 0)
+        if needed_bytes > self.device.memory_bytes:
+            raise TooLarge(
+                f"the model needs {size(needed_bytes)} of memory, but {self.device.name} has "
+                f"{size(self.device.memory_bytes)}; make the model smaller or choose another device"
+            )
+
+    def __enter__(self) -> EmulatedSession:
+        self._host_session.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._host_session.__exit__(*exc)
