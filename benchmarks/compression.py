@@ -1,7 +1,7 @@
-"""How small and how fast compressed models become, and what they lose: LeNet on Fashion-MNIST, a ResNet on CIFAR-10.
+"""Size, latency and accuracy of compressed models: LeNet on Fashion-MNIST, a ResNet on CIFAR-10.
 
-Each network is trained, then pruned, quantised and encoded; and, apart from that, made narrower and quantised. Accuracy
-is that of what the runtime answers on validation data. Latency is measured in turns beside the plain model.
+Each network is trained, then pruned, quantized and packed; separately, its channels are pruned and it is quantized.
+Accuracy is that of the runtime's outputs on the validation data. Latency is measured interleaved with the plain model.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 from claims import Claim, arguments, conclude, table
 
 from onefold import Recipe, compress
+from onefold.compression.api import CompressOptions
 from onefold.study.api import single_trial
 
 SMALLER, LOST = 10.0, 0.012
 FASTER, LOST_BY_CHANNELS = 2.0, 0.015
-# Epochs of training, and the sizes that tuning for accuracy ends with: near the top of the space.
+# Epochs of training, and sizes near the top of the space, where tuning for accuracy ends.
 WORKLOADS = {"fashion": 12, "cifar10": 20}
 SIZES = {"fashion": {"filters": 24, "hidden": 256}, "cifar10": {"width": 24, "depth": 14}}
 FINE_TUNING = 10
@@ -25,23 +26,26 @@ SPARSE = Recipe(sparsity=0.8, precision="int8")
 NARROW = Recipe(channels=0.5, precision="int8")
 
 
-def one(workload: str, epochs: int, fine_tuning: int) -> list[dict[str, Any]]:
+def measure_workload(workload: str, epochs: int, fine_tuning: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         model = single_trial(workload, SIZES[workload], epochs=epochs, home=home).run().save(Path(folder) / "model")
         recipes = [Recipe(precision="int8"), Recipe(sparsity=0.8), SPARSE, Recipe(channels=0.5), NARROW]
-        found = compress(model, recipes, epochs=fine_tuning, drop=LOST / 2, home=home)
+        options = CompressOptions(max_metric_loss=LOST / 2, epochs=fine_tuning)
+        result = compress(model, recipes, options=options, home=home)
     return [
         {
-            "workload": workload, "variant": str(each.recipe), "accuracy": each.metrics["accuracy"],
-            "latency us": each.latency_s * 1e6, "size": each.size_bytes, "deflate": each.encoded_bytes["deflate"],
-            "zstd": each.encoded_bytes["zstd"], "MFLOP": each.flops / 1e6, "useful": each.useful_flops / 1e6,
-            "smaller": found.plain.size_bytes / each.smallest_bytes,
-            "faster": found.plain.latency_s / each.latency_s,
-            "lost": found.plain.metrics["accuracy"] - each.metrics["accuracy"],
-            "chosen": each is found.chosen,
+            "workload": workload, "variant": str(variant.recipe), "accuracy": variant.metrics["accuracy"],
+            "latency us": variant.latency_s * 1e6, "size": variant.size_bytes,
+            "deflate": variant.encoded_bytes["deflate"],
+            "zstd": variant.encoded_bytes["zstd"], "MFLOP": variant.flops / 1e6,
+            "useful": variant.useful_flops / 1e6,
+            "smaller": result.plain.size_bytes / variant.smallest_bytes,
+            "faster": result.plain.latency_s / variant.latency_s,
+            "lost": result.plain.metrics["accuracy"] - variant.metrics["accuracy"],
+            "chosen": variant is result.chosen,
         }
-        for each in (found.plain, *found.variants)
+        for variant in (result.plain, *result.variants)
     ]  # fmt: skip
 
 
@@ -67,7 +71,9 @@ def main() -> None:
     options = arguments(__doc__)
     rows = []
     for workload, epochs in WORKLOADS.items():
-        rows += one(workload, epochs // 4 if options.quick else epochs, 3 if options.quick else FINE_TUNING)
+        rows += measure_workload(
+            workload, epochs // 4 if options.quick else epochs, 3 if options.quick else FINE_TUNING
+        )
         table(rows[-6:])
     conclude("compression", judge(rows), rows, quick=options.quick)
 

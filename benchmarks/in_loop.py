@@ -1,12 +1,12 @@
-"""One loop or two steps: does searching for how to compress along with everything else find better small models?
+"""In-loop compression against compression after the study: which finds the better small models in equal time?
 
-Two steps: tune for accuracy, then compress the best ten trials in four ways each. One loop: the recipe is part of the
-search, which looks for accuracy, latency and encoded size at once, for exactly as long and with as many workers as the
-two steps took; a trial may have as many epochs as a variant of the two steps has had in all. What both end with is
-exported, scored by the runtime on validation data and timed in turns.
+Two steps: tune for accuracy, then build four variants of each of the best ten trials. One loop: the recipe is part of
+the search over accuracy, latency and encoded size, with the same time and as many workers; a trial may train as many
+epochs as a variant of the two steps in total. The final models of both are exported, scored by the runtime on the
+validation data and timed interleaved.
 
-The hypervolume is over accuracy from 5 points below the best plain model upwards, and over latency and encoded size
-from the largest of any model of either way down to nothing.
+The hypervolume spans accuracy from 5 points below the best plain model, and latency and encoded size below the largest
+of any model.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from claims import Claim, arguments, conclude, median, table
 
 from onefold import Budget, Data, Objective, ParallelismOptions, SearchOptions, ServingOptions, Study
-from onefold.compression import ENCODINGS, pack
-from onefold.compression.after_study import BEST, DROP, EPOCHS, RECIPES
-from onefold.compression.measurement import timed
+from onefold.compression.after_study import EPOCHS, MAX_METRIC_LOSS, MAX_TRIALS, RECIPES
+from onefold.compression.encoding import ENCODINGS, pack
+from onefold.compression.measurement import measure_single_sample
+from onefold.compression.onnx_module import OnnxModule
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
-from onefold.compression.variant_builder import OnnxModule
 from onefold.device import open_session
 from onefold.device.host import host
 from onefold.engine import ProcessEngine
@@ -50,11 +50,11 @@ SEEDS = (0, 1, 2)
 TRIALS, MAX_EPOCHS = 12, 4
 WITHIN = 0.05  # of the best plain model's accuracy
 METRIC, COSTS = "accuracy", ("latency_s", "encoded_bytes")
-RESERVED_S = 15.0  # for handing over what the loop has found, which is part of its time
+RESERVED_S = 15.0  # for the handover, which counts as part of the loop's time
 
 
 class QuarterOfFashion(FashionLenet):
-    """LeNet, with less to learn from: all of it would take an hour and a half."""
+    """LeNet on a quarter of the data: all of it would take an hour and a half."""
 
     def data(self) -> Data:
         return part_of(super().data(), 0.25)
@@ -72,10 +72,10 @@ def part_of(data: Data, share: float) -> Data:
 
 
 def compare(job: tuple[str, int, str, list[int], int, int]) -> dict[str, Any]:
-    """Both ways on one workload with one seed; files of the models that they end with, still to be timed."""
+    """Run both on one workload with one seed; return their final models, still to be timed."""
     title, seed, folder, cores, trials, epochs = job
     workload = f"{Path(__file__).resolve()}:{WORKLOADS[title]}"
-    os.sched_setaffinity(0, cores)  # not those of the others that run beside it
+    os.sched_setaffinity(0, cores)  # disjoint from those of jobs that run in parallel
     workers = len(cores)
     place = Path(folder) / f"{WORKLOADS[title]}-{seed}"
     began = time.monotonic()
@@ -102,26 +102,28 @@ def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, 
         parallelism=ParallelismOptions(parallel=workers, threads=1),
     )
     study.run()
-    orders = [
-        VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
-        for trial in ranked(study.trials, study.spec.objective)[:BEST]
+    requests = [
+        VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, MAX_METRIC_LOSS, skip_failures=True)
+        for trial in ranked(study.trials, study.spec.objective)[:MAX_TRIALS]
         if (weights := best_weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
     ]
     here = host(home.devices)
     with (
         ProcessEngine(workers, Tunable(workload).setup(study.folder, "cpu")) as engine,
-        TrialVariants(engine, here, here, home.locks.measurement, study.folder / "variants", keep=True) as forms,
+        TrialVariants(
+            engine, here, here, home.locks.measurement, study.folder / "variants", keep_files=True
+        ) as builder,
     ):
-        found = forms.of(orders)
+        variants = builder.build(requests)
         return [
             {
-                "what": f"trial {order.trial}, {one.recipe}",
-                "plain": one.recipe.is_plain,
-                "file": str(forms.file(order, one.recipe)),
-                METRIC: one.metrics[METRIC],
+                "what": f"trial {request.trial}, {variant.recipe}",
+                "plain": variant.recipe.is_plain,
+                "file": str(builder.file(request, variant.recipe)),
+                METRIC: variant.metrics[METRIC],
             }
-            for order in orders
-            for one in found.get(order.trial, ())
+            for request in requests
+            for variant in variants.get(request.trial, ())
         ]
 
 
@@ -161,8 +163,8 @@ def one_loop(
     return found, len(study.trials)
 
 
-def weighed(found: list[dict[str, Any]], folder: Path) -> None:
-    """Times all models in turns, with nothing beside them, and packs them."""
+def measure_models(found: list[dict[str, Any]], folder: Path) -> None:
+    """Time all models interleaved, with nothing else running, and pack them."""
     from onefold.serving.export import samples_beside
 
     here = host(folder / "devices")
@@ -174,7 +176,7 @@ def weighed(found: list[dict[str, Any]], folder: Path) -> None:
             if not beside.exists():
                 beside.write_bytes(donors[one["workload"]].read_bytes())
     with open_session(here, here) as session:
-        served = timed(session, [Path(model["file"]) for model in models], 2)
+        served = measure_single_sample(session, [Path(model["file"]) for model in models], 2)
     for model in models:
         content = Path(model["file"]).read_bytes()
         model["latency_s"] = served[Path(model["file"])].latency_s
@@ -183,7 +185,7 @@ def weighed(found: list[dict[str, Any]], folder: Path) -> None:
 
 
 def hypervolume(models: list[dict[str, Any]], best: float, largest: dict[str, float]) -> float:
-    """The volume that the models dominate, each axis from 0 (the reference) to 1 (the most there could be)."""
+    """Return the volume that the models dominate, each axis scaled from 0 (the reference point) to 1 (the ideal)."""
     points = [
         (
             (model[METRIC] - best + WITHIN) / (1 - best + WITHIN),
@@ -193,7 +195,7 @@ def hypervolume(models: list[dict[str, Any]], best: float, largest: dict[str, fl
     ]
     points = [point for point in points if min(point) > 0]
     volume, edges = 0.0, sorted({point[0] for point in points})
-    for below, edge in zip([0.0, *edges], edges):  # slices across the first axis, each a union of rectangles
+    for below, edge in zip([0.0, *edges], edges):  # slices along the first axis, each a union of rectangles
         area, reached = 0.0, 0.0
         for _, x, y in sorted((point for point in points if point[0] >= edge), key=lambda point: -point[1]):
             area += x * max(0.0, y - reached)
@@ -217,7 +219,7 @@ def main() -> None:
             with ProcessPoolExecutor(len(wave), multiprocessing.get_context("spawn")) as pool:
                 given = [(*job[:3], share, *job[3:]) for job, share in zip(wave, shares)]
                 found += list(pool.map(compare, given))
-        weighed(found, Path(folder))
+        measure_models(found, Path(folder))
     rows = []
     for one in found:
         best = max(model[METRIC] for model in one["two steps"] if model["plain"])

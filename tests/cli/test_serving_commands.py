@@ -177,20 +177,20 @@ def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, .
 
 
 @pytest.mark.usefixtures("home")
-def test_compress_shows_variants_and_takes_one(tmp_path: Path) -> None:
+def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
     trained = onefold(tmp_path, "train", "digits", "--epochs", "2", "--knobs", "off", "--save", "model")
     assert trained.returncode == 0, trained.stderr
     made = onefold(
-        tmp_path, "compress", "model", "--sparsity", "0.5", "--precision", "int8", "--epochs", "1", "--drop", "0.2",
-        "--save", "deploy",
+        tmp_path, "compress", "model", "--sparsity", "0.5", "--precision", "int8", "--epochs", "1",
+        "--max-metric-loss", "0.2", "--save", "deploy",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
-    assert "50% zeros, int8" in made.stdout
+    assert "50% sparsity, int8" in made.stdout
     assert "charge at 3.85 V, estimated" in made.stdout
     assert "saved in deploy; check it with: onefold serve-check deploy" in made.stdout
     assert (tmp_path / "deploy" / "model.packed").is_file()
     for words, says in (
-        (("compress", "model"), "say how to compress"),
+        (("compress", "model"), "no compression method is given; use one or several of --sparsity"),
         (("compress", "model", "--precision", "int9"), "did you mean 'int8'"),
         (("compress", "modle", "--precision", "int8"), "is no folder of a trained model"),
     ):

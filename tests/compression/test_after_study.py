@@ -1,4 +1,4 @@
-"""Compression after a study and in it: which variants there are, which one is taken, and where it is."""
+"""Compression of the best trials after a study, and the study options around compression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onefold import Budget, Config, Float, ParallelismOptions, Recipe, SearchOptions, Space, Study, at_least, deploy
-from onefold.compression import after_study, unpack
+from onefold.compression import after_study, trial_variants, unpack
 from onefold.compression.after_study import AfterStudyCompression
 from onefold.compression.api import PACKED
 from onefold.compression.in_loop import CompressedWorkload
@@ -26,15 +26,16 @@ from onefold.workloads.digits import Digits
 RECIPES = (Recipe(precision="int8"), Recipe(sparsity=0.8, precision="int8"))
 
 
-class Ran:
-    """A study of three trials, handed over twice: when every variant counts as slow, and when none does."""
+class FinishedStudy:
+    """A study of three trials, handed over twice: once with every variant too slow, once with none."""
 
     def __init__(self, home: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(after_study, "RECIPES", RECIPES)
             patch.setattr(after_study, "EPOCHS", 1)
-            patch.setattr(after_study, "DROP", 0.5)
-            patch.setattr("onefold.compression.selection.NOISE", 0.0)
+            patch.setattr(after_study, "MAX_METRIC_LOSS", 0.5)
+            patch.setattr(trial_variants, "TIMING_ROUNDS", 1)
+            patch.setattr("onefold.compression.selection.LATENCY_TOLERANCE", 0.0)
             self.study = Study(
                 "digits",
                 compress="after",
@@ -48,17 +49,17 @@ class Ran:
             self.slow = self.study.run()
             self.slow_record = self.study.record
             self.slow_folder = self.slow.compressed
-            notes = sorted((self.slow.folder / "variants").iterdir())
-            self.notes = {note.name: note.read_text() for note in notes}
-            patch.setattr("onefold.compression.selection.NOISE", 1000.0)
+            records = sorted((self.slow.folder / "variants").iterdir())
+            self.records = {record.name: record.read_text() for record in records}
+            patch.setattr("onefold.compression.selection.LATENCY_TOLERANCE", 1000.0)
             self.quick = Study.open("s", home=home).run()
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Ran:
-    home = tmp_path_factory.mktemp("afterwards")
+def ran(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> FinishedStudy:
+    home = tmp_path_factory.mktemp("after-study")
     shutil.copytree(calibrated, home / "devices")
-    return Ran(home)
+    return FinishedStudy(home)
 
 
 def shortlist(result: Result) -> Shortlist:
@@ -66,7 +67,7 @@ def shortlist(result: Result) -> Shortlist:
     return result.shortlist
 
 
-def test_the_best_trials_come_plain_and_in_every_variant(ran: Ran) -> None:
+def test_the_best_trials_are_built_plain_and_in_every_variant(ran: FinishedStudy) -> None:
     found = shortlist(ran.slow)
     assert found.metric == "accuracy"
     assert found.failures == {}
@@ -77,40 +78,40 @@ def test_the_best_trials_come_plain_and_in_every_variant(ran: Ran) -> None:
     assert recipes == [Recipe(), *RECIPES] * 3
 
 
-def test_a_variant_that_is_slower_is_refused_with_a_reason(ran: Ran) -> None:
+def test_a_slower_variant_is_refused_with_a_reason(ran: FinishedStudy) -> None:
     found = shortlist(ran.slow)
     assert (found.choice.trial, found.choice.variant.recipe) == (ran.slow.best.number, Recipe())
     assert found.choice.refused == ""
     refused = [one.refused for one in found.candidates if one is not found.choice]
-    assert all("x as slow" in reason or "accuracy is worse by" in reason for reason in refused)
+    assert all("x the latency" in reason or "accuracy is worse by" in reason for reason in refused)
     assert found.why == "the plain model: no variant is better for size"
     assert ran.slow_folder is None
     assert found.test == {}
 
 
-def test_the_smallest_that_is_as_good_and_as_fast_is_taken_from_any_trial(ran: Ran) -> None:
+def test_the_smallest_eligible_variant_of_any_trial_is_selected(ran: FinishedStudy) -> None:
     found = shortlist(ran.quick)
-    able = [one for one in found.candidates if not one.refused]
-    assert found.choice in able
-    assert found.choice.variant.smallest_bytes == min(one.variant.smallest_bytes for one in able)
+    eligible = [one for one in found.candidates if not one.refused]
+    assert found.choice in eligible
+    assert found.choice.variant.smallest_bytes == min(one.variant.smallest_bytes for one in eligible)
     assert not found.choice.variant.recipe.is_plain
     assert found.why.startswith(f"{found.choice}: ")
     assert "x smaller, " in found.why
-    before = shortlist(ran.slow)  # nothing was made or measured again
+    before = shortlist(ran.slow)  # nothing was built or measured again
     assert [one.variant for one in before.candidates] == [one.variant for one in found.candidates]
     taken = f"{found.choice.trial:05d}.json"
-    for name, text in ran.notes.items():
+    for name, text in ran.records.items():
         assert name == taken or (ran.quick.folder / "variants" / name).read_text() == text
-    assert sorted(ran.notes) == ["00000.json", "00001.json", "00002.json"]
+    assert sorted(ran.records) == ["00000.json", "00001.json", "00002.json"]
 
 
-def test_what_was_found_is_kept_with_the_study(ran: Ran) -> None:
+def test_the_shortlist_is_stored_with_the_study(ran: FinishedStudy) -> None:
     for record, result in ((ran.slow_record, ran.slow), (ran.study.record, ran.quick)):
         kept = json.loads(json.dumps(record.result["shortlist"]))
         assert from_json(Shortlist, kept) == result.shortlist
 
 
-def test_the_one_taken_can_be_served_and_taken_away(ran: Ran, tmp_path: Path) -> None:
+def test_the_selected_variant_can_be_served_and_saved(ran: FinishedStudy, tmp_path: Path) -> None:
     result, choice = ran.quick, shortlist(ran.quick).choice
     assert result.compressed == result.folder / "compressed"
     saved = result.save(tmp_path / "model")
@@ -125,7 +126,7 @@ def test_the_one_taken_can_be_served_and_taken_away(ran: Ran, tmp_path: Path) ->
     assert 0 < about["test"]["accuracy"] <= 1
 
 
-def test_a_study_that_compresses_nothing_has_no_shortlist(tmp_path: Path) -> None:
+def test_a_study_without_compression_has_no_shortlist(tmp_path: Path) -> None:
     study = Study(
         "digits",
         budget=Budget(trials=1, max_epochs=1),
@@ -138,7 +139,7 @@ def test_a_study_that_compresses_nothing_has_no_shortlist(tmp_path: Path) -> Non
     assert "shortlist" not in study.record.result
 
 
-def a_variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) -> Variant:
+def variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) -> Variant:
     return Variant(
         recipe,
         {"accuracy": accuracy},
@@ -155,8 +156,8 @@ def a_variant(recipe: Recipe, accuracy: float, latency_s: float, packed: int) ->
     )
 
 
-def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> None:
-    """The same recipe is taken of one trial, too slow of another and too bad of a third."""
+def test_every_refusal_belongs_to_its_trial(ran: FinishedStudy, this_host: Device) -> None:
+    """The same recipe is selected for one trial, too slow for another and too inaccurate for a third."""
     step = AfterStudyCompression(
         ran.study.spec.objective,
         ran.study.spec.objective,
@@ -170,20 +171,20 @@ def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> 
     )  # type: ignore[arg-type]
     int8 = RECIPES[0]
     found = {
-        4: (a_variant(Recipe(), 0.80, 1.0, 900), a_variant(int8, 0.80, 1.0, 300)),
-        2: (a_variant(Recipe(), 0.90, 1.0, 1000), a_variant(int8, 0.90, 1.5, 100)),
-        7: (a_variant(Recipe(), 0.895, 1.0, 700), a_variant(int8, 0.895, 1.01, 400)),
+        4: (variant(Recipe(), 0.80, 1.0, 900), variant(int8, 0.80, 1.0, 300)),
+        2: (variant(Recipe(), 0.90, 1.0, 1000), variant(int8, 0.90, 1.5, 100)),
+        7: (variant(Recipe(), 0.895, 1.0, 700), variant(int8, 0.895, 1.01, 400)),
     }
     made = step._shortlist(found, Trial(2, Config()), {})
     assert {str(one): one.refused for one in made.candidates if one.refused} == {
         "trial 4, plain": "accuracy is worse by 0.1, more than the 0.01 allowed",
         "trial 4, int8": "accuracy is worse by 0.1, more than the 0.01 allowed",
-        "trial 2, int8": "1.50x as slow",
+        "trial 2, int8": "1.50x the latency",
     }
     assert str(made.choice) == "trial 7, int8"
     assert made.why == "trial 7, int8: 2.5x smaller, 0.99x as fast, accuracy 0.895 instead of 0.9"
     assert [one.trial for one in made.candidates] == [4, 4, 2, 2, 7, 7]
-    made = step._shortlist(found, Trial(2, Config()), {"accuracy": at_least(0.9), "unheard_of": at_least(1)})
+    made = step._shortlist(found, Trial(2, Config()), {"accuracy": at_least(0.9), "unknown_metric": at_least(1)})
     assert str(made.choice) == "trial 2, plain"
     assert made.candidates[-1].refused == "accuracy>=0.9 is required"
     broken = replace(found[7][1], metrics={"accuracy": float("nan")})
@@ -194,7 +195,7 @@ def test_every_refusal_belongs_to_its_own_trial(ran: Ran, this_host: Device) -> 
     assert made.choice.variant is plain
 
 
-def test_an_unknown_way_to_compress_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_compress_mode_gets_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'in-loop'"):
         Study("digits", compress="inloop", home=tmp_path)
 
@@ -222,7 +223,7 @@ def in_loop(home: Path) -> Study:
     )
 
 
-def test_a_study_in_one_loop_searches_the_recipe_and_goes_on_with_it(tmp_path: Path) -> None:
+def test_an_in_loop_study_searches_the_recipe_and_can_be_resumed(tmp_path: Path) -> None:
     study = in_loop(tmp_path)
     assert set(study.spec.space.groups) == {"model", "training", "compression"}
     result = Study.open("s", home=tmp_path).run()
@@ -233,7 +234,7 @@ def test_a_study_in_one_loop_searches_the_recipe_and_goes_on_with_it(tmp_path: P
     assert again.spec.space == study.spec.space
 
 
-def test_a_study_in_one_loop_that_is_opened_with_its_workload_goes_on_with_the_recipe(tmp_path: Path) -> None:
+def test_an_in_loop_study_can_be_resumed_with_its_workload(tmp_path: Path) -> None:
     in_loop(tmp_path)
     result = Study.open("s", home=tmp_path, workload=Digits()).run()
     assert result.metrics["encoded_bytes"] > 0
@@ -247,6 +248,6 @@ def test_a_study_in_one_loop_that_is_opened_with_its_workload_goes_on_with_the_r
         ([{"x": 7.0}], "x must be in"),
     ],
 )
-def test_what_is_tried_first_must_make_sense(tmp_path: Path, first: list[dict[str, float]], says: str) -> None:
+def test_invalid_first_configurations_are_rejected(tmp_path: Path, first: list[dict[str, float]], says: str) -> None:
     with pytest.raises(InputError, match=says):
         Study(parabola, Space(x=Float(0, 1)), budget=Budget(trials=2), home=tmp_path, search=SearchOptions(first=first))

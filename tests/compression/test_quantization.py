@@ -1,4 +1,4 @@
-"""Integers in the place of floating-point numbers, as ONNX Runtime computes with them."""
+"""Quantization of ONNX files, fake quantization, and the ONNX rewrites around them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.compression import PruningMasks, fake_quantization, quantize_onnx, strip_metadata, weight_sparsity
+from onefold.compression.fake_quantization import fake_quantization
+from onefold.compression.magnitude_pruning import PruningMasks
+from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.onnx_node_order import move_relu_before_max_pool
-from onefold.compression.quantization import operator_density
+from onefold.compression.onnx_weights import operator_density, weight_sparsity
+from onefold.compression.registry import method_named
 from onefold.serving.export import export
 from onefold.vocabulary.errors import InputError, ModelError
 
@@ -30,47 +33,53 @@ def network() -> nn.Module:
     ).eval()  # fmt: skip
 
 
-def answers(path: Path, inputs: np.ndarray) -> np.ndarray:
+def quantize(
+    source: Path, target: Path, precision: str, samples: dict[str, np.ndarray] | None = None
+) -> tuple[str, ...]:
+    return method_named(precision).compressor.compress_onnx(source, target, samples)
+
+
+def outputs(path: Path, inputs: np.ndarray) -> np.ndarray:
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"input0": inputs})[0]
 
 
-@pytest.fixture
-def exact(tmp_path: Path) -> Path:
-    return export(network(), [IMAGES], tmp_path / "exact.onnx")
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(network(), [IMAGES], tmp_path_factory.mktemp("exact") / "exact.onnx")
 
 
 @pytest.mark.parametrize(
     ("precision", "smaller", "close"), [("int8", 3, 0.1), ("int8-dynamic", 2.5, 0.1), ("fp16", 1.8, 0.01)]
 )
-def test_a_quantised_model_is_smaller_and_answers_nearly_the_same(
+def test_a_quantized_model_is_smaller_and_computes_nearly_the_same(
     exact: Path, tmp_path: Path, precision: str, smaller: float, close: float
 ) -> None:
-    path = tmp_path / "quantised.onnx"
-    quantize_onnx(exact, path, precision, SAMPLES)
+    path = tmp_path / "quantized.onnx"
+    quantize(exact, path, precision, SAMPLES)
     assert path.stat().st_size * smaller < exact.stat().st_size
-    wanted, got = answers(exact, SAMPLES["input0"]), answers(path, SAMPLES["input0"])
+    wanted, got = outputs(exact, SAMPLES["input0"]), outputs(path, SAMPLES["input0"])
     assert np.abs(got - wanted).max() < close * np.abs(wanted).max()
 
 
-def test_what_cannot_be_quantised_stays_and_is_named(exact: Path, tmp_path: Path) -> None:
-    assert quantize_onnx(exact, tmp_path / "static.onnx", "int8", SAMPLES) == ()
-    left = quantize_onnx(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
+def test_layers_that_cannot_be_quantized_are_named(exact: Path, tmp_path: Path) -> None:
+    assert quantize(exact, tmp_path / "static.onnx", "int8", SAMPLES) == ()
+    left = quantize(exact, tmp_path / "dynamic.onnx", "int8-dynamic")
     assert len(left) == 2
     assert all(name.startswith("Conv") for name in left)
 
 
 @pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO])
-def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(exact: Path, tmp_path: Path, level: int) -> None:
+def test_the_callers_log_level_is_restored(exact: Path, tmp_path: Path, level: int) -> None:
     logging.disable(level)
     try:
-        quantize_onnx(exact, tmp_path / "quantised.onnx", "int8-dynamic")
+        quantize(exact, tmp_path / "quantized.onnx", "int8-dynamic")
         assert logging.root.manager.disable == level
     finally:
         logging.disable(logging.NOTSET)
 
 
-def test_recurrent_layers_are_quantised_on_the_way(tmp_path: Path) -> None:
-    class Reader(nn.Module):
+def test_dynamic_quantization_covers_lstm_layers(tmp_path: Path) -> None:
+    class TextClassifier(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.words, self.lstm, self.head = nn.Embedding(50, 16), nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
@@ -79,41 +88,41 @@ def test_recurrent_layers_are_quantised_on_the_way(tmp_path: Path) -> None:
             return self.head(self.lstm(self.words(words))[0].amax(dim=1))
 
     words = torch.randint(0, 50, (64, 20))
-    exact = export(Reader(), [words], tmp_path / "exact.onnx")
-    left = quantize_onnx(exact, tmp_path / "static.onnx", "int8", {"input0": words.numpy()})
+    exact = export(TextClassifier(), [words], tmp_path / "exact.onnx")
+    left = quantize(exact, tmp_path / "static.onnx", "int8", {"input0": words.numpy()})
     assert any(name.startswith("LSTM") for name in left)
     path = tmp_path / "dynamic.onnx"
-    assert not any(name.startswith("LSTM") for name in quantize_onnx(exact, path, "int8-dynamic"))
-    assert np.abs(answers(path, words.numpy()) - answers(exact, words.numpy())).max() < 0.1
+    assert not any(name.startswith("LSTM") for name in quantize(exact, path, "int8-dynamic"))
+    assert np.abs(outputs(path, words.numpy()) - outputs(exact, words.numpy())).max() < 0.1
 
 
 @pytest.mark.parametrize("samples", [None, {}, {"input0": SAMPLES["input0"][:5]}])
-def test_too_little_to_calibrate_with_is_told(exact: Path, tmp_path: Path, samples) -> None:
-    with pytest.raises(InputError, match="too few: give 32 at least, or take int8-dynamic"):
-        quantize_onnx(exact, tmp_path / "q.onnx", "int8", samples)
+def test_a_small_calibration_set_is_rejected(exact: Path, tmp_path: Path, samples) -> None:
+    with pytest.raises(InputError, match="int8 needs a calibration set of at least 32 samples"):
+        quantize(exact, tmp_path / "q.onnx", "int8", samples)
 
 
-def test_weights_too_large_for_half_precision_are_told(tmp_path: Path) -> None:
+def test_weights_too_large_for_half_precision_are_rejected(tmp_path: Path) -> None:
     layer = nn.Linear(12, 12)
     nn.init.constant_(layer.weight, 1e6)
     exact = export(layer, [torch.rand(8, 12)], tmp_path / "exact.onnx")
     with pytest.raises(ModelError, match="too large for half precision"):
-        quantize_onnx(exact, tmp_path / "half.onnx", "fp16")
+        quantize(exact, tmp_path / "half.onnx", "fp16")
 
 
-def test_zeros_stay_zeros_when_they_become_integers(tmp_path: Path) -> None:
+def test_quantization_keeps_sparsity(tmp_path: Path) -> None:
     pruned = network()
     PruningMasks(pruned).prune(0.8)
     exact = export(pruned, [IMAGES], tmp_path / "exact.onnx")
     path = tmp_path / "int8.onnx"
-    quantize_onnx(exact, path, "int8", SAMPLES)
+    quantize(exact, path, "int8", SAMPLES)
     assert weight_sparsity(exact) == pytest.approx(0.8, abs=0.01)
     assert weight_sparsity(path) >= 0.8 - 0.01
     assert all(0 < share < 1 for share in operator_density(path).values())
     assert len(operator_density(path)) == 4
 
 
-def test_a_network_that_trains_aware_of_integers_is_put_back_and_learns() -> None:
+def test_quantization_aware_training_learns_and_unwraps_the_network() -> None:
     model = network().train()
     names = [name for name, _ in model.named_parameters()]
     weights = [id(weight) for weight in model.parameters()]
@@ -130,23 +139,25 @@ def test_a_network_that_trains_aware_of_integers_is_put_back_and_learns() -> Non
             losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
     assert [name for name, _ in model.named_parameters()] == names
-    assert [id(weight) for weight in model.parameters()] == weights, "masks and optimisers hold the weights themselves"
+    assert [id(weight) for weight in model.parameters()] == weights, (
+        "masks and optimizers hold references to the parameters"
+    )
     first = seen[0][0]
     scale = first.abs().max() / 127
-    assert torch.allclose((first / scale).round(), first / scale, atol=1e-3), "a layer saw integers"
+    assert torch.allclose((first / scale).round(), first / scale, atol=1e-3), "the forward pass used integers"
 
 
-def test_a_slim_file_answers_the_same(exact: Path, tmp_path: Path) -> None:
+def test_stripping_metadata_keeps_the_outputs(exact: Path, tmp_path: Path) -> None:
     path = tmp_path / "int8.onnx"
-    quantize_onnx(exact, path, "int8", SAMPLES)
-    wanted, size, dense = answers(path, SAMPLES["input0"]), path.stat().st_size, len(operator_density(path))
+    quantize(exact, path, "int8", SAMPLES)
+    wanted, size, dense = outputs(path, SAMPLES["input0"]), path.stat().st_size, len(operator_density(path))
     strip_metadata(path)
     assert path.stat().st_size < size
-    assert np.array_equal(answers(path, SAMPLES["input0"]), wanted)
+    assert np.array_equal(outputs(path, SAMPLES["input0"]), wanted)
     assert len(operator_density(path)) == dense
 
 
-def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None:
+def test_a_relu_moves_before_max_pooling(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pooled = nn.Sequential(nn.Conv2d(1, 8, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 25, 10)).eval()
     exact = export(pooled, [IMAGES], tmp_path / "exact.onnx")
@@ -155,13 +166,13 @@ def test_a_relu_goes_before_the_pooling_that_it_followed(tmp_path: Path) -> None
     assert [node.op_type for node in model.graph.node][:3] == ["Conv", "Relu", "MaxPool"]
     path = tmp_path / "reordered.onnx"
     onnx.save(model, str(path))
-    assert np.array_equal(answers(path, SAMPLES["input0"]), answers(exact, SAMPLES["input0"]))
-    quantize_onnx(exact, path, "int8", SAMPLES)
-    wanted = answers(exact, SAMPLES["input0"])
-    assert np.abs(answers(path, SAMPLES["input0"]) - wanted).max() < 0.2 * np.abs(wanted).max()
+    assert np.array_equal(outputs(path, SAMPLES["input0"]), outputs(exact, SAMPLES["input0"]))
+    quantize(exact, path, "int8", SAMPLES)
+    wanted = outputs(exact, SAMPLES["input0"])
+    assert np.abs(outputs(path, SAMPLES["input0"]) - wanted).max() < 0.2 * np.abs(wanted).max()
 
 
-def test_a_pooling_that_somebody_else_reads_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_pooling_with_several_consumers_stays_in_place(tmp_path: Path) -> None:
     class Both(nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             pooled = nn.functional.max_pool2d(images - 0.5, 2)

@@ -1,4 +1,4 @@
-"""Trained trials in several forms: made once, remembered, and made again when something is new."""
+"""Variants of trained trials are built once, recorded, and built again when something has changed."""
 
 from __future__ import annotations
 
@@ -12,24 +12,20 @@ from typing import Any
 import pytest
 import torch
 
+from onefold.compression import trial_variants
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, InlineEngine, Setup
 from onefold.store.locks import FileLocks
 from onefold.training import calls
-from onefold.training.assignment import Assignment
-from onefold.training.trial_files import rung_weights_file
-from onefold.training.workload_trainer import WorkloadTrainer
-from onefold.vocabulary.records import Grant
 from onefold.vocabulary.serving import LatencySource
 from onefold.vocabulary.variants import Recipe, Variant
-from onefold.vocabulary.workload_reference import load
 
 PLAIN, INT8 = Recipe(), Recipe(precision="int8")
 
 
-class Counting(InlineEngine):
-    """Counts the calls that it is given."""
+class CountingEngine(InlineEngine):
+    """Count the calls that are started."""
 
     calls = 0
 
@@ -39,148 +35,141 @@ class Counting(InlineEngine):
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counting]:
-    counting = Counting(Setup(calls.open_workload, ("digits", str(tmp_path_factory.mktemp("worker")), "cpu")))
-    with counting:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CountingEngine]:
+    setup = Setup(calls.open_workload, ("digits", str(tmp_path_factory.mktemp("worker")), "cpu"))
+    with pytest.MonkeyPatch.context() as patch, CountingEngine(setup) as counting:
+        patch.setattr(trial_variants, "TIMING_ROUNDS", 1)
         yield counting
 
 
 @pytest.fixture(scope="module")
-def orders(tmp_path_factory: pytest.TempPathFactory) -> list[VariantRequest]:
-    """Two trials of different sizes, trained a little."""
-    workload, folder = load("digits"), tmp_path_factory.mktemp("study")
-    trainer, found = WorkloadTrainer(workload, folder), []
-    for trial, filters in enumerate((4, 8)):
-        config = workload.space.complete({"filters": filters, "depth": 1})
-        work = Assignment(
-            trial, 0, config, Grant(1, 1, 0.3), seed=1, threads=1, max_epochs=1,
-            objective=workload.objective,
-        )  # fmt: skip
-        assert len(list(trainer.train([work], tick=lambda: None))) == 1
-        found.append(VariantRequest(trial, config, str(rung_weights_file(folder, trial, 0)), (INT8,)))
-    return found
+def requests(trained_trials: list[Any]) -> list[VariantRequest]:
+    return [
+        VariantRequest(number, trial.config, str(trial.weights), (INT8,)) for number, trial in enumerate(trained_trials)
+    ]
 
 
-def forms_in(folder: Path, engine: Counting, host: Device, **options: Any) -> TrialVariants:
-    return TrialVariants(engine, host, host, FileLocks(folder).measurement, folder / "forms", **options)
+def builder_in(folder: Path, engine: CountingEngine, host: Device, **options: Any) -> TrialVariants:
+    return TrialVariants(engine, host, host, FileLocks(folder).measurement, folder / "variants", **options)
 
 
-class Made:
-    """The forms of both trials, with their files kept."""
+class Built:
+    """The variants of both trials."""
 
-    def __init__(self, folder: Path, engine: Counting, host: Device, orders: list[VariantRequest]) -> None:
+    def __init__(self, folder: Path, engine: CountingEngine, host: Device, requests: list[VariantRequest]) -> None:
         self.folder, self.engine, self.host = folder, engine, host
-        self.told: list[tuple[int, int]] = []
-        with self.forms(tell=lambda done, of: self.told.append((done, of))) as forms:
-            self.found = forms.of(orders)
-        assert not forms.failures
+        self.progress: list[tuple[int, int]] = []
+        with self.builder(on_progress=lambda done, total: self.progress.append((done, total))) as builder:
+            self.variants = builder.build(requests)
+        assert not builder.failures
 
-    def forms(self, **options: Any) -> TrialVariants:
-        return forms_in(self.folder, self.engine, self.host, keep=True, **options)
+    def builder(self, **options: Any) -> TrialVariants:
+        return builder_in(self.folder, self.engine, self.host, keep_files=True, **options)
 
 
 @pytest.fixture(scope="module")
-def made(
-    tmp_path_factory: pytest.TempPathFactory, engine: Counting, this_host: Device, orders: list[VariantRequest]
-) -> Made:
-    return Made(tmp_path_factory.mktemp("made"), engine, this_host, orders)
+def built(
+    tmp_path_factory: pytest.TempPathFactory, engine: CountingEngine, this_host: Device, requests: list[VariantRequest]
+) -> Built:
+    return Built(tmp_path_factory.mktemp("built"), engine, this_host, requests)
 
 
-def test_each_trial_has_its_plain_form_and_one_for_each_recipe(made: Made) -> None:
-    assert list(made.found) == [0, 1]
-    for plain, int8 in made.found.values():
+def test_each_trial_has_its_plain_model_and_one_variant_per_recipe(built: Built) -> None:
+    assert list(built.variants) == [0, 1]
+    for plain, int8 in built.variants.values():
         assert (plain.recipe, int8.recipe) == (PLAIN, INT8)
         assert int8.size_bytes < plain.size_bytes
         for variant in (plain, int8):
             assert variant.metrics["accuracy"] > 0.4
             assert variant.latency_s > 0
             assert variant.source is LatencySource.MEASURED
-    assert made.found[0][0].flops < made.found[1][0].flops
-    assert made.told == [(0, 2), (1, 2), (2, 2)]
+    assert built.variants[0][0].flops < built.variants[1][0].flops
+    assert built.progress == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_what_is_known_is_recalled_and_nothing_is_made_again(made: Made, orders: list[VariantRequest]) -> None:
-    notes = sorted((made.folder / "forms").glob("*.json"))
-    assert [note.name for note in notes] == ["00000.json", "00001.json"]
-    times, before = [note.stat().st_mtime_ns for note in notes], made.engine.calls
-    with made.forms() as forms:
-        assert forms.of(orders[::-1]) == made.found
-        assert list(forms.of(orders[1:])) == [1]
-    assert made.engine.calls == before
-    assert [note.stat().st_mtime_ns for note in notes] == times
+def test_recorded_variants_are_not_built_again(built: Built, requests: list[VariantRequest]) -> None:
+    records = sorted((built.folder / "variants").glob("*.json"))
+    assert [record.name for record in records] == ["00000.json", "00001.json"]
+    content, before = [record.read_text() for record in records], built.engine.calls
+    with built.builder() as builder:
+        assert builder.build(requests[::-1]) == built.variants
+        assert list(builder.build(requests[1:])) == [1]
+    assert built.engine.calls == before
+    assert [record.read_text() for record in records] == content
 
 
-def test_forms_are_made_again_when_something_is_new(made: Made, orders: list[VariantRequest], tmp_path: Path) -> None:
-    shutil.copytree(made.folder / "forms", tmp_path / "forms")
-    elsewhere = tmp_path / "elsewhere.pt"
-    shutil.copyfile(orders[0].weights, elsewhere)
-    before = made.engine.calls
-    with forms_in(tmp_path, made.engine, made.host) as forms:
+def test_variants_are_built_again_when_the_request_or_the_weights_change(
+    built: Built, requests: list[VariantRequest], tmp_path: Path
+) -> None:
+    shutil.copytree(built.folder / "variants", tmp_path / "variants")
+    moved_weights = tmp_path / "elsewhere.pt"
+    shutil.copyfile(requests[0].weights, moved_weights)
+    before = built.engine.calls
+    with builder_in(tmp_path, built.engine, built.host) as builder:
 
-        def asked_for(order: VariantRequest) -> tuple[int, tuple[Variant, ...]]:
-            calls = made.engine.calls
-            found = forms.of([order])[0]
-            return made.engine.calls - calls, found
+        def build(request: VariantRequest) -> tuple[int, tuple[Variant, ...]]:
+            calls = built.engine.calls
+            variants = builder.build([request])[0]
+            return built.engine.calls - calls, variants
 
-        moved = replace(orders[0], weights=str(elsewhere))
-        assert asked_for(moved) == (0, made.found[0])  # the same weights in another place
+        moved = replace(requests[0], weights=str(moved_weights))
+        assert build(moved) == (0, built.variants[0])  # the same weights in another file
         fewer = replace(moved, recipes=())
-        count, (plain,) = asked_for(fewer)
+        count, (plain,) = build(fewer)
         assert count == 1
-        assert plain.metrics == made.found[0][0].metrics
-        assert not (tmp_path / "forms" / "00000").exists()  # nobody asked for the file
-        weights = torch.load(elsewhere, weights_only=True)
-        weights["model"]["head.3.bias"] += torch.tensor([100.0] + [0.0] * 9)  # everything is a nought now
-        torch.save(weights, elsewhere)
-        count, (noughts,) = asked_for(fewer)
+        assert plain.metrics == built.variants[0][0].metrics
+        assert not (tmp_path / "variants" / "00000").exists()  # keep_files is off
+        weights = torch.load(moved_weights, weights_only=True)
+        weights["model"]["head.3.bias"] += torch.tensor([100.0] + [0.0] * 9)  # every prediction becomes class 0
+        torch.save(weights, moved_weights)
+        count, (constant,) = build(fewer)
         assert count == 1
-        assert noughts.metrics["accuracy"] < 0.2
-        assert asked_for(fewer) == (0, (noughts,))
-    assert made.engine.calls == before + 2
+        assert constant.metrics["accuracy"] < 0.2
+        assert build(fewer) == (0, (constant,))
+    assert built.engine.calls == before + 2
 
 
-def test_a_trial_whose_weights_do_not_fit_is_a_failure_and_the_others_go_on(
-    made: Made, orders: list[VariantRequest], tmp_path: Path
+def test_a_trial_whose_weights_do_not_fit_fails_alone(
+    built: Built, requests: list[VariantRequest], tmp_path: Path
 ) -> None:
-    shutil.copytree(made.folder / "forms", tmp_path / "forms")
-    wrong = replace(orders[1], trial=7, weights=orders[0].weights)
-    told: list[tuple[int, int]] = []
-    with forms_in(tmp_path, made.engine, made.host, tell=lambda done, of: told.append((done, of))) as forms:
-        assert forms.of([wrong, *orders]) == made.found
-        assert list(forms.failures) == [7]
-        assert "loading state_dict" in forms.failures[7]
-    assert told[-1] == (3, 3)
-    assert not (tmp_path / "forms" / "00007.json").exists()
+    shutil.copytree(built.folder / "variants", tmp_path / "variants")
+    wrong = replace(requests[1], trial=7, weights=requests[0].weights)
+    progress: list[tuple[int, int]] = []
+    with builder_in(
+        tmp_path, built.engine, built.host, on_progress=lambda done, total: progress.append((done, total))
+    ) as builder:
+        assert builder.build([wrong, *requests]) == built.variants
+        assert list(builder.failures) == [7]
+        assert "loading state_dict" in builder.failures[7]
+    assert progress[-1] == (3, 3)
+    assert not (tmp_path / "variants" / "00007.json").exists()
 
 
-def test_a_file_that_was_kept_is_made_again_where_it_was_cleared_away(
-    made: Made, orders: list[VariantRequest], tmp_path: Path
-) -> None:
-    shutil.copytree(made.folder / "forms", tmp_path / "forms")
-    with forms_in(tmp_path, made.engine, made.host, keep=True) as forms:
-        path = forms.file(orders[0], INT8)
-        found, before = forms.of(orders), made.engine.calls
-        assert path.stat().st_size == made.found[0][1].size_bytes
-        assert forms.file(orders[0], PLAIN).stat().st_size == made.found[0][0].size_bytes
-        forms.clear()
+def test_a_cleared_model_file_is_built_again(built: Built, requests: list[VariantRequest], tmp_path: Path) -> None:
+    shutil.copytree(built.folder / "variants", tmp_path / "variants")
+    with builder_in(tmp_path, built.engine, built.host, keep_files=True) as builder:
+        before = built.engine.calls
+        path = builder.file(requests[0], INT8)
+        assert built.engine.calls == before + 1
+        assert path.stat().st_size == built.variants[0][1].size_bytes
+        assert builder.file(requests[0], PLAIN).stat().st_size == built.variants[0][0].size_bytes
+        variants = builder.build(requests)
+        builder.clear()
         assert not path.exists()
-        assert sorted(file.name for file in (tmp_path / "forms").iterdir()) == ["00000.json", "00001.json"]
-        assert forms.of(orders) == found
-        assert made.engine.calls == before
-        assert forms.file(orders[0], INT8) == path
-        assert path.stat().st_size == made.found[0][1].size_bytes
-        assert made.engine.calls == before + 1
+        assert sorted(file.name for file in (tmp_path / "variants").iterdir()) == ["00000.json", "00001.json"]
+        assert builder.build(requests) == variants
+        assert built.engine.calls == before + 1
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"order": "of another time"}'])
-def test_a_note_that_says_nothing_is_none(
-    made: Made, orders: list[VariantRequest], tmp_path: Path, content: str
+@pytest.mark.parametrize("content", ["", "[]", '{"order": "another digest"}'])
+def test_an_unusable_record_is_ignored(
+    built: Built, requests: list[VariantRequest], tmp_path: Path, content: str
 ) -> None:
-    (tmp_path / "forms").mkdir()
-    (tmp_path / "forms" / "00001.json").write_text(content)
-    known = json.loads((made.folder / "forms" / "00001.json").read_text())
-    assert set(known) == {"order", "variants", "files"}
-    wrong = replace(orders[1], weights=orders[0].weights)  # which fails at once: it was tried
-    with forms_in(tmp_path, made.engine, made.host) as forms:
-        assert forms.of([wrong]) == {}
-        assert list(forms.failures) == [1]
+    (tmp_path / "variants").mkdir()
+    (tmp_path / "variants" / "00001.json").write_text(content)
+    record = json.loads((built.folder / "variants" / "00001.json").read_text())
+    assert set(record) == {"order", "variants", "files"}
+    wrong = replace(requests[1], weights=requests[0].weights)  # fails at once, which shows that it was attempted
+    with builder_in(tmp_path, built.engine, built.host) as builder:
+        assert builder.build([wrong]) == {}
+        assert list(builder.failures) == [1]

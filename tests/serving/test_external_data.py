@@ -72,8 +72,8 @@ def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> 
 def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> None:
     folder = tmp_path / "variants"
     folder.mkdir()
-    workshop = OnnxVariantBuilder(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
-    assert workshop.about == {"file": name}
+    builder = OnnxVariantBuilder(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
+    assert builder.provenance == {"file": name}
     assert (folder / "plain.onnx").stat().st_size > 300 * 4 * 4
 
 

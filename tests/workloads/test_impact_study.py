@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional
 
 from onefold import Choice, Config, Rejected, Workload
-from onefold.compression import ChannelPruner, quantize_onnx
+from onefold.compression.channel_pruning import ChannelPruner
+from onefold.compression.registry import method_named
 from onefold.serving.export import check, export
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.workload_reference import load
@@ -117,7 +118,8 @@ def test_export_and_quantization_keep_the_outputs(name: str, changes: dict, tmp_
     exact = export(network, [inputs], tmp_path / "exact.onnx")
     check(network, exact)
     precision = "int8-dynamic" if name == LSTM else "int8"
-    excluded = quantize_onnx(exact, tmp_path / "int8.onnx", precision, {"input0": inputs.numpy()})
+    compressor = method_named(precision).compressor
+    excluded = compressor.compress_onnx(exact, tmp_path / "int8.onnx", {"input0": inputs.numpy()})
     assert excluded == ()
     expected = outputs_of(exact, inputs)
     assert np.abs(outputs_of(tmp_path / "int8.onnx", inputs) - expected).max() < 0.15 * np.abs(expected).max()
@@ -128,7 +130,7 @@ def test_channels_can_be_pruned(name: str, changes: dict) -> None:
     workload = load(name)
     network = build(workload, Config(workload.space.default(), **changes))
     before, inputs = sum(weight.numel() for weight in network.parameters()), samples(name, 2)
-    ChannelPruner(network, [inputs], share=0.5).step()
+    ChannelPruner(network, [inputs], share=0.5).prune()
     assert sum(weight.numel() for weight in network.parameters()) < before
     network.train()
     network(inputs).square().mean().backward()
@@ -137,8 +139,8 @@ def test_channels_can_be_pruned(name: str, changes: dict) -> None:
 def test_lstm_channels_cannot_be_pruned() -> None:
     workload = load(LSTM)
     network = build(workload, Config(workload.space.default(), **SMALL[LSTM]))
-    with pytest.raises(ModelError, match="channels cannot be taken out of a network with recurrent layers"):
-        ChannelPruner(network, [samples(LSTM, 2)], share=0.5).step()
+    with pytest.raises(ModelError, match="channels cannot be removed from a network with recurrent layers"):
+        ChannelPruner(network, [samples(LSTM, 2)], share=0.5).prune()
 
 
 def test_kernel_that_leaves_no_pixels_is_rejected() -> None:

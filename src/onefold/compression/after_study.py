@@ -1,7 +1,7 @@
-"""Two steps: the best trials of a study, compressed once it has ended, and the variant to take.
+"""Compress the best trials of a finished study and select one variant.
 
-HOME/studies/NAME/variants/           what is known of each trial's variants
-HOME/studies/NAME/compressed/         the deployment folder of the one to take
+HOME/studies/NAME/variants/           records of each trial's variants
+HOME/studies/NAME/compressed/         deployment folder of the selected variant
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from onefold.compression.api import pack_beside
-from onefold.compression.selection import choose
+from onefold.compression.api import write_packed
+from onefold.compression.selection import SelectionCriteria, select_variant
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.engine import Call, Engine, answer
@@ -29,9 +29,9 @@ from onefold.vocabulary.records import Config, Metrics, Trial
 from onefold.vocabulary.requirement import Bound
 from onefold.vocabulary.variants import COMPRESSED_FOLDER, Recipe, Shortlist, TrialVariant, Variant
 
-BEST = 10  # trials
-EPOCHS = 3  # of training after pruning
-DROP = 0.01  # of the metric, which a variant may lose
+MAX_TRIALS = 10
+EPOCHS = 3  # of fine-tuning
+MAX_METRIC_LOSS = 0.01
 RECIPES = (
     Recipe(precision="int8"),
     Recipe(sparsity=0.8, precision="int8"),
@@ -42,77 +42,91 @@ RECIPES = (
 
 @dataclass(frozen=True)
 class AfterStudyCompression:
-    """Compresses the best trials of a study."""
+    """Compress the best trials of a study. `report` receives progress messages."""
 
     objective: Objective
-    quality: Objective
+    workload_objective: Objective
     serving: ServingOptions
     engine: Engine
     folder: Path
     home: Home
     device: Device
     host: Device
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     def compress(self, trials: Sequence[Trial], best: Trial, about: Mapping[str, Any]) -> Shortlist:
-        """The best trials in several forms; the one to take is made ready to deploy, unless it is the best as it is."""
-        orders = self._orders(trials, best)
+        """Build variants of the best trials, select one, and write its deployment folder.
 
-        def tell(done: int, of: int) -> None:
-            self.tell(f"compressing the best trials and measuring them on {self.device.name}: {done} of {of}")
+        No folder is written if the plain model of the best trial is selected, which the study deploys in any case.
+        Raises ModelError if the best trial cannot be compressed.
+        """
+        requests = self._requests(trials, best)
 
-        place = self.folder / "variants"
+        def on_progress(done: int, total: int) -> None:
+            self.report(f"compressing the best trials and measuring them on {self.device.name}: {done} of {total}")
+
+        folder = self.folder / "variants"
         with TrialVariants(
-            self.engine, self.device, self.host, self.home.locks.measurement, place, keep=True, tell=tell
-        ) as forms:
-            found = forms.of(orders)
-            if best.number not in found:
-                raise ModelError(
-                    f"trial {best.number} cannot be compressed: {forms.failures.get(best.number, 'no weights')}"
-                )
-            failures = {str(trial): reason for trial, reason in forms.failures.items()}
+            self.engine,
+            self.device,
+            self.host,
+            self.home.locks.measurement,
+            folder,
+            keep_files=True,
+            on_progress=on_progress,
+        ) as builder:
+            variants = builder.build(requests)
+            if best.number not in variants:
+                reason = builder.failures.get(best.number, "its weights are missing")
+                raise ModelError(f"trial {best.number} cannot be compressed: {reason}")
+            failures = {str(trial): reason for trial, reason in builder.failures.items()}
             bounds = self.objective.settled(trial.metrics for trial in trials if trial.finished_rungs).require
-            shortlist = replace(self._shortlist(found, best, bounds), failures=failures)
+            shortlist = replace(self._shortlist(variants, best, bounds), failures=failures)
             shutil.rmtree(self.folder / COMPRESSED_FOLDER, ignore_errors=True)
             choice = shortlist.choice
-            if not (choice.trial == best.number and choice.variant.recipe.is_plain):  # which is handed over in any case
-                order = next(order for order in orders if order.trial == choice.trial)
-                model = forms.file(order, choice.variant.recipe)
-                shortlist = replace(shortlist, test=self._tested(order.config, model))
-                self._deploy(shortlist, model, {**about, "trial": order.trial, "config": dict(order.config)})
+            if not (choice.trial == best.number and choice.variant.recipe.is_plain):
+                request = next(request for request in requests if request.trial == choice.trial)
+                model = builder.file(request, choice.variant.recipe)
+                shortlist = replace(shortlist, test=self._test(request.config, model))
+                self._deploy(shortlist, model, {**about, "trial": request.trial, "config": dict(request.config)})
         return shortlist
 
-    def _orders(self, trials: Sequence[Trial], best: Trial) -> list[VariantRequest]:
+    def _requests(self, trials: Sequence[Trial], best: Trial) -> list[VariantRequest]:
         others = (trial for trial in ranked(trials, self.objective) if trial.number != best.number)
+        chosen = [best, *(trial for trial in others if trial.failure is None)][:MAX_TRIALS]
         return [
-            VariantRequest(trial.number, trial.config, str(weights), RECIPES, EPOCHS, DROP, lenient=True)
-            for trial in [best, *(trial for trial in others if trial.failure is None)][:BEST]
+            VariantRequest(
+                trial.number, trial.config, str(weights), RECIPES, EPOCHS, MAX_METRIC_LOSS, skip_failures=True
+            )
+            for trial in chosen
             if (weights := best_weights_file(self.folder, trial.number, trial.finished_rungs[-1].rung)) is not None
         ]
 
     def _shortlist(
-        self, found: Mapping[int, tuple[Variant, ...]], best: Trial, bounds: Mapping[str, Bound]
+        self, variants: Mapping[int, tuple[Variant, ...]], best: Trial, bounds: Mapping[str, Bound]
     ) -> Shortlist:
-        goal = self.quality.goals[0]
-        all_of_them = [TrialVariant(trial, variant) for trial, forms in found.items() for variant in forms]
-        names = {id(one.variant): str(one) for one in all_of_them}
-        plain, *others = (one.variant for one in sorted(all_of_them, key=lambda one: one.trial != best.number))
-        broken = {names[id(one)]: why for one in others if (why := _broken_by(one, bounds))}
-        kept = [one for one in others if names[id(one)] not in broken]
-        pick = choose(plain, kept, goal.metric, goal.maximize, "size", DROP, lambda one: names[id(one)])
-        refused = {**pick.refused, **broken}
-        told = tuple(replace(one, refused=refused.get(str(one), "")) for one in all_of_them)
-        taken = next(place for place, one in enumerate(told) if one.variant is pick.chosen)
-        return Shortlist(self.device.name, goal.metric, told, taken, pick.why)
+        goal = self.workload_objective.goals[0]
+        candidates = [TrialVariant(trial, variant) for trial, group in variants.items() for variant in group]
+        names = {id(candidate.variant): str(candidate) for candidate in candidates}
+        best_first = sorted(candidates, key=lambda candidate: candidate.trial != best.number)
+        plain, *others = (candidate.variant for candidate in best_first)
+        violations = {names[id(variant)]: reason for variant in others if (reason := _violation(variant, bounds))}
+        eligible = [variant for variant in others if names[id(variant)] not in violations]
+        criteria = SelectionCriteria(goal.metric, goal.maximize, "size", MAX_METRIC_LOSS)
+        selection = select_variant(plain, eligible, criteria, lambda variant: names[id(variant)])
+        refused = {**selection.refused, **violations}
+        judged = tuple(replace(candidate, refused=refused.get(str(candidate), "")) for candidate in candidates)
+        taken = next(place for place, candidate in enumerate(judged) if candidate.variant is selection.chosen)
+        return Shortlist(self.device.name, goal.metric, judged, taken, selection.why)
 
-    def _tested(self, config: Config, model: Path) -> Metrics:
-        found = answer(self.engine, Call(score_file, (config, str(model))))
-        return found if isinstance(found, dict) else {}
+    def _test(self, config: Config, model: Path) -> Metrics:
+        metrics = answer(self.engine, Call(score_onnx, (config, str(model))))
+        return metrics if isinstance(metrics, dict) else {}
 
     def _deploy(self, shortlist: Shortlist, model: Path, about: Mapping[str, Any]) -> None:
         variant = shortlist.choice.variant
-        said = {"variant": str(variant.recipe), "metrics": dict(variant.metrics), "test": dict(shortlist.test)}
-        self.tell(f"measuring {shortlist.choice} with care")
+        result = {"variant": str(variant.recipe), "metrics": dict(variant.metrics), "test": dict(shortlist.test)}
+        self.report(f"measuring the serving points of {shortlist.choice}")
         measure(
             model,
             self.device,
@@ -123,21 +137,21 @@ class AfterStudyCompression:
             scenario_goal=self.serving.scenario_goal,
             save=self.folder / COMPRESSED_FOLDER,
             home=self.home.path,
-            about={**about, **said},
+            about={**about, **result},
         )
-        pack_beside(self.folder / COMPRESSED_FOLDER, variant)
+        write_packed(self.folder / COMPRESSED_FOLDER, variant)
 
 
-def _broken_by(variant: Variant, bounds: Mapping[str, Bound]) -> str:
-    """The first of the study's requirements that a variant breaks, of those on what is known of it."""
+def _violation(variant: Variant, bounds: Mapping[str, Bound]) -> str:
+    """Return the first requirement of the study that a variant violates, among those on its known metrics."""
     known = {**variant.metrics, "latency_s": variant.latency_s}
-    broken = (name for name, bound in bounds.items() if name in known and bound.violation(known[name]) > 0)
-    return next((f"{name}{bounds[name]} is required" for name in broken), "")
+    violated = (name for name, bound in bounds.items() if name in known and bound.violation(known[name]) > 0)
+    return next((f"{name}{bounds[name]} is required" for name in violated), "")
 
 
-def score_file(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
-    """The metrics of a model's file on the test data."""
-    from onefold.compression.variant_builder import OnnxModule
+def score_onnx(trainer: Trainer, config: Config, model: str, *, tick: Tick) -> Generator[None, None, Metrics]:
+    """Return the metrics of an ONNX file on the test data; runs in a worker process."""
+    from onefold.compression.onnx_module import OnnxModule
 
     yield from ()
     return trainer.open_model(config, tick=tick).test(OnnxModule(Path(model)))

@@ -1,23 +1,22 @@
-"""Variants of a trained model, each served for real, and the one to take.
+"""`onefold.compress`: build variants of a trained model, measure each on a device, and select one.
 
-found = compress("model/", Recipe(sparsity=0.8, precision="int8"), device="raspberry-pi-4", save="deploy/")
-found.plain, found.variants, found.chosen, found.why
-
-A model that was only exported can be quantised; pruning is followed by training, so it needs the model's own folder.
+result = compress("model/", Recipe(sparsity=0.8, precision="int8"), device="raspberry-pi-4", save="deploy/")
+result.plain, result.variants, result.chosen, result.why
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from onefold.compression import pack
-from onefold.compression.measurement import timed, variant_of
+from onefold.compression.encoding import pack
+from onefold.compression.measurement import measure_single_sample, to_variant
 from onefold.compression.onnx_builder import OnnxVariantBuilder
-from onefold.compression.selection import AIMS, choose
-from onefold.compression.variant_builder import BuiltVariant, Tell, VariantBuilder
+from onefold.compression.registry import check_recipe
+from onefold.compression.selection import SelectionCriteria, VariantCost, check_optimize_for, select_variant
+from onefold.compression.variant_builder import BuiltVariant, VariantBuilder
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
@@ -31,20 +30,45 @@ from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload import Workload
 
 PACKED = "model.packed"
+DEFAULT_SENSITIVITY_SPARSITY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CompressOptions:
+    """How variants are trained and judged."""
+
+    max_metric_loss: float = 0.01  # of the workload's metric; a variant that loses more is refused
+    epochs: int = 6  # of fine-tuning after pruning; a third of them for quantization-aware training
+    samples: str | Path | None = None  # calibration set of an ONNX file: an .npz file with one array per input
+    sensitivity: bool = False  # also measure the metric with each layer pruned alone
+
+    def check(self) -> None:
+        """Raise InputError for values out of range."""
+        if self.epochs < 1:
+            raise InputError(f"epochs must be at least 1, since fine-tuning follows pruning, but got {self.epochs}")
+        if not self.max_metric_loss >= 0:
+            raise InputError(f"max_metric_loss must be at least 0, but got {self.max_metric_loss}")
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionEvent:
+    """A step of `compress` has begun or ended, as a message for people."""
+
+    message: str
 
 
 @dataclass(frozen=True)
 class CompressionResult:
-    """What compressing a model came to."""
+    """The plain model, its variants, and the selected one."""
 
     plain: Variant
     variants: tuple[Variant, ...]
     chosen: Variant
     why: str
-    metric: str  # by which answers are judged
+    metric: str  # by which variants are judged
     device: str
-    sensitivity: Mapping[str, float] = field(default_factory=dict)  # by layer: the metric when it alone is pruned
-    folder: str = ""  # where the chosen one was saved
+    sensitivity: Mapping[str, float] = field(default_factory=dict)  # by layer: the metric with that layer pruned alone
+    folder: str = ""  # deployment folder of the selected variant, if one was written
 
 
 def compress(
@@ -52,90 +76,127 @@ def compress(
     recipe: Recipe | Sequence[Recipe],
     *,
     device: str | Device = HOST,
-    aim: str = "size",
-    drop: float = 0.01,
-    epochs: int = 6,
-    sensitive: bool = False,
+    optimize_for: VariantCost = "size",
+    options: CompressOptions | None = None,
     workload: Workload | None = None,
-    samples: str | Path | None = None,
     save: str | Path | None = None,
     home: str | Path | None = None,
-    tell: Tell = lambda _: None,
+    on_event: Callable[[CompressionEvent], None] | None = None,
 ) -> CompressionResult:
-    """Makes the variants that the recipes ask for, measures them beside the plain model, and chooses one.
+    """Build variants of a model, measure them beside the plain model, and select one.
 
-    `aim` is what the choice makes small: size (packed), latency or energy. `drop` is what may be lost of the metric.
-    `epochs` of training follow pruning; where integers lose more than `drop`, a few more follow that make up for it.
-    Of an ONNX file, or of a deployment folder that has nothing else, only the precision can be reduced; `samples`, an
-    .npz with an array per input, are what it is calibrated on and judged by.
+    The selected variant is the cheapest one that loses no more than `options.max_metric_loss` of the metric and is not
+    slower than the plain model; the plain model if there is none.
+
+    Args:
+        model: Folder of a trained model, written by `Result.save` or `onefold tune --save`. An ONNX file, or a
+            deployment folder that holds nothing else, supports recipes with a reduced precision only.
+        recipe: One or several recipes; each of them becomes a variant.
+        device: Name of the device to measure on, or the device itself.
+        optimize_for: What to minimize: "size" (of the packed file), "latency" or "energy".
+        options: Fine-tuning, calibration set and the allowed loss of the metric.
+        workload: The workload of a model folder whose card names none.
+        save: Write the deployment folder of the selected variant here.
+        home: Folder of studies and devices; by default $ONEFOLD_HOME or the user's data folder.
+        on_event: Called with each progress event.
+
+    Returns:
+        All variants with their measured properties, and the selected one.
+
+    Raises:
+        InputError: If a recipe, an option or the model's path is invalid.
+        ModelError: If the model cannot be compressed as a recipe asks for.
+        DeviceError: If the device cannot be measured.
     """
     recipes = [recipe] if isinstance(recipe, Recipe) else list(recipe)
-    for one in recipes:
-        one.check()
-    if aim not in AIMS:
-        raise InputError(f"a variant is chosen for {', '.join(AIMS)}, not for {aim!r}")
-    if epochs < 1:
-        raise InputError(f"pruning is followed by one epoch of training at least; got {epochs}")
-    place, source = Home(home), Path(model)
-    graph = _graph_of(source)
-    if graph is not None and sensitive:
-        raise InputError("the sensitivity of layers takes the folder that onefold tune … --save wrote, and not a graph")
-    target = device if isinstance(device, Device) else find_device(device, place.devices)
-    here = host(place.devices)
+    for each in recipes:
+        check_recipe(each)
+    options = options or CompressOptions()
+    options.check()
+    check_optimize_for(optimize_for)
+    home_folder, source = Home(home), Path(model)
+    onnx_file = _onnx_file(source)
+    if onnx_file is not None and options.sensitivity:
+        raise InputError(f"layer sensitivity needs the folder of a trained model, but {source} holds only an ONNX file")
+    target = device if isinstance(device, Device) else find_device(device, home_folder.devices)
+
+    def report(message: str) -> None:
+        if on_event is not None:
+            on_event(CompressionEvent(message))
+
     with tempfile.TemporaryDirectory() as folder:
-        workshop: VariantBuilder | OnnxVariantBuilder
-        if graph is not None:
-            workshop = OnnxVariantBuilder(graph, Path(folder), Path(samples) if samples is not None else None, tell)
+        builder: VariantBuilder | OnnxVariantBuilder
+        if onnx_file is not None:
+            samples = Path(options.samples) if options.samples is not None else None
+            builder = OnnxVariantBuilder(onnx_file, Path(folder), samples, report)
         else:
-            workshop = VariantBuilder(TrainedModel.read(source, workload), Path(folder), drop, epochs, tell)
-        made = workshop.make(recipes)
-        tell(f"measuring {len(made)} variants on {target.name}")
-        with open_session(target, here) as session, place.locks.measurement():
-            served = timed(session, [one.file for one in made])
-        plain, *variants = (variant_of(one, served[one.file]) for one in made)
-        taken = choose(plain, variants, workshop.metric, workshop.higher_is_better, aim, drop)
-        result = CompressionResult(plain, tuple(variants), taken.chosen, str(taken), workshop.metric, target.name)
-        if sensitive and isinstance(workshop, VariantBuilder):
-            tell("pruning each layer by itself")
-            result = replace(result, sensitivity=workshop.sensitivity(max(one.sparsity for one in recipes) or 0.5))
+            builder = VariantBuilder(
+                TrainedModel.read(source, workload),
+                Path(folder),
+                max_metric_loss=options.max_metric_loss,
+                epochs=options.epochs,
+                report=report,
+            )
+        built = builder.build(recipes)
+        report(f"measuring {len(built)} variants on {target.name}")
+        plain, *variants = _measure(built, target, home_folder)
+        criteria = SelectionCriteria(builder.metric, builder.higher_is_better, optimize_for, options.max_metric_loss)
+        selection = select_variant(plain, variants, criteria)
+        sensitivity: Mapping[str, float] = {}
+        if options.sensitivity and isinstance(builder, VariantBuilder):
+            report("measuring the sensitivity of each layer")
+            sensitivity = builder.sensitivity(max(each.sparsity for each in recipes) or DEFAULT_SENSITIVITY_SPARSITY)
         if save is not None:
-            tell(f"writing {save}")
-            chosen = next(one for one in made if one.recipe == taken.chosen.recipe)
-            _save(chosen, taken.chosen, workshop, target, Path(save), place)
-            result = replace(result, folder=str(save))
-    return result
+            report(f"writing {save}")
+            chosen = next(variant for variant in built if variant.recipe == selection.chosen.recipe)
+            _deploy(chosen, selection.chosen, builder, target, Path(save), home_folder)
+    return CompressionResult(
+        plain=plain,
+        variants=tuple(variants),
+        chosen=selection.chosen,
+        why=str(selection),
+        metric=builder.metric,
+        device=target.name,
+        sensitivity=sensitivity,
+        folder=str(save) if save is not None else "",
+    )
 
 
-def _graph_of(source: Path) -> Path | None:
-    """The ONNX file, where that is all there is: no workload to judge its variants by, no weights to train on."""
+def _measure(built: Sequence[BuiltVariant], device: Device, home: Home) -> list[Variant]:
+    with open_session(device, host(home.devices)) as session, home.locks.measurement():
+        served = measure_single_sample(session, [variant.file for variant in built])
+    return [to_variant(variant, served[variant.file]) for variant in built]
+
+
+def _onnx_file(source: Path) -> Path | None:
+    """Return the ONNX file if there are no weights to train and no workload to score with."""
     if source.suffix == ".onnx":
         if not source.is_file():
-            raise InputError(f"there is no model {source}; give an ONNX file or a folder of a model")
+            raise InputError(f"there is no model {source}; give an ONNX file or the folder of a trained model")
         return source
-    has_more = (source / CARD).is_file() and (source / WEIGHTS).is_file()
-    return source / deploy.MODEL if (source / deploy.MODEL).is_file() and not has_more else None
+    is_trainable = (source / CARD).is_file() and (source / WEIGHTS).is_file()
+    return source / deploy.MODEL if (source / deploy.MODEL).is_file() and not is_trainable else None
 
 
-def _save(
-    made: BuiltVariant,
+def _deploy(
+    built: BuiltVariant,
     chosen: Variant,
-    workshop: VariantBuilder | OnnxVariantBuilder,
+    builder: VariantBuilder | OnnxVariantBuilder,
     device: Device,
     folder: Path,
     home: Home,
 ) -> None:
-    """The deployment folder of the chosen variant, and its packed form beside it."""
     about = {
-        **workshop.about,
+        **builder.provenance,
         "variant": str(chosen.recipe),
         "metrics": dict(chosen.metrics),
-        "test": workshop.test(made.file),
+        "test": builder.test(built.file),
     }
-    measure(made.file, device, save=folder, home=home.path, about=about)
-    pack_beside(folder, chosen)
+    measure(built.file, device, save=folder, home=home.path, about=about)
+    write_packed(folder, chosen)
 
 
-def pack_beside(folder: Path, variant: Variant) -> None:
-    """Puts the packed form of a deployment folder's model beside it, in the encoding that makes it smallest."""
+def write_packed(folder: Path, variant: Variant) -> None:
+    """Write the packed model into a deployment folder, in the encoding that makes the variant smallest."""
     smallest = min(variant.encoded_bytes, key=lambda encoding: variant.encoded_bytes[encoding])
     (folder / PACKED).write_bytes(pack((folder / deploy.MODEL).read_bytes(), smallest))

@@ -1,11 +1,10 @@
-"""A model's file packed, and unpacked bit by bit as it was.
+"""Lossless packing of ONNX files by entropy coding: DEFLATE or Zstandard.
 
 packed = pack(Path("model.onnx").read_bytes(), "deflate")
 unpack(packed)                                              # the same bytes
 
-Weights are taken out of the file. Those that are mostly zero are stored as a map of where they are not, and the others'
-bytes; bytes of equal meaning (all signs and exponents, say) are put side by side. Then everything is encoded: `deflate`
-is LZ77 with Huffman's codes, `zstd` is Zstandard.
+Weights are stored apart from the graph. A mostly zero tensor is stored as a bitmap and its nonzero values. The bytes of
+multi-byte values are transposed into planes (all exponents together), which entropy coders compress better.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from numpy.typing import NDArray
 from onefold.vocabulary.errors import ModelError
 
 MAGIC = b"ONEFOLD1"
-SMALL = 64  # bytes; smaller weights stay in the file
-SPARSE = 0.25  # the share of zeros from which a map of them pays
+MIN_TENSOR_BYTES = 64  # smaller tensors stay in the graph
+MIN_SPARSITY = 0.25  # from which a bitmap is smaller
 LEVELS = {"deflate": 9, "zstd": 19}
 
 Bytes = NDArray[np.uint8]
@@ -55,99 +54,100 @@ ENCODINGS = {
 
 
 def pack(model: bytes, encoding: str = "zstd") -> bytes:
-    """The model's file, packed."""
-    parted = _parted(model)
-    content = parted if parted is not None and _joined(parted) == model else _framed({"whole": True}, [model])
+    """Return the content of an ONNX file, packed. `unpack` restores it bit by bit."""
+    split = _split_weights(model)
+    content = split if _join_weights(split) == model else _join_parts({"whole": True}, [model])
     return MAGIC + encoding.encode().ljust(8) + ENCODINGS[encoding].encode(content)
 
 
 def unpack(packed: bytes) -> bytes:
-    """The model's file, bit by bit as it was; raises ModelError for what `pack` did not write."""
+    """Return the content of the ONNX file that `pack` was given; raises ModelError for anything else."""
     name = packed[len(MAGIC) : len(MAGIC) + 8].decode("ascii", "replace").strip()
     if packed[: len(MAGIC)] != MAGIC or name not in ENCODINGS:
-        raise ModelError("this is no model that Onefold packed")
+        raise ModelError("not a file written by onefold compress: bad magic number")
     try:
-        return _joined(ENCODINGS[name].decode(packed[len(MAGIC) + 8 :]))
-    except Exception as error:  # each library has its own
-        raise ModelError(f"the packed model is damaged: {error}") from error
+        return _join_weights(ENCODINGS[name].decode(packed[len(MAGIC) + 8 :]))
+    except Exception as error:  # each library raises its own exceptions
+        raise ModelError(f"the packed model is corrupt: {error}") from error
 
 
-def _parted(model: bytes) -> bytes | None:
-    """The file without its weights, and each of them in the form that packs best."""
+def tensor_payload(values: NDArray[Any]) -> bytes:
+    """Return a tensor as `pack` stores it, before entropy coding."""
+    raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+    return b"".join(_tensor_parts(raw, values.itemsize)[1])
+
+
+def _split_weights(model: bytes) -> bytes:
+    """Return the graph without its large tensors, followed by each of them as bitmap and byte planes."""
     import onnx
 
     graph = onnx.load_from_string(model)
-    forms, parts = [], []
-    for place, weight in enumerate(graph.graph.initializer):
-        raw = weight.raw_data
-        if len(raw) < SMALL:
+    entries, parts = [], []
+    for place, tensor in enumerate(graph.graph.initializer):
+        raw = tensor.raw_data
+        if len(raw) < MIN_TENSOR_BYTES:
             continue
-        item = len(raw) // max(1, int(np.prod(weight.dims)))
-        weight.ClearField("raw_data")
-        form, content = _packed(np.frombuffer(raw, np.uint8), max(1, item))
-        forms.append({"place": place, "item": item, "bytes": len(raw), **form})
+        item = len(raw) // max(1, int(np.prod(tensor.dims)))
+        tensor.ClearField("raw_data")
+        entry, content = _tensor_parts(np.frombuffer(raw, np.uint8), max(1, item))
+        entries.append({"place": place, "item": item, "bytes": len(raw), **entry})
         parts += content
-    return _framed({"weights": forms}, [graph.SerializeToString(deterministic=True), *parts])
+    return _join_parts({"weights": entries}, [graph.SerializeToString(deterministic=True), *parts])
 
 
-def _packed(raw: Bytes, item: int) -> tuple[dict[str, Any], list[bytes]]:
+def _tensor_parts(raw: Bytes, item: int) -> tuple[dict[str, Any], list[bytes]]:
     if item < 1 or len(raw) % item:
         return {"form": "dense", "item": 1}, [raw.tobytes()]
     values = raw.reshape(-1, item)
-    there = values.any(axis=1)
-    if 1 - there.mean() >= SPARSE:
-        return {"form": "sparse"}, [np.packbits(there).tobytes(), _side_by_side(values[there])]
-    return {"form": "dense"}, [_side_by_side(values)]
+    nonzero = values.any(axis=1)
+    if 1 - nonzero.mean() >= MIN_SPARSITY:
+        return {"form": "sparse"}, [np.packbits(nonzero).tobytes(), _to_planes(values[nonzero])]
+    return {"form": "dense"}, [_to_planes(values)]
 
 
-def side_by_side_or_sparse(weights: NDArray[Any]) -> bytes:
-    """Weights in the form that packs best, before they are encoded."""
-    raw = np.frombuffer(np.ascontiguousarray(weights).tobytes(), np.uint8)
-    return b"".join(_packed(raw, weights.itemsize)[1])
-
-
-def _side_by_side(values: Bytes) -> bytes:
-    """The first bytes of all values, then all second ones."""
+def _to_planes(values: Bytes) -> bytes:
+    """Return the first bytes of all values, then all second bytes, and so on."""
     return np.ascontiguousarray(values.T).tobytes()
 
 
-def _joined(content: bytes) -> bytes:
+def _from_planes(content: bytes, item: int) -> Bytes:
+    return np.ascontiguousarray(np.frombuffer(content, np.uint8).reshape(item, -1).T)
+
+
+def _join_weights(content: bytes) -> bytes:
     import onnx
 
-    header, parts = _unframed(content)
+    header, parts = _split_parts(content)
     if header.get("whole"):
         return next(parts)
     graph = onnx.load_from_string(next(parts))
-    for form in header["weights"]:
-        count = form["bytes"] // form["item"]
-        if form["form"] == "sparse":
-            there = np.unpackbits(np.frombuffer(next(parts), np.uint8), count=count).astype(bool)
-            values = np.zeros((count, form["item"]), np.uint8)
-            values[there] = _apart(next(parts), form["item"])
+    for entry in header["weights"]:
+        count = entry["bytes"] // entry["item"]
+        if entry["form"] == "sparse":
+            nonzero = np.unpackbits(np.frombuffer(next(parts), np.uint8), count=count).astype(bool)
+            values = np.zeros((count, entry["item"]), np.uint8)
+            values[nonzero] = _from_planes(next(parts), entry["item"])
         else:
-            values = _apart(next(parts), form["item"])
-        graph.graph.initializer[form["place"]].raw_data = values.tobytes()
+            values = _from_planes(next(parts), entry["item"])
+        graph.graph.initializer[entry["place"]].raw_data = values.tobytes()
     written: bytes = graph.SerializeToString(deterministic=True)
     return written
 
 
-def _apart(content: bytes, item: int) -> Bytes:
-    return np.ascontiguousarray(np.frombuffer(content, np.uint8).reshape(item, -1).T)
+def _join_parts(header: dict[str, Any], parts: list[bytes]) -> bytes:
+    """Return a length-prefixed JSON header with the sizes of the parts, then the parts."""
+    text = json.dumps({**header, "parts": [len(part) for part in parts]}).encode()
+    return struct.pack("<I", len(text)) + text + b"".join(parts)
 
 
-def _framed(header: dict[str, Any], parts: list[bytes]) -> bytes:
-    told = json.dumps({**header, "parts": [len(part) for part in parts]}).encode()
-    return struct.pack("<I", len(told)) + told + b"".join(parts)
-
-
-def _unframed(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
+def _split_parts(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     (length,) = struct.unpack_from("<I", content)
     header = json.loads(content[4 : 4 + length])
 
     def parts() -> Iterator[bytes]:
-        at = 4 + length
+        start = 4 + length
         for size in header["parts"]:
-            yield content[at : at + size]
-            at += size
+            yield content[start : start + size]
+            start += size
 
     return header, parts()

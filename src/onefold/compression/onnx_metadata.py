@@ -1,6 +1,6 @@
-"""A model's file without what only people read: long names, and notes of whoever exported it.
+"""Strip names and documentation from ONNX files.
 
-In a small network quantised layer by layer, names take as much room as weights.
+In a small quantized network, the names of values take as many bytes as the weights.
 """
 
 from __future__ import annotations
@@ -9,43 +9,48 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 
 def strip_metadata(model: Path) -> None:
-    """Gives every value of a model's file a short name, in place; those of inputs and outputs stay."""
+    """Shorten the names of all values but inputs and outputs, and drop documentation, in place.
+
+    A model with control flow (Loop, If, Scan) is left unchanged, since its subgraphs refer to outer names.
+    """
     import onnx
 
-    found = onnx.load(str(model))
-    graph = found.graph
-    if any(_graphs(node) for node in graph.node):
-        return  # what a loop reads from outside is named inside too
-    outside = {each.name for each in (*graph.input, *graph.output)} | {""}
-    fresh = (short for short in map(_short, count()) if short not in outside)
-    names: dict[str, str] = {name: name for name in outside}
+    content = onnx.load(str(model))
+    graph = content.graph
+    if any(_has_subgraph(node) for node in graph.node):
+        return
+    reserved = {value.name for value in (*graph.input, *graph.output)} | {""}
+    short_names = (name for name in map(_short_name, count()) if name not in reserved)
+    names: dict[str, str] = {name: name for name in reserved}
     for weight in graph.initializer:
-        weight.name = names.setdefault(weight.name, next(fresh))
+        weight.name = names.setdefault(weight.name, next(short_names))
         weight.ClearField("doc_string")
     for node in graph.node:
         for values in (node.input, node.output):
             for place, name in enumerate(values):
                 if name not in names:
-                    names[name] = next(fresh)
+                    names[name] = next(short_names)
                 values[place] = names[name]
         node.ClearField("name")
         node.ClearField("doc_string")
     del graph.value_info[:]
-    del found.metadata_props[:]
-    found.ClearField("doc_string")
-    model.write_bytes(found.SerializeToString(deterministic=True))
+    del content.metadata_props[:]
+    content.ClearField("doc_string")
+    model.write_bytes(content.SerializeToString(deterministic=True))
 
 
-def _graphs(node: Any) -> bool:
+def _has_subgraph(node: Any) -> bool:
     return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
-def _short(number: int) -> str:
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    text = letters[number % len(letters)]
-    while number >= len(letters):
-        number = number // len(letters) - 1
-        text = letters[number % len(letters)] + text
-    return text
+def _short_name(number: int) -> str:
+    """Return a, b, …, Z, aa, ab, …"""
+    name = LETTERS[number % len(LETTERS)]
+    while number >= len(LETTERS):
+        number = number // len(LETTERS) - 1
+        name = LETTERS[number % len(LETTERS)] + name
+    return name

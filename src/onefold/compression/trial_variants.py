@@ -1,7 +1,7 @@
-"""Trained trials in several forms, plain and compressed: made by a study's workers, measured on a device.
+"""Variants of trained trials: built by a study's workers, measured on a device.
 
-What is known of a trial is a file of its own, so that a run that was cut off goes on where it stopped; it is made
-again when the trial has trained further or something else is asked for.
+The variants of each trial are recorded in a file, so that an interrupted run continues where it stopped. They are built
+again once the trial has trained further or the request has changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.compression.measurement import timed, variant_of
+from onefold.compression.measurement import measure_single_sample, to_variant
 from onefold.compression.variant_builder import BuiltVariant
 from onefold.device import Device, open_session, runtime
 from onefold.engine import Call, Engine, Failed, Finished
@@ -25,37 +25,38 @@ from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Config, from_json, to_json
 from onefold.vocabulary.variants import Recipe, Variant
 
-ROUNDS = 2  # of timing: there are many models
-TRIES = 3  # of an order whose worker dies
+TIMING_ROUNDS = 2  # fewer than for a single model, since there are many
+MAX_ATTEMPTS = 3  # at a request whose worker dies
+POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """What a worker is to make of a trial: its plain form, and one for each recipe."""
+    """What a worker builds of a trial: the plain model and one variant per recipe."""
 
     trial: int
     config: Config
     weights: str
     recipes: tuple[Recipe, ...] = ()
-    epochs: int = 1  # of training after pruning
-    drop: float = float("inf")  # of the metric; where integers lose more, training with them in mind follows
-    lenient: bool = False  # a recipe that cannot be made is left out
-    tested: bool = False  # judged on the test data, where there is some, and not on the validation data
+    epochs: int = 1  # of fine-tuning
+    max_metric_loss: float = float("inf")  # above which quantization-aware training follows
+    skip_failures: bool = False  # leave out a variant that cannot be built
+    on_test_data: bool = False  # score on the test data if there is any, and not on the validation data
     threads: int = 1
 
 
 @dataclass
 class TrialVariants:
-    """Makes and measures the forms of trials; at the end of `with` it clears the files of the models away."""
+    """Build and measure variants of trials. On exit it removes the model files and keeps the records."""
 
     engine: Engine
     device: Device
     host: Device
     measurement_lock: MeasurementLock
     folder: Path
-    keep: bool = False  # the files of the models until it is closed: one of them may be deployed
-    tell: Callable[[int, int], None] = lambda done, of: None  # noqa: ARG005 - how many are done, of how many
-    failures: dict[int, str] = field(default_factory=dict)  # by trial: why there are no forms of it
+    keep_files: bool = False  # until exit, so that one of them can be deployed
+    on_progress: Callable[[int, int], None] = lambda done, total: None  # noqa: ARG005
+    failures: dict[int, str] = field(default_factory=dict)  # by trial: why it has no variants
 
     def __enter__(self) -> TrialVariants:
         return self
@@ -63,114 +64,121 @@ class TrialVariants:
     def __exit__(self, *exc: object) -> None:
         self.clear()
 
-    def of(self, orders: Sequence[VariantRequest]) -> Mapping[int, tuple[Variant, ...]]:
-        """By trial: the plain form and one for each recipe. Trials that fail are in `failures`."""
-        found = {order.trial: known for order in orders if (known := self._recalled(order)) is not None}
-        waiting = [(order, 1) for order in orders if order.trial not in found]
+    def build(self, requests: Sequence[VariantRequest]) -> Mapping[int, tuple[Variant, ...]]:
+        """Return the plain model and the variants by trial; trials that fail are listed in `failures`."""
+        done = {request.trial: known for request in requests if (known := self._recorded(request)) is not None}
+        waiting = [(request, 1) for request in requests if request.trial not in done]
         running: dict[int, tuple[VariantRequest, int]] = {}
-        self.tell(len(found), len(orders))
+        self.on_progress(len(done), len(requests))
         while waiting or running:
             while waiting and self.engine.free:
-                order, tries = waiting.pop(0)
-                call = Call(make, (order, str(self._place(order.trial))), cores=order.threads)
-                running[self.engine.start(call)] = (order, tries)
-            for event in self.engine.wait(1.0):
+                request, attempt = waiting.pop(0)
+                call = Call(build_variants, (request, str(self._model_folder(request.trial))), cores=request.threads)
+                running[self.engine.start(call)] = (request, attempt)
+            for event in self.engine.wait(POLL_S):
                 if not isinstance(event, (Finished, Failed)) or event.run not in running:
                     continue
-                order, tries = running.pop(event.run)
+                request, attempt = running.pop(event.run)
                 if isinstance(event, Finished):
-                    self._take(order, event.value, found)
-                elif event.retry and tries < TRIES:
-                    waiting.insert(0, (order, tries + 1))
+                    self._measure(request, event.value, done)
+                elif event.retry and attempt < MAX_ATTEMPTS:
+                    waiting.insert(0, (request, attempt + 1))
                 else:
-                    self.failures[order.trial] = event.failure.reason
-                self.tell(len(found) + len(self.failures), len(orders))
-        return {order.trial: found[order.trial] for order in orders if order.trial in found}
+                    self.failures[request.trial] = event.failure.reason
+                self.on_progress(len(done) + len(self.failures), len(requests))
+        return {request.trial: done[request.trial] for request in requests if request.trial in done}
 
-    def file(self, order: VariantRequest, recipe: Recipe) -> Path:
-        """The file of one of a trial's forms; they are made again where they have been cleared away."""
-        name: str = self._known(order.trial)["files"][json.dumps(to_json(recipe))]
-        path = self._place(order.trial) / name
+    def file(self, request: VariantRequest, recipe: Recipe) -> Path:
+        """Return the model file of a variant; it is built again if it has been cleared."""
+        name: str = self._read_record(request.trial)["files"][json.dumps(to_json(recipe))]
+        path = self._model_folder(request.trial) / name
         if not path.is_file():
-            self._note(order.trial).unlink()
-            self.of([order])
+            self._record_file(request.trial).unlink()
+            self.build([request])
         return path
 
     def clear(self) -> None:
-        """Removes the files of the models; what is known of them stays."""
-        for place in self.folder.glob("*/"):
-            shutil.rmtree(place, ignore_errors=True)
+        """Remove the model files and keep the records."""
+        for folder in self.folder.glob("*/"):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _take(self, order: VariantRequest, made: Sequence[BuiltVariant], found: dict[int, tuple[Variant, ...]]) -> None:
+    def _measure(
+        self, request: VariantRequest, built: Sequence[BuiltVariant], done: dict[int, tuple[Variant, ...]]
+    ) -> None:
         try:
-            # A process of its own for each trial: one that has served others before holds on to some of their memory.
+            # A new serving process per trial: one that has served other models retains some of their memory.
             with open_session(self.device, self.host) as session, self.measurement_lock(), self.engine.quiet():
-                served = timed(session, [one.file for one in made], ROUNDS)
-            variants = tuple(variant_of(one, served[one.file]) for one in made)
+                served = measure_single_sample(session, [variant.file for variant in built], TIMING_ROUNDS)
+            variants = tuple(to_variant(variant, served[variant.file]) for variant in built)
             _check_finite(variants)
         except ModelError as error:
-            self.failures[order.trial] = str(error)
+            self.failures[request.trial] = str(error)
             return
-        files = {json.dumps(to_json(one.recipe)): one.file.name for one in made}
-        known = {"order": self._digest(order), "variants": to_json(variants), "files": files}
-        whole = self._note(order.trial).with_suffix(".new")
-        whole.write_text(json.dumps(known, indent=1), encoding="utf-8")
-        whole.replace(self._note(order.trial))
-        found[order.trial] = variants
-        if not self.keep:
-            shutil.rmtree(self._place(order.trial), ignore_errors=True)
+        files = {json.dumps(to_json(variant.recipe)): variant.file.name for variant in built}
+        record = {"order": self._digest(request), "variants": to_json(variants), "files": files}
+        temporary = self._record_file(request.trial).with_suffix(".new")
+        temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        temporary.replace(self._record_file(request.trial))
+        done[request.trial] = variants
+        if not self.keep_files:
+            shutil.rmtree(self._model_folder(request.trial), ignore_errors=True)
 
-    def _recalled(self, order: VariantRequest) -> tuple[Variant, ...] | None:
-        known = self._known(order.trial)
-        if known.get("order") != self._digest(order):
+    def _recorded(self, request: VariantRequest) -> tuple[Variant, ...] | None:
+        record = self._read_record(request.trial)
+        if record.get("order") != self._digest(request):
             return None
-        return tuple(from_json(Variant, one) for one in known["variants"])
+        return tuple(from_json(Variant, variant) for variant in record["variants"])
 
-    def _known(self, trial: int) -> dict[str, Any]:
+    def _read_record(self, trial: int) -> dict[str, Any]:
         try:
-            found = json.loads(self._note(trial).read_text(encoding="utf-8"))
+            content = json.loads(self._record_file(trial).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
-    def _digest(self, order: VariantRequest) -> str:
-        """Names everything that the forms of a trial depend on."""
-        asked = {name: value for name, value in to_json(order).items() if name not in ("weights", "threads")}
-        parts = [json.dumps(asked, sort_keys=True), self.device.digest, self.host.digest, runtime()]
-        content = hashlib.sha256(Path(order.weights).read_bytes())
-        content.update("/".join(parts).encode())
-        return content.hexdigest()[:32]
+    def _digest(self, request: VariantRequest) -> str:
+        """Hash everything that the variants of a trial depend on."""
+        content = {name: value for name, value in to_json(request).items() if name not in ("weights", "threads")}
+        parts = [json.dumps(content, sort_keys=True), self.device.digest, self.host.digest, runtime()]
+        digest = hashlib.sha256(Path(request.weights).read_bytes())
+        digest.update("/".join(parts).encode())
+        return digest.hexdigest()[:32]
 
-    def _note(self, trial: int) -> Path:
+    def _record_file(self, trial: int) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"{trial:05d}.json"
 
-    def _place(self, trial: int) -> Path:
+    def _model_folder(self, trial: int) -> Path:
         return self.folder / f"{trial:05d}"
 
 
 def _check_finite(variants: Sequence[Variant]) -> None:
-    for one in variants:
-        for name, value in one.metrics.items():
+    for variant in variants:
+        for name, value in variant.metrics.items():
             if not math.isfinite(value):
-                raise ModelError(f"{name} of the form '{one.recipe}' is {value}")
+                raise ModelError(f"{name} of the variant '{variant.recipe}' is {value}")
 
 
-def make(
-    trainer: Trainer, order: VariantRequest, folder: str, *, tick: Tick
+def build_variants(
+    trainer: Trainer, request: VariantRequest, folder: str, *, tick: Tick
 ) -> Generator[None, None, list[BuiltVariant]]:
-    """Makes the forms of a trial in a folder of its own."""
+    """Build the variants of a trial in a worker process; their files go to `folder`."""
     import torch
 
     from onefold.compression.variant_builder import VariantBuilder
 
     yield from ()
-    torch.set_num_threads(order.threads)
-    place = Path(folder)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    trained = trainer.open_model(order.config, order.weights, tick=tick)
-    score = trained.test if order.tested and trained.has_test_data else trained.score
-    return VariantBuilder(trained, place, order.drop, order.epochs, lambda _: tick(), score).make(
-        order.recipes, lenient=order.lenient
+    torch.set_num_threads(request.threads)
+    target = Path(folder)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    trained = trainer.open_model(request.config, request.weights, tick=tick)
+    builder = VariantBuilder(
+        trained,
+        target,
+        max_metric_loss=request.max_metric_loss,
+        epochs=request.epochs,
+        report=lambda _: tick(),
+        score=trained.test if request.on_test_data and trained.has_test_data else trained.score,
     )
+    return builder.build(request.recipes, skip_failures=request.skip_failures)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from onefold.compression.registry import check_recipe
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.device.catalogue import HOST
@@ -101,7 +102,7 @@ def impact_of(
     if epochs < 1:
         raise InputError(f"pruning is followed by one epoch of training at least, but got {epochs}")
     if recipe is not None:
-        recipe.check()
+        check_recipe(recipe)
         if recipe.is_plain:
             raise InputError(
                 "the recipe leaves models as they are; give a sparsity, channels or a precision, or none at all"
@@ -200,7 +201,7 @@ class _Analysis:
                 str(weights),
                 recipes if number in chosen else (),
                 self.epochs,
-                tested=True,
+                on_test_data=True,
             )
             for number in (*chosen, *others)
             if (weights := self._weights(folder, trials, number)) is not None
@@ -217,10 +218,15 @@ class _Analysis:
                 slots, setup, patience_s=spec.parallelism.hang_timeout_s, memory_bytes=spec.parallelism.memory_bytes
             ) as engine,
             TrialVariants(
-                engine, self.device, host(self.home.devices), self.home.locks.measurement, folder / "forms", tell=tell
+                engine,
+                self.device,
+                host(self.home.devices),
+                self.home.locks.measurement,
+                folder / "forms",
+                on_progress=tell,
             ) as forms,
         ):
-            return forms.of(orders), forms.failures
+            return forms.build(orders), forms.failures
 
     def _tell(self, said: str) -> None:
         self.study.on_event(StageStarted(lambda: StudyProgress(self.study.name), said))

@@ -91,7 +91,7 @@ def _with_integers(opened: SourceModel, folder: Path) -> tuple[Path | None, floa
     place.mkdir()
     try:
         workshop = OnnxVariantBuilder(opened.file, place, opened.many, lambda _: None)
-        made = workshop.make([Recipe(precision="int8")])[-1]
+        made = workshop.build([Recipe(precision="int8")])[-1]
     except OnefoldError:
         return None, 0.0
     return made.file, made.metrics[workshop.metric]

@@ -12,6 +12,7 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Value = str | int | float | bool | None
+OMIT_IF_EMPTY = {"omit if empty": True}  # metadata of a field that `to_json` leaves out while it is empty
 Metrics = Mapping[str, float]
 Record = TypeVar("Record")
 
@@ -246,7 +247,11 @@ class Trial:
 def to_json(record: Any) -> Any:
     """A record as plain JSON values; `from_json` brings it back equal."""
     if is_dataclass(record):
-        return {f.name: to_json(getattr(record, f.name)) for f in fields(record)}
+        return {
+            f.name: to_json(getattr(record, f.name))
+            for f in fields(record)
+            if f.metadata != OMIT_IF_EMPTY or getattr(record, f.name)
+        }
     if isinstance(record, Enum):
         return record.value
     if isinstance(record, Mapping):

@@ -1,90 +1,99 @@
-"""Compressed forms of a model: how they are made, and what each of them is like."""
+"""Compressed variants of a model: the recipe that describes each of them, and its measured properties."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
-from onefold.vocabulary.errors import InputError, suggestion
-from onefold.vocabulary.records import Energy, Metrics
+from onefold.vocabulary.records import OMIT_IF_EMPTY, Energy, Metrics, Value
 from onefold.vocabulary.serving import LatencySource
 
-Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
-PRECISIONS: tuple[str, ...] = get_args(Precision)
-HOUR_S = 3600.0
-COMPRESSED_FOLDER = "compressed"  # in a study's folder: the deployment of the recommended variant
-SHORTLIST = "shortlist"  # the key of a study's result under which the variants of its best trials are kept
+FULL_PRECISION = "fp32"
+SECONDS_PER_HOUR = 3600.0
+COMPRESSED_FOLDER = "compressed"  # in a study's folder: the deployment folder of the selected variant
+SHORTLIST = "shortlist"  # the key in a study's result that holds the variants of its best trials
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a model is compressed; what is left at its default stays as it is."""
+    """Settings of the compression methods to apply to a model; a default leaves that aspect unchanged.
 
-    sparsity: float = 0.0  # the share of its weights that become zero, the smallest first
-    channels: float = 0.0  # the share of its channels that are taken out, which makes the network really smaller
-    precision: str = "fp32"
+    `onefold.compression.registry` lists the methods and validates a recipe. Methods that are not built in take their
+    setting from `extra`, as pairs of parameter and value: `Recipe.of({"sparsity": 0.5, "rank": 0.25})`.
+    """
 
-    def check(self) -> None:
-        """Tells the first mistake."""
-        for name, share in (("sparsity", self.sparsity), ("share of channels", self.channels)):
-            if not 0 <= share < 1:
-                raise InputError(f"the {name} is at least 0 and below 1, since something must be left; got {share:g}")
-        if self.precision not in PRECISIONS:
-            raise InputError(
-                f"the precision {self.precision!r} is not known{suggestion(self.precision, PRECISIONS)}; "
-                f"there are {', '.join(PRECISIONS)}"
-            )
+    sparsity: float = 0.0  # share of weights set to zero
+    channels: float = 0.0  # share of channels removed from every layer
+    precision: str = FULL_PRECISION
+    extra: tuple[tuple[str, Value], ...] = field(default=(), metadata=OMIT_IF_EMPTY)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Value]) -> Recipe:
+        """Return the recipe with these values by parameter."""
+        known = {name: value for name, value in settings.items() if name in _BUILT_IN}
+        extra = tuple(sorted((name, value) for name, value in settings.items() if name not in _BUILT_IN))
+        return cls(**known, extra=extra)  # type: ignore[arg-type]
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """The values that differ from their defaults, by parameter."""
+        built_in = {name: getattr(self, name) for name in _BUILT_IN}
+        return {name: value for name, value in built_in.items() if value != _DEFAULTS[name]} | dict(self.extra)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it leaves everything as it is."""
-        return self == Recipe()
+        """Whether the recipe leaves the model unchanged."""
+        return not self.settings
 
     def __str__(self) -> str:
         parts = []
         if self.channels:
             parts.append(f"{self.channels:.0%} fewer channels")
         if self.sparsity:
-            parts.append(f"{self.sparsity:.0%} zeros")
-        if self.precision != "fp32":
+            parts.append(f"{self.sparsity:.0%} sparsity")
+        parts += [f"{name} {value}" for name, value in self.extra]
+        if self.precision != FULL_PRECISION:
             parts.append(self.precision)
         return ", ".join(parts) or "plain"
 
 
+_BUILT_IN = ("sparsity", "channels", "precision")
+_DEFAULTS = {name: getattr(Recipe(), name) for name in _BUILT_IN}
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form of a model, served by the runtime on a device, and what it is like."""
+    """A variant of a model with its properties, as ONNX Runtime serves it on a device."""
 
     recipe: Recipe
-    metrics: Metrics  # of what the runtime answers, on the validation data
-    latency_s: float  # of a single sample: the median
+    metrics: Metrics  # of the runtime's outputs on the validation data
+    latency_s: float  # median of a single sample
     source: LatencySource  # how the latency was obtained
     energy: Energy  # of a single sample
-    memory_bytes: int | None  # of the process that serves it
-    size_bytes: int  # of the model's file
-    encoded_bytes: Mapping[str, int]  # by encoding: of the packed file
+    memory_bytes: int | None  # of the serving process
+    size_bytes: int  # of the ONNX file
+    encoded_bytes: Mapping[str, int]  # size of the packed file, by encoding
     flops: float  # of a single sample, counted on the graph
-    useful_flops: float  # without multiplications by weights that are zero
+    useful_flops: float  # without multiplications by zero weights
     parameters: int
-    zeros: float  # the share of its weights that are zero
-    left: tuple[str, ...] = ()  # layers that could not be quantised
+    zeros: float  # share of weights that are zero
+    left: tuple[str, ...] = ()  # layers that could not be quantized
     notes: tuple[str, ...] = field(default=())
 
     @property
     def smallest_bytes(self) -> int:
-        """The size of its smallest packed form."""
+        """Size of the smallest packed file."""
         return min(self.encoded_bytes.values(), default=self.size_bytes)
 
     def charge_mah(self, volts: float) -> float | None:
-        """Battery charge of a thousand samples, in mAh: an estimate from the energy and a voltage."""
+        """Estimate the battery charge in mAh of a thousand samples; None if the energy is unknown."""
         joules = self.energy.joules
-        return None if joules is None else 1000 * joules / volts / HOUR_S * 1000
+        return None if joules is None else 1000 * joules / volts / SECONDS_PER_HOUR * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TrialVariant:
-    """A variant of one of a study's best trials; `refused` says why it must not be taken."""
+    """A variant of one of a study's best trials; `refused` gives the reason why it must not be selected."""
 
     trial: int
     variant: Variant
@@ -96,17 +105,17 @@ class TrialVariant:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The best trials of a study, each in several forms, and the one to take."""
+    """The variants of a study's best trials, and which of them is selected."""
 
     device: str
     metric: str
     candidates: tuple[TrialVariant, ...]
-    taken: int  # its place among them
+    taken: int  # index of the selected candidate
     why: str
-    test: Metrics = field(default_factory=dict)  # of the one taken, on data that no decision has seen
-    failures: Mapping[str, str] = field(default_factory=dict)  # by trial: why there are no variants of it
+    test: Metrics = field(default_factory=dict)  # metrics of the selected candidate on the test data
+    failures: Mapping[str, str] = field(default_factory=dict)  # by trial: the reason why it has no variants
 
     @property
     def choice(self) -> TrialVariant:
-        """The one to take."""
+        """The selected candidate."""
         return self.candidates[self.taken]

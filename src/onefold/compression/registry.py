@@ -1,0 +1,197 @@
+"""The compression methods, by name. Recipes, the in-loop search space, the builders and the CLI read this table.
+
+A new method is one module with a `Compressor` and one `CompressionMethod` that names it, either below or, in another
+package, as an entry point of the group "onefold.compressors" (so that worker processes find it too).
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+
+from onefold.compression.compressor import STAGES, Compressor, Stage
+from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.records import Value
+from onefold.vocabulary.space import Choice
+from onefold.vocabulary.variants import FULL_PRECISION, Recipe
+
+ENTRY_POINTS = "onefold.compressors"
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionMethod:
+    """A compression method: what recipes, help texts and searches need to know without importing PyTorch."""
+
+    name: str
+    parameter: str  # the setting of a recipe that turns it on
+    neutral: Value  # value of that setting that leaves the model unchanged: 0.0 if it takes a share, or else a name
+    stage: Stage
+    summary: str  # what it does, for help texts
+    implementation: str  # "module:Class" of its Compressor
+    search_values: tuple[Value, ...] = ()  # settings to try in the loop, besides the neutral one
+
+    @property
+    def takes_share(self) -> bool:
+        """Whether its setting is a share between 0 and 1, and not the name of the method."""
+        return isinstance(self.neutral, float)
+
+    @property
+    def compressor(self) -> Compressor:
+        """The implementation."""
+        return _implementation(self.implementation)
+
+
+_METHODS: dict[str, CompressionMethod] = {}
+
+
+def register(method: CompressionMethod) -> None:
+    """Add a compression method to the table; raises InputError if its name or its parameter conflicts."""
+    if method.name in _METHODS:
+        raise InputError(f"there is a compression method named {method.name!r} already; choose another name")
+    others = [other for other in _METHODS.values() if other.parameter == method.parameter]
+    if others and (method.takes_share or others[0].neutral != method.neutral):
+        raise InputError(
+            f"the parameter {method.parameter!r} of {method.name!r} belongs to {others[0].name!r}; choose another one"
+        )
+    _METHODS[method.name] = method
+
+
+def methods() -> tuple[CompressionMethod, ...]:
+    """Return all compression methods in the order of their registration."""
+    _load_entry_points()
+    return tuple(_METHODS.values())
+
+
+def method_named(name: str) -> CompressionMethod:
+    """Return a method; raises InputError if there is none of that name."""
+    found = {method.name: method for method in methods()}
+    if name not in found:
+        raise InputError(
+            f"there is no compression method {name!r}{suggestion(name, found)}; expected one of {', '.join(found)}"
+        )
+    return found[name]
+
+
+def parameters() -> dict[str, tuple[CompressionMethod, ...]]:
+    """Return the methods by the parameter of a recipe that selects them."""
+    found: dict[str, tuple[CompressionMethod, ...]] = {}
+    for method in methods():
+        found[method.parameter] = (*found.get(method.parameter, ()), method)
+    return found
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise InputError if a setting of a recipe has no method, or a value that its method does not take."""
+    known = parameters()
+    for parameter, value in recipe.settings.items():
+        if parameter not in known:
+            raise InputError(
+                f"there is no compression setting {parameter!r}{suggestion(parameter, known)}; "
+                f"expected one of {', '.join(known)}"
+            )
+        if known[parameter][0].takes_share:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+                raise InputError(f"{parameter} must be at least 0 and below 1, but got {value!r}")
+            continue
+        names = (str(known[parameter][0].neutral), *(method.name for method in known[parameter]))
+        if value not in names:
+            raise InputError(
+                f"{parameter} {value!r} is not known{suggestion(str(value), names)}; expected one of {', '.join(names)}"
+            )
+
+
+def active_methods(recipe: Recipe) -> list[tuple[CompressionMethod, Value]]:
+    """Return the methods that a valid recipe turns on, each with its setting, in the order to apply them."""
+    settings = recipe.settings
+    found = [
+        (method, settings[method.parameter])
+        for method in methods()
+        if settings.get(method.parameter, method.neutral) != method.neutral
+        and (method.takes_share or settings[method.parameter] == method.name)
+    ]
+    return sorted(found, key=lambda pair: STAGES.index(pair[0].stage))
+
+
+def needs_training(recipe: Recipe) -> bool:
+    """Return whether a recipe changes the network, so that an ONNX file alone does not do."""
+    return any(method.stage != "graph" for method, _ in active_methods(recipe))
+
+
+def search_parameters() -> dict[str, Choice]:
+    """Return the settings to search in the loop, by parameter."""
+    found = {}
+    for parameter, group in parameters().items():
+        values = [group[0].neutral, *(value for method in group for value in method.search_values)]
+        if len(values) > 1:
+            found[parameter] = Choice(*values, default=values[0])
+    return found
+
+
+@cache
+def _implementation(reference: str) -> Compressor:
+    module, _, name = reference.partition(":")
+    compressor: Compressor = getattr(importlib.import_module(module), name)()
+    return compressor
+
+
+@cache
+def _load_entry_points() -> None:
+    for point in entry_points(group=ENTRY_POINTS):
+        register(point.load())
+
+
+register(
+    CompressionMethod(
+        name="magnitude-pruning",
+        parameter="sparsity",
+        neutral=0.0,
+        stage="weights",
+        summary="share of the smallest weights to set to zero, such as 0.8",
+        implementation="onefold.compression.magnitude_pruning:MagnitudePruning",
+        search_values=(0.5, 0.7, 0.8, 0.9),
+    )
+)
+register(
+    CompressionMethod(
+        name="channel-pruning",
+        parameter="channels",
+        neutral=0.0,
+        stage="architecture",
+        summary="share of the channels to remove from every layer, such as 0.5",
+        implementation="onefold.compression.channel_pruning:ChannelPruning",
+        search_values=(0.25, 0.5),
+    )
+)
+register(
+    CompressionMethod(
+        name="int8",
+        parameter="precision",
+        neutral=FULL_PRECISION,
+        stage="graph",
+        summary="static quantization of weights and activations",
+        implementation="onefold.compression.quantization:StaticQuantization",
+        search_values=("int8",),
+    )
+)
+register(
+    CompressionMethod(
+        name="int8-dynamic",
+        parameter="precision",
+        neutral=FULL_PRECISION,
+        stage="graph",
+        summary="dynamic quantization, without calibration",
+        implementation="onefold.compression.quantization:DynamicQuantization",
+    )
+)
+register(
+    CompressionMethod(
+        name="fp16",
+        parameter="precision",
+        neutral=FULL_PRECISION,
+        stage="graph",
+        summary="half-precision weights",
+        implementation="onefold.compression.quantization:HalfPrecision",
+    )
+)
