@@ -14,18 +14,19 @@ from typing import Any
 
 from claims import RESULTS, Claim, arguments, conclude, median, table
 
-from onefold import Budget, Study
+from onefold import Budget, ParallelismOptions, Study
 from onefold.vocabulary.records import Trial
 
 KINDS = ("multi", "epochs", "data")
 MARGIN = 0.005
+PARALLELISM = ParallelismOptions(parallel=2, threads=1)
 
 
-def progress(workload: str, kind: Any, trials: int, seed: int, parallelism: dict[str, int]) -> list[dict[str, float]]:
+def progress(workload: str, kind: Any, trials: int, seed: int) -> list[dict[str, float]]:
     """Return the best accuracy after each rung, with the time and the energy spent until then."""
     with tempfile.TemporaryDirectory() as home:
         budget = Budget(trials=trials, kind=kind)
-        result = Study(workload, budget=budget, seed=seed, home=home, **parallelism).run()
+        result = Study(workload, budget=budget, seed=seed, home=home, parallelism=PARALLELISM).run()
     return list(_steps(result.trials))
 
 
@@ -66,12 +67,11 @@ def main() -> None:
     options = arguments(__doc__)
     workloads = {"digits": 18, "speech": 9} if options.quick else {"agnews-cnn": 18, "imdb-cnn": 18}
     seeds = [0] if options.quick else [0, 1]
-    parallelism = {"parallel": 2, "threads": 1}
     rows: list[dict[str, Any]] = []
     curves: dict[str, dict[str, list[Any]]] = {}
     for workload, trials in workloads.items():
         for seed in seeds:
-            runs = {kind: progress(workload, kind, trials, seed, parallelism) for kind in KINDS}
+            runs = {kind: progress(workload, kind, trials, seed) for kind in KINDS}
             target = runs["epochs"][-1]["accuracy"] - MARGIN
             for kind, steps in runs.items():
                 curves.setdefault(workload, {}).setdefault(kind, []).append(steps)

@@ -28,8 +28,8 @@ def onefold_run(trials: int, search: str) -> dict[str, float]:
     space = Space(x=Float(0, 1), y=Float(0, 1))
     began: list[float] = []
 
-    def listener(news: object) -> None:
-        if getattr(news, "kind", "") == "started":
+    def on_event(event: object) -> None:
+        if getattr(event, "kind", "") == "started":
             began.append(time.monotonic())
 
     with tempfile.TemporaryDirectory() as home, Stopwatch() as watch:
@@ -38,7 +38,7 @@ def onefold_run(trials: int, search: str) -> dict[str, float]:
             space,
             budget=Budget(trials=trials),
             home=home,
-            on_event=listener,
+            on_event=on_event,
             search=search,
             parallelism=ParallelismOptions(parallel=WORKERS),
         )

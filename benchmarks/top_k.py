@@ -14,7 +14,7 @@ from typing import Any
 
 from claims import Claim, arguments, conclude, table
 
-from onefold import Budget, ParallelismOptions, Study
+from onefold import Budget, ParallelismOptions, SearchOptions, Study
 from onefold.search import planned_work
 from onefold.training.splits import MIN_SAMPLES
 from onefold.vocabulary.workload_reference import load
@@ -55,7 +55,7 @@ def main() -> None:
         ours = trials_for(planned_work("top-k", baseline, [trials], top_k=TOP), samples)
         gains = []
         for seed in range(seeds):
-            theirs = run(workload, seed, budget=baseline, rungs="top-k", top_k=TOP, search="random")
+            theirs = run(workload, seed, budget=baseline, search=SearchOptions("random", rungs="top-k", top_k=TOP))
             mine = run(workload, seed, budget=Budget(trials=ours))
             gains.append(mine["test"] - theirs["test"])
             rows += [
