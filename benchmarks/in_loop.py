@@ -32,7 +32,7 @@ from onefold.compression.onnx_module import OnnxModule
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import open_session
 from onefold.device.host import host
-from onefold.engine import ProcessEngine
+from onefold.engine import open_engine
 from onefold.store.home import Home
 from onefold.study.tunable import Tunable
 from onefold.study.worker_calls import export_trained
@@ -109,7 +109,7 @@ def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, 
     ]
     here = host(home.devices)
     with (
-        ProcessEngine(workers, Tunable(workload).setup(study.folder, "cpu")) as engine,
+        open_engine("processes", Tunable(workload).setup(study.folder, "cpu"), slots=workers) as engine,
         TrialVariants(
             engine, here, here, home.locks.measurement, study.folder / "variants", keep_files=True
         ) as builder,

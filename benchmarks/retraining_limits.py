@@ -260,7 +260,7 @@ def predict(name: str, seed: int) -> Row:
     import numpy as np
     import torch
 
-    from onefold.meter.memory import high_water_bytes, put_mark_back
+    from onefold.meter.memory import high_water_bytes, reset_high_water
     from onefold.retraining.memory_monitor import ProcessMemory
     from onefold.retraining.network_profile import profile_network
     from onefold.retraining.samples import Samples
@@ -305,7 +305,7 @@ def predict(name: str, seed: int) -> Row:
         if expected <= MOST:
             break
     before = high_water_bytes()
-    put_mark_back()
+    reset_high_water()
     stepper.follow(plan)
     for _ in range(3):
         batches = (samples.batch(slice(0, plan.batch_size)) for _ in range(plan.accumulation))

@@ -79,7 +79,7 @@ def module_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str:
-    """`search` for `onefold.search.ladder`; empty for `onefold` itself."""
+    """`search` for `onefold.search.grouped`; empty for `onefold` itself."""
     return [*module.split("."), ""][1]
 
 

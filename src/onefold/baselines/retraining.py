@@ -18,7 +18,7 @@ from typing import Any
 from onefold.retraining.feasible_plans import LARGEST_BATCH, largest_batch
 from onefold.retraining.planning_context import PlanningContext
 from onefold.retraining.strategy import register_strategy
-from onefold.search.algorithms import searcher
+from onefold.search.algorithms import create_searcher
 from onefold.search.searcher import Observation
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
@@ -136,7 +136,7 @@ class Bayesian:
             segments=Float(0.0, 1.0),
             lr=Float(1e-5, 1e-2, log=True),
         )
-        self._searcher = searcher("tpe", space, seed, 1)
+        self._searcher = create_searcher("tpe", space, seed, 1)
         self._context: PlanningContext | None = None
         self._pending: dict[RetrainingPlan, tuple[int, Any]] = {}
         self._number = 0

@@ -16,7 +16,7 @@ from onefold.compression.api import write_packed
 from onefold.compression.selection import SelectionCriteria, select_variant
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
-from onefold.engine import Call, Engine, answer
+from onefold.engine import Call, Engine, run_call
 from onefold.serving.api import measure
 from onefold.serving.options import ServingOptions
 from onefold.store.home import Home
@@ -120,7 +120,7 @@ class AfterStudyCompression:
         return Shortlist(self.device.name, goal.metric, judged, taken, selection.why)
 
     def _test(self, config: Config, model: Path) -> Metrics:
-        metrics = answer(self.engine, Call(score_onnx, (config, str(model))))
+        metrics = run_call(self.engine, Call(score_onnx, (config, str(model))))
         return metrics if isinstance(metrics, dict) else {}
 
     def _deploy(self, shortlist: Shortlist, model: Path, about: Mapping[str, Any]) -> None:

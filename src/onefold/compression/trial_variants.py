@@ -18,7 +18,7 @@ from typing import Any
 from onefold.compression.measurement import measure_single_sample, to_variant
 from onefold.compression.variant_builder import BuiltVariant
 from onefold.device import Device, open_session, runtime
-from onefold.engine import Call, Engine, Failed, Finished
+from onefold.engine import Call, CallFailed, CallFinished, Engine
 from onefold.store.locks import MeasurementLock
 from onefold.training.trainer import Tick, Trainer
 from onefold.vocabulary.errors import ModelError
@@ -71,15 +71,15 @@ class TrialVariants:
         running: dict[int, tuple[VariantRequest, int]] = {}
         self.on_progress(len(done), len(requests))
         while waiting or running:
-            while waiting and self.engine.free:
+            while waiting and self.engine.free_slots:
                 request, attempt = waiting.pop(0)
                 call = Call(build_variants, (request, str(self._model_folder(request.trial))), cores=request.threads)
                 running[self.engine.start(call)] = (request, attempt)
             for event in self.engine.wait(POLL_S):
-                if not isinstance(event, (Finished, Failed)) or event.run not in running:
+                if not isinstance(event, (CallFinished, CallFailed)) or event.run not in running:
                     continue
                 request, attempt = running.pop(event.run)
-                if isinstance(event, Finished):
+                if isinstance(event, CallFinished):
                     self._measure(request, event.value, done)
                 elif event.retry and attempt < MAX_ATTEMPTS:
                     waiting.insert(0, (request, attempt + 1))
@@ -107,7 +107,7 @@ class TrialVariants:
     ) -> None:
         try:
             # A new serving process per trial: one that has served other models retains some of their memory.
-            with open_session(self.device, self.host) as session, self.measurement_lock(), self.engine.quiet():
+            with open_session(self.device, self.host) as session, self.measurement_lock(), self.engine.paused():
                 served = measure_single_sample(session, [variant.file for variant in built], TIMING_ROUNDS)
             variants = tuple(to_variant(variant, served[variant.file]) for variant in built)
             _check_finite(variants)

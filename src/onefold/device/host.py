@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onefold.device.catalogue import HOST, device, read_devices, save_device
 from onefold.device.device import Device
-from onefold.meter.modelled import WATTS_OF_OTHERS, WATTS_PER_BUSY_CORE
+from onefold.meter.modelled import DEFAULT_WATTS, WATTS_PER_BUSY_CORE
 from onefold.vocabulary.errors import DeviceError
 
 _POWER = "power modelled: {:g} W per busy core, without the idle power of the machine"
@@ -31,7 +31,7 @@ def describe() -> Device:
 
     architecture = platform.machine()
     cores = probe_program.core_count()
-    watts = WATTS_PER_BUSY_CORE.get(architecture, WATTS_OF_OTHERS)
+    watts = WATTS_PER_BUSY_CORE.get(architecture, DEFAULT_WATTS)
     return Device(
         name=HOST,
         title=f"This machine ({probe_program.title()})",

@@ -29,7 +29,7 @@ from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.device.random_inputs import random_input
 from onefold.device.session_options import session_options
 from onefold.device.timing_effort import TimingEffort, median_interval
-from onefold.meter.memory import high_water_bytes, put_mark_back
+from onefold.meter.memory import high_water_bytes, reset_high_water
 from onefold.processes import JSON, Channel, connect_to_parent
 from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
@@ -82,7 +82,7 @@ class Runner:
         self._sessions = {}
         gc.collect()
         _trim_heap()
-        put_mark_back()
+        reset_high_water()
         session = self._session(serving_point)
         feed = self._feed(session, serving_point.batch_size)
         for _ in range(MEMORY_RUNS):

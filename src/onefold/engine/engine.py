@@ -14,10 +14,10 @@ Tick = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Work for a worker: `function(context, *args, tick=tick)`, a generator.
+    """Work for a worker: the generator `function(context, *args, tick=tick)`.
 
-    What it yields is reported, what it returns is the result, and `tick()` tells that it is alive. `context` is what
-    the engine's set-up returned in that worker. `cores` is how many of them it wants; it is pinned to those.
+    Its yields are reported, its return value is the result, and it calls `tick()` to show that it is alive. `context`
+    is what the engine's set-up returned in that worker. The call is pinned to `cores` cores.
     """
 
     function: Callable[..., Generator[Any, None, Any]]
@@ -27,14 +27,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Prepares a worker once: `function(*args)` returns the context of all its calls."""
+    """Prepare a worker once: `function(*args)` returns the context of all its calls."""
 
     function: Callable[..., Any] = dict
     args: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class CallReported:
     """A call yielded a value."""
 
     run: int
@@ -42,7 +42,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class CallFinished:
     """A call returned."""
 
     run: int
@@ -50,43 +50,43 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A call raised, hung, ran out of memory, or its worker died. `retry` when the call may not be to blame."""
+class CallFailed:
+    """A call raised, hung, ran out of memory, or lost its worker. `retry` if the call may not be the cause."""
 
     run: int
     failure: Failure
     retry: bool = False
 
 
-Event = Reported | Finished | Failed
+Event = CallReported | CallFinished | CallFailed
 
 
 class Engine(Protocol):
-    """Runs calls, each in one of `slots` places.
+    """Run calls, each in one of `slots` slots.
 
-    A call that fails, however badly, is a Failed event and nothing else: the engine goes on. Every run ends in exactly
-    one Finished or Failed, after all of its Reported, except one that was stopped: it ends without a further word.
-    Used by one thread. `with engine:` starts and closes it.
+    A call that fails, however badly, is a CallFailed event and nothing else: the engine goes on. Every run ends in
+    exactly one CallFinished or CallFailed, after all of its CallReported, except a stopped one, which ends silently.
+    An engine is used by one thread. `with engine:` starts and closes it.
     """
 
     @property
     def slots(self) -> int: ...
 
     @property
-    def free(self) -> int:
-        """How many calls could be started now."""
+    def free_slots(self) -> int:
+        """Return how many calls could be started now."""
 
     def start(self, call: Call) -> int:
-        """Begins a call in a free slot and returns the number of its run."""
+        """Start a call in a free slot and return the number of its run."""
 
     def wait(self, timeout_s: float) -> list[Event]:
-        """What happened since the last wait; blocks until something does or the time is over."""
+        """Return the events since the last wait; block until there is one or the time is over."""
 
     def stop(self, run: int) -> None:
-        """Ends a run between two reports, or at once when it does not answer."""
+        """Stop a run between two reports, or kill it if it does not respond."""
 
-    def quiet(self) -> AbstractContextManager[None]:
-        """Holds every running call still inside the block, so that something else can be timed."""
+    def paused(self) -> AbstractContextManager[None]:
+        """Pause every running call inside the block, so that a measurement has the machine for itself."""
 
     def __enter__(self) -> Engine: ...
 

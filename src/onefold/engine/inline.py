@@ -1,4 +1,4 @@
-"""Calls run here, one after the other: for tests, for debugging, and for what cannot leave this process."""
+"""Run calls in this process, one after the other: for tests, for debugging, and for what cannot be pickled."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from onefold.engine.engine import Call, Event, Failed, Finished, Reported, Setup
-from onefold.engine.failures import failure_of
+from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Event, Setup
+from onefold.engine.failure_mapping import failure_of
 
 
 class InlineEngine:
-    """One slot in this process. A call that hangs hangs everything: only worker processes protect from that."""
+    """One slot in this process. A call that hangs blocks the caller: only worker processes protect from that."""
 
     slots = 1
 
@@ -22,7 +22,7 @@ class InlineEngine:
         self._run: Generator[Any, None, Any] | None = None
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         return int(self._run is None)
 
     def start(self, call: Call) -> int:
@@ -34,21 +34,21 @@ class InlineEngine:
         if self._run is None:
             return []
         try:
-            return [Reported(self._runs, next(self._run))]
+            return [CallReported(self._runs, next(self._run))]
         except StopIteration as end:
             self._run = None
-            return [Finished(self._runs, end.value)]
+            return [CallFinished(self._runs, end.value)]
         except Exception as error:  # noqa: BLE001 - a failing call is a value
             self._run = None
-            return [Failed(self._runs, failure_of(error))]
+            return [CallFailed(self._runs, failure_of(error))]
 
     def stop(self, run: int) -> None:
         if self._run is not None and run == self._runs:
             self._run.close()
             self._run = None
 
-    def quiet(self) -> AbstractContextManager[None]:
-        return nullcontext()  # nothing runs between two waits
+    def paused(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nothing runs between two calls of wait()
 
     def __enter__(self) -> InlineEngine:
         self._context = self._setup.function(*self._setup.args)

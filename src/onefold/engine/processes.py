@@ -1,4 +1,4 @@
-"""Calls run in worker processes of this machine: started once, kept warm, pinned to cores."""
+"""Run calls in worker processes of this machine: started once, kept warm, pinned to cores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 
 import cloudpickle
 
-from onefold.engine.engine import Call, Event, Failed, Finished, Reported, Setup
+from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Event, Setup
 from onefold.processes import Worker, available_cores, describe_exit
 from onefold.vocabulary.errors import EngineError
 from onefold.vocabulary.records import Failure, FailureKind
 
+HANG_TIMEOUT_S = 600.0
 GRACE_S = 5.0  # how long a stopped call may take to reach its next report
-# Freed memory is kept for the next step instead of being handed back and faulted in again.
+# Keep freed memory for the next step instead of returning it to the system and faulting it in again.
 ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
@@ -43,8 +44,8 @@ class Slot:
 class ProcessEngine:
     """`slots` worker processes over `cores`. A worker that dies is replaced.
 
-    A call that is silent for `patience_s` (no report, no tick) has hung: its worker is killed. `memory_bytes` is what
-    each worker may allocate on top of what it holds after set-up. A worker that cannot be set up is an EngineError.
+    A call that is silent for `hang_timeout_s` (no report, no tick) has hung: its worker is killed. `memory_bytes` is
+    what each worker may allocate on top of what it holds after set-up. A worker whose set-up fails is an EngineError.
     """
 
     def __init__(
@@ -53,20 +54,20 @@ class ProcessEngine:
         setup: Setup | None = None,
         *,
         cores: Sequence[int] | None = None,
-        patience_s: float = 600.0,
+        hang_timeout_s: float = HANG_TIMEOUT_S,
         memory_bytes: int | None = None,
     ) -> None:
         self.slots = slots
         self._setup = setup or Setup()
         self._cores = list(cores if cores is not None else available_cores())
-        self._patience_s = patience_s
+        self._hang_timeout_s = hang_timeout_s
         self._memory_bytes = memory_bytes
         self._slots: list[Slot] = []
         self._runs = 0
         self._early_deaths = 0
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         return sum(slot.run is None for slot in self._slots)
 
     @property
@@ -112,7 +113,7 @@ class ProcessEngine:
 
     def _receive(self, slot: Slot) -> list[Event]:
         try:
-            kind, *content = slot.worker.receive(self._patience_s)
+            kind, *content = slot.worker.receive(self._hang_timeout_s)
         except TimeoutError:  # stuck in the middle of a message
             return self._check_hang(slot)
         except (EOFError, OSError):
@@ -127,23 +128,23 @@ class ProcessEngine:
         elif kind == "unfit":
             raise content[0]
         elif kind == "report":
-            return [] if slot.is_stopping else [Reported(*content)]
+            return [] if slot.is_stopping else [CallReported(*content)]
         elif kind in ("done", "failed", "stopped"):
             slot.run = None
             if not slot.is_stopping:
-                return [Finished(*content) if kind == "done" else Failed(*content)]
+                return [CallFinished(*content) if kind == "done" else CallFailed(*content)]
         return []
 
     def _check_hang(self, slot: Slot) -> list[Event]:
         if slot.run is None or not slot.is_ready:
             return []
-        limit_s = GRACE_S if slot.is_stopping else self._patience_s
+        limit_s = GRACE_S if slot.is_stopping else self._hang_timeout_s
         silence_s = time.monotonic() - slot.last_message
         if silence_s <= limit_s:
             return []
         self._replace(slot)
         reason = f"hung: gave no sign of life for {silence_s:.0f} s"
-        return [] if slot.is_stopping else [Failed(slot.run, Failure(FailureKind.HUNG, reason))]
+        return [] if slot.is_stopping else [CallFailed(slot.run, Failure(FailureKind.HUNG, reason))]
 
     def _handle_death(self, slot: Slot) -> list[Event]:
         end = describe_exit(slot.worker.exit_code())
@@ -158,7 +159,7 @@ class ProcessEngine:
             fresh.run, fresh.outbox = slot.run, slot.outbox
             return []
         failure = Failure(FailureKind.KILLED, f"its worker process {end}")
-        return [] if slot.is_stopping else [Failed(slot.run, failure, retry=True)]
+        return [] if slot.is_stopping else [CallFailed(slot.run, failure, retry=True)]
 
     def _replace(self, slot: Slot) -> Slot:
         slot.worker.kill()
@@ -175,7 +176,7 @@ class ProcessEngine:
                 self._send(slot, ("stop", run))
 
     @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         began = time.monotonic()
         for slot in self._slots:
             slot.worker.pause()

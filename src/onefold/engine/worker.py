@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onefold.engine.failures import failure_of
+from onefold.engine.failure_mapping import failure_of
 from onefold.processes import Channel, connect_to_parent, pin_to_cores
 from onefold.vocabulary.errors import EngineError, OnefoldError
 
@@ -47,11 +47,11 @@ def serve(channel: Channel) -> None:
         except BrokenPipeError:
             return
         except Exception as error:  # noqa: BLE001 - the coordinator raises it
-            channel.send(("unfit", _told(error)))
+            channel.send(("unfit", _setup_error(error)))
 
 
-def _told(error: Exception) -> OnefoldError:
-    """The error as the coordinator can raise it: our own as they are, others in one sentence."""
+def _setup_error(error: Exception) -> OnefoldError:
+    """Return the error that the coordinator raises: an OnefoldError unchanged, any other as an EngineError."""
     if isinstance(error, OnefoldError):
         return error
     return EngineError(f"a worker cannot be set up: {type(error).__name__}: {error}")

@@ -22,7 +22,7 @@ from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
-from onefold.engine import ProcessEngine
+from onefold.engine import open_engine
 from onefold.impact_analysis import (
     Advice,
     Arm,
@@ -214,8 +214,12 @@ class _Analysis:
         setup = self.subject.setup(folder, spec.parallelism.accelerator)
         slots = spec.parallelism.parallel or parallelism.most_workers(spec.parallelism.accelerator)
         with (
-            ProcessEngine(
-                slots, setup, patience_s=spec.parallelism.hang_timeout_s, memory_bytes=spec.parallelism.memory_bytes
+            open_engine(
+                "processes",
+                setup,
+                slots=slots,
+                hang_timeout_s=spec.parallelism.hang_timeout_s,
+                memory_bytes=spec.parallelism.memory_bytes,
             ) as engine,
             TrialVariants(
                 engine,

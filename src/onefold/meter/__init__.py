@@ -1,4 +1,4 @@
-"""A window of work -> what it cost: clock, rapl, nvml, modelled, replay."""
+"""Measure the time, energy and memory of a window of work."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 def choose(accelerator: str = "cpu") -> Meter:
-    """The best meter that works here for work on this accelerator (`cpu`, `cuda`, `cuda:1`, …).
+    """Return the best meter that works here for an accelerator (`cpu`, `cuda`, `cuda:1`, …).
 
-    On `cpu`: the processor's counters (`rapl`), otherwise the model (`modelled`).
+    On `cpu`: the processor's energy counters (`rapl`), or else a model (`modelled`).
 
-    On `cuda`: the board's counter together with the processor's (`rapl+nvml`), or the board's alone (`nvml`), whose
-    label says that the processor is not in it. Without the board's counter the answer is `unavailable` even where the
-    processor's is known: the GPU draws most of the power, and the small rest would pass for the whole.
-
-    On anything else: `unavailable`, for the same reason.
+    On `cuda`: the board's counter with the processor's (`rapl+nvml`), or the board's alone (`nvml`), whose label shows
+    that the processor is not included. Without the board's counter energy is `unavailable` even if the processor's is
+    known: the GPU draws most of the power, and the rest would pass for the whole. The same holds on other accelerators.
     """
     rapl = RaplMeter()
     if rapl.reason:

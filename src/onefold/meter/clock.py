@@ -1,4 +1,4 @@
-"""Time, processor time and memory; no energy."""
+"""Measure time, processor time and memory, without energy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from onefold.meter.window import UNAVAILABLE, process_window
 
 
 class ClockMeter:
-    """Measures everything but energy, and says so: works on every machine."""
+    """Measure everything but energy, on every machine."""
 
     source = "unavailable"
 
     def window(self) -> AbstractContextManager[Window]:
-        """Opens a window."""
         return process_window(lambda: lambda _: UNAVAILABLE)

@@ -1,4 +1,4 @@
-"""Several meters at once, for joules that are counted in several places."""
+"""Add up the energy of several meters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onefold.vocabulary.records import Energy, Measurement
 
 
 class CombinedMeter:
-    """The joules of all its meters together, such as `rapl+nvml`; time, processor time and memory of one of them.
+    """Sum the joules of several meters, such as `rapl+nvml`; take time, processor time and memory from one of them.
 
     A sum that lacks a part is `unavailable`, and one with a modelled part is `modelled`.
     """
@@ -22,27 +22,25 @@ class CombinedMeter:
 
     @property
     def source(self) -> str:
-        """The sources of all parts, or the weakest of them."""
+        """Return the sources of all parts, or the weakest of them."""
         return _joined([meter.source for meter in self._meters])
 
     @contextmanager
     def window(self) -> Iterator[Window]:
-        """Opens a window."""
         with ExitStack() as stack:
             yield CombinedWindow([stack.enter_context(meter.window()) for meter in self._meters])
 
 
 class CombinedWindow:
-    """The same stretch of work as several meters see it."""
+    """One window of work, measured by several meters."""
 
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows = windows
 
     @property
     def measurement(self) -> Measurement:
-        """What the window cost: complete once it is closed, so far while it is open."""
         parts = [window.measurement for window in self._windows]
-        # The last one was opened last and is closed first: it holds the least of the measuring itself.
+        # The last one was opened last and is closed first: it includes the least measurement overhead.
         return replace(parts[-1], energy=_sum([part.energy for part in parts]))
 
 

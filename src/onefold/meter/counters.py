@@ -1,4 +1,4 @@
-"""Event counters of this process, as the kernel's perf_event_open gives them: of the hardware where there is a PMU."""
+"""Performance counters of this process by perf_event_open; hardware events need a PMU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241}
 HARDWARE, SOFTWARE, CACHE = 0, 1, 3
-MOST_FILES = 256  # a counter of one thread is an open file
-_READ, _DATA, _LAST_LEVEL, _MISS = 0, 0, 2, 1  # parts of a cache event's number
+MAX_FILES = 256  # each counter of each thread is an open file
+_READ, _DATA, _LAST_LEVEL, _MISS = 0, 0, 2, 1  # parts of a cache event's config
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Something that the kernel counts."""
+class PerfEvent:
+    """An event that the kernel counts: `kind` and `number` are its type and config in perf_event_attr."""
 
     name: str
     kind: int
@@ -27,31 +27,31 @@ class Event:
 
 
 EVENTS = (
-    Event("cycles", HARDWARE, 0),
-    Event("instructions", HARDWARE, 1),
-    Event("cache_references", HARDWARE, 2),
-    Event("cache_misses", HARDWARE, 3),
-    Event("branch_instructions", HARDWARE, 4),
-    Event("branch_misses", HARDWARE, 5),
-    Event("bus_cycles", HARDWARE, 6),
-    Event("stalled_cycles_frontend", HARDWARE, 7),
-    Event("stalled_cycles_backend", HARDWARE, 8),
-    Event("l1d_loads", CACHE, _DATA | _READ << 8),
-    Event("l1d_load_misses", CACHE, _DATA | _READ << 8 | _MISS << 16),
-    Event("llc_loads", CACHE, _LAST_LEVEL | _READ << 8),
-    Event("llc_load_misses", CACHE, _LAST_LEVEL | _READ << 8 | _MISS << 16),
-    Event("task_clock_ns", SOFTWARE, 1),
-    Event("page_faults", SOFTWARE, 2),
-    Event("context_switches", SOFTWARE, 3),
-    Event("cpu_migrations", SOFTWARE, 4),
-    Event("minor_faults", SOFTWARE, 5),
-    Event("major_faults", SOFTWARE, 6),
+    PerfEvent("cycles", HARDWARE, 0),
+    PerfEvent("instructions", HARDWARE, 1),
+    PerfEvent("cache_references", HARDWARE, 2),
+    PerfEvent("cache_misses", HARDWARE, 3),
+    PerfEvent("branch_instructions", HARDWARE, 4),
+    PerfEvent("branch_misses", HARDWARE, 5),
+    PerfEvent("bus_cycles", HARDWARE, 6),
+    PerfEvent("stalled_cycles_frontend", HARDWARE, 7),
+    PerfEvent("stalled_cycles_backend", HARDWARE, 8),
+    PerfEvent("l1d_loads", CACHE, _DATA | _READ << 8),
+    PerfEvent("l1d_load_misses", CACHE, _DATA | _READ << 8 | _MISS << 16),
+    PerfEvent("llc_loads", CACHE, _LAST_LEVEL | _READ << 8),
+    PerfEvent("llc_load_misses", CACHE, _LAST_LEVEL | _READ << 8 | _MISS << 16),
+    PerfEvent("task_clock_ns", SOFTWARE, 1),
+    PerfEvent("page_faults", SOFTWARE, 2),
+    PerfEvent("context_switches", SOFTWARE, 3),
+    PerfEvent("cpu_migrations", SOFTWARE, 4),
+    PerfEvent("minor_faults", SOFTWARE, 5),
+    PerfEvent("major_faults", SOFTWARE, 6),
 )
 HARDWARE_EVENTS = frozenset(event.name for event in EVENTS if event.kind != SOFTWARE)
 
 
 class _Attributes(ctypes.Structure):
-    """The first version of the kernel's struct perf_event_attr, which every kernel understands."""
+    """struct perf_event_attr in its first version, which every kernel supports."""
 
     _fields_ = (
         ("type", ctypes.c_uint32),
@@ -67,25 +67,24 @@ class _Attributes(ctypes.Structure):
     )
 
 
-_TIMES = 0b11  # read_format: also how long the event was enabled and how long it was counted
+_TIMES = 0b11  # read_format: time enabled and time running
 _INHERIT, _NO_KERNEL, _NO_HYPERVISOR = 1 << 1, 1 << 5, 1 << 6
 
 
 class Counters:
-    """Counts events of all threads of this process, and of those they start, from `__enter__` on.
+    """Count events of all threads of this process, and of those they start, from `__enter__` on.
 
-    An event that this machine does not have is left out: `available` says which are there. When the hardware has fewer
-    counters than there are events, the kernel counts each a part of the time; what it missed is made up by
-    `count * time_enabled / time_running`.
+    Events that this machine lacks are left out; see `available`. If the hardware has fewer counters than there are
+    events, the kernel multiplexes them, and counts are scaled by `time_enabled / time_running`.
     """
 
-    def __init__(self, events: Iterable[Event] = EVENTS) -> None:
+    def __init__(self, events: Iterable[PerfEvent] = EVENTS) -> None:
         self._events = tuple(events)
         self._open: dict[str, list[int]] = {}
 
     @property
     def available(self) -> tuple[str, ...]:
-        """The events that are counted."""
+        """Return the names of the events that are counted."""
         return tuple(self._open)
 
     def __enter__(self) -> Counters:
@@ -98,9 +97,9 @@ class Counters:
                 _close(found)
         return self
 
-    def _few_enough(self, threads: int) -> list[Event]:
-        """Software events first, and no more than leave the process room for files of its own."""
-        room = MOST_FILES // max(1, threads)
+    def _few_enough(self, threads: int) -> list[PerfEvent]:
+        """Return software events first, and few enough to leave the process descriptors for its own files."""
+        room = MAX_FILES // max(1, threads)
         return sorted(self._events, key=lambda event: event.kind != SOFTWARE)[:room]
 
     def __exit__(self, *exc: object) -> None:
@@ -108,7 +107,7 @@ class Counters:
         self._open = {}
 
     def read(self) -> dict[str, float]:
-        """The counts so far."""
+        """Return the counts so far."""
         return {name: sum(map(_scaled, numbers)) for name, numbers in self._open.items()}
 
 
@@ -118,19 +117,19 @@ def _close(numbers: Iterable[int]) -> None:
             os.close(number)
 
 
-def _opened(event: Event, thread: int) -> int:
-    """The file of a counter, -1 where it cannot be had."""
+def _opened(event: PerfEvent, thread: int) -> int:
+    """Return the descriptor of a counter, or -1 if it is not available."""
     call = SYSCALL.get(platform.machine())
     if call is None:
         return -1
     attributes = _Attributes(type=event.kind, size=ctypes.sizeof(_Attributes), config=event.number)
     attributes.read_format, attributes.flags = _TIMES, _INHERIT | _NO_KERNEL | _NO_HYPERVISOR
     library = ctypes.CDLL(None, use_errno=True)
-    return int(library.syscall(call, ctypes.byref(attributes), thread, -1, -1, 1 << 3))  # closed on exec
+    return int(library.syscall(call, ctypes.byref(attributes), thread, -1, -1, 1 << 3))  # PERF_FLAG_FD_CLOEXEC
 
 
 def scaled(count: int, enabled_ns: int, running_ns: int) -> float:
-    """What a count would have been, had its event been counted all the time."""
+    """Extrapolate a multiplexed count to the whole time."""
     return count * enabled_ns / running_ns if running_ns else 0.0
 
 

@@ -1,10 +1,9 @@
 """Peak memory of this process inside a window.
 
-The system keeps one high-water mark for the whole process. Linux lets it be put back to the present level, after which
-it tells the peak since. Each opening window does so, once what the mark said is credited to the windows open already.
+The system keeps one high-water mark per process. Linux can reset it to the present level, after which it shows the peak
+since then. Each new window does so, after the mark has been credited to the windows that are open already.
 
-Elsewhere the mark only ever rises: when it rises inside a window it is that window's peak, and when it does not the
-peak is unknown, None.
+Elsewhere the mark only rises: if it rises inside a window it is that window's peak; else the peak is unknown (None).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _CLEAR_HIGH_WATER = "5"  # proc(5)
 
 
 def high_water_bytes() -> int | None:
-    """The high-water mark of this process's resident memory; None where the system does not tell."""
+    """Return the high-water mark of this process's resident memory; None if the system does not provide it."""
     try:
         for line in _STATUS.read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):
@@ -35,8 +34,8 @@ def high_water_bytes() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def put_mark_back() -> bool:
-    """Lowers the high-water mark to the present level; False where the system does not let us."""
+def reset_high_water() -> bool:
+    """Reset the high-water mark to the present level; return False if the system does not allow it."""
     try:
         _CLEAR.write_text(_CLEAR_HIGH_WATER)
     except OSError:
@@ -45,35 +44,35 @@ def put_mark_back() -> bool:
 
 
 class Peak:
-    """The peak of one window: what the mark showed, as far as that speaks of this window."""
+    """The peak of one window."""
 
     def __init__(self, floor: int) -> None:
         self.floor = floor  # a mark at or below it may be older than the window
         self.bytes: int | None = None
 
     def credit(self, mark: int | None) -> None:
-        """Learns what the mark shows now."""
+        """Raise the peak to the mark, if the mark can be of this window."""
         if mark is not None and mark > self.floor:
             self.bytes = max(self.bytes or 0, mark)
 
 
 class PeakMemory:
-    """All open windows over one mark. They may nest and overlap, and several threads may open them."""
+    """All open windows over one mark. They may nest, overlap and belong to several threads."""
 
     def __init__(
-        self, mark: Callable[[], int | None] = high_water_bytes, put_back: Callable[[], bool] = put_mark_back
+        self, mark: Callable[[], int | None] = high_water_bytes, reset: Callable[[], bool] = reset_high_water
     ) -> None:
-        self._mark, self._put_back = mark, put_back
+        self._mark, self._reset = mark, reset
         self._open: list[Peak] = []
         self._lock = Lock()
 
     def open(self) -> Peak:
-        """Begins a window at the present level."""
+        """Open a window at the present level."""
         with self._lock:
             mark = self._mark()
             for peak in self._open:
                 peak.credit(mark)
-            if self._put_back():
+            if self._reset():
                 mark = 0
                 for peak in self._open:
                     peak.floor = 0
@@ -81,16 +80,16 @@ class PeakMemory:
             return self._open[-1]
 
     def read(self, peak: Peak) -> int | None:
-        """The peak of that window so far, in bytes."""
+        """Return the peak of a window so far, in bytes."""
         with self._lock:
             peak.credit(self._mark())
             return peak.bytes
 
     def close(self, peak: Peak) -> None:
-        """Ends a window; its peak no longer rises."""
+        """Close a window; its peak no longer rises."""
         with self._lock:
             self._open.remove(peak)
 
 
-# One, as the mark is one: windows of different meters would otherwise lower it under each other.
-PROCESS = PeakMemory()
+# One per process, like the mark: otherwise the windows of different meters would reset it under each other.
+PROCESS_MEMORY = PeakMemory()

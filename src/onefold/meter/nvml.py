@@ -1,4 +1,4 @@
-"""Joules of an NVIDIA GPU, from its own counter. The only home of pynvml."""
+"""Measure the energy of an NVIDIA GPU with its own counter."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from onefold.vocabulary.records import Energy
 
 
 class NvmlMeter:
-    """Joules of one GPU board: the one that CUDA calls `device` in this process, by `CUDA_VISIBLE_DEVICES`.
+    """Joules of the GPU board that is CUDA device `device` in this process (see `CUDA_VISIBLE_DEVICES`).
 
-    The counter is the board's: what other processes do on it at the same time is in the sum, and the processor is not.
-    GPU work runs behind the program's back, so wait for it (`torch.cuda.synchronize()`) before a window ends. The
-    counter moves about ten times a second: windows much shorter than that are rough. On a machine with unlike GPUs,
-    `CUDA_DEVICE_ORDER=PCI_BUS_ID` makes CUDA number them as NVML does.
+    The counter is the board's: it includes other processes on the board, and excludes the processor. GPU work is
+    asynchronous, so synchronize (`torch.cuda.synchronize()`) before a window ends. The counter is updated about ten
+    times a second, so shorter windows are imprecise. With different GPUs in a machine, `CUDA_DEVICE_ORDER=PCI_BUS_ID`
+    makes CUDA number them as NVML does.
 
-    MissingExtra when nvidia-ml-py is not installed. Without a driver or a counter (GPUs before Volta, slices of a
-    shared GPU) the meter says `unavailable`, and `reason` says why.
+    Raises MissingExtra if nvidia-ml-py is not installed. Without a driver or a counter (GPUs before Volta, MIG slices)
+    the source is `unavailable`, and `reason` says why.
     """
 
     def __init__(self, device: int = 0, *, nvml: Any = None) -> None:
@@ -40,11 +40,10 @@ class NvmlMeter:
 
     @property
     def source(self) -> str:
-        """`nvml`, or `unavailable` where there is no counter."""
+        """Return `nvml`, or `unavailable` if there is no counter."""
         return "unavailable" if self.reason else "nvml"
 
     def window(self) -> AbstractContextManager[Window]:
-        """Opens a window."""
         return process_window(self._start)
 
     def _start(self) -> EnergySoFar:

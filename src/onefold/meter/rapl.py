@@ -1,4 +1,4 @@
-"""Joules of the processor, from the energy counters that Linux shows under powercap (Intel and AMD)."""
+"""Measure the energy of the processor with the RAPL counters of Linux's powercap (Intel and AMD)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from threading import Lock
 
 from onefold.meter.meter import Window
-from onefold.meter.regularly import Regularly
+from onefold.meter.periodic import PeriodicCall
 from onefold.meter.window import UNAVAILABLE, EnergySoFar, process_window
 from onefold.vocabulary.records import Energy
 
-_MOST_WATTS = 2000.0  # more than any package draws: how soon a counter may come round
+_MAX_WATTS = 2000.0  # more than any package draws: bounds how soon a counter may wrap
 
 
-class Package:
+class RaplPackage:
     """The counter of one processor package, unwrapped.
 
-    The counter of the hardware starts again from zero every few minutes or hours, after `max_energy_range_uj`; joules
-    are right as long as somebody asks for them once in that time. OSError when the counter is gone or not for us.
+    The hardware counter wraps to zero every few minutes or hours, after `max_energy_range_uj`; joules are right if they
+    are read at least once in that time. Raises OSError if the counter is gone or not readable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,11 +32,11 @@ class Package:
 
     @property
     def seconds_to_wrap(self) -> float:
-        """How soon the counter could start again, at a power that no package has."""
-        return self._range_uj / 1e6 / _MOST_WATTS
+        """Return a lower bound of the time until the counter wraps."""
+        return self._range_uj / 1e6 / _MAX_WATTS
 
     def joules(self) -> float:
-        """Joules since this object was made."""
+        """Return the joules since this object was created."""
         with self._lock:
             now_uj = self._read_uj()
             self._total_uj += (now_uj - self._last_uj) % self._range_uj
@@ -48,52 +48,50 @@ class Package:
 
 
 class RaplMeter:
-    """Joules of all processor packages, in the share that this process had in the machine's work.
+    """This process's share of the joules of all processor packages.
 
-    A package counts for everybody on the machine. Of the joules of a window this process is charged with its own
-    processor time over the busy time of all processors (`/proc/stat`), so that trials side by side each pay for
-    themselves and together for the whole; power that an idle core draws goes the same way. That clock ticks every
-    10 ms: the share of windows shorter than some tenths of a second is rough. Memory sticks, disks and accelerators
-    have counters of their own, which are not in the sum.
+    The counters are of the whole machine. This process is charged its processor time over the busy time of all
+    processors (`/proc/stat`), so that parallel trials add up to the whole, idle power included. That clock ticks every
+    10 ms, so the share is imprecise for windows below some tenths of a second. DRAM, disks and accelerators are not
+    included.
 
-    Without counters that this user may read the meter says `unavailable`, and `reason` says why.
+    Without counters that this user may read the source is `unavailable`, and `reason` says why.
     """
 
     def __init__(self, root: Path = Path("/sys/class/powercap"), *, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
-        self._packages: list[Package] = []
+        self._packages: list[RaplPackage] = []
         self.reason = ""
         try:
-            self._packages = [Package(folder) for folder in _package_folders(root)]
+            self._packages = [RaplPackage(folder) for folder in _package_folders(root)]
             if self._packages:
                 self._busy_s()
             else:
                 self.reason = f"there are no processor energy counters in {root}"
         except PermissionError:
-            # Closed since CVE-2020-8694: with them one program can guess at the secrets of another.
+            # Readable only by root since CVE-2020-8694, a side channel.
             self.reason = (
-                f"the counters are for root alone; open them with: sudo chmod a+r {root}/intel-rapl:*/energy_uj"
+                f"only root may read the counters; open them with: sudo chmod a+r {root}/intel-rapl:*/energy_uj"
             )
         except (OSError, ValueError, LookupError) as error:
             self.reason = f"the processor energy counters in {root} cannot be read: {error}"
         if self.reason:
             self._packages = []
-        self._reading = Regularly(
-            self._keep_up, min((package.seconds_to_wrap for package in self._packages), default=1e9)
+        self._reader = PeriodicCall(
+            self._read_counters, min((package.seconds_to_wrap for package in self._packages), default=1e9)
         )
 
     @property
     def source(self) -> str:
-        """`rapl`, or `unavailable` where there are no counters."""
+        """Return `rapl`, or `unavailable` if there are no counters."""
         return "rapl" if self._packages else "unavailable"
 
     def window(self) -> AbstractContextManager[Window]:
-        """Opens a window."""
         return self._window() if self._packages else process_window(lambda: lambda _: UNAVAILABLE)
 
     @contextmanager
     def _window(self) -> Iterator[Window]:
-        with self._reading.needed(), process_window(self._start) as window:
+        with self._reader.active(), process_window(self._start) as window:
             yield window
 
     def _start(self) -> EnergySoFar:
@@ -107,7 +105,7 @@ class RaplMeter:
                 spent_j, machine_s = self._joules() - joules, self._busy_s() - busy_s
             except OSError:
                 return UNAVAILABLE
-            # The machine was busy for at least as long as we were; its clock is coarser than ours.
+            # The machine was busy at least as long as this process; its clock is coarser.
             share = cpu_s / max(machine_s, cpu_s) if cpu_s > 0 else 0.0
             return Energy(spent_j * share, "rapl")
 
@@ -116,18 +114,18 @@ class RaplMeter:
     def _joules(self) -> float:
         return sum(package.joules() for package in self._packages)
 
-    def _keep_up(self) -> None:
-        with suppress(OSError):  # a counter that went away is found out by the window itself
+    def _read_counters(self) -> None:
+        with suppress(OSError):  # the window notices a counter that has gone
             self._joules()
 
     def _busy_s(self) -> float:
-        """Seconds that all processors together were at work, since boot."""
+        """Return the busy seconds of all processors since boot."""
         with self._stat.open() as lines:
             user, nice, system, _idle, _iowait, irq, softirq = map(int, lines.readline().split()[1:8])
         return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def _package_folders(root: Path) -> list[Path]:
-    # `intel-rapl:0` is a package and `intel-rapl:0:1` a part of it; `psys`, the whole board, holds the packages again.
+    # `intel-rapl:0` is a package and `intel-rapl:0:1` a part of it; `psys`, the whole board, includes the packages.
     folders = [folder for folder in sorted(root.glob("intel-rapl:*")) if folder.name.count(":") == 1]
     return [folder for folder in folders if (folder / "name").read_text().startswith("package")]

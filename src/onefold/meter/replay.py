@@ -1,7 +1,7 @@
-"""Measurements written down and played back: what a real meter wrote on some machine is a fixture on every other.
+"""Record measurements and replay them, so that a real meter of one machine is a fixture on every other.
 
-A recording is a file of JSON lines. The first says where the joules came from, `{"source": "rapl"}`; each other one is
-a window, numbered in the order of opening and written when it closed: `{"window": 0, "measurement": {…}}`.
+A recording is a file of JSON lines. The first is the source of energy, `{"source": "rapl"}`; each other one is a
+window, numbered in the order of opening and written when it closed: `{"window": 0, "measurement": {…}}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onefold.vocabulary.records import Measurement, from_json, to_json
 
 
 class RecordingMeter:
-    """Another meter, with every window that closes written to the file at `path`, which is begun anew."""
+    """Write every closed window of another meter to the file at `path`, which is overwritten."""
 
     def __init__(self, meter: Meter, path: Path) -> None:
         self._meter, self._path = meter, path
@@ -28,12 +28,10 @@ class RecordingMeter:
 
     @property
     def source(self) -> str:
-        """That of the other meter."""
         return self._meter.source
 
     @contextmanager
     def window(self) -> Iterator[Window]:
-        """Opens a window of the other meter."""
         number = next(self._numbers)
         window: Window | None = None
         try:
@@ -49,10 +47,10 @@ class RecordingMeter:
 
 
 class ReplayMeter:
-    """The windows of the recording at `path`, one after the other as they are opened.
+    """Return the windows of the recording at `path`, in the order they are opened.
 
-    A recording holds complete windows only: while one is open, nothing was spent so far. InputError when the file is
-    not a recording, or when one window more is opened than it holds.
+    A recording has only complete windows: the cost of an open one is zero. Raises InputError if the file is not a
+    recording, or if more windows are opened than it has.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,14 +66,12 @@ class ReplayMeter:
 
     @property
     def source(self) -> str:
-        """That of the meter which was recorded."""
         return self._source
 
     @contextmanager
     def window(self) -> Iterator[Window]:
-        """Opens the next window of the recording."""
         if self._opened == len(self._measurements):
-            raise InputError(f"{self._path} holds {self._opened} windows and one more was opened; record it again")
+            raise InputError(f"{self._path} has only {self._opened} windows; record it again")
         window = ReplayedWindow(self._measurements[self._opened])
         self._opened += 1
         try:
@@ -85,18 +81,18 @@ class ReplayMeter:
 
 
 class ReplayedWindow:
-    """A window of which the cost is known beforehand."""
+    """A window with a recorded cost."""
 
     def __init__(self, recorded: Measurement) -> None:
         self._recorded, self._closed = recorded, False
 
     @property
     def measurement(self) -> Measurement:
-        """What the recorded window cost once this one is closed; before that, nothing."""
+        """Return the recorded cost once this window is closed; nothing before."""
         return self._recorded if self._closed else Measurement.nothing()
 
     def close(self) -> None:
-        """Completes the measurement."""
+        """Complete the measurement."""
         self._closed = True
 
 

@@ -11,10 +11,10 @@ class AlphaSearch:
     """Proposes a weight for some micro-windows, and learns from what they gained."""
 
     def __init__(self, seed: int = 0) -> None:
-        from onefold.search.algorithms import searcher
+        from onefold.search.algorithms import create_searcher
         from onefold.vocabulary.space import Float, Space
 
-        self._searcher = searcher("gp", Space(alpha=Float(0.0, 1.0)), seed, 1)
+        self._searcher = create_searcher("gp", Space(alpha=Float(0.0, 1.0)), seed, 1)
         self._number = 0
         self._config: Config = Config(alpha=0.5)
         self._gains: list[float] = []

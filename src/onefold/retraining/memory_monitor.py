@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from onefold.meter.memory import PROCESS, Peak
+from onefold.meter.memory import PROCESS_MEMORY, Peak
 from onefold.retraining.address_space_reserve import UNLIMITED, AddressSpaceReserve
 
 PROC = Path("/proc")
@@ -76,11 +76,11 @@ class ProcessMemory:
     def begin(self) -> None:
         self._highest = self.highest()
         if self._peak is not None:
-            PROCESS.close(self._peak)
-        self._peak = PROCESS.open()
+            PROCESS_MEMORY.close(self._peak)
+        self._peak = PROCESS_MEMORY.open()
 
     def peak(self) -> int | None:
-        return PROCESS.read(self._peak) if self._peak is not None else None
+        return PROCESS_MEMORY.read(self._peak) if self._peak is not None else None
 
     def highest(self) -> int | None:
         return max((one for one in (self._highest, self.peak()) if one is not None), default=None)

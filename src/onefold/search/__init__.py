@@ -1,7 +1,10 @@
-"""Space + told results -> the next configuration and its rung. Knows the vocabulary only."""
+"""Space and results -> the next configuration and its rung. Knows only the vocabulary."""
 
-from onefold.search.ladder import LADDERS, planned_work
+from onefold.search.rung_scheduler import RUNG_SCHEDULES, planned_work, work_of
 from onefold.search.search import Algorithm, Decision, Search
 from onefold.search.searcher import Observation, Searcher, SpaceExhausted
 
-__all__ = ["LADDERS", "Algorithm", "Decision", "Observation", "Search", "Searcher", "SpaceExhausted", "planned_work"]
+__all__ = [
+    "RUNG_SCHEDULES", "Algorithm", "Decision", "Observation", "Search", "Searcher", "SpaceExhausted", "planned_work",
+    "work_of",
+]  # fmt: skip

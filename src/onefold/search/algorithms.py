@@ -1,10 +1,10 @@
-"""Algorithms by name: one for the whole space, or one for each group of parameters."""
+"""Search algorithms by name: one for the whole space, or one per group of parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onefold.search.draws import seed_for
+from onefold.search.samples import derive_seed
 from onefold.search.searcher import Searcher
 from onefold.vocabulary.errors import SpaceError, suggestion
 from onefold.vocabulary.space import Space
@@ -14,11 +14,11 @@ DEFAULT = "tpe"
 REST = "*"
 
 
-def searcher(algorithm: str | Mapping[str, str], space: Space, seed: int = 0, goals: int = 1) -> Searcher:
-    """The searcher of that name, or one that joins several: `{"model": "grid", "training": "tpe"}`.
+def create_searcher(algorithm: str | Mapping[str, str], space: Space, seed: int = 0, goals: int = 1) -> Searcher:
+    """Return the searcher of that name, or one that joins several: `{"model": "grid", "training": "tpe"}`.
 
-    Groups joined by a plus are searched together (`{"model+training": "gp"}`); those that are not named are searched
-    together by what `"*"` says, or by TPE.
+    Groups joined by a plus are searched together (`{"model+training": "gp"}`); groups that are not named are searched
+    together by the algorithm of `"*"`, or by TPE.
     """
     if isinstance(algorithm, str):
         return _single(algorithm, space, seed, goals)
@@ -30,7 +30,7 @@ def searcher(algorithm: str | Mapping[str, str], space: Space, seed: int = 0, go
     return GroupedSearcher(
         space,
         {
-            groups: _single(name, space.only(groups), seed_for(seed, *groups), goals, cycle=True)
+            groups: _single(name, space.only(groups), derive_seed(seed, *groups), goals, cycle=True)
             for groups, name in parts.items()
         },
     )
@@ -54,7 +54,7 @@ def _parts(algorithm: Mapping[str, str], space: Space) -> dict[tuple[str, ...], 
 
 
 def _single(name: str, space: Space, seed: int, goals: int, *, cycle: bool = False) -> Searcher:
-    # Imported on use: optuna takes most of a second, and random and grid search need none of it.
+    # Imported on use: optuna takes most of a second to import, and random and grid search do not need it.
     match name:
         case "random":
             from onefold.search.random_search import RandomSearcher
@@ -73,7 +73,7 @@ def _single(name: str, space: Space, seed: int, goals: int, *, cycle: bool = Fal
 
             return GpSearcher(space, seed, goals)
         case "cmaes":
-            from onefold.search.cmaes import CmaEsSearcher
+            from onefold.search.cma_es import CmaEsSearcher
 
             return CmaEsSearcher(space, seed, goals)
         case "nsga2":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from onefold.search.draws import seed_for
+from onefold.search.samples import derive_seed
 from onefold.search.searcher import Observation, SpaceExhausted
 from onefold.vocabulary.errors import SpaceError
 from onefold.vocabulary.records import Config
@@ -13,13 +13,11 @@ from onefold.vocabulary.space import Space
 
 
 class GridSearcher:
-    """Walks through the grid of a space, `points` values for each range that has more.
+    """Enumerate the grid of a space, with at most `points` values per range.
 
-    Each `ask` takes one step, whatever number and attempt it is for. After the last configuration it raises
-    SpaceExhausted, or with `cycle` starts again from the first one. `shuffle` visits the grid in a random order, so
-    that a walk that ends early has seen every corner; without it the last parameter changes fastest.
-
-    The grid is never laid out in memory: a step costs the same in a grid of ten places and of ten billion.
+    Each `ask` takes one step, whatever its number and attempt. After the last configuration it raises SpaceExhausted,
+    or with `cycle` starts again. `shuffle` enumerates in random order, so that a search that ends early has covered all
+    of the grid; without it the last parameter changes fastest. The grid is never materialized.
     """
 
     def __init__(
@@ -32,17 +30,17 @@ class GridSearcher:
         self._shuffle = shuffle
         self._cycle = cycle
         self._values = {name: parameter.grid(points) for name, parameter in space.parameters.items()}
-        self._places = math.prod(len(values) for values in self._values.values())
+        self._size = math.prod(len(values) for values in self._values.values())
         self._start()
 
-    def ask(self, number: int, attempt: int = 0) -> Config:  # noqa: ARG002 - one step, whoever asks
+    def ask(self, number: int, attempt: int = 0) -> Config:  # noqa: ARG002 - one step per call
         while True:
-            if self._position == self._places:
+            if self._position == self._size:
                 if not self._cycle:
                     raise SpaceExhausted
                 self._start()
-            config = self._at(self._next_place())
-            # Places that differ in inactive parameters only are one configuration.
+            config = self._at(self._next_index())
+            # Points that differ only in inactive parameters are the same configuration.
             if config not in self._seen:
                 self._seen.add(config)
                 return config
@@ -58,23 +56,23 @@ class GridSearcher:
         self._position = 0
         self._seen: set[Config] = set()
         self._swapped: dict[int, int] = {}
-        self._rng = random.Random(seed_for(self._seed, "grid"))
+        self._rng = random.Random(derive_seed(self._seed, "grid"))
 
-    def _next_place(self) -> int:
+    def _next_index(self) -> int:
         here = self._position
         self._position += 1
         if not self._shuffle:
             return here
-        # One step of the Fisher-Yates shuffle, remembering only the places that were swapped.
-        there = self._rng.randrange(here, self._places)
-        place = self._swapped.get(there, there)
+        # One step of the Fisher-Yates shuffle, which stores only the indices that were swapped.
+        there = self._rng.randrange(here, self._size)
+        index = self._swapped.get(there, there)
         self._swapped[there] = self._swapped.pop(here, here)
-        return place
+        return index
 
-    def _at(self, place: int) -> Config:
-        """The configuration at one place of the grid, counted with the last parameter fastest."""
+    def _at(self, position: int) -> Config:
+        """Return the configuration at a position of the grid, where the last parameter changes fastest."""
         values = {}
         for name in reversed(self._values):
-            place, index = divmod(place, len(self._values[name]))
+            position, index = divmod(position, len(self._values[name]))
             values[name] = self._values[name][index]
         return self._space.config(values)

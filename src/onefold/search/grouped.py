@@ -1,4 +1,4 @@
-"""A searcher for each group of parameters: a grid over the architecture, say, with TPE over how to train it."""
+"""One searcher per group of parameters, such as a grid over the architecture and TPE over the training."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from onefold.vocabulary.space import Space
 
 
 @runtime_checkable
-class Assuming(Protocol):
-    """A searcher that remembers what is under way, and has to hear when that is not what it proposed."""
+class TracksRunning(Protocol):
+    """A searcher that tracks running trials, and must know when one differs from its proposal."""
 
-    def assume(self, number: int, config: Config) -> None:
-        """Trial `number` is under way with `config`."""
+    def set_running(self, number: int, config: Config) -> None:
+        """Record that trial `number` runs with `config`."""
 
 
 class GroupedSearcher:
-    """Joins the answers of several searchers, each over groups of its own, into configurations of the whole space.
+    """Join the proposals of several searchers, each over its groups, into configurations of the whole space.
 
-    Every searcher works on `space.only(its groups)` and is told the same results with its own parameters. A parameter
-    whose condition in another group does not hold is left out after all have answered.
+    Every searcher works on `space.only(groups)` and is told the same results with its own parameters. A parameter whose
+    condition depends on another group is dropped afterwards if the condition does not hold.
     """
 
     def __init__(self, space: Space, parts: Mapping[tuple[str, ...], Searcher]) -> None:
@@ -36,18 +36,18 @@ class GroupedSearcher:
             values.update(searcher.ask(number, attempt))
         config = self._space.config(values)
         for names, searcher in self._parts:
-            if isinstance(searcher, Assuming):
-                searcher.assume(number, _share(config, names))
+            if isinstance(searcher, TracksRunning):
+                searcher.set_running(number, _subset(config, names))
         return config
 
     def tell(self, observation: Observation) -> None:
         for names, searcher in self._parts:
-            searcher.tell(replace(observation, config=_share(observation.config, names)))
+            searcher.tell(replace(observation, config=_subset(observation.config, names)))
 
     def recall(self, number: int, config: Config, attempt: int = 0) -> None:
         for names, searcher in self._parts:
-            searcher.recall(number, _share(config, names), attempt)
+            searcher.recall(number, _subset(config, names), attempt)
 
 
-def _share(config: Config, names: frozenset[str]) -> Config:
+def _subset(config: Config, names: frozenset[str]) -> Config:
     return Config({name: value for name, value in config.items() if name in names})

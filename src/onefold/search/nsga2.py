@@ -1,4 +1,4 @@
-"""NSGA-II: a population that spreads along the front of several goals."""
+"""NSGA-II: a population that approximates the Pareto front of several goals."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import NSGAIISampler
 from optuna.samplers.nsgaii import BLXAlphaCrossover, PolynomialMutation
 
-from onefold.search.draws import PATIENCE
-from onefold.search.evolved import EvolvedSearcher
-from onefold.search.optuna_study import LARGEST, REQUIRED, silent
+from onefold.search.evolutionary import EvolutionarySearcher
+from onefold.search.optuna_study import MAX_VALUE, REQUIREMENT, without_warnings
+from onefold.search.samples import MODEL_ATTEMPTS
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Space
 
-POPULATION = 8  # small, because a study has tens of trials where the textbook has thousands
+POPULATION = 8  # small, since a study has tens of trials, not thousands
 
 
-class Nsga2Searcher(EvolvedSearcher):
-    """Blends and mutates the best of a generation; the first generation is random.
+class Nsga2Searcher(EvolutionarySearcher):
+    """Cross over and mutate the best of a generation; the first generation is random.
 
-    Results that miss the requirements come after all that keep them, and failures last.
+    Results that violate the requirements rank below all that meet them, and failures last.
     """
 
     def __init__(self, space: Space, seed: int = 0, goals: int = 1, *, population: int = POPULATION) -> None:
@@ -29,32 +29,34 @@ class Nsga2Searcher(EvolvedSearcher):
         self._population = population
 
     def _sampler(self, seed: int, attempt: int) -> NSGAIISampler:
-        return silent(lambda: _FixedNsga2(self._axes.varying, self._population, seed, afresh=attempt >= PATIENCE))
+        return without_warnings(
+            lambda: _FixedNsga2(self._codec.varying, self._population, seed, afresh=attempt >= MODEL_ATTEMPTS)
+        )
 
     def _fitness(self, trial: optuna.Trial, losses: list[float] | None, violation: float) -> Sequence[float]:
-        trial.set_constraint(REQUIRED, LARGEST if losses is None else violation)
+        trial.set_constraint(REQUIREMENT, MAX_VALUE if losses is None else violation)
         return [0.0] * self._goals if losses is None else losses
 
-    def _take_over(self, config: Config, losses: list[float] | None, violation: float) -> None:
+    def _adopt(self, config: Config, losses: list[float] | None, violation: float) -> None:
         sampler = self._sampler(0, 0)
         self._study.sampler = sampler
-        self._study.enqueue_trial(self._axes.coded(self._axes.filled(config)))
+        self._study.enqueue_trial(self._codec.encode(self._codec.fill_inactive(config)))
         trial = self._study.ask()
-        self._axes.suggested(trial, whole=True)
-        # A trial that the sampler did not make becomes a member of the present generation.
+        self._codec.suggest(trial, with_inactive=True)
+        # A trial that the sampler did not create joins the current generation.
         sampler.get_trial_generation(self._study, self._study.get_trials(deepcopy=False)[-1])
         self._study.tell(trial, self._fitness(trial, losses, violation))
 
 
 class _FixedNsga2(NSGAIISampler):
-    """optuna's sampler over a space that is known beforehand."""
+    """Optuna's sampler over a space that is given."""
 
     def __init__(self, varying: dict[str, BaseDistribution], population: int, seed: int, *, afresh: bool) -> None:
         super().__init__(
             population_size=population,
             seed=seed,
             crossover=BLXAlphaCrossover(),
-            # Where children only repeat what is known, every parameter is drawn afresh: that is to mutate at random.
+            # If children only repeat known configurations, mutate every parameter at random.
             mutation=None if afresh else PolynomialMutation(),
             mutation_prob=1.0 if afresh else None,
         )

@@ -1,4 +1,4 @@
-"""The bridge to optuna: a space as distributions, a configuration as numbers on them, and studies that stay silent."""
+"""The bridge to optuna: spaces as distributions, configurations as numbers, and studies in memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 
-from onefold.search.draws import seed_for
+from onefold.search.samples import derive_seed
 from onefold.vocabulary.errors import SpaceError
 from onefold.vocabulary.records import Config, Value
 from onefold.vocabulary.space import Choice, Float, Int, Parameter, Space
 
 Sampler = TypeVar("Sampler", bound=BaseSampler)
-REQUIRED = "required"  # the name of the one constraint: what the observation's violation says
-LARGEST = 1e30  # beyond it squares and sums of losses overflow
+REQUIREMENT = "required"  # the name of the only constraint: the violation of an observation
+MAX_VALUE = 1e30  # beyond it squares and sums of losses overflow
 
 
-class Axes:
-    """The parameters of a space as optuna sees them.
+class SpaceCodec:
+    """Encode configurations of a space for optuna and decode its suggestions.
 
-    A choice travels as the position of its option, because optuna takes 1, 1.0 and True for the same. Options that are
-    numbers in rising order (widths, batch sizes) are a scale, on which neighbours resemble each other; all others are
-    categories.
+    A choice is encoded as the index of its option, since optuna takes 1, 1.0 and True for the same. Options that are
+    numbers in ascending order (widths, batch sizes) are ordinal; all others are categorical.
     """
 
     def __init__(self, space: Space) -> None:
@@ -38,44 +37,43 @@ class Axes:
 
     @property
     def varying(self) -> dict[str, BaseDistribution]:
-        """The distributions that leave a choice."""
+        """Return the distributions with more than one value."""
         return {name: dist for name, dist in self.distributions.items() if not dist.single()}
 
-    def suggested(self, trial: optuna.Trial, *, whole: bool) -> Config:
-        """What the sampler proposes, parameter after parameter; `whole` asks for the inactive ones too."""
+    def suggest(self, trial: optuna.Trial, *, with_inactive: bool) -> Config:
+        """Return what the sampler proposes; `with_inactive` makes it propose inactive parameters, too."""
         values: dict[str, Value] = {}
         for name in self._order:
-            if whole or self._space.is_active(name, values):
+            if with_inactive or self._space.is_active(name, values):
                 parameter = self._parameters[name]
                 values[name] = _decoded(parameter, _suggestion(trial, name, self.distributions[name]))
         return self._space.config(values)
 
-    def coded(self, config: Mapping[str, Value]) -> dict[str, float]:
-        """The parameters of a configuration as numbers on their distributions."""
-        return {name: self._code(name, value) for name, value in config.items()}
+    def encode(self, config: Mapping[str, Value]) -> dict[str, float]:
+        """Return the parameters of a configuration as numbers on their distributions."""
+        return {name: self._encode_value(name, value) for name, value in config.items()}
 
-    def filled(self, config: Config) -> dict[str, Value]:
-        """The configuration with a value for every parameter that is not active in it.
+    def fill_inactive(self, config: Config) -> dict[str, Value]:
+        """Return the configuration with a random value for every inactive parameter, seeded by the configuration.
 
-        The values are random, and the same for the same configuration: with one fixed value a model would take
-        whatever differs from it for unexplored.
+        With a fixed value a model would take all others for unexplored.
         """
-        rng = random.Random(seed_for(0, config.digest))
+        rng = random.Random(derive_seed(0, config.digest))
         drawn = {name: parameter.draw(rng) for name, parameter in self._parameters.items()}
         return {**drawn, **config}
 
-    def _code(self, name: str, value: Value) -> float:
+    def _encode_value(self, name: str, value: Value) -> float:
         parameter = self._parameters.get(name)
         if parameter is None or not parameter.contains(value):
-            raise SpaceError(f"a searcher learns from configurations of its own space, but got {name}={value!r}")
+            raise SpaceError(f"the configuration is not of this searcher's space: {name}={value!r}")
         if isinstance(parameter, Choice):
             return next(i for i, o in enumerate(parameter.options) if type(o) is type(value) and o == value)
         return value  # type: ignore[return-value]
 
 
-def silent_study(goals: int) -> optuna.Study:
-    """A study in memory that minimises `goals` losses."""
-    # Its warnings are about numerical trouble that it mends by itself.
+def create_study(goals: int) -> optuna.Study:
+    """Return a study in memory that minimizes `goals` losses."""
+    # Optuna warns about numerical problems that it then solves by itself.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(
         storage=optuna.storages.InMemoryStorage(),
@@ -86,16 +84,16 @@ def silent_study(goals: int) -> optuna.Study:
     )
 
 
-def silent(build: Callable[[], Sampler]) -> Sampler:
-    """The sampler that `build` makes, without optuna's warning that an option is experimental."""
+def without_warnings(build: Callable[[], Sampler]) -> Sampler:
+    """Return the sampler that `build` creates, without optuna's warning that an option is experimental."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return build()
 
 
-def within(number: float) -> float:
-    """A number that optuna's models can square and add."""
-    return min(max(number, -LARGEST), LARGEST)
+def clamped(value: float) -> float:
+    """Return the value within what optuna's models can square and add."""
+    return min(max(value, -MAX_VALUE), MAX_VALUE)
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
@@ -103,13 +101,13 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
         return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
     if isinstance(parameter, Int):
         return IntDistribution(parameter.low, parameter.high, log=parameter.log)
-    places = len(parameter.options)
-    return IntDistribution(0, places - 1) if _is_scale(parameter) else CategoricalDistribution(range(places))
+    count = len(parameter.options)
+    return IntDistribution(0, count - 1) if _is_ordinal(parameter) else CategoricalDistribution(range(count))
 
 
-def _is_scale(choice: Choice) -> bool:
+def _is_ordinal(choice: Choice) -> bool:
     numbers = [option for option in choice.options if isinstance(option, (int, float)) and not isinstance(option, bool)]
-    return len(numbers) == len(choice.options) and all(one < other for one, other in pairwise(numbers))
+    return len(numbers) == len(choice.options) and all(low < high for low, high in pairwise(numbers))
 
 
 def _suggestion(trial: optuna.Trial, name: str, dist: BaseDistribution) -> float:

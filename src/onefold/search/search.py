@@ -1,13 +1,13 @@
-"""The search: an algorithm that proposes, a ladder that promotes, and one rule that makes both repeatable.
+"""The search: an algorithm that proposes, a scheduler that promotes, and one rule that makes both deterministic.
 
     search = Search(space, objective=Objective(minimize="loss"), budget=Budget(trials=20))
     while (decision := search.ask()) is not None:
         search.tell(decision.number, {"loss": f(decision.config)})
 
-**The rule.** Decisions are numbered. Decision `d` may look at the results of decisions `0 … d - window` and at no
-others, however early those came in; when the ladder needs more, they are shown to it one by one in the order of their
-numbers. So what is decided depends on the seed and on the results, never on which worker was faster, and a resumed
-study decides as an undisturbed one would have. The window is how many visits may be under way.
+**The rule.** Decisions are numbered. Decision `d` depends on the results of decisions `0 … d - window` and on no
+others, however early those arrive; if the scheduler needs more, it gets them one by one in the order of their numbers.
+So decisions depend on the seed and on the results, never on which worker was faster, and a resumed study decides as an
+uninterrupted one. The window is how many rungs may run at the same time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.search.algorithms import searcher
-from onefold.search.ladder import Move, Pause, ladder
+from onefold.search.algorithms import create_searcher
+from onefold.search.rung_scheduler import Idle, RungAssignment, rung_scheduler
 from onefold.search.searcher import Observation, SpaceExhausted
 from onefold.vocabulary.errors import BudgetError, SpaceError
 from onefold.vocabulary.objective import Budget, Objective
@@ -25,13 +25,13 @@ from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import reason_against
 
 Algorithm = str | Mapping[str, str]
-MOST_REFUSALS = 200
-MOST_REPEATS = 50
+MAX_REFUSALS = 200
+MAX_REPEATS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One visit to be made, of trial `trial` with `config`, within `grant`."""
+    """A rung to run: of trial `trial` with `config`, within `grant`."""
 
     number: int
     trial: int
@@ -42,11 +42,11 @@ class Decision:
     new: bool
     side_by_side: int | None = None
     refusals: tuple[Refusal, ...] = ()
-    redraws: int = 0  # draws before this one that were refused or known already
+    redraws: int = 0  # earlier draws of this trial that were refused or known
 
 
 class Search:
-    """Ask for the next visit, tell what it showed. Several visits may be under way at once, up to `window`."""
+    """Ask for the next rung, tell its result. Up to `window` rungs may run at the same time."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Search:
         window: int = 1,
         slots: int = 1,
         check: Callable[[Config], None] = lambda config: None,  # noqa: ARG005
-        sittings: Sequence[int] = (),
+        trial_batches: Sequence[int] = (),
         warm_start: Sequence[Observation] = (),
         first: Sequence[Config] = (),
         arms: Sequence[Sequence[int]] = (),
@@ -69,69 +69,69 @@ class Search:
         if not len(space):
             raise SpaceError("the space is empty: give it at least one Float, Int or Choice")
         if window < 1:
-            raise BudgetError(f"the window must be 1 or more, but got {window}")
+            raise BudgetError(f"window must be 1 or more, but got {window}")
         self.space = space
         self.objective = objective
         self.budget = budget or Budget()
         self._window = window
         self._check = check
-        self._searcher = searcher(algorithm, space, seed, len(objective.goals))
-        sittings = tuple(sittings) or (self.budget.trials,)
-        self._ladder = ladder(rungs, self.budget, objective, sittings, top_k=top_k, slots=slots, arms=arms)
+        self._searcher = create_searcher(algorithm, space, seed, len(objective.goals))
+        batches = tuple(trial_batches) or (self.budget.trials,)
+        self._scheduler = rung_scheduler(rungs, self.budget, objective, batches, top_k=top_k, slots=slots, arms=arms)
         self._decisions: list[Decision] = []
         self._results: dict[int, Metrics | None] = {}
-        self._shown = 0  # how many results, in the order of their decisions, the algorithm and the ladder have seen
+        self._shown = 0  # results that the algorithm and the scheduler have seen, in the order of decisions
         self._configs: list[Config] = []  # by trial
         self._told: dict[int, list[tuple[Observation, Metrics]]] = {}  # by level
-        self._judges: dict[int, Objective] = {}  # by level: the objective against the best that was told
-        self._visits: dict[int, int] = {}
+        self._level_objectives: dict[int, Objective] = {}  # by level, relative to the best result so far
+        self._rungs: dict[int, int] = {}
         self._known: set[str] = set()
-        self._first = list(first)  # to be tried before anything is drawn
+        self._first = list(first)  # configurations to try before any is proposed
         self._over = False
         self.exhausted = False  # whether the space ran out of configurations before the trials did
-        self._take_over(warm_start)
+        self._warm_start(warm_start)
 
     @property
     def finished(self) -> bool:
-        """Whether everything is decided and told."""
+        """Return whether everything is decided and told."""
         return self._over and len(self._results) == len(self._decisions)
 
     def states(self) -> dict[int, TrialState]:
-        """Where each trial stands."""
-        return self._ladder.states()
+        """Return the state of each trial."""
+        return self._scheduler.states()
 
     def ask(self, past: Decision | None = None) -> Decision | None:
-        """The next visit to make; None when results must be told first, or when the search is over.
+        """Return the next rung to run; None if results must be told first, or if the search is over.
 
-        `past` is what was decided at this point in an earlier life; it is taken in place of a new draw.
+        `past` is what an earlier process decided at this point; it is taken instead of a new draw.
         """
         number = len(self._decisions)
         while self._shown < number - self._window + 1:
             if not self._show_next():
                 return None
         while True:
-            move = self._ladder.move()
-            if move is Pause.END:
+            assignment = self._scheduler.ask()
+            if assignment is Idle.END:
                 self._over = True
                 return None
-            if move is Pause.WAIT:
+            if assignment is Idle.WAIT:
                 if not self._show_next():
                     return None
                 continue
-            assert isinstance(move, Move)
+            assert isinstance(assignment, RungAssignment)
             try:
-                decision = self._decide(number, move, past)
+                decision = self._decide(number, assignment, past)
             except SpaceExhausted:
                 self.exhausted = True
-                self._ladder.run_out()
+                self._scheduler.end_trials()
                 continue
             self._decisions.append(decision)
             return decision
 
     def tell(self, number: int, metrics: Metrics | None) -> None:
-        """What the visit of decision `number` showed; None when it failed. Telling twice changes nothing."""
+        """Record the result of decision `number`; None if it failed. Only the first call counts."""
         if not 0 <= number < len(self._decisions):
-            raise BudgetError(f"decision {number} was never made; there are {len(self._decisions)}")
+            raise BudgetError(f"there is no decision {number}, only {len(self._decisions)} so far")
         if metrics is not None:
             self.objective.check(metrics)
         self._results.setdefault(number, metrics)
@@ -141,7 +141,7 @@ class Search:
             return False
         decision, metrics = self._decisions[self._shown], self._results[self._shown]
         self._shown += 1
-        self._ladder.tell(decision.trial, decision.rung, metrics)
+        self._scheduler.tell(decision.trial, decision.rung, metrics)
         self._tell_searcher(decision, metrics)
         return True
 
@@ -152,22 +152,22 @@ class Search:
             self._searcher.tell(seen)
             return
         self._told.setdefault(level, []).append((replace(seen, losses=self.objective.losses(metrics)), metrics))
-        judge = self.objective.settled(found for _, found in self._told[level])
-        if judge != self._judges.get(level, judge):  # a new best: what was within reach of the old one may not be now
+        level_objective = self.objective.settled(result for _, result in self._told[level])
+        if level_objective != self._level_objectives.get(level, level_objective):  # a new best changes all violations
             again = self._told[level]
         else:
             again = self._told[level][-1:]
-        self._judges[level] = judge
-        for observation, found in again:
-            self._searcher.tell(replace(observation, violation=judge.violation(found)))
+        self._level_objectives[level] = level_objective
+        for observation, result in again:
+            self._searcher.tell(replace(observation, violation=level_objective.violation(result)))
 
-    def _decide(self, number: int, move: Move, past: Decision | None) -> Decision:
-        new = move.trial is None
-        trial = len(self._configs) if move.trial is None else move.trial
+    def _decide(self, number: int, assignment: RungAssignment, past: Decision | None) -> Decision:
+        new = assignment.trial is None
+        trial = len(self._configs) if assignment.trial is None else assignment.trial
         refusals: tuple[Refusal, ...] = ()
         redraws = 0
         if new and past is not None and not past.new:
-            raise SpaceExhausted  # as it was when this was decided
+            raise SpaceExhausted  # as when this was decided
         if not new:
             config = self._configs[trial]
         elif past is not None:
@@ -178,13 +178,22 @@ class Search:
         else:
             config, refusals, redraws = self._draw(trial)
         if new:
-            self._ladder.started(trial, move)
+            self._scheduler.start(trial, assignment)
             self._configs.append(config)
             self._known.add(config.digest)
-        visit = self._visits[trial] = self._visits.get(trial, 0) + 1
-        grant = self.budget.grant(move.level, visit)
+        rung = self._rungs[trial] = self._rungs.get(trial, 0) + 1
+        grant = self.budget.grant(assignment.level, rung)
         return Decision(
-            number, trial, config, move.bracket, move.rung, grant, new, move.side_by_side, refusals, redraws
+            number,
+            trial,
+            config,
+            assignment.bracket,
+            assignment.rung,
+            grant,
+            new,
+            assignment.side_by_side,
+            refusals,
+            redraws,
         )
 
     def _draw(self, trial: int) -> tuple[Config, tuple[Refusal, ...], int]:
@@ -196,34 +205,35 @@ class Search:
             config = self._searcher.ask(trial, redraws)
             if config.digest in self._known:
                 repeats += 1
-                if repeats > max(MOST_REPEATS, 2 * len(self._known)) or len(self._known) >= self.space.size:
+                if repeats > max(MAX_REPEATS, 2 * len(self._known)) or len(self._known) >= self.space.size:
                     raise SpaceExhausted
             elif (reason := reason_against(self._check, config)) is None:
                 return config, tuple(refusals), redraws
             else:
                 self._known.add(config.digest)
                 refusals.append(Refusal(config, reason))
-                if len(refusals) >= MOST_REFUSALS:
+                if len(refusals) >= MAX_REFUSALS:
                     raise SpaceError(
-                        f"the workload rejected {len(refusals)} draws in a row; the last one because: {reason}. "
-                        "Narrow the space or loosen the check"
+                        f"the workload refused {len(refusals)} configurations in a row, the last because: {reason}; "
+                        "narrow the space or relax the check"
                     )
             redraws += 1
 
-    def _take_over(self, warm_start: Sequence[Observation]) -> None:
-        """Learns what another study found; its best configuration is tried first, the author's defaults otherwise.
+    def _warm_start(self, warm_start: Sequence[Observation]) -> None:
+        """Learn the results of another study.
 
-        Unless the caller has said what to try first.
+        Unless the caller gave the first configurations, try the best of that study first, or else the defaults.
         """
         for observation in warm_start:
             self._searcher.tell(observation)
             self._known.add(observation.config.digest)
-        able = [o for o in warm_start if o.losses is not None]
+        succeeded = [observation for observation in warm_start if observation.losses is not None]
         if self._first:
             return
-        if able:
-            top = max(o.level for o in able)
-            best = min((o for o in able if o.level == top), key=lambda o: (o.violation, o.losses))
+        if succeeded:
+            top = max(observation.level for observation in succeeded)
+            highest = [observation for observation in succeeded if observation.level == top]
+            best = min(highest, key=lambda observation: (observation.violation, observation.losses))
             self._first = [best.config]
         elif self.space.has_defaults and reason_against(self._check, self.space.default()) is None:
             self._first = [self.space.default()]

@@ -10,43 +10,42 @@ from onefold.vocabulary.records import Config
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one rung of a trial showed: one loss per goal, smaller is better; `losses` is None when it failed."""
+    """The result of a rung: one loss per goal, smaller is better; None if it failed."""
 
     trial: int
     level: int
     config: Config
     losses: tuple[float, ...] | None
-    violation: float = 0.0  # how far the requirements are missed; 0 when they hold
+    violation: float = 0.0  # by how much the requirements are missed; 0 if they are met
 
 
 class SpaceExhausted(Exception):
-    """There is no configuration left to ask for."""
+    """No configuration is left to propose."""
 
 
 class Searcher(Protocol):
-    """Proposes configurations of one space.
+    """Propose configurations of one space.
 
-    Every answer is a pure function of the space, the seed, the number and attempt asked for, and what was told and
-    asked before: two searchers that lived through the same calls answer the same. A searcher never reads a clock,
-    the machine or a global random generator.
+    Every proposal is a pure function of the space, the seed, the number and attempt, and the calls before: after the
+    same calls two searchers propose the same. A searcher never reads a clock, the machine or a global random generator.
     """
 
     def ask(self, number: int, attempt: int = 0) -> Config:
-        """The configuration of trial `number`; a higher `attempt` replaces a draw that was refused or known already.
+        """Return the configuration of trial `number`; a higher `attempt` replaces one that was refused or known.
 
-        Raises SpaceExhausted when there is nothing new to propose.
+        Raises SpaceExhausted if there is nothing new to propose.
         """
 
     def tell(self, observation: Observation) -> None:
-        """Learns what a rung showed. A trial may be told several times, once for each level it reached.
+        """Learn the result of a rung. A trial is told once for each level it reached.
 
-        What is told again of a trial at a level has another violation than before, since bounds may be counted from the
-        best; an algorithm that cannot learn anew may keep the first.
-        Observations of trials never asked for (a warm start) are welcome; their numbers are negative.
+        A trial that is told again at the same level has another violation, since bounds may be relative to the best; an
+        algorithm that cannot correct a result may keep the first. Trials that were never asked for (a warm start) have
+        negative numbers.
         """
 
     def recall(self, number: int, config: Config, attempt: int = 0) -> None:
-        """Puts the searcher where `ask(number, 0)` to `ask(number, attempt)` left it, the last one answering `config`.
+        """Restore the state after `ask(number, 0)` … `ask(number, attempt)`, of which the last returned `config`.
 
-        A resumed study calls this in place of `ask` for what was decided before; it costs little.
+        A resumed study calls this instead of `ask` for what was decided before; it is cheap.
         """

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from optuna.samplers import TPESampler
 
-from onefold.search.draws import PATIENCE
-from onefold.search.modelled import ModelledSearcher
-from onefold.search.optuna_study import silent
+from onefold.search.model_based import ModelBasedSearcher
+from onefold.search.optuna_study import without_warnings
+from onefold.search.samples import MODEL_ATTEMPTS
 
-CANDIDATES = 24
+EI_CANDIDATES = 24
 
 
-class TpeSearcher(ModelledSearcher):
-    """Proposes what looks most like the good results and least like the others.
+class TpeSearcher(ModelBasedSearcher):
+    """Propose the candidate with the largest ratio of good to bad density.
 
-    Parameters that are active together are drawn together. Each attempt chooses among half as many candidates as the
-    one before, and so strays further from the best guess.
+    Parameters that are active together are modeled together. Each attempt chooses among half as many candidates as the
+    one before, and so explores more.
     """
 
     def _sampler(self, seed: int, attempt: int) -> TPESampler | None:
-        if attempt >= PATIENCE:
+        if attempt >= MODEL_ATTEMPTS:
             return None
-        return silent(
+        return without_warnings(
             lambda: TPESampler(
                 seed=seed,
                 n_startup_trials=0,
-                n_ei_candidates=CANDIDATES >> attempt,
+                n_ei_candidates=EI_CANDIDATES >> attempt,
                 multivariate=True,
                 group=True,
                 constant_liar=True,

@@ -120,7 +120,7 @@ class TrialMeasurement:
             if surface is None:
                 tuner = ServingTuner(self._session(device), self._space(device), serving)
                 tuner.prepare(model)
-                with self._measurement_lock(), self._engine.quiet():
+                with self._measurement_lock(), self._engine.paused():
                     surface = tuner.measure(model, STANDARD, label=PRECISE, rests=rests)
             self._keep(trial, device, key, surface, recalled=recalled)
             found[device.name] = surface
@@ -145,7 +145,7 @@ class TrialMeasurement:
             model = Path(exported.model)
             tuner = ServingTuner(self._session(device), self._space(device), self._serving)
             tuner.prepare(model)
-            with self._measurement_lock(), self._engine.quiet():
+            with self._measurement_lock(), self._engine.paused():
                 surface = tuner.measure(model, QUICK)
         self._keep(exported.trial, device, key, surface, recalled=recalled)
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from onefold.engine import Call, Engine, Event, Failed, Finished, Reported
-from onefold.search import Decision, Search, planned_work
-from onefold.search.ladder import work_of
+from onefold.engine import Call, CallFailed, CallFinished, CallReported, Engine, Event
+from onefold.search import Decision, Search, planned_work, work_of
 from onefold.serving.export import Exported
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store
@@ -196,7 +195,7 @@ class Coordinator:
 
     @property
     def _room(self) -> int:
-        return min(self._engine.free, self._spec.parallelism.parallel - len(self._running))
+        return min(self._engine.free_slots, self._spec.parallelism.parallel - len(self._running))
 
     def _decide(self) -> None:
         """Ask for as many decisions as there are free slots, and store them."""
@@ -256,16 +255,16 @@ class Coordinator:
     # Collect: a result is durable before the search learns of it.
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Reported) and isinstance(event.value, Exported):
+        if isinstance(event, CallReported) and isinstance(event.value, Exported):
             if self._measurement is not None:
                 self._measurement.take(replace(event.value, model=str(self._folder / event.value.model)))
-        elif isinstance(event, Reported) and isinstance(event.value, KnobRecord):
+        elif isinstance(event, CallReported) and isinstance(event.value, KnobRecord):
             self._take_knobs(event.value)
-        elif isinstance(event, Reported):
+        elif isinstance(event, CallReported):
             self._take_epoch(event.value, self._running[event.run])
-        elif isinstance(event, Finished):
+        elif isinstance(event, CallFinished):
             self._take_result(self._running.pop(event.run))
-        elif isinstance(event, Failed):
+        elif isinstance(event, CallFailed):
             self._take_failure(self._running.pop(event.run), event.failure, event.retry)
 
     def _take_epoch(self, epoch: Epoch, decision: int) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from onefold.device import runtime
 from onefold.device.host import host
-from onefold.engine import Call, Engine, answer
-from onefold.engine.failures import failure_of
+from onefold.engine import Call, Engine, run_call
+from onefold.engine.failure_mapping import failure_of
 from onefold.report import StudyReport
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_load, scenario
@@ -172,7 +172,7 @@ class Handover:
             max_epochs=self.spec.budget.max_epochs,
             objective=self.spec.epoch_objective,
         )
-        metrics = answer(self.engine, Call(calls.score, (work,), cores=work.threads))
+        metrics = run_call(self.engine, Call(calls.score, (work,), cores=work.threads))
         return metrics if isinstance(metrics, dict) else {}
 
     def _deploy(self, winner: Trial, card: dict[str, Any]) -> dict[str, Surface]:
@@ -183,7 +183,7 @@ class Handover:
         target = self.folder / "best"
         model = target / deploy.MODEL
         files = (str(weights.relative_to(self.folder)), str(model.relative_to(self.folder)))
-        signature = answer(self.engine, Call(export_trained, (winner.config, *files)))
+        signature = run_call(self.engine, Call(export_trained, (winner.config, *files)))
         if isinstance(signature, Failure):
             raise ModelError(f"the winner cannot be exported to ONNX: {signature.reason}")
         serving = self.spec.serving

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from onefold.engine import EngineName
 from onefold.search import Algorithm
 from onefold.vocabulary.errors import InputError, suggestion
 from onefold.vocabulary.records import Value
 
-EngineName = Literal["processes", "inline"]
 CompressMode = Literal["off", "in-loop", "after"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from onefold.engine import Call, Engine, Failed, Finished
+from onefold.engine import Call, CallFailed, CallFinished, Engine
 from onefold.training import calls
 from onefold.vocabulary.records import Config
 
@@ -70,7 +70,7 @@ def _throughputs(engine: Engine, config: Config, parallel: int, threads: int) ->
     ended = 0
     while ended < parallel:
         for event in engine.wait(1.0):
-            if isinstance(event, Finished):
+            if isinstance(event, CallFinished):
                 throughputs.append(event.value)
-            ended += isinstance(event, (Finished, Failed))
+            ended += isinstance(event, (CallFinished, CallFailed))
     return throughputs if len(throughputs) == parallel else []

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from onefold.device import Device
+from onefold.engine import EngineName
 from onefold.search import Algorithm, Observation
 from onefold.serving.options import ServingOptions
-from onefold.study.options import CompressMode, EngineName
+from onefold.study.options import CompressMode
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, from_json, to_json

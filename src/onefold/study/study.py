@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from onefold.device import Device
-from onefold.engine import Call, Engine, InlineEngine, ProcessEngine, answer
+from onefold.engine import Call, Engine, open_engine, run_call
 from onefold.search import Algorithm, Search
 from onefold.serving.options import ServingOptions
 from onefold.serving.trial_measurement import TrialMeasurement
@@ -327,13 +327,16 @@ class Study:
     def _no_progress(self) -> StudyProgress:
         return StudyProgress(self.name)
 
-    def _engine(self, spec: Spec, folder: Path) -> AbstractContextManager[Engine]:
+    def _engine(self, spec: Spec, folder: Path) -> Engine:
         options = spec.parallelism
         setup = self._tunable.setup(folder, options.accelerator)
-        if options.engine == "inline":
-            return InlineEngine(setup)
-        slots = options.parallel or parallelism.most_workers(options.accelerator)
-        return ProcessEngine(slots, setup, patience_s=options.hang_timeout_s, memory_bytes=options.memory_bytes)
+        return open_engine(
+            options.engine,
+            setup,
+            slots=options.parallel or parallelism.most_workers(options.accelerator),
+            hang_timeout_s=options.hang_timeout_s,
+            memory_bytes=options.memory_bytes,
+        )
 
     def _trial_measurement(self, spec: Spec, store: Store, engine: Engine, stack: ExitStack) -> TrialMeasurement | None:
         if not spec.devices or spec.host is None:
@@ -374,7 +377,7 @@ class Study:
         if parameter is None or self._tunable.workload is None:
             return
         largest = max((size for size in parameter.grid(2) if isinstance(size, (int, float))), default=0)
-        samples = answer(engine, Call(calls.training_samples))
+        samples = run_call(engine, Call(calls.training_samples))
         if isinstance(samples, int) and largest > samples:
             raise WorkloadError(
                 f"batch_size goes up to {largest}, but there are only {samples} training samples; "
@@ -393,7 +396,7 @@ class Study:
             window=spec.window,
             slots=spec.parallelism.parallel,
             check=self._tunable.check,
-            sittings=spec.trial_batches,
+            trial_batches=spec.trial_batches,
             warm_start=spec.learned,
             first=spec.first,
             arms=spec.arms,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onefold.engine import Call, Engine, Event, Failed, Finished, Reported, Setup
+from onefold.engine import Call, CallFailed, CallFinished, CallReported, Engine, Event, Setup
 from onefold.vocabulary.records import FailureKind
 
 Tick = Callable[[], None]
@@ -36,7 +36,7 @@ def context_of(word: str) -> str:
 def until_it_ends(engine: Engine, run: int) -> list[Event]:
     """All events of a run, the last one its end."""
     events: list[Event] = []
-    while not events or not isinstance(events[-1], (Finished, Failed)):
+    while not events or not isinstance(events[-1], (CallFinished, CallFailed)):
         events += [event for event in engine.wait(5.0) if event.run == run]
     return events
 
@@ -53,38 +53,38 @@ class EngineContract:
         with make(Setup(context_of, ("care",))) as engine:
             run = engine.start(Call(counting, (3,)))
             events = until_it_ends(engine, run)
-        assert events == [*(Reported(run, n) for n in (1, 2, 3)), Finished(run, "counted with care")]
+        assert events == [*(CallReported(run, n) for n in (1, 2, 3)), CallFinished(run, "counted with care")]
 
     def test_a_call_that_raises_is_a_value_with_its_traceback(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
             end = until_it_ends(engine, engine.start(Call(raising)))[-1]
-            assert isinstance(end, Failed)
+            assert isinstance(end, CallFailed)
             assert end.failure.kind is FailureKind.RAISED
             assert end.failure.reason == "ValueError: no such luck"
             assert "no such luck" in end.failure.traceback
             assert not end.retry
-            assert isinstance(until_it_ends(engine, engine.start(Call(counting, (1,))))[-1], Finished)
+            assert isinstance(until_it_ends(engine, engine.start(Call(counting, (1,))))[-1], CallFinished)
 
     def test_slots_fill_and_free_themselves(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
-            assert engine.free == engine.slots
+            assert engine.free_slots == engine.slots
             runs = [engine.start(Call(counting, (2,))) for _ in range(engine.slots)]
-            assert engine.free == 0
+            assert engine.free_slots == 0
             ended: set[int] = set()
             while len(ended) < len(runs):
-                ended |= {event.run for event in engine.wait(5.0) if isinstance(event, Finished)}
-            assert engine.free == engine.slots
+                ended |= {event.run for event in engine.wait(5.0) if isinstance(event, CallFinished)}
+            assert engine.free_slots == engine.slots
 
     def test_a_quiet_moment_changes_nothing_but_the_time(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
             run = engine.start(Call(counting, (3,)))
-            with engine.quiet():
+            with engine.paused():
                 pass
             events = until_it_ends(engine, run)
-        assert events == [*(Reported(run, n) for n in (1, 2, 3)), Finished(run, "counted with care")]
+        assert events == [*(CallReported(run, n) for n in (1, 2, 3)), CallFinished(run, "counted with care")]
 
     def test_closing_ends_whatever_runs(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:
             run = engine.start(Call(counting, (10**9,)))
-            assert engine.wait(5.0)[0] == Reported(run, 1)
+            assert engine.wait(5.0)[0] == CallReported(run, 1)
         assert engine.wait(0.0) == []

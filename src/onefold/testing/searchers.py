@@ -1,4 +1,4 @@
-"""What every Searcher must do; subclass SearcherContract and give it a way to make yours.
+"""The contract of Searcher as a test suite. Subclass SearcherContract with a `make` fixture:
 
 class TestMySearcher(SearcherContract):
     @pytest.fixture
@@ -40,8 +40,8 @@ CONDITIONAL = Space(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The searcher was asked up to `attempt` for trial `number`, and at last answered `config`."""
+class Proposal:
+    """The searcher was asked up to `attempt` for trial `number`, and the last answer was `config`."""
 
     number: int
     config: Config
@@ -50,7 +50,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Step:
-    """Ask for a new trial, or tell one that is under way, or tell one again at a higher level."""
+    """Ask for a new trial, or tell a result of an earlier one."""
 
     ask: bool
     attempt: int
@@ -60,7 +60,7 @@ class Step:
     violation: float
 
 
-Event = Asked | Observation
+SearchEvent = Proposal | Observation
 STEPS = st.builds(
     Step,
     ask=st.booleans(),
@@ -72,22 +72,22 @@ STEPS = st.builds(
 )
 
 
-def answers(searcher: Searcher, steps: Sequence[Step], past: Sequence[Event], goals: int) -> list[Asked]:
-    """What the searcher answers when these steps follow the past."""
-    return [event for event in live(searcher, steps, past, goals) if isinstance(event, Asked)]
+def proposals(searcher: Searcher, steps: Sequence[Step], past: Sequence[SearchEvent], goals: int) -> list[Proposal]:
+    """Return the proposals when these steps follow the past."""
+    return [event for event in run_steps(searcher, steps, past, goals) if isinstance(event, Proposal)]
 
 
-def live(searcher: Searcher, steps: Sequence[Step], past: Sequence[Event], goals: int) -> list[Event]:
-    """What happens when these steps follow the past."""
-    events: list[Event] = []
-    trials = [event for event in past if isinstance(event, Asked)]
+def run_steps(searcher: Searcher, steps: Sequence[Step], past: Sequence[SearchEvent], goals: int) -> list[SearchEvent]:
+    """Return what happens when these steps follow the past."""
+    events: list[SearchEvent] = []
+    trials = [event for event in past if isinstance(event, Proposal)]
     for step in steps:
         if step.ask or not trials:
-            answer = ask(searcher, trials[-1].number + 1 if trials else 0, step.attempt)
-            if answer is None:
+            proposal = ask(searcher, trials[-1].number + 1 if trials else 0, step.attempt)
+            if proposal is None:
                 break
-            trials.append(answer)
-            events.append(answer)
+            trials.append(proposal)
+            events.append(proposal)
         else:
             trial = trials[-1 - step.pick % len(trials)]
             losses = None if step.loss is None else tuple(step.loss * (1 - 2 * goal) for goal in range(goals))
@@ -97,19 +97,19 @@ def live(searcher: Searcher, steps: Sequence[Step], past: Sequence[Event], goals
     return events
 
 
-def ask(searcher: Searcher, number: int, attempts: int) -> Asked | None:
-    """The last of several attempts that had an answer; None when the space is exhausted."""
-    answer = None
+def ask(searcher: Searcher, number: int, attempts: int) -> Proposal | None:
+    """Return the last of several attempts; None if the space is exhausted."""
+    proposal = None
     for attempt in range(attempts + 1):
         try:
-            answer = Asked(number, searcher.ask(number, attempt), attempt)
+            proposal = Proposal(number, searcher.ask(number, attempt), attempt)
         except SpaceExhausted:
             break
-    return answer
+    return proposal
 
 
-def long_life(length: int) -> list[Step]:
-    """Steps in which a few trials are under way at any time and most end well."""
+def many_steps(length: int) -> list[Step]:
+    """Return steps in which a few trials run at any time and most succeed."""
     rng = random.Random(length)
     return [
         Step(
@@ -124,18 +124,18 @@ def long_life(length: int) -> list[Step]:
     ]
 
 
-def warm_start(space: Space, results: int, goals: int) -> list[Event]:
-    """Results of trials that were never asked for."""
+def warm_start(space: Space, results: int, goals: int) -> list[SearchEvent]:
+    """Return results of trials that were never asked for."""
     rng = random.Random(results)
     return [
         Observation(-1 - i, 1, space.draw(rng), tuple(rng.uniform(-1, 1) for _ in range(goals))) for i in range(results)
     ]
 
 
-def replay(searcher: Searcher, events: Sequence[Event]) -> Searcher:
-    """The searcher after `recall` and `tell` of what happened."""
+def replay(searcher: Searcher, events: Sequence[SearchEvent]) -> Searcher:
+    """Return the searcher after `recall` and `tell` of the events."""
     for event in events:
-        if isinstance(event, Asked):
+        if isinstance(event, Proposal):
             searcher.recall(event.number, event.config, event.attempt)
         else:
             searcher.tell(event)
@@ -143,68 +143,72 @@ def replay(searcher: Searcher, events: Sequence[Event]) -> Searcher:
 
 
 class SearcherContract:
-    """The specification of Searcher, as tests. `goals` are the numbers of goals that it accepts."""
+    """The specification of Searcher as tests; a subclass may adjust the attributes to what its searcher costs."""
 
-    goals: tuple[int, ...] = (1, 2)
-    examples = 15
-    length = 16  # steps before and after the searcher is made anew
-    long = 90  # steps of a life long enough for several generations
+    goals: tuple[int, ...] = (1, 2)  # numbers of goals that the searcher accepts
+    examples = 6  # of each property test
+    length = 12  # steps before and after the searcher is recalled
+    long = 60  # steps of a run with several generations
+    plain = PLAIN
+    known = 9  # results of a warm start, enough to fit a model of `plain`
 
     @pytest.fixture
     def make(self) -> Make:
-        raise NotImplementedError("override this fixture with what makes the searcher")
+        raise NotImplementedError("override the `make` fixture")
 
-    def test_every_answer_is_a_configuration_of_the_space(self, make: Make) -> None:
+    def test_every_proposal_is_a_configuration_of_the_space(self, make: Make) -> None:
         def check(space: Space, steps: list[Step], known: int, goals: int) -> None:
             searcher = make(space, 0, goals)
             past = warm_start(space, known, goals)
-            for answer in answers(replay(searcher, past), steps, past, goals):
-                space.check(answer.config)
+            for proposal in proposals(replay(searcher, past), steps, past, goals):
+                space.check(proposal.config)
 
-        self._for_all(check, st.sampled_from((0, 9)), st.sampled_from(self.goals))
+        self._for_all(check, st.sampled_from((0, self.known)), st.sampled_from(self.goals))
 
-    def test_a_recalled_life_goes_on_like_the_lived_one(self, make: Make) -> None:
+    def test_a_recalled_searcher_continues_like_the_original(self, make: Make) -> None:
         def check(space: Space, steps: list[Step], known: int, goals: int, seed: int, more: list[Step]) -> None:
-            lived, past = make(space, seed, goals), warm_start(space, known, goals)
-            past += live(replay(lived, past), steps, past, goals)
+            original, past = make(space, seed, goals), warm_start(space, known, goals)
+            past += run_steps(replay(original, past), steps, past, goals)
             recalled = replay(make(space, seed, goals), past)
-            assert answers(lived, more, past, goals) == answers(recalled, more, past, goals)
+            assert proposals(original, more, past, goals) == proposals(recalled, more, past, goals)
 
         steps = st.lists(STEPS, max_size=self.length)
-        self._for_all(check, st.sampled_from((0, 9)), st.sampled_from(self.goals), st.integers(0, 2**31), steps)
+        self._for_all(
+            check, st.sampled_from((0, self.known)), st.sampled_from(self.goals), st.integers(0, 2**31), steps
+        )
 
-    def test_a_long_life_can_be_recalled(self, make: Make) -> None:
-        steps = long_life(self.long)
-        lived, cut = make(CONDITIONAL, 3, 1), 3 * self.long // 4
-        past = live(lived, steps[:cut], [], 1)
+    def test_a_long_run_can_be_recalled(self, make: Make) -> None:
+        steps = many_steps(self.long)
+        original, cut = make(CONDITIONAL, 3, 1), 3 * self.long // 4
+        past = run_steps(original, steps[:cut], [], 1)
         recalled = replay(make(CONDITIONAL, 3, 1), past)
-        assert answers(lived, steps[cut:], past, 1) == answers(recalled, steps[cut:], past, 1)
+        assert proposals(original, steps[cut:], past, 1) == proposals(recalled, steps[cut:], past, 1)
 
-    def test_the_same_calls_give_the_same_answers(self, make: Make) -> None:
+    def test_the_same_calls_give_the_same_proposals(self, make: Make) -> None:
         def check(space: Space, steps: list[Step], known: int, goals: int) -> None:
             past = warm_start(space, known, goals)
             first, second = (replay(make(space, 7, goals), past) for _ in range(2))
-            assert answers(first, steps, past, goals) == answers(second, steps, past, goals)
+            assert proposals(first, steps, past, goals) == proposals(second, steps, past, goals)
 
-        self._for_all(check, st.sampled_from((0, 9)), st.sampled_from(self.goals))
+        self._for_all(check, st.sampled_from((0, self.known)), st.sampled_from(self.goals))
 
     def test_no_global_generator_is_used(self, make: Make) -> None:
         def state() -> object:
             return random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()
 
         before = state()
-        searcher = replay(make(PLAIN, 0, 1), warm_start(PLAIN, 9, 1))
+        searcher = replay(make(self.plain, 0, 1), warm_start(self.plain, self.known, 1))
         for number in range(2):
             searcher.ask(number)
         assert before == state()
 
-    def test_seed_number_and_attempt_each_change_the_answer(self, make: Make) -> None:
-        past = warm_start(PLAIN, 9, 1)
-        first, second = (replay(make(PLAIN, seed, 1), past) for seed in (1, 2))
+    def test_seed_number_and_attempt_each_change_the_proposal(self, make: Make) -> None:
+        past = warm_start(self.plain, self.known, 1)
+        first, second = (replay(make(self.plain, seed, 1), past) for seed in (1, 2))
         configs = [first.ask(0), first.ask(0, 1), first.ask(1), second.ask(0)]
         assert len({config.digest for config in configs}) == len(configs)
 
-    def test_many_attempts_reach_all_corners(self, make: Make) -> None:
+    def test_many_attempts_reach_every_configuration(self, make: Make) -> None:
         space = Space(a=Choice("x", "y"), b=Choice(1, 2, 4))
         searcher = replay(make(space, 0, 1), warm_start(space, 20, 1))
         seen = set()
@@ -215,7 +219,7 @@ class SearcherContract:
                 break
         assert len(seen) == 6
 
-    def test_failures_alone_teach_nothing_and_break_nothing(self, make: Make) -> None:
+    def test_a_searcher_copes_with_failures_only(self, make: Make) -> None:
         searcher = make(PLAIN, 0, 1)
         for number in range(12):
             config = searcher.ask(number)

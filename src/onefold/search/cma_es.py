@@ -1,4 +1,4 @@
-"""CMA-ES: a cloud of numbers that moves and stretches towards lower losses; for many trials of many numbers."""
+"""CMA-ES: for many trials over many numeric parameters."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 
-from onefold.search.draws import PATIENCE
-from onefold.search.evolved import EvolvedSearcher
-from onefold.search.optuna_study import silent
+from onefold.search.evolutionary import EvolutionarySearcher
+from onefold.search.optuna_study import without_warnings
+from onefold.search.samples import MODEL_ATTEMPTS
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Space
 
-FAILED = 3.0
-FEWEST_KNOWN = 10  # the best tenth of what is known gives the first place
+FAILED_RANK = 3.0
+MIN_SOURCE_TRIALS = 10  # optuna takes the best tenth of them for the initial mean and covariance
 
 
-class CmaEsSearcher(EvolvedSearcher):
-    """Evolves all numbers together, whole ones with a margin; categories are drawn by TPE.
+class CmaEsSearcher(EvolutionarySearcher):
+    """CMA-ES over all numeric parameters, integers with a margin; categorical ones are sampled by TPE.
 
-    Only the order of results counts for it, so that requirements and failures are told as losses. What was known
-    before the study gives the cloud its first place and shape.
+    Only the order of results matters to it, so requirements and failures become losses. Results known before the study
+    give the initial mean and covariance (WS-CMA-ES).
     """
 
     def __init__(self, space: Space, seed: int = 0, goals: int = 1) -> None:
@@ -31,20 +31,20 @@ class CmaEsSearcher(EvolvedSearcher):
             raise ObjectiveError(f"cmaes follows one goal, but got {goals}; use nsga2, tpe or gp for several")
         super().__init__(space, seed, goals)
         self._numbers = {
-            name: dist for name, dist in self._axes.varying.items() if not isinstance(dist, CategoricalDistribution)
+            name: dist for name, dist in self._codec.varying.items() if not isinstance(dist, CategoricalDistribution)
         }
         self._known: list[optuna.trial.FrozenTrial] = []
 
     def _sampler(self, seed: int, attempt: int) -> BaseSampler:
-        if attempt >= PATIENCE:
+        if attempt >= MODEL_ATTEMPTS:
             return RandomSampler(seed=seed)
-        return silent(lambda: _FixedCmaEs(self._numbers, seed, self._known))
+        return without_warnings(lambda: _FixedCmaEs(self._numbers, seed, self._known))
 
     def _fitness(self, trial: optuna.Trial, losses: list[float] | None, violation: float) -> Sequence[float]:  # noqa: ARG002
         return [_rank(losses, violation)]
 
-    def _take_over(self, config: Config, losses: list[float] | None, violation: float) -> None:
-        coded = self._axes.coded(self._axes.filled(config))
+    def _adopt(self, config: Config, losses: list[float] | None, violation: float) -> None:
+        coded = self._codec.encode(self._codec.fill_inactive(config))
         known = optuna.trial.create_trial(
             params={name: coded[name] for name in self._numbers},
             distributions=dict(self._numbers),
@@ -54,7 +54,7 @@ class CmaEsSearcher(EvolvedSearcher):
 
 
 class _FixedCmaEs(CmaEsSampler):
-    """optuna's sampler over a space that is known beforehand, so that no trial is lost to finding it out."""
+    """Optuna's sampler over a space that is given, so that no trial is spent on inferring it."""
 
     def __init__(self, numbers: dict[str, BaseDistribution], seed: int, known: list[optuna.trial.FrozenTrial]) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class _FixedCmaEs(CmaEsSampler):
             with_margin=True,
             independent_sampler=TPESampler(seed=seed, multivariate=False),
             warn_independent_sampling=False,
-            source_trials=known if len(known) >= FEWEST_KNOWN else None,
+            source_trials=known if len(known) >= MIN_SOURCE_TRIALS else None,
         )
         self._numbers = numbers
 
@@ -76,7 +76,7 @@ class _FixedCmaEs(CmaEsSampler):
 
 
 def _rank(losses: list[float] | None, violation: float) -> float:
-    """Any loss in (-1, 1), any violation in (1, 2], a failure above."""
+    """Map a loss to (-1, 1), a violation to (1, 2], and a failure to a value above."""
     if losses is None:
-        return FAILED
+        return FAILED_RANK
     return losses[0] / (1 + abs(losses[0])) if violation <= 0 else 2 - 1 / (1 + violation)

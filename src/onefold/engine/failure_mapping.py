@@ -1,4 +1,4 @@
-"""What an exception of a call means, in the words of the record."""
+"""Map the exception of a call to a Failure record."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import traceback
 from onefold.vocabulary.errors import NotANumber
 from onefold.vocabulary.records import Failure, FailureKind
 
-# How torch, numpy, CUDA and the C library say that memory has run out, in lower case.
+# How torch, numpy, CUDA and the C library report that memory has run out, in lower case.
 OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure that an exception of a call stands for, with its traceback."""
+    """Return the failure that an exception stands for, with its traceback."""
     text = str(error) or type(error).__name__
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, NotANumber):
         return Failure(FailureKind.NOT_A_NUMBER, text)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Failure(FailureKind.NO_SPACE, text, trace)
-    if isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY):
+    if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in OUT_OF_MEMORY):
         return Failure(FailureKind.OUT_OF_MEMORY, f"out of memory: {text.splitlines()[0]}", trace)
     return Failure(FailureKind.RAISED, f"{type(error).__name__}: {text.splitlines()[0]}", trace)

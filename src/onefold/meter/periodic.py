@@ -1,4 +1,4 @@
-"""Doing something now and then while it is needed."""
+"""Call a function periodically while it is needed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from threading import Lock, Thread
 from time import sleep
 
 
-class Regularly:
-    """Calls `action` every `period_s` seconds, from a thread of its own, while anybody is inside `needed()`."""
+class PeriodicCall:
+    """Call `action` every `period_s` seconds from a background thread while any `active()` block is open."""
 
     def __init__(self, action: Callable[[], object], period_s: float) -> None:
         self._action, self._period_s = action, period_s
         self._lock = Lock()
         self._users = 0
-        self._thread_lives = False
+        self._has_thread = False
 
     @contextmanager
-    def needed(self) -> Iterator[None]:
-        """Keeps the calls coming for the length of the block; blocks may nest and overlap."""
+    def active(self) -> Iterator[None]:
+        """Keep the calls going inside the block; blocks may nest and overlap."""
         with self._lock:
             self._users += 1
-            if not self._thread_lives:
-                self._thread_lives = True
+            if not self._has_thread:
+                self._has_thread = True
                 Thread(target=self._repeat, name="onefold-meter", daemon=True).start()
         try:
             yield
@@ -35,8 +35,8 @@ class Regularly:
         while True:
             sleep(self._period_s)
             with self._lock:
-                # Only here may the thread end: blocks in quick succession share one instead of starting one each.
+                # The thread ends only here, so that blocks in quick succession share one.
                 if self._users == 0:
-                    self._thread_lives = False
+                    self._has_thread = False
                     return
             self._action()

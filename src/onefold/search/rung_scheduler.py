@@ -1,0 +1,344 @@
+"""Successive halving and its relatives: which trial starts, which is promoted, which stops.
+
+A scheduler knows trials by number and results by rank; it knows neither configurations nor clocks. Every assignment is
+a pure function of the results, in the order they were told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from onefold.vocabulary.errors import BudgetError, suggestion
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.records import Grant, Metrics, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class RungAssignment:
+    """A rung to run: the first one of a new trial, or the next one of `trial`, which is promoted."""
+
+    bracket: int
+    rung: int
+    level: int
+    trial: int | None = None
+    side_by_side: int | None = None  # rungs that can run in parallel from here on, if known
+
+
+class Idle(Enum):
+    """Why there is no assignment."""
+
+    WAIT = "the next assignment depends on results that are not there yet"
+    END = "nothing is left to do"
+
+
+class RungScheduler(Protocol):
+    """Decide which rung runs next."""
+
+    def ask(self) -> RungAssignment | Idle:
+        """Return the next assignment. `start` must follow one of a new trial."""
+
+    def start(self, trial: int, assignment: RungAssignment) -> None:
+        """Give the new trial of an assignment its number."""
+
+    def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
+        """Record the result of a rung; None if it failed."""
+
+    def end_trials(self) -> None:
+        """Start no more trials, since there are no more configurations; go on with those there are."""
+
+    def states(self) -> dict[int, TrialState]:
+        """Return the state of each trial."""
+
+
+@dataclass
+class Bracket:
+    """A group of trials that go through the same levels together."""
+
+    size: int
+    levels: tuple[int, ...]
+    keep: int | None = None  # trials promoted from a rung; None for the best 1/eta
+    arms: tuple[tuple[int, ...], ...] = ()  # groups of trials; if any, `keep` of each are promoted
+    members: list[list[int]] = field(default_factory=list)  # trials of each rung
+    pending: list[list[int]] = field(default_factory=list)  # trials of each rung that are promoted but not yet assigned
+
+
+class SynchronousScheduler:
+    """Successive halving in one or more brackets: a rung is complete before its best trials are promoted.
+
+    While a bracket waits, the next one of the same batch starts, so that no worker idles. Covers no rungs at all (one
+    level), halving (one bracket), Hyperband (several) and top-k (`keep`).
+    """
+
+    def __init__(self, batches: Sequence[Sequence[Bracket]], eta: int, objective: Objective, slots: int = 1) -> None:
+        self._batches = batches
+        self._brackets = [bracket for batch in batches for bracket in batch]
+        self._eta = eta
+        self._objective = objective
+        self._slots = slots
+        self._results: dict[tuple[int, int], Metrics | None] = {}  # by trial and rung
+        for bracket in self._brackets:
+            bracket.members = [[] for _ in bracket.levels]
+            bracket.pending = [[] for _ in bracket.levels]
+
+    def ask(self) -> RungAssignment | Idle:
+        first = 0
+        for batch in self._batches:
+            is_waiting = False
+            for number, bracket in enumerate(batch, start=first):
+                assignment = self._ask_bracket(number, bracket, is_only=len(batch) == 1)
+                if isinstance(assignment, RungAssignment):
+                    return assignment
+                is_waiting = is_waiting or assignment is Idle.WAIT
+            if is_waiting:
+                return Idle.WAIT
+            first += len(batch)
+        return Idle.END
+
+    def _ask_bracket(self, number: int, bracket: Bracket, *, is_only: bool) -> RungAssignment | Idle:
+        for rung, level in enumerate(bracket.levels):
+            members = bracket.members[rung]
+            if rung == 0 and len(members) < bracket.size:
+                return RungAssignment(number, 0, level, side_by_side=bracket.size if is_only else None)
+            if bracket.pending[rung]:
+                trial = bracket.pending[rung].pop(0)
+                return RungAssignment(number, rung, level, trial, side_by_side=len(members) if is_only else None)
+            if any((trial, rung) not in self._results for trial in members):
+                return Idle.WAIT
+        return Idle.END
+
+    def start(self, trial: int, assignment: RungAssignment) -> None:
+        self._brackets[assignment.bracket].members[0].append(trial)
+
+    def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
+        self._results[trial, rung] = metrics
+        bracket = next(b for b in self._brackets if trial in b.members[0])
+        if len(bracket.members[0]) == bracket.size:
+            self._promote(bracket, rung)
+
+    def _promote(self, bracket: Bracket, rung: int) -> None:
+        members = bracket.members[rung]
+        if rung + 1 >= len(bracket.levels) or bracket.members[rung + 1]:
+            return
+        if any((trial, rung) not in self._results for trial in members):
+            return
+        keep = bracket.keep or _promotions(len(members), self._eta, self._slots)
+        arms = bracket.arms or (tuple(members),)
+        best = [trial for arm in arms for trial in self._best(arm, rung, keep)]
+        bracket.members[rung + 1] = list(dict.fromkeys(best))
+        bracket.pending[rung + 1] = list(bracket.members[rung + 1])
+
+    def _best(self, trials: Sequence[int], rung: int, keep: int) -> list[int]:
+        candidates = [(trial, metrics) for trial in trials if (metrics := self._results.get((trial, rung))) is not None]
+        order = self._objective.order([metrics for _, metrics in candidates])
+        return [candidates[i][0] for i in order[:keep]]
+
+    def end_trials(self) -> None:
+        for bracket in self._brackets:
+            bracket.size = len(bracket.members[0])
+            if bracket.size:
+                self._promote(bracket, 0)
+
+    def states(self) -> dict[int, TrialState]:
+        states: dict[int, TrialState] = {}
+        for bracket in self._brackets:
+            for rung, members in enumerate(bracket.members):
+                is_decided = rung + 1 < len(bracket.levels) and bool(bracket.members[rung + 1])
+                for trial in members:
+                    states[trial] = self._state(
+                        trial, rung, is_last=rung + 1 == len(bracket.levels), is_decided=is_decided
+                    )
+        return states
+
+    def _state(self, trial: int, rung: int, *, is_last: bool, is_decided: bool) -> TrialState:
+        if (trial, rung) not in self._results:
+            return TrialState.RUNNING
+        if self._results[trial, rung] is None:
+            return TrialState.FAILED
+        if is_last:
+            return TrialState.DONE
+        return TrialState.STOPPED if is_decided else TrialState.WAITING
+
+
+class AsynchronousScheduler:
+    """Asynchronous successive halving (ASHA): a trial among the best 1/eta of its rung so far is promoted at once.
+
+    When a batch has no more trials to start, the best of each rung are promoted until one has had the full budget.
+    """
+
+    def __init__(self, batches: Sequence[int], levels: tuple[int, ...], eta: int, objective: Objective) -> None:
+        self._batches = list(batches)
+        self._levels = levels
+        self._eta = eta
+        self._objective = objective
+        self._limit = self._batches.pop(0)
+        self._trials = 0
+        self._rungs: list[dict[int, Metrics | None]] = [{} for _ in levels]
+        self._promoted: list[set[int]] = [set() for _ in levels]  # trials promoted from each rung
+        self._running: dict[int, int] = {}  # trial -> rung
+
+    def ask(self) -> RungAssignment | Idle:
+        for rung in range(len(self._levels) - 2, -1, -1):
+            for trial in self._best(rung, at_least=0):
+                return self._promotion(trial, rung)
+        if self._trials < self._limit:
+            return RungAssignment(0, 0, self._levels[0])
+        if self._running:
+            return Idle.WAIT
+        for rung in range(len(self._levels) - 2, -1, -1):
+            # The batch drains: every rung that has results promotes at least its best trial.
+            for trial in self._best(rung, at_least=1):
+                return self._promotion(trial, rung)
+        if self._batches:
+            self._limit += self._batches.pop(0)
+            return self.ask()
+        return Idle.END
+
+    def _best(self, rung: int, at_least: int) -> list[int]:
+        candidates = [(trial, metrics) for trial, metrics in self._rungs[rung].items() if metrics is not None]
+        places = max(at_least, len(self._rungs[rung]) // self._eta)
+        order = self._objective.order([metrics for _, metrics in candidates])
+        return [candidates[i][0] for i in order[:places] if candidates[i][0] not in self._promoted[rung]]
+
+    def _promotion(self, trial: int, rung: int) -> RungAssignment:
+        self._promoted[rung].add(trial)
+        self._running[trial] = rung + 1
+        return RungAssignment(0, rung + 1, self._levels[rung + 1], trial)
+
+    def start(self, trial: int, assignment: RungAssignment) -> None:
+        self._trials += 1
+        self._running[trial] = assignment.rung
+
+    def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
+        self._rungs[rung][trial] = metrics
+        del self._running[trial]
+
+    def end_trials(self) -> None:
+        self._limit = self._trials
+        self._batches.clear()
+
+    def states(self) -> dict[int, TrialState]:
+        is_over = not self._running and self._trials >= self._limit
+        states: dict[int, TrialState] = {}
+        for rung, results in enumerate(self._rungs):
+            for trial, metrics in results.items():
+                if metrics is None:
+                    states[trial] = TrialState.FAILED
+                elif rung + 1 == len(self._levels):
+                    states[trial] = TrialState.DONE
+                else:
+                    states[trial] = TrialState.STOPPED if is_over else TrialState.WAITING
+        return states | dict.fromkeys(self._running, TrialState.RUNNING)
+
+
+RUNG_SCHEDULES = ("none", "halving", "hyperband", "asha", "top-k")
+
+
+def rung_scheduler(
+    rungs: str,
+    budget: Budget,
+    objective: Objective,
+    trial_batches: Sequence[int],
+    *,
+    top_k: int = 3,
+    slots: int = 1,
+    arms: Sequence[Sequence[int]] = (),
+) -> RungScheduler:
+    """Return the scheduler of that name.
+
+    Args:
+        rungs: One of RUNG_SCHEDULES.
+        budget: Gives the levels and eta.
+        objective: Ranks the results of a rung.
+        trial_batches: Trials of each batch; a batch begins when the one before has ended.
+        top_k: Trials that "top-k" promotes.
+        slots: Rungs that run in parallel.
+        arms: Groups of trials of the first batch; the top k of each are promoted.
+
+    Raises:
+        BudgetError: An unknown name, or arms without "top-k".
+    """
+    if arms and rungs != "top-k":
+        raise BudgetError(f"arms need rungs='top-k', which promotes the best of each, but got {rungs!r}")
+    if rungs == "asha":
+        return AsynchronousScheduler(trial_batches, _halving_levels(budget, trial_batches[0]), budget.eta, objective)
+    brackets = [_brackets(rungs, budget, trials, top_k) for trials in trial_batches]
+    for bracket in brackets[0] if arms else ():
+        bracket.arms = tuple(tuple(arm) for arm in arms)
+    return SynchronousScheduler(brackets, budget.eta, objective, slots)
+
+
+def planned_work(
+    rungs: str, budget: Budget, trial_batches: Sequence[int], *, top_k: int = 3, slots: int = 1, afresh: bool = False
+) -> float:
+    """Estimate the training that a schedule asks for, in the units of `work_of`.
+
+    With `afresh` every rung trains from scratch, as with a fresh budget.
+    """
+    kind = "halving" if rungs == "asha" else rungs
+    work = 0.0
+    for bracket in (bracket for trials in trial_batches for bracket in _brackets(kind, budget, trials, top_k)):
+        members, before = bracket.size, None
+        for rung, level in enumerate(bracket.levels, start=1):
+            grant = budget.grant(level, rung)
+            work += members * work_of(grant, before)
+            before = None if budget.fresh or afresh else grant
+            members = bracket.keep or _promotions(members, budget.eta, slots)
+    return work
+
+
+def work_of(grant: Grant, before: Grant | None = None) -> float:
+    """Return how much training a grant allows after the one `before`.
+
+    The unit is seconds if the grant is in seconds, and otherwise passes over the whole data.
+    """
+    if grant.time_s is not None:
+        return grant.time_s - (before.time_s or 0.0 if before is not None else 0.0)
+    return (grant.epochs - (before.epochs if before is not None else 0)) * grant.data
+
+
+def _promotions(members: int, eta: int, slots: int) -> int:
+    """Return how many trials of a rung are promoted: the best 1/eta, rounded to fit the workers.
+
+    More than the workers are rounded down to a multiple, so that none idles while the last ones run. Fewer are filled
+    up to half of the rung, since workers that would idle try the next trial for free.
+    """
+    share = max(1, members // eta)
+    return share - share % slots if share >= slots else max(share, min(slots, members // 2))
+
+
+def _brackets(rungs: str, budget: Budget, trials: int, top_k: int) -> list[Bracket]:
+    if rungs == "none":
+        return [Bracket(trials, budget.levels(1))]
+    if rungs == "halving":
+        return [Bracket(trials, _halving_levels(budget, trials))]
+    if rungs == "hyperband":
+        return _hyperband(budget, trials)
+    if rungs == "top-k":
+        if top_k < 1:
+            raise BudgetError(f"top_k must be 1 or more, but got {top_k}")
+        return [Bracket(trials, tuple(dict.fromkeys((1, budget.top_level))), keep=min(top_k, trials))]
+    raise BudgetError(f"the rungs {rungs!r} are not known{suggestion(rungs, RUNG_SCHEDULES)}")
+
+
+def _halving_levels(budget: Budget, trials: int) -> tuple[int, ...]:
+    """Return as many levels as `trials` can fill when each rung promotes 1/eta."""
+    return budget.levels(1 + math.floor(math.log(trials) / math.log(budget.eta) + 1e-9))
+
+
+def _hyperband(budget: Budget, trials: int) -> list[Bracket]:
+    """Return brackets from the most aggressive (all levels, many trials) to plain training, repeated up to `trials`."""
+    top = len(budget.levels()) - 1
+    brackets: list[Bracket] = []
+    left = trials
+    while left > 0:
+        for halvings in range(top, -1, -1):
+            size = min(left, math.ceil((top + 1) / (halvings + 1) * budget.eta**halvings))
+            if size > 0:
+                reachable = min(halvings + 1, len(_halving_levels(budget, size)))
+                brackets.append(Bracket(size, budget.levels(reachable)))
+                left -= size
+    return brackets
