@@ -334,7 +334,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_target_ends_the_study(tmp_path: Path) -> None:
     result = small(Spirals(), tmp_path, budget=Budget(trials=30, max_epochs=3, target=0.4)).run()
-    assert "target accuracy 0.4 is reached" in result.reason
+    assert "target accuracy 0.4 was reached" in result.reason
     assert len(result.trials) < 30
 
 

@@ -63,22 +63,22 @@ def test_names_are_all_that_is_needed(text: str) -> None:
     ],
 )  # fmt: skip
 def test_more_than_arithmetic_is_refused(text: str) -> None:
-    with pytest.raises(ObjectiveError, match=r"more than arithmetic; there|not an expression; it|it takes 2 or more"):
+    with pytest.raises(ObjectiveError, match=r"not plain arithmetic; use|not an expression; write|takes 2 or more"):
         names(text)
 
 
 @pytest.mark.parametrize("text", ["", "a +", "a b", "(a", "1 = 2", "a; b", "import os", "-" * 5000 + "a", "\0"])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(ObjectiveError, match="is not an expression; it reads like"):
+    with pytest.raises(ObjectiveError, match="is not an expression; write"):
         names(text)
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("min(a)", "gives min 1 numbers; it takes 2 or more"),
-        ("sqrt(a, b)", "gives sqrt 2 numbers; it takes 1"),
-        ("log()", "gives log 0 numbers; it takes 1 or 2"),
+        ("min(a)", "min takes 2 or more arguments, got 1"),
+        ("sqrt(a, b)", "sqrt takes 1 arguments, got 2"),
+        ("log()", "log takes 1 or 2 arguments, got 0"),
     ],
 )
 def test_functions_take_so_many_numbers(text: str, complaint: str) -> None:
@@ -146,7 +146,7 @@ class TestObjectives:
 
     def test_the_check_names_the_property_that_is_missing(self) -> None:
         Objective(minimize="loss / accuracy").check(PROPERTIES)
-        with pytest.raises(ObjectiveError, match="the metric 'acuracy' does not exist; did you mean 'accuracy'"):
+        with pytest.raises(ObjectiveError, match="no metric 'acuracy' is reported; did you mean 'accuracy'"):
             Objective(minimize="loss / acuracy").check(PROPERTIES)
         with pytest.raises(ObjectiveError, match="energy_j"):
             Objective(minimize="energy_ratio").check(PROPERTIES)
@@ -154,7 +154,7 @@ class TestObjectives:
     def test_an_expression_that_cannot_be_read_is_told_at_once(self) -> None:
         with pytest.raises(ObjectiveError, match="is not an expression"):
             Objective(minimize="(loss / accuracy")
-        with pytest.raises(ObjectiveError, match="more than arithmetic"):
+        with pytest.raises(ObjectiveError, match="not plain arithmetic"):
             Objective(maximize="accuracy", require={"eval(loss)": at_least(0)})
 
     def test_a_metric_with_an_odd_name_is_still_a_metric(self) -> None:
@@ -170,5 +170,5 @@ class TestObjectives:
         assert requirement("latency_s@raspberry-pi-4<=0.03") == ("latency_s@raspberry-pi-4", at_most(0.03))
         assert requirement("(accuracy - loss)>=-1e-2") == ("(accuracy - loss)", at_least(-0.01))
         for wrong in ("eval(x)>=1", "1<=2", "a +<=2", "accuracy.real>=1"):
-            with pytest.raises(ObjectiveError, match="a requirement reads like"):
+            with pytest.raises(ObjectiveError, match="is not a requirement"):
                 requirement(wrong)

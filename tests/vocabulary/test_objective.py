@@ -129,9 +129,9 @@ def test_json_brings_an_objective_back_as_it_was(metrics, sign, limit):
     ("make", "message"),
     [
         (lambda: Objective(), "needs a metric"),
-        (lambda: Objective(maximize="loss", minimize="loss"), "can be a goal once"),
+        (lambda: Objective(maximize="loss", minimize="loss"), "can be a goal only once"),
         (lambda: Objective(maximize="acuracy").check(["accuracy", "loss"]), "did you mean 'accuracy'"),
-        (lambda: Objective(maximize="loss", require={"size": at_most(1)}).check(["loss"]), "'size' does not exist"),
+        (lambda: Objective(maximize="loss", require={"size": at_most(1)}).check(["loss"]), "no metric 'size' is reported"),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(make, message):
@@ -221,15 +221,15 @@ def test_the_default_budget_is_the_one_of_the_tutorial():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"trials": 0}, "trials must be 1 or more, but got 0"),
+        ({"trials": 0}, "trials must be 1 or more, got 0"),
         ({"minutes": 0}, "minutes must be above 0"),
         ({"joules": -1.0}, "joules must be above 0"),
         ({"kind": "epoch"}, "did you mean 'epochs'"),
         ({"growth": "linea"}, "did you mean 'linear'"),
-        ({"min_epochs": 5, "max_epochs": 3}, "min_epochs must not exceed max_epochs, but got 5 and 3"),
+        ({"min_epochs": 5, "max_epochs": 3}, "min_epochs must not exceed max_epochs, got 5 and 3"),
         ({"min_time_s": 9.0, "max_time_s": 3.0}, "min_time_s must not exceed"),
-        ({"min_data": 0.0}, "share of the data"),
-        ({"min_data": 1.5}, "share of the data"),
+        ({"min_data": 0.0}, "at most 1"),
+        ({"min_data": 1.5}, "at most 1"),
         ({"eta": 1}, "eta must be 2 or more"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_requirement_is_read_as_it_is_written(sign, limit, space):
     ],
 )
 def test_what_is_no_requirement_is_refused_with_an_example(text):
-    with pytest.raises(ObjectiveError, match=r"reads like accuracy>=0\.9"):
+    with pytest.raises(ObjectiveError, match=r"for example, accuracy>=0\.9"):
         requirement(text)
 
 
@@ -70,7 +70,7 @@ def test_a_bound_can_be_counted_from_the_best():
 
 @pytest.mark.parametrize("text", ["accuracy>=best+0.01", "loss<=best-0.01"])
 def test_a_bound_beyond_the_best_is_refused(text):
-    with pytest.raises(ObjectiveError, match="nothing is better than the best"):
+    with pytest.raises(ObjectiveError, match="no result can be better than the best"):
         requirement(text)
 
 

@@ -1,26 +1,26 @@
-"""What can go wrong, and how a program should end when it does.
+"""The exceptions of Onefold, and the exit code of each.
 
     OnefoldError                 exit code 1
-    ├── InputError               2   the caller's mistake: says the rule, what came and what to do
+    ├── InputError               2   a wrong argument: what is wrong, what was given, what to do
     │   ├── ArgumentError            a keyword argument that does not exist
     │   ├── SpaceError               a parameter, a condition or a configuration
     │   ├── WorkloadError            a file without a workload, a workload that cannot run
-    │   ├── ObjectiveError           a metric that nobody reports, a wrong bound
-    │   ├── BudgetError              limits that make no sense
-    │   ├── DeviceError              a device that is not known, or whose figures make no sense
+    │   ├── ObjectiveError           a metric that is not reported, a wrong bound
+    │   ├── BudgetError              invalid limits
+    │   ├── DeviceError              an unknown device, or one with invalid figures
     │   ├── ModelError               a model that cannot be exported, read or served
-    │   │   └── TooLarge             … in the memory that the device has
+    │   │   └── TooLarge             … for the memory of the device
     │   └── MissingExtra             an optional package that is not installed
-    ├── DatasetError             2   a data set that is not there, or not what it should be
+    ├── DatasetError             2   a data set that is missing or corrupt
     ├── StoreError               3   a broken store file, a full disk
     │   ├── StudyNotFound            no study of that name
     │   └── StudyBusy                another process is running it
     ├── StudyFailed              4   the study ended without a model
     └── EngineError              5   worker processes that cannot be started
 
-Two stand apart. `Rejected`: a workload refuses one configuration, and the search draws another. `NotANumber`: a loss
-or a metric is no longer finite, and the trial ends.
-A candidate that fails while it trains is no exception at all but a value in the record.
+Two are not errors of Onefold: a workload raises `Rejected` to refuse a configuration, and the search proposes another;
+`NotANumber` ends a trial whose loss or metric is no longer finite. The failure of a trial is not an exception but a
+`Failure` in its record.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from difflib import get_close_matches
 
 
 class OnefoldError(Exception):
-    """Anything that Onefold itself reports; `exit_code` is what a command ends with."""
+    """The base of all errors; `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 
 
 class InputError(OnefoldError):
-    """The caller's mistake."""
+    """An argument, file or option that is wrong."""
 
     exit_code = 2
 
@@ -54,15 +54,15 @@ class WorkloadError(InputError):
 
 
 class ObjectiveError(InputError):
-    """A metric that nobody reports, or a bound that cannot be read."""
+    """A metric that is not reported, or an invalid bound."""
 
 
 class BudgetError(InputError):
-    """Limits that make no sense."""
+    """Invalid limits."""
 
 
 class DeviceError(InputError):
-    """A device that is not known, or whose figures make no sense."""
+    """An unknown device, or one with invalid figures."""
 
 
 class ModelError(InputError):
@@ -86,13 +86,13 @@ class MissingExtra(InputError):
 
 
 class DatasetError(OnefoldError):
-    """A data set that is not there, or not what it should be."""
+    """A data set that is missing or corrupt."""
 
     exit_code = 2
 
 
 class StoreError(OnefoldError):
-    """What happened cannot be written or read back."""
+    """The store cannot be written or read."""
 
     exit_code = 3
 
@@ -112,13 +112,13 @@ class QueueBusy(StoreError):
 
 
 class StudyFailed(OnefoldError):
-    """The study ended without a single usable trial."""
+    """The study ended without a usable trial."""
 
     exit_code = 4
 
 
 class EngineError(OnefoldError):
-    """Worker processes cannot be started or keep dying."""
+    """Worker processes cannot be started, or die repeatedly."""
 
     exit_code = 5
 
@@ -132,7 +132,7 @@ class NotANumber(Exception):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'x'?" when a known word is near, otherwise the known words themselves."""
+    """Return "; did you mean 'x'?" if a known word is similar, and otherwise a list of the known words."""
     names = sorted(known)
     near = get_close_matches(word, names, n=1)
     if near:

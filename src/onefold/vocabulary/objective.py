@@ -1,11 +1,11 @@
-"""What is better, what is required, and when to stop.
+"""Objectives and budgets: what is optimized, what is required, and when a study stops.
 
 Objective(maximize="accuracy")
-Objective(maximize="accuracy", minimize=("train_time_s", "parameters"))     # a Pareto front
+Objective(maximize="accuracy", minimize=("train_time_s", "parameters"))     # Pareto front
 Objective(minimize="loss", require={"accuracy": at_least(0.9)})
 Objective(minimize="latency_s", require={"accuracy": at_least(0.9)})        # with a device
-Objective(minimize="latency_s", require={"accuracy": at_least("best-0.01")})    # no more than a point below the best
-Objective(minimize="(train_time_s + latency_s) / accuracy")                 # or its name, "time_ratio"
+Objective(minimize="latency_s", require={"accuracy": at_least("best-0.01")})    # at most 0.01 below the best
+Objective(minimize="(train_time_s + latency_s) / accuracy")                 # or by name: "time_ratio"
 
 Budget(trials=30, minutes=10, max_epochs=9)
 """
@@ -25,7 +25,7 @@ from onefold.vocabulary.requirement import Bound
 Kind = Literal["multi", "epochs", "data", "time"]
 Growth = Literal["geometric", "linear"]
 
-# Expressions that have a name of their own: the ratios of inference-aware tuning.
+# Named expressions: the ratios of inference-aware tuning.
 RATIOS = {
     "time_ratio": "(train_time_s + latency_s) / accuracy",
     "energy_ratio": "(energy_j + energy_per_sample_j) / accuracy",
@@ -34,13 +34,13 @@ RATIOS = {
 
 @dataclass(frozen=True)
 class Goal:
-    """One metric, or an expression over several, and its better direction."""
+    """A metric, or an expression over several, and whether it is maximized."""
 
     metric: str
     maximize: bool
 
     def loss(self, value: float) -> float:
-        """The value with its sign turned so that smaller is better."""
+        """Return the value with the sign that makes smaller better."""
         return -value if self.maximize else value
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Goal:
 
 @dataclass(frozen=True, init=False)
 class Objective:
-    """One or several goals, and bounds that a result must keep to count as a solution."""
+    """One or several goals, and bounds that a feasible result must meet."""
 
     goals: tuple[Goal, ...]
     require: Mapping[str, Bound]
@@ -64,14 +64,14 @@ class Objective:
             Goal(metric, False) for metric in _names(minimize)
         ]
         if not goals:
-            raise ObjectiveError("an objective needs a metric to maximize or to minimize")
+            raise ObjectiveError("an objective needs a metric to maximize or minimize; give maximize= or minimize=")
         if len({goal.metric for goal in goals}) < len(goals):
-            raise ObjectiveError(f"each metric can be a goal once, but got {[goal.metric for goal in goals]}")
+            raise ObjectiveError(f"each metric can be a goal only once, got {[goal.metric for goal in goals]}")
         object.__setattr__(self, "goals", tuple(goals))
         object.__setattr__(self, "require", dict(require or {}))
         for metric in self.metrics:
             if set(metric) & set("()*/+"):
-                names(metric)  # an expression that cannot be read is told now
+                names(metric)  # raises now if it is not an expression
 
     def __str__(self) -> str:
         bounds = ", ".join(f"{metric}{bound}" for metric, bound in self.require.items())
@@ -79,35 +79,35 @@ class Objective:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Every metric that it looks at."""
+        """Return every metric of the goals and requirements."""
         return tuple(dict.fromkeys([goal.metric for goal in self.goals] + list(self.require)))
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Every metric that it is worked out from: its metrics, or what their expressions name."""
+        """Return every recorded metric that the goals and requirements are computed from."""
         return tuple(dict.fromkeys(name for metric in self.metrics for name in _inputs(metric)))
 
     def completed(self, metrics: Metrics) -> Metrics:
-        """The metrics and the value of each of its expressions, under its own text, where that can be worked out."""
+        """Return the metrics with the value of each expression added under its text, if it can be computed."""
         missing = [metric for metric in self.metrics if metric not in metrics]
         formulas = {m: RATIOS.get(m, m) for m in missing if m in RATIOS or not is_plain(m)}
         able = {m: formula for m, formula in formulas.items() if all(name in metrics for name in _inputs(m))}
         return {**metrics, **{metric: value(formula, metrics) for metric, formula in able.items()}} if able else metrics
 
     def check(self, reported: Iterable[str]) -> None:
-        """Raises ObjectiveError when it looks at a metric that is not among the reported ones."""
+        """Raise ObjectiveError if a metric that the objective needs is not reported."""
         known = set(reported)
         wanted = (metric for metric in self.metrics if metric not in known)
         for metric in (name for expression in wanted for name in _inputs(expression)):
             if metric not in known:
-                raise ObjectiveError(f"the metric {metric!r} does not exist{suggestion(metric, known)}")
+                raise ObjectiveError(f"no metric {metric!r} is reported{suggestion(metric, known)}")
 
     def losses(self, metrics: Metrics) -> tuple[float, ...]:
-        """One number per goal, smaller is better."""
+        """Return one number per goal; smaller is better."""
         return tuple(goal.loss(metrics[goal.metric]) for goal in self.goals)
 
     def settled(self, results: Iterable[Metrics]) -> Objective:
-        """The same with every bound that is counted from the best taken from the best of these results."""
+        """Return the objective with every bound relative to the best fixed by the best of these results."""
         if not any(bound.is_open for bound in self.require.values()):
             return self
         known = list(results)
@@ -119,19 +119,18 @@ class Objective:
         return Objective(maximize, minimize, bounds)
 
     def violation(self, metrics: Metrics) -> float:
-        """How much the requirements are missed in all; 0 when they hold."""
+        """Return the total violation of the requirements, relative to their limits; 0 if all are met."""
         return sum(bound.violation(metrics[metric]) for metric, bound in self.require.items())
 
     def margin(self, metrics: Metrics) -> float:
-        """How much room there is inside the requirements in all; below 0 where more is missed than kept."""
+        """Return the total margin to the requirements; negative if violations outweigh it."""
         return sum(bound.margin(metrics[metric]) for metric, bound in self.require.items())
 
     def order(self, results: Sequence[Metrics]) -> list[int]:
-        """The positions of `results`, best first: solutions before the rest, then by goal.
+        """Return the positions of `results`, best first: feasible ones before the rest, then by goal.
 
-        Of results that are equal in the one goal, those come first that have the most room inside their bounds.
-        Several goals are ordered by non-dominated front, and inside a front by how much room a result has around it.
-        Equal results keep their order.
+        Results that are equal in a single goal are ordered by their margin to the bounds. With several goals, results
+        are ordered by non-dominated front and, inside a front, by crowding distance. Equal results keep their order.
         """
         settled = self.settled(results)
         violations = [settled.violation(metrics) for metrics in results]
@@ -143,21 +142,21 @@ class Objective:
         feasible = [i for i, violation in enumerate(violations) if violation == 0]
         for depth, front in enumerate(fronts([losses[i] for i in feasible])):
             members = [feasible[i] for i in front]
-            for i, room in zip(members, crowding([losses[i] for i in members])):
-                rank[i] = (depth, -room, i)
+            for i, distance in zip(members, crowding([losses[i] for i in members])):
+                rank[i] = (depth, -distance, i)
         for i, violation in enumerate(violations):
             rank.setdefault(i, (math.inf, violation, i))
         return sorted(rank, key=lambda i: rank[i])
 
     def front(self, results: Sequence[Metrics]) -> list[int]:
-        """The positions of the results that keep the requirements and that no other such result beats in every goal."""
+        """Return the positions of the Pareto front among the feasible results."""
         settled = self.settled(results)
         feasible = [i for i, metrics in enumerate(results) if settled.violation(metrics) == 0]
         first = next(iter(fronts([self.losses(results[i]) for i in feasible])), [])
         return [feasible[i] for i in first]
 
     def to_json(self) -> dict[str, Any]:
-        """The objective as plain JSON values."""
+        """Return the objective as plain JSON values."""
         return {
             "maximize": [goal.metric for goal in self.goals if goal.maximize],
             "minimize": [goal.metric for goal in self.goals if not goal.maximize],
@@ -166,19 +165,19 @@ class Objective:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Objective:
-        """The objective that `to_json` wrote."""
+        """Return the objective that `to_json` wrote."""
         return cls(
             data["maximize"], data["minimize"], {metric: Bound(**bound) for metric, bound in data["require"].items()}
         )
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether `one` is nowhere worse and somewhere better (smaller is better)."""
+    """Return whether `one` Pareto-dominates `other`: nowhere worse and somewhere better (smaller is better)."""
     return all(a <= b for a, b in zip(one, other)) and any(a < b for a, b in zip(one, other))
 
 
 def fronts(losses: Sequence[Sequence[float]]) -> list[list[int]]:
-    """The positions of `losses` in non-dominated fronts, best front first."""
+    """Return the positions of `losses` by non-dominated front, best front first."""
     left = list(range(len(losses)))
     found: list[list[int]] = []
     while left:
@@ -189,33 +188,35 @@ def fronts(losses: Sequence[Sequence[float]]) -> list[list[int]]:
 
 
 def crowding(front: Sequence[Sequence[float]]) -> list[float]:
-    """How much room each member of a front has around it; the ends have all the room there is."""
-    room = [0.0] * len(front)
+    """Return the crowding distance of each member of a front (NSGA-II); infinite at the ends."""
+    distance = [0.0] * len(front)
     for goal in range(len(front[0]) if front else 0):
         by_loss = sorted(range(len(front)), key=lambda i: (front[i][goal], i))
         span = front[by_loss[-1]][goal] - front[by_loss[0]][goal]
-        room[by_loss[0]] = room[by_loss[-1]] = math.inf
+        distance[by_loss[0]] = distance[by_loss[-1]] = math.inf
         for before, here, after in zip(by_loss, by_loss[1:], by_loss[2:]):
             if span > 0:
-                room[here] += (front[after][goal] - front[before][goal]) / span
-    return room
+                distance[here] += (front[after][goal] - front[before][goal]) / span
+    return distance
 
 
 @dataclass(frozen=True)
 class Budget:
     """When the study stops, and what each rung of a trial may spend.
 
+    The study stops after `trials` configurations, `minutes`, `joules`, or when the first goal reaches `target`.
+
     At level `it` a rung grants `min(min_epochs * it, max_epochs)` epochs on `min(min_data * it, 1)` of the data. `kind`
-    says what grows with the level: `multi` both, `epochs` the epochs, `data` the data (each rung adds `min_epochs`),
-    `time` the seconds. The levels of the rungs grow by `eta` (`geometric`) or by one (`linear`), and the top rung is
-    always the full budget; in `multi` the epochs set the pace. `fresh` retrains at every rung instead of continuing
-    from the checkpoint.
+    selects what grows with the level: `multi` both, `epochs` the epochs, `data` the data (each rung adds
+    `min_epochs`), `time` the seconds. Levels grow by a factor of `eta` (`geometric`) or by one (`linear`), and the top
+    rung is always the full budget; with `multi` it is reached when the epochs are. The best 1/eta of a rung are
+    promoted. `fresh` retrains at every rung instead of continuing from the checkpoint.
     """
 
     trials: int = 27
     minutes: float | None = None
     joules: float | None = None
-    target: float | None = None  # the first goal's metric reached this value
+    target: float | None = None  # of the first goal's metric
     kind: Kind = "epochs"
     min_epochs: int = 1
     max_epochs: int = 9
@@ -229,37 +230,37 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("trials", "min_epochs", "max_epochs"):
             if getattr(self, name) < 1:
-                raise BudgetError(f"{name} must be 1 or more, but got {getattr(self, name)}")
+                raise BudgetError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("minutes", "joules", "min_time_s", "max_time_s"):
             limit = getattr(self, name)
             if limit is not None and not limit > 0:
-                raise BudgetError(f"{name} must be above 0, but got {limit}")
+                raise BudgetError(f"{name} must be above 0, got {limit}")
         if self.kind not in get_args(Kind):
-            raise BudgetError(f"the kind of budget {self.kind!r} is not known{suggestion(self.kind, get_args(Kind))}")
+            raise BudgetError(f"there is no budget of kind {self.kind!r}{suggestion(self.kind, get_args(Kind))}")
         if self.growth not in get_args(Growth):
-            raise BudgetError(f"the growth {self.growth!r} is not known{suggestion(self.growth, get_args(Growth))}")
+            raise BudgetError(f"there is no growth {self.growth!r}{suggestion(self.growth, get_args(Growth))}")
         if self.min_epochs > self.max_epochs:
-            raise BudgetError(f"min_epochs must not exceed max_epochs, but got {self.min_epochs} and {self.max_epochs}")
+            raise BudgetError(f"min_epochs must not exceed max_epochs, got {self.min_epochs} and {self.max_epochs}")
         if self.min_time_s > self.max_time_s:
-            raise BudgetError(f"min_time_s must not exceed max_time_s, but got {self.min_time_s} and {self.max_time_s}")
+            raise BudgetError(f"min_time_s must not exceed max_time_s, got {self.min_time_s} and {self.max_time_s}")
         if not 0 < self.min_data <= 1:
-            raise BudgetError(f"min_data is a share of the data, above 0 and at most 1, but got {self.min_data}")
+            raise BudgetError(f"min_data must be above 0 and at most 1, got {self.min_data}")
         if self.eta < 2:
-            raise BudgetError(f"eta must be 2 or more, but got {self.eta}")
+            raise BudgetError(f"eta must be 2 or more, got {self.eta}")
 
     @property
     def top_level(self) -> int:
-        """The first level at which a rung gets everything."""
+        """Return the lowest level that grants the full budget."""
         by_epochs = self.max_epochs / self.min_epochs
         by_data = 1 / self.min_data
         by_time = self.max_time_s / self.min_time_s
-        # A trial that continues needs epochs to learn from more data, so the epochs set the pace of `multi`.
+        # A trial that continues needs epochs to learn from more data, so epochs decide in `multi`.
         by_both = max(by_epochs, by_data) if self.fresh else by_epochs
         wanted = {"multi": by_both, "epochs": by_epochs, "data": by_data, "time": by_time}[self.kind]
         return max(1, math.ceil(wanted - 1e-9))
 
     def levels(self, most: int | None = None) -> tuple[int, ...]:
-        """The level of each rung, lowest first, `most` rungs at the most; the last one is always the top level."""
+        """Return the level of each rung, lowest first, at most `most` of them; the last is always the top level."""
         top = self.top_level
         if self.growth == "linear":
             levels = tuple(range(1, top + 1))
@@ -269,7 +270,7 @@ class Budget:
         return levels if most is None else levels[-most:]
 
     def grant(self, level: int, visit: int = 1) -> Grant:
-        """What the `visit`-th rung of a trial (counted from 1), at this level, may spend."""
+        """Return what the `visit`-th rung of a trial (counted from 1) may spend at this level."""
         epochs = min(self.min_epochs * level, self.max_epochs)
         data = min(self.min_data * level, 1.0) if level < self.top_level else 1.0
         if self.kind == "multi":
@@ -284,7 +285,7 @@ class Budget:
 
 
 def _inputs(metric: str) -> tuple[str, ...]:
-    """What a metric is worked out from; itself, when it is not an expression (a function may report "val loss")."""
+    """Return the metrics that an expression needs; `metric` itself if it is none (functions may report "val loss")."""
     try:
         return names(RATIOS.get(metric, metric))
     except ObjectiveError:
@@ -297,7 +298,7 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BudgetUse:
-    """What a study has used up so far, to hold against its budget."""
+    """What a study has used of its budget."""
 
     trials: int = 0
     time_s: float = 0.0
@@ -305,14 +306,14 @@ class BudgetUse:
     best: Metrics = field(default_factory=dict)
 
     def reason_to_stop(self, budget: Budget, objective: Objective) -> str | None:
-        """Which limit is reached, in words; None when the study may go on."""
+        """Return which limit is reached, as a message; None if the study may continue."""
         if budget.minutes is not None and self.time_s >= budget.minutes * 60:
-            return f"the time limit of {budget.minutes:g} minutes is reached"
+            return f"the time limit of {budget.minutes:g} minutes was reached"
         if budget.joules is not None and self.joules is not None and self.joules >= budget.joules:
-            return f"the energy limit of {budget.joules:g} J is reached"
+            return f"the energy limit of {budget.joules:g} J was reached"
         goal = objective.goals[0]
         if budget.target is not None and goal.metric in self.best and objective.violation(self.best) == 0:
             reached = self.best[goal.metric]
             if goal.loss(reached) <= goal.loss(budget.target):
-                return f"the target {goal.metric} {budget.target:g} is reached ({reached:.4g})"
+                return f"the target {goal.metric} {budget.target:g} was reached ({reached:.4g})"
         return None

@@ -1,4 +1,4 @@
-"""What travels between the parts: small frozen records that survive JSON without loss."""
+"""The records that packages exchange: small, frozen, and equal after a round trip through JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Record = TypeVar("Record")
 
 
 class Config(Mapping[str, Value]):
-    """One configuration: the active parameters and their values, readable as `config.lr` or `config["lr"]`."""
+    """A configuration: the values of the active parameters, as `config.lr` or `config["lr"]`."""
 
     __slots__ = ("_values",)
 
@@ -36,7 +36,7 @@ class Config(Mapping[str, Value]):
             raise AttributeError(f"the configuration has no parameter {name!r}; active: {known}") from None
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a configuration cannot be changed; make a new one: Config(config, lr=0.1)")
+        raise AttributeError("a configuration is immutable; make a new one: Config(config, lr=0.1)")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -55,13 +55,13 @@ class Config(Mapping[str, Value]):
 
     @property
     def digest(self) -> str:
-        """A short name of its content, the same whatever the order of the parameters."""
+        """Return a short hash of the content, independent of the order of the parameters."""
         text = json.dumps(dict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class StudyState(Enum):
-    """RUNNING is also what a killed study says; only a coordinator's lock tells whether somebody runs it."""
+    """The state of a study. A killed study stays RUNNING: only its lock tells whether a process runs it."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -70,17 +70,17 @@ class StudyState(Enum):
 
 
 class TrialState(Enum):
-    """Where a trial stands after its latest rung."""
+    """The state of a trial after its latest rung."""
 
     RUNNING = "running"
-    WAITING = "waiting"  # has a result, may still be promoted
+    WAITING = "waiting"  # may still be promoted, or was paused by a limit of the study
     STOPPED = "stopped"  # was not promoted
-    DONE = "done"  # has had the full budget
+    DONE = "done"  # trained with the full budget
     FAILED = "failed"
 
 
 class RungState(Enum):
-    """The life of one visit: decided, then done or failed."""
+    """The state of one rung of a trial: decided, then done or failed."""
 
     DECIDED = "decided"
     DONE = "done"
@@ -88,19 +88,19 @@ class RungState(Enum):
 
 
 class FailureKind(Enum):
-    """Why a trial failed."""
+    """The reason why a trial failed."""
 
     RAISED = "raised"
     HUNG = "hung"
     KILLED = "killed"
     OUT_OF_MEMORY = "out of memory"
     NOT_A_NUMBER = "not a number"
-    NO_SPACE = "no disk space"  # never the candidate's fault: the study stops instead
+    NO_SPACE = "no disk space"  # stops the study instead, since no trial is to blame
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A candidate that failed: a value, not an exception."""
+    """The failure of a trial, as a value rather than an exception."""
 
     kind: FailureKind
     reason: str
@@ -109,25 +109,25 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Joules and where the number comes from: `rapl`, `nvml`, `rapl+nvml`, `modelled` or `unavailable`."""
+    """An energy and its source: `rapl`, `nvml`, `rapl+nvml`, `modelled` or `unavailable`."""
 
     joules: float | None
     source: str
 
     @property
     def measured(self) -> bool:
-        """Whether a counter gave the number, rather than a model."""
+        """Return whether the energy comes from a counter rather than a model."""
         return self.source not in ("modelled", "unavailable")
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one window cost."""
+    """The cost of one window of work."""
 
     time_s: float
     cpu_s: float
     energy: Energy
-    memory_bytes: int | None = None  # peak resident memory of the process inside the window
+    memory_bytes: int | None = None  # peak resident memory of the process in the window
 
     def __add__(self, other: Measurement) -> Measurement:
         return Measurement(
@@ -139,7 +139,7 @@ class Measurement:
 
     @classmethod
     def nothing(cls) -> Measurement:
-        """The empty window: the zero of addition."""
+        """Return the empty window, the identity of addition."""
         return cls(0.0, 0.0, Energy(0.0, "nothing"))
 
 
@@ -150,7 +150,7 @@ def _sum_of_energies(one: Energy, other: Energy) -> Energy:
         return one
     if one.joules is None or other.joules is None:
         return Energy(None, "unavailable")
-    # A sum is only as trustworthy as its weakest part; two counters are both named.
+    # The source of a sum is its weakest part; two counters are both named.
     if one.measured and other.measured:
         source = "+".join(sorted({*one.source.split("+"), *other.source.split("+")}, reverse=True))
     else:
@@ -160,21 +160,21 @@ def _sum_of_energies(one: Energy, other: Energy) -> Energy:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a rung may spend: train until `epochs` in all, on this share of the data, for at most `time_s`."""
+    """What a rung may spend: train up to `epochs` in total, on the share `data` of the data, for at most `time_s`."""
 
     level: int
     epochs: int
     data: float
     time_s: float | None = None
-    fresh: bool = False  # start again from nothing instead of from the checkpoint
+    fresh: bool = False  # train from scratch instead of from the checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One pass over the granted data, with what it learned and what it cost."""
+    """One pass over the granted data, with its metrics and its cost."""
 
     trial: int
-    number: int  # counts from 1 over the whole trial
+    number: int  # counted from 1 over the whole trial
     rung: int
     metrics: Metrics
     measurement: Measurement
@@ -182,7 +182,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One visit of a trial at one budget. `decision` numbers all rungs of a study in the order they were decided."""
+    """One run of a trial at one budget. `decision` numbers the rungs of a study in the order they were decided."""
 
     decision: int
     trial: int
@@ -195,13 +195,13 @@ class Rung:
     measurement: Measurement = field(default_factory=Measurement.nothing)
     failure: Failure | None = None
     attempts: int = 0
-    started_s: float | None = None  # seconds since the study began
+    started_s: float | None = None  # seconds since the start of the study
     ended_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A draw that the workload rejected, with its reason."""
+    """A proposed configuration that the workload rejected, with its reason."""
 
     config: Config
     reason: str
@@ -209,43 +209,43 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One configuration and all its rungs."""
+    """A configuration and all its rungs."""
 
     number: int
     config: Config
     state: TrialState = TrialState.RUNNING
     rungs: tuple[Rung, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    redraws: int = 0  # draws before this one that were refused or known already
+    redraws: int = 0  # proposals before this one that were rejected or known already
 
     @property
     def finished_rungs(self) -> tuple[Rung, ...]:
-        """The rungs that gave a result, lowest first."""
+        """Return the rungs that have a result, lowest first."""
         return tuple(rung for rung in self.rungs if rung.state is RungState.DONE)
 
     @property
     def metrics(self) -> Metrics:
-        """What its latest finished rung reported; empty before that."""
+        """Return the metrics of the latest finished rung; empty before that."""
         return self.finished_rungs[-1].metrics if self.finished_rungs else {}
 
     @property
     def level(self) -> int:
-        """The level of its latest finished rung; 0 before that."""
+        """Return the level of the latest finished rung; 0 before that."""
         return self.finished_rungs[-1].grant.level if self.finished_rungs else 0
 
     @property
     def failure(self) -> Failure | None:
-        """Why it failed, if it did."""
+        """Return the failure of the trial, if it failed."""
         return next((rung.failure for rung in self.rungs if rung.failure), None)
 
     @property
     def cost(self) -> Measurement:
-        """What all its rungs cost together."""
+        """Return the cost of all rungs together."""
         return sum((rung.measurement for rung in self.rungs), Measurement.nothing())
 
 
 def to_json(record: Any) -> Any:
-    """A record as plain JSON values; `from_json` brings it back equal."""
+    """Return a record as plain JSON values; `from_json` restores an equal record."""
     if is_dataclass(record):
         return {
             f.name: to_json(getattr(record, f.name))
@@ -262,7 +262,7 @@ def to_json(record: Any) -> Any:
 
 
 def from_json(kind: type[Record], data: Any) -> Record:
-    """The record of this kind that `to_json` wrote as `data`."""
+    """Return the record of class `kind` that `to_json` wrote as `data`."""
     return _revive(kind, data)  # type: ignore[no-any-return]
 
 

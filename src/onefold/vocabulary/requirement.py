@@ -1,8 +1,8 @@
-"""What a result must keep: bounds on metrics, fixed or counted from the best result.
+"""Requirements: bounds on metrics, absolute or relative to the best result.
 
 accuracy>=0.9            at_least(0.9)
 latency_s<=0.03          at_most(0.03)
-accuracy>=best-0.01      at_least("best-0.01")    no more than a point below the best that was found
+accuracy>=best-0.01      at_least("best-0.01")    at most 0.01 below the best result
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.expression import names
 
-_READS = "a requirement reads like accuracy>=0.9, latency_s<=0.03 or accuracy>=best-0.01"
+_EXAMPLES = "accuracy>=0.9, latency_s<=0.03 or accuracy>=best-0.01"
 _FROM_BEST = re.compile(r"\s*best\s*(?:([-+])\s*([.\deE]+|[.\d]+[eE]-\d+))?\s*")
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A limit that a metric must keep.
+    """A limit on a metric.
 
-    With `from_best` the limit is the best value of the metric among the results that are compared, and so much more. It
-    is open until those are known (`settled`); till then every result keeps it, since each is the best one so far.
+    With `from_best` the limit is the best value of the metric among the compared results plus `from_best`. It is open
+    until they are known (`settled`); until then every result meets it.
     """
 
     limit: float | None = None
@@ -34,33 +34,33 @@ class Bound:
 
     def __post_init__(self) -> None:
         if self.from_best is not None and (self.from_best > 0 if self.at_least else self.from_best < 0):
-            raise ObjectiveError(f"nothing is better than the best: {self} can never be kept; turn its sign")
+            raise ObjectiveError(f"no result can be better than the best: {self} can never be met; reverse its sign")
 
     @property
     def is_open(self) -> bool:
-        """Whether its limit is counted from a best that is not known yet."""
+        """Return whether the limit depends on a best result that is not known yet."""
         return self.limit is None
 
     def settled(self, values: Iterable[float]) -> Bound:
-        """The same, its limit counted from the best of these values."""
+        """Return the bound with its limit fixed by the best of these values."""
         finite = [value for value in values if math.isfinite(value)]
         if not self.is_open or self.from_best is None or not finite:
             return self
         return replace(self, limit=(max(finite) if self.at_least else min(finite)) + self.from_best)
 
     def violation(self, value: float) -> float:
-        """How far `value` is on the wrong side, relative to the limit; 0 when the bound holds."""
+        """Return how far `value` violates the bound, relative to the limit; 0 if it is met."""
         margin = self.margin(value)
         return max(0.0, -margin) if not math.isnan(margin) else math.inf
 
     def margin(self, value: float) -> float:
-        """How far `value` is on the right side, relative to the limit; below 0 when the bound is missed."""
+        """Return the margin of `value` to the limit, relative to the limit; negative if the bound is violated."""
         if self.limit is None:
             return 0.0 if math.isfinite(value) else math.nan
         return (value - self.limit if self.at_least else self.limit - value) / (abs(self.limit) or 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """The bound as plain JSON values; one that is counted from the best is written open."""
+        """Return the bound as plain JSON values; one relative to the best is written open."""
         if self.from_best is not None:
             return {"at_least": self.at_least, "from_best": float(self.from_best)}
         return {"at_least": self.at_least, "limit": self.limit}
@@ -73,24 +73,24 @@ class Bound:
 
 
 def at_least(limit: float | str) -> Bound:
-    """The metric must be `limit` or more; "best-0.01" is so much less than the best result."""
+    """Require a metric of at least `limit`; "best-0.01" is relative to the best result."""
     return _bound(limit, at_least=True)
 
 
 def at_most(limit: float | str) -> Bound:
-    """The metric must be `limit` or less; "best+0.01" is so much more than the best result."""
+    """Require a metric of at most `limit`; "best+0.01" is relative to the best result."""
     return _bound(limit, at_least=False)
 
 
 def requirement(text: str) -> tuple[str, Bound]:
-    """Reads "accuracy>=0.9", "latency_s<=0.03", "accuracy>=best-0.01" or a bound of an expression."""
+    """Parse "accuracy>=0.9", "latency_s<=0.03", "accuracy>=best-0.01" or a bound on an expression."""
     match = re.fullmatch(r"\s*([^<>=]+?)\s*(>=|<=)\s*([^<>=]+)", text)
     try:
         known = bool(match and names(match[1]))
     except ObjectiveError:
         known = False
     if match is None or not known:
-        raise ObjectiveError(f"{_READS}, but got {text!r}")
+        raise ObjectiveError(f"{text!r} is not a requirement; write, for example, {_EXAMPLES}")
     return match[1], _bound(match[3], at_least=match[2] == ">=")
 
 
@@ -104,4 +104,4 @@ def _bound(limit: float | str, *, at_least: bool) -> Bound:
             raise ValueError
         return Bound(float(limit), at_least)
     except ValueError:
-        raise ObjectiveError(f"{_READS}, but its limit was {limit!r}") from None
+        raise ObjectiveError(f"{limit!r} is not the limit of a requirement; write, for example, {_EXAMPLES}") from None

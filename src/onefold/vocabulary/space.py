@@ -1,4 +1,4 @@
-"""What may vary: parameters in groups, with conditions.
+"""The search space: parameters in groups, with conditions.
 
     Space(
         model=dict(width=Choice(8, 16, 32), depth=Int(1, 4)),
@@ -10,8 +10,7 @@
         ),
     )
 
-Names are unique over all groups, because a configuration is flat. Parameters given without a group belong to
-`training`.
+A configuration is flat, so names are unique over all groups. Parameters without a group belong to `training`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ When = Mapping[str, tuple[Value, ...]]
 
 @dataclass(frozen=True)
 class Float:
-    """A real number between `low` and `high`, both included; `log` spreads it evenly over magnitudes."""
+    """A real number from `low` to `high`, both included; with `log`, uniform on a logarithmic scale."""
 
     low: float
     high: float
@@ -47,17 +46,17 @@ class Float:
         for name in ("low", "high", "default"):
             number = getattr(self, name)
             if isinstance(number, bool) or not (isinstance(number, Real) or (number is None and name == "default")):
-                raise SpaceError(f"a Float takes numbers, but got {name}={number!r}")
-            # 0 and 0.0 are the same bound, in every digest too.
+                raise SpaceError(f"a Float takes numbers, got {name}={number!r}")
+            # 0 and 0.0 are the same bound and must have the same digest.
             object.__setattr__(self, name, None if number is None else float(number))
         _check_range(self)
 
     def draw(self, rng: random.Random) -> float:
-        """A value at random."""
+        """Return a random value."""
         return self.at(rng.random())
 
     def at(self, share: float) -> float:
-        """The value at `share` (0 to 1) of the way from low to high."""
+        """Return the value at a fraction `share` (0 to 1) of the range."""
         if share in (0, 1):
             return self.high if share else self.low
         if self.log:
@@ -67,22 +66,22 @@ class Float:
         return min(max(value, self.low), self.high)
 
     def contains(self, value: Any) -> bool:
-        """Whether `value` is allowed."""
+        """Return whether `value` is allowed."""
         return isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high
 
     def grid(self, points: int) -> tuple[Value, ...]:
-        """`points` values from low to high, evenly spread."""
+        """Return `points` evenly spaced values from low to high."""
         return tuple(dict.fromkeys(self.at(i / (points - 1)) if points > 1 else self.at(0.5) for i in range(points)))
 
     @property
     def size(self) -> float:
-        """How many values there are."""
+        """Return the number of values."""
         return 1 if self.low == self.high else math.inf
 
 
 @dataclass(frozen=True)
 class Int:
-    """A whole number between `low` and `high`, both included."""
+    """An integer from `low` to `high`, both included; with `log`, uniform on a logarithmic scale."""
 
     low: int
     high: int
@@ -92,15 +91,15 @@ class Int:
 
     def __post_init__(self) -> None:
         if not all(isinstance(n, int) and not isinstance(n, bool) for n in (self.low, self.high)):
-            raise SpaceError(f"an Int takes whole numbers, but got low={self.low!r}, high={self.high!r}; use Float")
+            raise SpaceError(f"an Int takes integers, got low={self.low!r}, high={self.high!r}; use Float")
         _check_range(self)
 
     def draw(self, rng: random.Random) -> int:
-        """A value at random."""
+        """Return a random value."""
         return self.at(rng.random()) if self.log else rng.randint(self.low, self.high)
 
     def at(self, share: float) -> int:
-        """The value at `share` (0 to 1) of the way from low to high."""
+        """Return the value at a fraction `share` (0 to 1) of the range."""
         low, high = self.low - 0.5, self.high + 0.5
         if self.log:
             value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
@@ -109,11 +108,11 @@ class Int:
         return min(max(round(value), self.low), self.high)
 
     def contains(self, value: Any) -> bool:
-        """Whether `value` is allowed."""
+        """Return whether `value` is allowed."""
         return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
 
     def grid(self, points: int) -> tuple[Value, ...]:
-        """All values if there are at most `points`, otherwise `points` of them, evenly spread."""
+        """Return all values if there are at most `points`, otherwise `points` evenly spaced ones."""
         if self.size <= points:
             return tuple(range(self.low, self.high + 1))
         ends = Float(self.low, self.high, log=self.log)
@@ -123,7 +122,7 @@ class Int:
 
     @property
     def size(self) -> float:
-        """How many values there are."""
+        """Return the number of values."""
         return self.high - self.low + 1
 
 
@@ -139,42 +138,42 @@ class Choice:
         if not options:
             raise SpaceError("a Choice needs at least one option, for example Choice('relu', 'tanh')")
         if len(options) == 1 and isinstance(options[0], (list, tuple)):
-            raise SpaceError(f"give the options one by one: Choice(*{options[0]!r})")
+            raise SpaceError(f"expected options one by one, got a list; write Choice(*{options[0]!r})")
         for option in options:
             if not isinstance(option, (str, int, float, bool, type(None))):
                 raise SpaceError(
-                    f"a Choice holds words, numbers and None, but got {option!r}; "
-                    "name it here and build it in the workload"
+                    f"the options of a Choice are strings, numbers, booleans or None, got {option!r}; "
+                    "name it by a string and build it in the workload"
                 )
             if isinstance(option, float) and not math.isfinite(option):
-                raise SpaceError(f"the numbers of a Choice must be finite, but got {option!r}; name it with a word")
+                raise SpaceError(f"the numbers of a Choice must be finite, got {option!r}; name it by a string")
         if len({(type(option), option) for option in options}) < len(options):
-            raise SpaceError(f"the options of a Choice must differ, but got {options!r}")
+            raise SpaceError(f"the options of a Choice must differ, got {options!r}")
         object.__setattr__(self, "options", tuple(options))
         object.__setattr__(self, "default", default)
         object.__setattr__(self, "when", dict(when or {}))
         if default is not None and not self.contains(default):
-            raise SpaceError(f"the default must be one of the options, but got {default!r} of {options!r}")
+            raise SpaceError(f"the default must be one of the options, got {default!r} for {options!r}")
 
     def draw(self, rng: random.Random) -> Value:
-        """An option at random."""
+        """Return a random option."""
         return rng.choice(self.options)
 
     def at(self, share: float) -> Value:
-        """The option at `share` (0 to 1) of the way through the list."""
+        """Return the option at a fraction `share` (0 to 1) of the list."""
         return self.options[min(int(share * len(self.options)), len(self.options) - 1)]
 
     def contains(self, value: Any) -> bool:
-        """Whether `value` is allowed; 1, 1.0 and True are three different options."""
+        """Return whether `value` is allowed; 1, 1.0 and True are three different options."""
         return any(type(value) is type(option) and value == option for option in self.options)
 
-    def grid(self, points: int) -> tuple[Value, ...]:  # noqa: ARG002 - every option counts
-        """All options."""
+    def grid(self, points: int) -> tuple[Value, ...]:  # noqa: ARG002 - as for ranges
+        """Return all options."""
         return self.options
 
     @property
     def size(self) -> float:
-        """How many values there are."""
+        """Return the number of values."""
         return len(self.options)
 
 
@@ -183,7 +182,7 @@ KINDS: Mapping[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Ch
 
 
 class Space:
-    """Parameters in groups. Immutable; equal when they describe the same choices."""
+    """Parameters in groups. Immutable; spaces of the same content are equal."""
 
     def __init__(self, **groups: Any) -> None:
         self.groups: dict[str, dict[str, Parameter]] = {}
@@ -198,15 +197,15 @@ class Space:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All parameters by name, in the order they were written."""
+        """Return all parameters by name, in the order they were given."""
         return {name: parameter for group in self.groups.values() for name, parameter in group.items()}
 
     def group_of(self, name: str) -> str:
-        """The group that a parameter belongs to."""
+        """Return the group of a parameter."""
         return next(group for group, members in self.groups.items() if name in members)
 
     def only(self, groups: Sequence[str]) -> Space:
-        """The space of these groups alone; conditions on other groups are left to the whole space."""
+        """Return the space of these groups alone, without conditions on parameters of other groups."""
         for group in groups:
             if group not in self.groups:
                 raise SpaceError(f"the space has no group {group!r}{suggestion(group, self.groups)}")
@@ -240,11 +239,11 @@ class Space:
 
     @property
     def digest(self) -> str:
-        """A short name of its content."""
+        """Return a short hash of the content."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
     def in_order(self) -> list[str]:
-        """All names, each after the ones its condition asks about."""
+        """Return all names in topological order: each after the parameters that its condition depends on."""
         done: list[str] = []
         waiting = list(self.parameters)
         while waiting:
@@ -254,14 +253,14 @@ class Space:
         return done
 
     def is_active(self, name: str, values: Mapping[str, Value]) -> bool:
-        """Whether the conditions of a parameter hold among `values` (which hold active parameters only)."""
+        """Return whether the conditions of a parameter hold for `values`, the values of active parameters."""
         return all(
             parent in values and any(_same(values[parent], option) for option in wanted)
             for parent, wanted in _when(self.parameters[name]).items()
         )
 
     def config(self, values: Mapping[str, Value]) -> Config:
-        """The configuration made of the active ones among `values`, in the order of the space."""
+        """Return the configuration of the active parameters among `values`, in the order of the space."""
         active: dict[str, Value] = {}
         for name in self.in_order():
             if name in values and self.is_active(name, active):
@@ -269,20 +268,20 @@ class Space:
         return Config({name: active[name] for name in self.parameters if name in active})
 
     def draw(self, rng: random.Random) -> Config:
-        """A configuration at random."""
+        """Return a random configuration."""
         return self.config({name: parameter.draw(rng) for name, parameter in self.parameters.items()})
 
     @property
     def has_defaults(self) -> bool:
-        """Whether the author gave at least one default."""
+        """Return whether any parameter has a default."""
         return any(parameter.default is not None for parameter in self.parameters.values())
 
     def default(self) -> Config:
-        """The author's defaults; the middle of the range where none was given."""
+        """Return the default configuration; parameters without a default take the middle of their range."""
         return self.config({name: self.default_of(name) for name in self.parameters})
 
     def default_of(self, name: str) -> Value:
-        """The default of one parameter, whether it is active or not."""
+        """Return the default of one parameter, active or not."""
         parameter = self.parameters[name]
         return parameter.default if parameter.default is not None else parameter.at(0.5)
 
@@ -308,12 +307,12 @@ class Space:
         return Config(values)
 
     def check(self, config: Mapping[str, Value]) -> None:
-        """Raises SpaceError unless `config` has exactly the active parameters, each with an allowed value."""
+        """Raise SpaceError unless `config` has exactly the active parameters, each with an allowed value."""
         for name, value in config.items():
             if name not in self.parameters:
                 raise SpaceError(f"the space has no parameter {name!r}{suggestion(name, self.parameters)}")
             if not self.parameters[name].contains(value):
-                raise SpaceError(f"{name} must be in {self.parameters[name]!r}, but got {value!r}")
+                raise SpaceError(f"{name} must be in {self.parameters[name]!r}, got {value!r}")
         for name in self.in_order():
             active = self.is_active(name, config)
             if active and name not in config:
@@ -324,7 +323,7 @@ class Space:
                 )
 
     def grid(self, points: int) -> Iterator[Config]:
-        """Every configuration once, with `points` values for each range that has more."""
+        """Yield every configuration once, with at most `points` values of each range."""
         names = list(self.parameters)
         seen: set[Config] = set()
         for values in itertools.product(*(self.parameters[name].grid(points) for name in names)):
@@ -335,11 +334,11 @@ class Space:
 
     @property
     def size(self) -> float:
-        """An upper bound of the number of configurations; infinite when a range is continuous."""
+        """Return an upper bound of the number of configurations; infinite if a range is continuous."""
         return math.prod(parameter.size for parameter in self.parameters.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The space as plain JSON values; `from_json` brings it back equal."""
+        """Return the space as plain JSON values; `from_json` restores an equal space."""
         return {
             group: {name: _parameter_to_json(parameter) for name, parameter in members.items()}
             for group, members in self.groups.items()
@@ -347,7 +346,7 @@ class Space:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Space:
-        """The space that `to_json` wrote."""
+        """Return the space that `to_json` wrote."""
         return cls(
             **{
                 group: {name: _parameter_from_json(name, content) for name, content in members.items()}
@@ -358,23 +357,23 @@ class Space:
 
 def _parameter(name: str, given: Any) -> Parameter:
     if not name.isidentifier():
-        raise SpaceError(f"a parameter's name must be a Python name, but got {name!r}")
+        raise SpaceError(f"the name of a parameter must be a Python identifier, got {name!r}")
     if isinstance(given, (Float, Int, Choice)):
         return given
     if isinstance(given, (str, int, float, bool, type(None))):
         return Choice(given)
-    raise SpaceError(f"{name} must be a Float, an Int, a Choice or a constant, but got {given!r}")
+    raise SpaceError(f"{name} must be a Float, an Int, a Choice or a constant, got {given!r}")
 
 
 def _check_range(parameter: Float | Int) -> None:
     low, high, default = parameter.low, parameter.high, parameter.default
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise SpaceError(f"low must not exceed high, and both must be finite, but got low={low}, high={high}")
+        raise SpaceError(f"low must not exceed high, and both must be finite, got low={low}, high={high}")
     if parameter.log and low <= 0:
-        raise SpaceError(f"a logarithmic range must start above 0, but got low={low}")
+        raise SpaceError(f"a logarithmic range must start above 0, got low={low}")
     if default is not None and not parameter.contains(default):
         kind = type(parameter).__name__
-        raise SpaceError(f"the default of this {kind} must lie between {low} and {high}, but got {default!r}")
+        raise SpaceError(f"the default of this {kind} must lie between {low} and {high}, got {default!r}")
 
 
 def _check_conditions(parameters: Mapping[str, Parameter]) -> None:
@@ -386,19 +385,19 @@ def _check_conditions(parameters: Mapping[str, Parameter]) -> None:
                 )
             for value in wanted:
                 if not parameters[parent].contains(value):
-                    raise SpaceError(f"{name} waits for {parent}={value!r}, which {parent} can never be")
+                    raise SpaceError(f"{name} depends on {parent}={value!r}, which is not a value of {parent}")
         ancestors, seen = list(parameter.when), set()
         while ancestors:
             ancestor = ancestors.pop()
             if ancestor == name:
-                raise SpaceError(f"the conditions of {name!r} lead back to itself")
+                raise SpaceError(f"the conditions of {name!r} form a cycle")
             if ancestor not in seen:
                 seen.add(ancestor)
                 ancestors += list(parameters[ancestor].when) if ancestor in parameters else []
 
 
 def _when(parameter: Parameter) -> When:
-    # The order of a set differs from process to process, and a digest must not.
+    # The order of a set differs between processes; the digest must not.
     when = {p: sorted(w, key=repr) if isinstance(w, (set, frozenset)) else w for p, w in parameter.when.items()}
     return {parent: tuple(w) if isinstance(w, (tuple, list)) else (w,) for parent, w in when.items()}
 
@@ -430,7 +429,7 @@ def _parameter_from_json(name: str, content: Mapping[str, Any]) -> Parameter:
     known = {**content}
     kind = known.pop("kind", None)
     if kind not in KINDS:
-        raise SpaceError(f"{name} has the kind {kind!r}{suggestion(str(kind), KINDS)}")
+        raise SpaceError(f"{name} has the unknown kind {kind!r}{suggestion(str(kind), KINDS)}")
     if kind == "choice":
         return Choice(*known.pop("options"), **known)
     return KINDS[kind](**known)

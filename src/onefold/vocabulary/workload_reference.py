@@ -77,33 +77,33 @@ def _wrap(name: str, inner: Workload) -> Workload:
 
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise WorkloadError(f"there is no file {str(path)!r}; give the Python file that holds your workload")
+        raise WorkloadError(f"there is no file {str(path)!r}; give the Python file that defines the workload")
     path = path.resolve()
     name = f"onefold_workload_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise WorkloadError(f"{str(path)!r} is not a Python file")
-    if str(path.parent) not in sys.path:  # a workload may import its neighbours
+    if str(path.parent) not in sys.path:  # a workload may import modules beside it
         sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with _explained(str(path)):
+    with _mapped_errors(str(path)):
         spec.loader.exec_module(module)
     return module
 
 
 def _module_of_name(name: str) -> ModuleType:
     top = Path(name.partition(".")[0])
-    if top.is_dir() or top.with_suffix(".py").is_file():  # a package of the current folder need not be installed
+    if top.is_dir() or top.with_suffix(".py").is_file():  # a package in the current folder need not be installed
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)
-    with _explained(name):
+    with _mapped_errors(name):
         return importlib.import_module(name)
 
 
 @contextmanager
-def _explained(place: str) -> Iterator[None]:
+def _mapped_errors(place: str) -> Iterator[None]:
     token = _loading.set(True)
     try:
         yield
@@ -118,7 +118,7 @@ def _explained(place: str) -> Iterator[None]:
 
 
 def is_loading() -> bool:
-    """Whether a file of workloads is being imported right now."""
+    """Return whether a workload file is being imported right now."""
     return _loading.get()
 
 
@@ -134,11 +134,11 @@ def _choose(module: ModuleType, wanted: str, reference: str) -> type[Workload]:
         return found[wanted]
     if not found:
         raise WorkloadError(
-            f"{reference} has no workload: define a class that derives from onefold.Workload "
-            "and has a space, build(self, config) and data(self)"
+            f"{reference} has no workload; define a subclass of onefold.Workload "
+            "with a space, build(self, config) and data(self)"
         )
     if len(found) > 1:
-        raise WorkloadError(f"{reference} has several workloads; choose one: {reference}:{' or :'.join(found)}")
+        raise WorkloadError(f"{reference} has several workloads; name one: {reference}:{' or :'.join(found)}")
     return next(iter(found.values()))
 
 
@@ -146,4 +146,4 @@ def _instance(kind: type[Workload], reference: str) -> Workload:
     try:
         return kind()
     except TypeError as error:
-        raise WorkloadError(f"{reference} cannot be made without arguments: {error}") from error
+        raise WorkloadError(f"{reference} cannot be instantiated without arguments: {error}") from error
