@@ -106,7 +106,7 @@ def test_a_check_that_breaks_is_told_with_its_error_and_the_configuration() -> N
         if config.momentum > 0.9:
             raise Rejected("too much")
 
-    with pytest.raises(WorkloadError, match=r"check may raise Rejected.*Config\(width=.*AttributeError.*'momentum'"):
+    with pytest.raises(WorkloadError, match=r"may only raise Rejected.*AttributeError.*'momentum'.*Config\(width="):
         make(check=check).ask()
 
 
@@ -114,9 +114,9 @@ def test_a_check_that_breaks_is_told_on_one_line() -> None:
     def check(config: Config) -> None:
         raise ValueError("first\nsecond" if config.kind == "a" else "")
 
-    for kind, ending in (("a", "it raised ValueError: first"), ("b", "it raised ValueError")):
+    for kind, ending in (("a", "raised ValueError: first for Config"), ("b", "raised ValueError for Config")):
         space = Space(kind=kind, lr=Float(0.1, 1.0))
-        with pytest.raises(WorkloadError, match=f"{ending}$"):
+        with pytest.raises(WorkloadError, match=ending):
             Search(space, objective=LOWEST, check=check).ask()
 
 
