@@ -131,7 +131,10 @@ def test_json_brings_an_objective_back_as_it_was(metrics, sign, limit):
         (lambda: Objective(), "needs a metric"),
         (lambda: Objective(maximize="loss", minimize="loss"), "can be a goal only once"),
         (lambda: Objective(maximize="acuracy").check(["accuracy", "loss"]), "did you mean 'accuracy'"),
-        (lambda: Objective(maximize="loss", require={"size": at_most(1)}).check(["loss"]), "no metric 'size' is reported"),
+        (
+            lambda: Objective(maximize="loss", require={"size": at_most(1)}).check(["loss"]),
+            "no metric 'size' is reported",
+        ),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(make, message):
