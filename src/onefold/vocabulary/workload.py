@@ -51,7 +51,7 @@ class Data:
 
 
 class Workload:
-    """A model, its data, and how to train and score it. One instance serves all trials, so keep no trial state in it."""
+    """A model, its data, and how to train and score it. One instance serves all trials, so keep no state in it."""
 
     space: Space = Space()
     objective: Objective = Objective(maximize="accuracy")
