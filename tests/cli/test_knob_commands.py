@@ -76,7 +76,7 @@ def test_the_gain_is_described_in_one_sentence() -> None:
         (("train", "mine.py", "--config", "unknown.json"), "did you mean 'width'"),
         (("train", "mine.py"), "default"),
         ((*TRAIN, "--knobs", "of"), "did you mean 'off'"),
-        (("knobs", "import", "config.json"), "expected a file written by `onefold knobs export`"),
+        (("knobs", "import", "config.json"), "is not an export of knobs"),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(here: Path, words: tuple[str, ...], message: str) -> None:

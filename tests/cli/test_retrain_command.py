@@ -96,7 +96,7 @@ def test_plans_are_shown_without_retraining(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("nowhere", "--data", "new"), "nowhere is no folder of a trained model"),
+        (("nowhere", "--data", "new"), "nowhere is not a folder of a trained model"),
         (("deploy", "--data", "nothing"), "nothing"),
         (("deploy", "--data", "new", "--memory", "10MB", "--window", "1h"), "retraining this model takes at least"),
         (("deploy", "--data", "new", "--window", "0.01s"), "but the window is 0.01 s; give --window"),

@@ -192,7 +192,7 @@ def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
     for words, says in (
         (("compress", "model"), "no compression method is given; use one or several of --sparsity"),
         (("compress", "model", "--precision", "int9"), "did you mean 'int8'"),
-        (("compress", "modle", "--precision", "int8"), "is no folder of a trained model"),
+        (("compress", "modle", "--precision", "int8"), "is not a folder of a trained model"),
     ):
         answer = onefold(tmp_path, *words)
         assert answer.returncode == 2

@@ -254,6 +254,6 @@ def test_a_folder_of_something_else_is_refused(folder: Path, fog: Data, empty: P
     (tmp_path / "nothing").mkdir()
     (folder / "weights.pt").unlink()  # as in the folder of a compressed variant, which has its ONNX alone
     for place in (tmp_path / "nothing", tmp_path / "nowhere", folder):
-        with pytest.raises(InputError, match=r"is no folder of a trained model: it has no .*weights\.pt") as told:
+        with pytest.raises(InputError, match=r"is not a folder of a trained model: it has no .*weights\.pt") as told:
             retrain(place, fog, home=empty)
         assert "\n" not in str(told.value)

@@ -24,7 +24,7 @@ def test_exported_knobs_are_imported_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[1, 2]", "{}", "no JSON", '{"kind": "onefold knobs", "version": 9}'])
 def test_a_file_that_is_not_an_export_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "file.json").write_text(content)
-    with pytest.raises(InputError, match="expected a file written by"):
+    with pytest.raises(InputError, match="is not an export of knobs"):
         import_knobs(tmp_path / "file.json", tmp_path)
 
 

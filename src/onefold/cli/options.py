@@ -18,11 +18,13 @@ GoalOption = Annotated[
     str, typer.Option("--scenario-goal", help="What a scenario's responses are judged by: mean, p99")
 ]
 KnobsOption = Annotated[
-    str, typer.Option("--knobs", help="on: recall or probe the machine's knobs; off, probe, recall")
+    str, typer.Option("--knobs", help="Tune system knobs while training: on (recall, else probe), probe, recall or off")
 ]
-KnobsForOption = Annotated[str, typer.Option("--knobs-for", help="What knobs are tuned for: time, energy")]
+KnobsForOption = Annotated[
+    str, typer.Option("--optimize-knobs-for", help="What knobs minimize per training step: time or energy")
+]
 ReducedOption = Annotated[
-    bool, typer.Option("--reduced-precision", help="Let knobs reduce precision where the loss does not rise")
+    bool, typer.Option("--reduced-precision", help="Let knobs reduce the precision unless the loss rises")
 ]
 CompressOption = Annotated[
     str,

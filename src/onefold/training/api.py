@@ -70,7 +70,7 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"expected a file written by `onefold knobs export`, got {path} ({error})") from error
+        raise InputError(f"{path} is not an export of knobs: {error}") from error
     with closing(_home(home).store()) as store, store.transaction():
         for memory in memories:
             store.save_knob_memory(memory)

@@ -21,8 +21,8 @@ def read_card(folder: Path) -> dict[str, Any]:
     missing = [name for name in (CARD, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         raise InputError(
-            f"expected the folder of a trained model, but {folder} has no {' and no '.join(missing)}; save one with "
-            "onefold tune … --save FOLDER or onefold train … --save FOLDER"
+            f"{folder} is not a folder of a trained model: it has no {' and no '.join(missing)}; "
+            "save the result of a study there first"
         )
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
