@@ -1,26 +1,25 @@
-"""Kernels for three networks: how much a survey with a cold filter saves, and how fast the kernels are.
+"""Kernels of three networks: how much the survey and the cold filter save, and how fast the kernels are.
 
-The networks are a small CNN, a MobileNet-like and a ResNet-18-like one, all at 32x32 with batches of one sample. All
-tuning is for one thread of this machine unless a line says otherwise: two threads on two cores that others use too
-cannot be timed to two per cent. Energy is that of the processor's counters, or modelled from processor seconds where
-there are none.
+The networks are a small CNN, a MobileNet-like and a ResNet-18-like one, all at 32x32 with a batch size of 1. All tuning
+is for one thread of this machine unless a row says otherwise: on two shared cores, two threads cannot be timed to two
+percent. Energy comes from the processor's counters, or is modelled from CPU seconds if there are none.
 
-MetaSchedule tunes with its own scheduler, its own search at its usual size and its own cost model, by our warm builder
-and runner, with as many candidates as Onefold; batches are of eight in both. What it costs as it comes is measured on
-a few candidates of one operator and told per candidate. Onefold's time to a latency is that of the first round after
-which the whole model was as fast; MetaSchedule's latency is that of its final model, since it knows of no other.
+MetaSchedule tunes with its own task scheduler, its own evolutionary search with default sizes and its own cost model,
+with our warm builder and runner and as many candidates as Onefold; batches have eight candidates in both. Stock
+MetaSchedule is measured on a few candidates of one operator and reported per candidate. Onefold's time to a latency
+ends with the first round after which the whole model was as fast; MetaSchedule's latency is that of its final model,
+since it measures no other.
 
-A latency that was measured while others had the machine says more of them than of the kernels: so the library of every
-round is kept, and at the end all libraries of a model are timed again in turns, in an order drawn anew each time. The
-least of a library's latencies is compared: what others take only ever adds.
+A latency that was measured under contention says more about the contention than about the kernels. So the library of
+every round is kept, and at the end all libraries of a model are timed again in turns, in random order. The minimum of a
+library's latencies is compared, since contention only ever increases it.
 
 With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
-its line of usual latencies is what candidates of both are called cold by.
-Together: the three models in one survey, each with the latency as its goal that it reached by itself (timed again, as
-all that is compared), against each by itself up to the same latencies.
-Killed: a real command, `kill -9` in its middle, and the same command again. At the end all runtimes are timed beside
-each other, in turns: onnxruntime as it comes, whose threads spin while they wait, which is what everything is compared
-with, and with threads that sleep ("sleeping").
+its LOESS fit decides which candidates of both are cold.
+Together: the three models in one survey, each with the latency as its goal that it reached by itself (timed again, like
+all that is compared), against each model by itself up to the same latencies.
+Killed: a real command, `kill -9` in the middle, and the same command again. At the end all runtimes are timed in turns:
+onnxruntime with its default, spinning threads, which everything is compared with, and with sleeping threads.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from torch import nn
 
 import onefold
 from onefold.device.session_options import session_options
-from onefold.kernels.bench import Bench
+from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.model_compiler import ModelCompiler, TimedLibrary
 from onefold.kernels.phase_costs import PhaseCosts
-from onefold.kernels.source_models import opened
+from onefold.kernels.source_models import load_models
 from onefold.kernels.targets import Target, target_of
-from onefold.kernels.toolchain import schedules, tvm
+from onefold.kernels.toolchain import meta_schedule, tvm
 from onefold.serving.export import export
 from onefold.store import open_store
-from onefold.vocabulary.kernels import CompileCost, CompileResult
+from onefold.vocabulary.kernels import CompileBudget, CompileCost, CompileOptions, CompileResult
 from onefold.vocabulary.serving import ServingPoint
 from onefold.workloads.mobilenet import Cifar10Mobilenet
 from onefold.workloads.resnet import ResidualBlock
@@ -85,7 +84,7 @@ def main() -> None:
             theirs[name] = metaschedule(place, name, count)
             ways[name] = {
                 "cold start": place.compiled(name, "cold start", count),
-                "no filter": place.compiled(name, "no filter", count, filter=False),
+                "no filter": place.compiled(name, "no filter", count, cold_filter=False),
             }
         if not quick:
             for name in place.networks:
@@ -179,24 +178,24 @@ class Place:
         return place
 
     def operators(self, name: str) -> int:
-        with Bench(self.target) as bench:
-            return len(self.whole(name, bench).operators)
+        with CandidateRunner(self.target) as runner:
+            return len(self.compiler(name, runner).operators)
 
-    def whole(self, name: str, bench: Bench) -> ModelCompiler:
+    def compiler(self, name: str, runner: CandidateRunner) -> ModelCompiler:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        one = opened([self.file(name)], None, folder, None)[0]
-        return ModelCompiler(name, one.file, one.inputs, one.answers, bench, 3)
+        source = load_models([self.file(name)], None, folder, None)[0]
+        return ModelCompiler(name, source.file, source.inputs, source.outputs, runner, 3)
 
     def compiled(self, name: str, condition: str, candidates: int, threads: int = 1, **options: Any) -> CompileResult:
         """Onefold's way, in a home of its own, to the end of its candidates."""
         print(f"{name}, {condition}: {candidates} candidates", flush=True)
         home = self.home(f"{condition}-{name}")
         with keeping(self.rounds(condition)):
-            found: CompileResult = onefold.compile(
-                self.file(name), candidates=candidates, falls=None, batch=BATCH, home=home, threads=threads,
-                save=self.folder / "deployed" / condition / name, **options,
+            return onefold.compile(
+                self.file(name), budget=CompileBudget(candidates=candidates, gain_drop=None),
+                options=CompileOptions(candidates_per_round=BATCH, threads=threads, **options), home=home,
+                save=self.folder / "deployed" / condition / name,
             )  # fmt: skip
-        return found
 
     def rounds(self, condition: str) -> Path:
         """Where the libraries of all rounds are kept, a folder for each model."""
@@ -215,10 +214,10 @@ class Place:
         for seed in range(5):
             cold = ColdFilter(seed)
             cold.learn(histories)
-            if cold.fitted is not None:
-                found.append(cold.fitted)
-        dropped = sum(one.dropped for one in found)
-        right = sum((one.precision or 0.0) * one.dropped for one in found)
+            if cold.fit is not None:
+                found.append(cold.fit)
+        dropped = sum(one.drop_share for one in found)
+        right = sum((one.precision or 0.0) * one.drop_share for one in found)
         return {
             "candidates": sum(map(len, histories.values())), "splits": len(found),
             "precision": right / dropped if dropped else 0.0, "dropped": dropped / max(1, len(found)),
@@ -239,65 +238,65 @@ class Theirs:
 def metaschedule(place: Place, name: str, candidates: int) -> Theirs:
     """Its own scheduler, search and cost model at their usual sizes; our warm builder and runner."""
     print(f"{name}, MetaSchedule: {candidates} candidates", flush=True)
-    tuner = schedules()
+    tuner = meta_schedule()
     folder = Path(tempfile.mkdtemp(dir=place.folder))
-    with Bench(place.target) as bench:
-        whole = place.whole(name, bench)
-        operator, module = whole.operators[-1]
-        bench.take_as_right(operator.key, module, bench.build([module, module])[0])  # starts the processes
-        ledger = PhaseCosts()
-        builder, runner = warm(bench, ledger, folder)
-        tasks = tuner.relax_integration.extract_tasks(whole.loops, place.target.opened(), {})
+    with CandidateRunner(place.target) as runner:
+        compiler = place.compiler(name, runner)
+        operator, module = compiler.operators[-1]
+        runner.measure_reference(operator.key, module, runner.build([module, module])[0])  # starts the processes
+        costs = PhaseCosts()
+        warm_builder, warm_runner = adapters(runner, costs, folder)
+        tasks = tuner.relax_integration.extract_tasks(compiler.graph, place.target.tvm_target(), {})
         contexts, weights = tuner.relax_integration.extracted_tasks_to_tune_contexts(tasks, str(folder), seed=1)
-        with ledger.phase("search"):
+        with costs.phase("search"):
             database = tuner.tune_tasks(
                 tasks=contexts, task_weights=weights, work_dir=str(folder), max_trials_global=candidates,
-                num_trials_per_iter=BATCH, builder=builder, runner=runner, database="memory",
+                num_trials_per_iter=BATCH, builder=warm_builder, runner=warm_runner, database="memory",
             )  # fmt: skip
-            library = with_records(whole, database, place.folder / f"{name}-metaschedule.so")
-    return Theirs(ledger.spent.time_s, ledger.spent, library)
+            library = with_records(compiler, database, place.folder / f"{name}-metaschedule.so")
+    return Theirs(costs.total.time_s, costs.total, library)
 
 
-def with_records(whole: ModelCompiler, database: Any, file: Path) -> Path:
+def with_records(compiler: ModelCompiler, database: Any, file: Path) -> Path:
     from tvm import relax
 
-    target = whole.bench.target.opened()
+    target = compiler.runner.target.tvm_target()
     with target, database, tvm().transform.PassContext(opt_level=3):
-        applied = relax.transform.MetaScheduleApplyDatabase(enable_warning=False)(whole.loops)
+        applied = relax.transform.MetaScheduleApplyDatabase(enable_warning=False)(compiler.graph)
         tvm().compile(applied, target=target).export_library(str(file))
     return file
 
 
-def warm(bench: Bench, ledger: PhaseCosts, folder: Path) -> tuple[Any, Any]:
+def adapters(runner: CandidateRunner, costs: PhaseCosts, folder: Path) -> tuple[Any, Any]:
     """Our builder and runner, as MetaSchedule takes them."""
     from tvm.ir.utils import derived_object
 
-    tuner = schedules()
+    tuner = meta_schedule()
 
     @derived_object
     class Builder(tuner.builder.PyBuilder):  # type: ignore[name-defined,misc]
         def build(self, inputs: Any) -> list[Any]:
             found = []
-            for one in bench.build([one.mod for one in inputs]):
-                ledger.add("build", one.reply.joules)
+            for one in runner.build([one.mod for one in inputs]):
+                costs.add("build", one.reply.joules)
                 file = Path(tempfile.mkdtemp(dir=folder)) / one.file.name  # it removes the folder that a library is in
-                if not one.reply.complaint:
+                if not one.reply.error:
                     one.file.rename(file)
-                complaint = one.reply.complaint or None
-                found.append(tuner.builder.BuilderResult(None if complaint else str(file), complaint))
+                error = one.reply.error or None
+                found.append(tuner.builder.BuilderResult(None if error else str(file), error))
             return found
 
     @derived_object
     class Future(tuner.runner.PyRunnerFuture):  # type: ignore[name-defined,misc]
-        def __init__(self, times: Any, complaint: Any) -> None:
+        def __init__(self, latencies: Any, error: Any) -> None:
             super().__init__()
-            self.times, self.complaint = times, complaint
+            self.latencies, self.error = latencies, error
 
         def done(self) -> bool:
             return True
 
         def result(self) -> Any:
-            return tuner.runner.RunnerResult(self.times, self.complaint)
+            return tuner.runner.RunnerResult(self.latencies, self.error)
 
     @derived_object
     class Runner(tuner.runner.PyRunner):  # type: ignore[name-defined,misc]
@@ -305,10 +304,10 @@ def warm(bench: Bench, ledger: PhaseCosts, folder: Path) -> tuple[Any, Any]:
             found = []
             for one in inputs:
                 kinds = tuple((str(info.dtype), tuple(int(size) for size in info.shape)) for info in one.args_info)
-                reply = bench.time(Path(str(one.artifact_path)), kinds)
-                ledger.add("run", reply.joules)
-                times = None if reply.complaint else [median(reply.answer["times"])]  # as we do; it takes means
-                found.append(Future(times, reply.complaint or None))
+                reply = runner.time_library(Path(str(one.artifact_path)), kinds)
+                costs.add("run", reply.joules)
+                latencies = None if reply.error else [median(reply.value["latencies"])]  # as we do; it takes means
+                found.append(Future(latencies, reply.error or None))
             return found
 
     return Builder(), Runner()
@@ -374,14 +373,14 @@ def _list(values: Sequence[float]) -> str:
 @contextmanager
 def keeping(folder: Path) -> Iterator[None]:
     """Copies the library of every round of a survey, also of those that it does not keep itself."""
-    times, measures, rounds = ModelCompiler.timed, ModelCompiler.measured, Counter[str]()
+    time_library, measure, rounds = ModelCompiler.time_library, ModelCompiler.measure, Counter[str]()
 
-    def timed(self: ModelCompiler, file: Path, ledger: PhaseCosts | None = None) -> TimedLibrary:
+    def timed(self: ModelCompiler, file: Path, costs: PhaseCosts | None = None) -> TimedLibrary:
         shutil.copyfile(file, folder / file.name)
-        return times(self, file, ledger)
+        return time_library(self, file, costs)
 
     def measured(self: ModelCompiler, *arguments: Any) -> TimedLibrary:
-        found = measures(self, *arguments)
+        found = measure(self, *arguments)
         to = folder / self.name / f"{rounds[self.name]:03}.so"
         to.parent.mkdir(exist_ok=True)
         shutil.copyfile(folder / found.file.name, to)
@@ -389,7 +388,7 @@ def keeping(folder: Path) -> Iterator[None]:
         return found
 
     folder.mkdir(parents=True, exist_ok=True)
-    with mock.patch.multiple(ModelCompiler, timed=timed, measured=measured):
+    with mock.patch.multiple(ModelCompiler, time_library=timed, measure=measured):
         yield
 
 
@@ -401,13 +400,13 @@ def timed_again(place: Place, name: str, theirs: Path, ways: dict[str, CompileRe
         kept = sorted((place.rounds(way) / name).iterdir())
         files |= {(way, at): file for at, (file, _) in enumerate(zip(kept, compiled.rounds, strict=True))}
     times: dict[tuple[str, int], list[float]] = {label: [] for label in files}
-    with Bench(place.target) as bench:
-        whole = place.whole(name, bench)
+    with CandidateRunner(place.target) as runner:
+        compiler = place.compiler(name, runner)
         for turn in range(TURNS):
             fastest = min((one[0] for one in times.values() if one), default=float("inf"))
             for label in random.Random(turn).sample(list(files), len(files)):
                 if not times[label] or times[label][0] < UNTUNED * fastest:
-                    times[label].append(whole.timed(files[label]).latency_s)
+                    times[label].append(compiler.time_library(files[label]).latency_s)
     curves: dict[str, list[Row]] = {way: [{"latency_s": min(times[way, 0])}] for way in (THEIRS, HANDED_OVER)}
     for way, compiled in ways.items():
         curves[way] = [
@@ -525,10 +524,10 @@ def together(place: Place, alone: Sequence[CompileResult], goals: Sequence[float
     print(f"together: {count} candidates", flush=True)
     files = [place.file(name) for name in place.networks]
     with keeping(place.rounds("together")):
-        found = onefold.compile(
-            files, goal=goals, candidates=count, falls=None, batch=BATCH, home=place.home("together"), threads=1
-        )
-    return found if isinstance(found, list) else [found]
+        return onefold.compile_many(
+            files, goals=goals, budget=CompileBudget(candidates=count, gain_drop=None),
+            options=CompileOptions(candidates_per_round=BATCH, threads=1), home=place.home("together"),
+        )  # fmt: skip
 
 
 def at_once(curves: dict[str, dict[str, list[Row]]], goals: dict[str, float]) -> Row:
@@ -561,7 +560,7 @@ def kill(place: Place) -> Row:
     home = place.home("killed")
     words = [
         sys.executable, "-W", "ignore", "-c", "from onefold.cli import main; main()", "compile",
-        str(place.file("small")), "--candidates", "48", "--to-the-end", "--home", str(home), "--json",
+        str(place.file("small")), "--candidates", "48", "--no-early-stop", "--home", str(home), "--json",
     ]  # fmt: skip
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while process.poll() is None and len(_rows(home)) < 16:
@@ -600,16 +599,16 @@ def raced(place: Place, name: str, cold: CompileResult) -> list[Row]:
         library = Path(compiled.folder) / "kernels.so"
         times: dict[str, list[float]] = {"torch": [], "onnxruntime": [], "sleeping": [], "tuned": [], "untuned": []}
         target = target_of(place.device(), threads, is_host=True)
-        with Bench(target) as bench:
-            whole = place.whole(name, bench)
-            untuned = whole.compiled({}, place.folder / f"{name}-{threads}-untuned.so")
+        with CandidateRunner(target) as runner:
+            compiler = place.compiler(name, runner)
+            untuned = compiler.compile({}, place.folder / f"{name}-{threads}-untuned.so")
             for _ in range(5):
                 times["torch"].append(_torch(place.modules[name], place.sample[:1], threads))
                 times["onnxruntime"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads))
                 asleep = session_options(ServingPoint(1, threads))
                 times["sleeping"].append(_onnxruntime(place.file(name), place.sample[:1].numpy(), threads, asleep))
-                times["tuned"].append(whole.timed(library).latency_s)
-                times["untuned"].append(whole.timed(untuned).latency_s)
+                times["tuned"].append(compiler.time_library(library).latency_s)
+                times["untuned"].append(compiler.time_library(untuned).latency_s)
         middle = {label: min(values) * 1e3 for label, values in times.items()}
         rows.append({"network": name, "threads": threads, **middle, "recommended": compiled.recommended})
     return rows

@@ -1,4 +1,4 @@
-"""Compile the kernels of a network for this machine, and serve with the runtime that measured fastest.
+"""Compile the kernels of a network for this machine, and serve it with the fastest runtime.
 
 python examples/compile.py        (pip install 'onefold[kernels]')
 """
@@ -17,15 +17,16 @@ def main() -> None:
     images = onefold.datasets.digits().test[0]
 
     with tempfile.TemporaryDirectory() as folder:
-        found = onefold.compile(network, samples=[images], candidates=16, save=folder)
-        for one in found.rounds:
-            print(f"round {one.number}: {one.latency_s * 1e6:.1f} µs after {one.tried} candidates")
-        print(f"stopped: {found.why_stopped}, after {found.spent.time_s:.0f} s")
-        for one in found.runtimes:
-            print(f"{one.name:17} {one.latency_s * 1e6:7.1f} µs  {one.note}")
+        budget = onefold.CompileBudget(candidates=16)
+        result = onefold.compile(network, samples=[images], budget=budget, save=folder)
+        for tuned in result.rounds:
+            print(f"round {tuned.number}: {tuned.latency_s * 1e6:.1f} µs after {tuned.tried} candidates")
+        print(f"stopped: {result.why_stopped}, after {result.spent.time_s:.0f} s")
+        for runtime in result.runtimes:
+            print(f"{runtime.name:17} {runtime.latency_s * 1e6:7.1f} µs  {runtime.note}")
 
         model = onefold.deploy.load(folder)
-        print(f"served {len(model(images))} images with {found.recommended}")
+        print(f"served {len(model(images))} images with {result.recommended}")
 
 
 if __name__ == "__main__":

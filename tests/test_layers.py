@@ -30,7 +30,10 @@ ALLOWED: dict[str, set[str]] = {
 }
 BELOW_STUDY = set(ALLOWED)
 # Baselines stand beside the features and may use their mechanics; only the CLI (and benchmarks) use baselines.
-ALLOWED |= {"baselines": {"datasets", "retraining", "search"}, "cli": BELOW_STUDY | {"study", "", "baselines"}}
+ALLOWED |= {
+    "baselines": {"datasets", "kernels", "retraining", "search"},
+    "cli": BELOW_STUDY | {"study", "", "baselines"},
+}
 ALLOWED |= {"study": BELOW_STUDY, "testing": BELOW_STUDY | {"study", "", "pytest"}}
 
 # Modules that decide where work runs and what is remembered. They may also use engine, store and other features.
@@ -39,6 +42,7 @@ ORCHESTRATION = {
     "compression.api",
     "compression.trial_variants",
     "kernels.api",
+    "kernels.compilation",
     "kernels.source_models",
     "kernels.runtime_comparison",
     "retraining.api",

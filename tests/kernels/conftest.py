@@ -1,4 +1,4 @@
-"""What tests of kernels share: this machine as a target, warm processes, and the operators of one tiny model."""
+"""Fixtures of kernel tests: this machine as a target, warm workers, and the operators of one tiny model."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_graphs import answers_of
+from small_graphs import outputs_of
 
 from onefold.device.host import describe
-from onefold.kernels.bench import Bench
-from onefold.kernels.graph import USUAL_LEVEL
+from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target, target_of
 from onefold.serving.export import samples_beside
-from onefold.vocabulary.kernels import Operator
+from onefold.vocabulary.kernels import DEFAULT_GRAPH_LEVEL, Operator
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    """The networks here are so small that more threads only wait for each other."""
+def single_threaded_torch() -> None:
+    """Use one thread: these networks are too small for more."""
     torch.set_num_threads(1)
 
 
@@ -34,10 +33,10 @@ def here() -> Target:
 
 
 @pytest.fixture(scope="session")
-def bench(here: Target) -> Iterator[Bench]:
-    """Processes that stay warm over all tests."""
-    with Bench(here, builders=1) as bench:
-        yield bench
+def runner(here: Target) -> Iterator[CandidateRunner]:
+    """Workers that stay warm over all tests."""
+    with CandidateRunner(here, builders=1) as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")
@@ -48,18 +47,18 @@ def sample(tiny: Path) -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture(scope="session")
-def whole(tiny: Path, sample: np.ndarray[Any, Any], bench: Bench) -> ModelCompiler:
-    """The tiny model as loops; not to be measured, since that changes it."""
-    return ModelCompiler("tiny", tiny, [sample], answers_of(tiny, [sample]), bench, USUAL_LEVEL)
+def compiler(tiny: Path, sample: np.ndarray[Any, Any], runner: CandidateRunner) -> ModelCompiler:
+    """The tiny model, imported; copy it before measuring it."""
+    return ModelCompiler("tiny", tiny, [sample], outputs_of(tiny, [sample]), runner, DEFAULT_GRAPH_LEVEL)
 
 
 @pytest.fixture(scope="session")
-def operators(whole: ModelCompiler) -> dict[str, tuple[Operator, Any]]:
-    """Of the tiny model, by kind."""
-    return {operator.kind: (operator, module) for operator, module in whole.operators}
+def operators(compiler: ModelCompiler) -> dict[str, tuple[Operator, Any]]:
+    """The operators of the tiny model by kind."""
+    return {operator.kind: (operator, module) for operator, module in compiler.operators}
 
 
 @pytest.fixture(params=["conv2d", "mean", "matmul", "transpose"])
 def space(request: pytest.FixtureRequest, operators: dict[str, tuple[Operator, Any]], here: Target) -> ScheduleSpace:
-    """The ways to implement each of them."""
+    """The search space of each operator."""
     return ScheduleSpace(*operators[request.param], here)

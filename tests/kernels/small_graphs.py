@@ -1,4 +1,4 @@
-"""Graphs and loops that do one thing: ONNX files of a node, answers of onnxruntime, loops that crash or hang."""
+"""Small ONNX files and TIR modules: single nodes, and modules that crash or hang."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from onefold.kernels.toolchain import tvm
 Shape = Sequence[int | str]
 
 
-def answers_of(file: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """What onnxruntime answers."""
+def outputs_of(file: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Return the outputs of onnxruntime."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
@@ -27,7 +27,7 @@ def answers_of(file: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
 def saved(
     file: Path, nodes: Sequence[onnx.NodeProto], inputs: dict[str, Shape], outputs: dict[str, Shape], **weights: float
 ) -> Path:
-    """An ONNX file of some nodes; weights are single numbers."""
+    """Save an ONNX file of these nodes; weights are scalars."""
     given, got = (
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in some.items()]
         for some in (inputs, outputs)
@@ -40,7 +40,7 @@ def saved(
 
 
 def loops(each: Callable[[Any], Any]) -> Any:
-    """Loops that do something with each of eight numbers."""
+    """Return a TIR module that applies a function to eight elements."""
     from tvm import te
 
     given = te.placeholder((8,), "float32", name="given")
@@ -49,7 +49,7 @@ def loops(each: Callable[[Any], Any]) -> Any:
 
 
 def layer(inputs: int, outputs: int) -> Any:
-    """Loops that multiply one row by weights."""
+    """Return a TIR module of a matrix-vector product."""
     from tvm import te
 
     given = te.placeholder((1, inputs), "float32", name="given")
@@ -60,14 +60,14 @@ def layer(inputs: int, outputs: int) -> Any:
 
 
 def calling(function: str, *arguments: Any) -> Any:
-    """Loops that call a function of the C library."""
+    """Return a TIR module that calls a function of the C library."""
     from tvm import tirx
 
     return loops(lambda x: x + tirx.Cast("float32", tirx.call_extern("int32", function, *arguments)))
 
 
 def for_another_machine() -> Any:
-    """Loops on threads of a GPU, which no processor has."""
+    """Return a TIR module with GPU threads, which cannot be compiled for a CPU."""
     from tvm.s_tir import Schedule
 
     schedule = Schedule(loops(lambda x: x * 2.0))

@@ -1,4 +1,4 @@
-"""What every strategy must do, whatever it is after."""
+"""The contract of every CandidateStrategy, those of onefold.baselines included."""
 
 from __future__ import annotations
 
@@ -11,189 +11,174 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import onefold.baselines.kernel_strategies  # noqa: F401 - registers the baselines
+from onefold.baselines.kernel_strategies.cluster_sampling import _nearest_to_centers
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.schedule_space import Proposal, ScheduleSpace
-from onefold.kernels.strategies import STRATEGIES, CandidateStrategy, needs_model, strategy
-from onefold.kernels.strategies.clustering import _middles
+from onefold.kernels.strategies import CandidateStrategy, create_strategy, needs_cost_model, strategy_names
 from onefold.kernels.strategies.model_guided_evolution import ModelGuidedEvolution
 from onefold.kernels.strategies.strategy import unseen
 from onefold.kernels.targets import Target
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.kernels import Operator
 
-COUNT = 6
+COUNT = 4
 Operators = dict[str, tuple[Operator, Any]]
 
 
-def latency(proposal: Proposal) -> float:
-    """Made up, but always the same."""
+def fake_latency(proposal: Proposal) -> float:
     return 1e-5 * (1 + int(proposal.key, 16) % 97)
 
 
-def made(name: str, operators: Operators, here: Target, kind: str = "matmul") -> CandidateStrategy:
-    """A strategy for an operator."""
-    model = CostModel() if needs_model(name) else None
-    return strategy(name, ScheduleSpace(*operators[kind], here, seed=5), model, set())
+def new_strategy(name: str, operators: Operators, here: Target, kind: str = "matmul") -> CandidateStrategy:
+    model = CostModel() if needs_cost_model(name) else None
+    return create_strategy(name, ScheduleSpace(*operators[kind], here, seed=5), model, set())
 
 
 @dataclass
-class Course:
-    """What a strategy proposed for an operator, batch by batch."""
+class Search:
+    """A strategy for the matmul that was told of some schedules, a third of them failures."""
 
-    search: CandidateStrategy
-    others: list[Proposal]  # that it was told of first, some of them failures
+    strategy: CandidateStrategy
+    told: list[Proposal]
     batches: list[list[Proposal]] = field(default_factory=list)
 
-    def go_on(self, *, fails: bool) -> None:
-        """A batch more, of which all fail or none does."""
-        found = self.search.propose(COUNT)
-        self.batches.append(found)
-        self.told(found, [None if fails else latency(one) for one in found])
-
-    def told(self, proposals: list[Proposal], latencies: list[float | None]) -> None:
-        self.search.seen |= {one.key for one in proposals}
-        self.search.tell(proposals, latencies)
+    def tell(self, proposals: list[Proposal], latencies: list[float | None]) -> None:
+        self.strategy.seen |= {one.key for one in proposals}
+        self.strategy.tell(proposals, latencies)
 
 
-def course(name: str, operators: Operators, here: Target, batches: int = 2) -> Course:
+def new_search(name: str, operators: Operators, here: Target) -> Search:
     space = ScheduleSpace(*operators["matmul"], here, seed=8)
-    found = Course(made(name, operators, here), unseen(iter([space.random() for _ in range(20)]), 8, set()))
-    found.told(found.others, [None if at % 3 == 1 else latency(one) for at, one in enumerate(found.others)])
-    for number in range(batches):
-        found.go_on(fails=number == 0)
-    return found
+    told = unseen(iter([space.sample() for _ in range(16)]), 6, set())
+    search = Search(new_strategy(name, operators, here), told)
+    search.tell(told, [None if at % 3 == 1 else fake_latency(one) for at, one in enumerate(told)])
+    return search
 
 
-@pytest.fixture(scope="module", params=STRATEGIES)
-def gone(request: pytest.FixtureRequest, operators: Operators, here: Target) -> Course:
-    return course(request.param, operators, here)
+@pytest.fixture(scope="module", params=strategy_names())
+def search(request: pytest.FixtureRequest, operators: Operators, here: Target) -> Search:
+    """Two batches, of which the first fails."""
+    search = new_search(request.param, operators, here)
+    for fails in (True, False):
+        batch = search.strategy.propose(COUNT)
+        search.batches.append(batch)
+        search.tell(batch, [None if fails else fake_latency(one) for one in batch])
+    return search
 
 
 class TestEveryStrategy:
-    def test_proposes_as_many_as_it_is_asked_for_and_no_more(self, gone: Course) -> None:
-        assert [len(batch) for batch in gone.batches] == [COUNT] * 2
+    def test_proposes_as_many_as_asked_for(self, search: Search) -> None:
+        assert [len(batch) for batch in search.batches] == [COUNT] * 2
+        assert search.strategy.propose(0) == []
 
-    def test_proposes_nothing_twice_and_nothing_that_was_seen(self, gone: Course) -> None:
-        keys = [one.key for batch in (gone.others, *gone.batches) for one in batch]
+    def test_proposes_nothing_twice_and_nothing_seen(self, search: Search) -> None:
+        keys = [one.key for batch in (search.told, *search.batches) for one in batch]
         assert len(set(keys)) == len(keys)
 
-    def test_what_it_proposes_can_be_made_again(self, gone: Course, operators: Operators, here: Target) -> None:
+    def test_its_proposals_can_be_replayed(self, search: Search, operators: Operators, here: Target) -> None:
         space = ScheduleSpace(*operators["matmul"], here, seed=77)
-        for one in (one for batch in gone.batches for one in batch):
-            again = space.remade(one.trace)
+        for one in (one for batch in search.batches for one in batch):
+            again = space.replay(one.trace)
             assert again is not None
             assert (again.key, again.sketch, again.decisions) == (one.key, one.sketch, one.decisions)
 
-    def test_follows_from_its_seed_and_what_it_was_told(
-        self, gone: Course, operators: Operators, here: Target, request: pytest.FixtureRequest
+    def test_is_deterministic_and_puts_spare_proposals_last(
+        self, search: Search, operators: Operators, here: Target, request: pytest.FixtureRequest
     ) -> None:
-        again = course(request.node.callspec.params["gone"], operators, here, batches=1)
-        assert [one.key for one in again.batches[0]] == [one.key for one in gone.batches[0]]
+        again = new_search(request.node.callspec.params["search"], operators, here)
+        proposed = again.strategy.propose(COUNT, spare=COUNT)
+        assert [one.key for one in proposed[:COUNT]] == [one.key for one in search.batches[0]]
+        assert COUNT < len(proposed) <= 2 * COUNT
+        keys = {one.key for one in proposed}
+        assert len(keys) == len(proposed)
+        assert not keys & again.strategy.seen
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_where_there_is_no_more_it_proposes_less(name: str, operators: Operators, here: Target) -> None:
-    search = made(name, operators, here, "transpose")
-    for _ in range(3):
-        found = search.propose(COUNT)
-        assert len(found) <= 1
-        assert not {one.key for one in found} & search.seen
-        search.seen |= {one.key for one in found}
-        search.tell(found, [latency(one) for one in found])
-    assert 1 <= len(search.seen) <= 2
+@pytest.mark.parametrize("name", strategy_names())
+def test_an_exhausted_space_gives_fewer_proposals(name: str, operators: Operators, here: Target) -> None:
+    strategy = new_strategy(name, operators, here, "transpose")
+    for _ in range(2):
+        proposals = strategy.propose(COUNT)
+        assert len(proposals) <= 1
+        assert not {one.key for one in proposals} & strategy.seen
+        strategy.seen |= {one.key for one in proposals}
+        strategy.tell(proposals, [fake_latency(one) for one in proposals])
+    assert 1 <= len(strategy.seen) <= 2
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_spare_ones_come_after_those_that_it_would_propose_anyway(
-    name: str, operators: Operators, here: Target
-) -> None:
-    found, again = (course(name, operators, here, batches=0).search for _ in range(2))
-    proposed, plain = found.propose(COUNT, spare=COUNT), again.propose(COUNT)
-    assert [one.key for one in proposed[:COUNT]] == [one.key for one in plain]
-    assert COUNT < len(proposed) <= 2 * COUNT
-    keys = {one.key for one in proposed}
-    assert len(keys) == len(proposed)
-    assert not keys & found.seen
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_asked_for_nothing_it_proposes_nothing(name: str, operators: Operators, here: Target) -> None:
-    assert made(name, operators, here).propose(0) == []
-
-
-def test_genetic_search_breeds_from_the_fastest(operators: Operators, here: Target) -> None:
-    search = made("genetic", operators, here)
-    first = search.propose(12)
+def test_genetic_search_prefers_offspring_of_the_fastest(operators: Operators, here: Target) -> None:
+    strategy = new_strategy("genetic", operators, here)
+    first = strategy.propose(12)
     sketch = Counter(one.sketch for one in first).most_common(1)[0][0]
-    search.tell(first, [1e-6 if one.sketch == sketch else None for one in first])
-    children = search.propose(20)
-    assert sum(one.sketch == sketch for one in children) > 0.6 * len(children)
+    strategy.tell(first, [1e-6 if one.sketch == sketch else None for one in first])
+    offspring = strategy.propose(20)
+    assert sum(one.sketch == sketch for one in offspring) > 0.6 * len(offspring)
 
 
-def test_breeding_leaves_a_quarter_to_those_without_parents(
+def test_a_quarter_of_the_model_guided_candidates_are_random(
     operators: Operators, here: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cost model would take children only, which are like what it knows; and so for what is spare."""
-    search = made("breeding", operators, here)
-    assert isinstance(search, ModelGuidedEvolution)
-    children, others = ([Proposal(0, (), None, f"{kind} {at}") for at in range(99)] for kind in ("child", "other"))
-    monkeypatch.setattr(search.model, "is_ready", True)
-    monkeypatch.setattr(search.model, "scores", lambda _, some: np.arange(len(some), 0, -1.0))
-    for count, spare, strangers in ((8, 0, 2), (8, 8, 4), (4, 4, 2), (1, 0, 0)):
-        monkeypatch.setattr(search._family, "child", iter(children).__next__)
-        monkeypatch.setattr(search.space, "random", iter(others).__next__)
-        found = search.propose(count, spare)
-        assert len(found) == count + spare
-        assert sum(one.key.startswith("other") for one in found) == strangers
-        assert sum(one.key.startswith("other") for one in found[:count]) == round(0.25 * count)
+    """The cost model alone would pick offspring only, which resemble its training data."""
+    strategy = new_strategy("model-guided", operators, here)
+    assert isinstance(strategy, ModelGuidedEvolution)
+    offspring, random = ([Proposal(0, (), None, f"{kind} {at}") for at in range(99)] for kind in ("child", "random"))
+    monkeypatch.setattr(strategy.model, "is_ready", True)
+    monkeypatch.setattr(strategy.model, "scores", lambda _, proposals: np.arange(len(proposals), 0, -1.0))
+    for count, spare, expected in ((8, 0, 2), (8, 8, 4), (4, 4, 2), (1, 0, 0)):
+        monkeypatch.setattr(strategy._population, "offspring", iter(offspring).__next__)
+        monkeypatch.setattr(strategy.space, "sample", iter(random).__next__)
+        proposals = strategy.propose(count, spare)
+        assert len(proposals) == count + spare
+        assert sum(one.key.startswith("random") for one in proposals) == expected
+        assert sum(one.key.startswith("random") for one in proposals[:count]) == round(0.25 * count)
 
 
-def test_the_cost_model_learns_which_are_fast(operators: Operators, here: Target) -> None:
+def test_the_cost_model_learns_to_rank(operators: Operators, here: Target) -> None:
     space = ScheduleSpace(*operators["conv2d"], here)
-    some = unseen(iter([space.random() for _ in range(60)]), 48, set())
+    samples = unseen(iter([space.sample() for _ in range(60)]), 48, set())
 
-    def made_up(one: Proposal) -> float:
-        return 1e-4 / one.decisions[15]  # what is innermost of the channels: wide is fast
+    def latency(proposal: Proposal) -> float:
+        return 1e-4 / proposal.decisions[15]  # the innermost tile of the channels: wide is fast
 
     model = CostModel()
     assert not model.is_ready
-    model.learn(space, [], [])
+    model.update(space, [], [])
     assert not model.is_ready
-    model.learn(space, some[:32], [made_up(one) for one in some[:32]])
+    model.update(space, samples[:32], [latency(one) for one in samples[:32]])
     assert model.is_ready
-    held_out = some[32:]
+    held_out = samples[32:]
     scores = dict(zip((one.key for one in held_out), model.scores(space, held_out)))
     ranked = sorted(held_out, key=lambda one: -scores[one.key])
     half = len(ranked) // 2
-    assert sum(map(made_up, ranked[:half])) < sum(map(made_up, ranked[half:]))
+    assert sum(map(latency, ranked[:half])) < sum(map(latency, ranked[half:]))
 
 
 @given(
-    many=st.lists(
+    points=st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.sampled_from((-1, 1, 2, 16)), max_size=3)), min_size=2, max_size=24
     ),
     share=st.floats(0.1, 1.0),
 )
-def test_after_the_middles_of_clusters_come_all_others(many: list[tuple[int, list[int]]], share: float) -> None:
-    proposals = [Proposal(sketch, tuple(given), None, str(at)) for at, (sketch, given) in enumerate(many)]
-    count = max(1, round(share * len(proposals)))
-    found = _middles(proposals, count)
-    assert sorted(one.key for one in found) == sorted(one.key for one in proposals)
+def test_all_others_follow_the_centers_of_clusters(points: list[tuple[int, list[int]]], share: float) -> None:
+    proposals = [Proposal(sketch, tuple(values), None, str(at)) for at, (sketch, values) in enumerate(points)]
+    ordered = _nearest_to_centers(proposals, max(1, round(share * len(proposals))))
+    assert sorted(one.key for one in ordered) == sorted(one.key for one in proposals)
 
 
-def test_candidates_of_one_cluster_are_measured_once() -> None:
-    alike = [Proposal(0, (1, 1, 2 + place), None, f"a{place}") for place in range(6)]
-    others = [Proposal(1, (64, 64, 2 + place), None, f"b{place}") for place in range(6)]
-    assert sorted(one.key[0] for one in _middles([*alike, *others], 2)[:2]) == ["a", "b"]
+def test_each_cluster_is_represented_first() -> None:
+    first = [Proposal(0, (1, 1, 2 + at), None, f"a{at}") for at in range(6)]
+    second = [Proposal(1, (64, 64, 2 + at), None, f"b{at}") for at in range(6)]
+    assert sorted(one.key[0] for one in _nearest_to_centers([*first, *second], 2)[:2]) == ["a", "b"]
 
 
-def test_an_unknown_name_is_helped(operators: Operators, here: Target) -> None:
+def test_an_unknown_name_gets_a_suggestion(operators: Operators, here: Target) -> None:
     space = ScheduleSpace(*operators["matmul"], here)
-    with pytest.raises(InputError, match="'evolutionry' is not known; did you mean 'evolutionary'"):
-        strategy("evolutionry", space, None, set())
+    with pytest.raises(InputError, match="'evolutionry'; did you mean 'evolutionary'"):
+        create_strategy("evolutionry", space, None, set())
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if needs_model(name)])
-def test_one_that_needs_a_cost_model_says_so(name: str, operators: Operators, here: Target) -> None:
+@pytest.mark.parametrize("name", [name for name in strategy_names() if needs_cost_model(name)])
+def test_a_missing_cost_model_is_an_error(name: str, operators: Operators, here: Target) -> None:
     with pytest.raises(InputError, match=f"the search strategy '{name}' needs a cost model"):
-        strategy(name, ScheduleSpace(*operators["matmul"], here), None, set())
+        create_strategy(name, ScheduleSpace(*operators["matmul"], here), None, set())

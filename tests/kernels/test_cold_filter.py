@@ -1,4 +1,4 @@
-"""A filter that is taught made-up rules: what it drops was cold, and what is hot passes."""
+"""The cold filter on synthetic rules: it drops cold candidates and keeps hot ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from onefold.kernels.cold_filter import ENOUGH, TRUSTED, ColdFilter, Example
+from onefold.kernels.cold_filter import MIN_CANDIDATES, MIN_PRECISION, CandidateFeatures, ColdFilter
 from onefold.vocabulary.kernels import CandidateFailure, Operator, ScheduleCandidate
 
 CONV = Operator("conv", "fused_conv2d_add_relu", 1, "conv2d", ("1x8x8x16", "3x3x16x32", "1x8x8x32"), 6e5)
@@ -33,7 +33,7 @@ def draws(count: int, seed: int = 0) -> list[Decisions]:
 def history(
     operator: Operator, count: int, seed: int = 0, is_cold: Rule = is_narrow, *, fails: bool = False
 ) -> list[ScheduleCandidate]:
-    """Candidates of which those that the rule calls cold are ten times slower, or fail."""
+    """Return candidates of which those that the rule calls cold are ten times slower, or fail."""
     chance = np.random.default_rng(100 + seed)
     found = []
     for at, decisions in enumerate(draws(count, seed)):
@@ -45,16 +45,16 @@ def history(
     return found
 
 
-def examples(operator: Operator, some: list[Decisions]) -> list[Example]:
-    return [Example(operator, "llvm x1", "here", 0, decisions) for decisions in some]
+def examples(operator: Operator, some: list[Decisions]) -> list[CandidateFeatures]:
+    return [CandidateFeatures(operator, "llvm x1", "here", 0, decisions) for decisions in some]
 
 
 def dropped(cold: ColdFilter, operator: Operator, seed: int = 9, count: int = 200) -> tuple[float, float]:
-    """The share of the cold ones and of the hot ones that are dropped, of candidates that it never saw."""
+    """Return the dropped shares of unseen cold and hot candidates."""
     some = draws(count, seed)
     is_cold = np.array([is_narrow(one) for one in some])
-    drops = np.array(cold.drops(examples(operator, some), updates=0))
-    return float(drops[is_cold].mean()), float(drops[~is_cold].mean())
+    select_dropped = np.array(cold.select_dropped(examples(operator, some), updates=0))
+    return float(select_dropped[is_cold].mean()), float(select_dropped[~is_cold].mean())
 
 
 @pytest.fixture(scope="module")
@@ -66,31 +66,31 @@ def taught() -> ColdFilter:
 
 def test_it_learns_a_rule(taught: ColdFilter) -> None:
     assert taught.is_ready
-    assert taught.fitted is not None
-    assert taught.fitted.examples == 400
-    assert taught.fitted.error < 0.5
-    assert taught.fitted.precision is not None
-    assert taught.fitted.precision >= 0.8
-    assert 0.2 < taught.fitted.dropped < 0.8
+    assert taught.fit is not None
+    assert taught.fit.examples == 400
+    assert taught.fit.error < 0.5
+    assert taught.fit.precision is not None
+    assert taught.fit.precision >= 0.8
+    assert 0.2 < taught.fit.drop_share < 0.8
 
 
-def test_it_drops_cold_ones_that_it_never_saw_and_keeps_hot_ones(taught: ColdFilter) -> None:
+def test_it_drops_unseen_cold_candidates_and_keeps_hot_ones(taught: ColdFilter) -> None:
     cold, hot = dropped(taught, CONV)
     assert cold > 0.6
     assert hot < 0.2
 
 
-def test_what_it_learned_helps_with_another_operator_of_the_kind(taught: ColdFilter) -> None:
+def test_it_generalizes_to_another_operator_of_the_same_kind(taught: ColdFilter) -> None:
     cold, hot = dropped(taught, WIDER)
     assert cold > 2 * hot
     assert cold > 0.4
 
 
-def test_nothing_is_known_of_another_kind(taught: ColdFilter) -> None:
+def test_it_drops_nothing_of_an_unknown_kind(taught: ColdFilter) -> None:
     assert dropped(taught, DENSE) == (0.0, 0.0)
 
 
-def test_of_two_kinds_each_has_a_rule_of_its_own() -> None:
+def test_it_learns_a_rule_per_kind() -> None:
     found = ColdFilter()
     found.learn({
         CONV: history(CONV, 300, is_cold=lambda one: one[3] < 8),
@@ -103,47 +103,47 @@ def test_of_two_kinds_each_has_a_rule_of_its_own() -> None:
 def test_without_history_nothing_is_dropped() -> None:
     found = ColdFilter()
     assert not found.is_ready
-    assert found.drops(examples(CONV, draws(5)), updates=0) == [False] * 5
+    assert found.select_dropped(examples(CONV, draws(5)), updates=0) == [False] * 5
     found.learn({})
     found.learn({CONV: []})
     assert not found.is_ready
 
 
-def test_what_came_since_it_learned_is_on_its_map_too() -> None:
+def test_new_candidates_are_embedded_without_training() -> None:
     cold = ColdFilter()
     before = history(CONV, 200)
     cold.learn({CONV: before})
-    fitted = cold.fitted
+    fit = cold.fit
     cold.learn({CONV: [*before, *history(CONV, 20, seed=1)]})
-    assert cold.fitted is fitted, "too little to learn anew"
-    assert len(cold._cold) == 220
+    assert cold.fit is fit, "too few new candidates to train again"
+    assert len(cold._clearly_cold) == 220
     cold.learn({CONV: history(CONV, 320)})
-    assert cold.fitted is not None
-    assert cold.fitted.examples == 320
+    assert cold.fit is not None
+    assert cold.fit.examples == 320
 
 
-def test_too_little_is_no_history_and_failures_do_not_count() -> None:
+def test_it_needs_enough_candidates_that_did_not_fail() -> None:
     found = ColdFilter()
-    found.learn({CONV: history(CONV, ENOUGH - 1)})
+    found.learn({CONV: history(CONV, MIN_CANDIDATES - 1)})
     assert not found.is_ready
-    found.learn({CONV: history(CONV, ENOUGH + 20, fails=True)})  # about half of them fail
+    found.learn({CONV: history(CONV, MIN_CANDIDATES + 20, fails=True)})  # about half of them fail
     assert not found.is_ready
 
 
-def test_asked_about_nothing_it_drops_nothing(taught: ColdFilter) -> None:
-    assert taught.drops([], updates=0) == []
+def test_no_proposals_give_no_flags(taught: ColdFilter) -> None:
+    assert taught.select_dropped([], updates=0) == []
 
 
-def test_it_drops_less_after_each_update_but_never_nothing(taught: ColdFilter) -> None:
+def test_the_drop_probability_decays_to_a_minimum(taught: ColdFilter) -> None:
     cold = examples(CONV, [one for one in draws(600, seed=4) if is_narrow(one)])
-    shares = [np.mean(taught.drops(cold, updates)) for updates in (0, 4, 8, 100, 1000)]
+    shares = [np.mean(taught.select_dropped(cold, updates)) for updates in (0, 4, 8, 100, 1000)]
     assert shares[0] > shares[1] > shares[2] > shares[3]
     assert shares[3] > 0.1
     assert shares[4] == pytest.approx(shares[3], abs=0.1)
 
 
-def test_what_is_a_little_slower_than_usual_is_not_cold() -> None:
-    """Where a search has come to its end, that is what the brothers of the best are."""
+def test_slightly_slower_than_usual_is_not_cold() -> None:
+    """Near the end of a search, candidates close to the best are like that."""
     slower = [
         replace(one, latency_s=1e-5 * (1.1 if is_narrow(one.decisions) else 1.0)) for one in history(CONV, 400)
     ]  # fmt: skip
@@ -152,12 +152,12 @@ def test_what_is_a_little_slower_than_usual_is_not_cold() -> None:
     assert dropped(found, CONV) == (0.0, 0.0)
 
 
-def test_those_that_failed_count_as_cold() -> None:
+def test_failures_count_as_cold() -> None:
     found = ColdFilter()
     found.learn({
         CONV: history(CONV, 400, fails=True),
         DENSE: history(DENSE, 100),
-        POOL: history(POOL, 40, is_cold=lambda _: True, fails=True),  # nothing works there
+        POOL: history(POOL, 40, is_cold=lambda _: True, fails=True),  # everything fails
     })  # fmt: skip
     cold, hot = dropped(found, CONV)
     assert cold > 0.6
@@ -165,42 +165,42 @@ def test_those_that_failed_count_as_cold() -> None:
     assert min(dropped(found, POOL)) > 0.8
 
 
-def test_what_it_drops_follows_from_its_seed_and_from_no_chance_of_others() -> None:
-    told = {CONV: history(CONV, ENOUGH)}  # just enough
+def test_it_is_deterministic_and_leaves_the_global_generator_alone() -> None:
+    histories = {CONV: history(CONV, MIN_CANDIDATES)}  # just enough
     some = examples(CONV, draws(60, seed=2))
 
-    def drops() -> list[bool]:
+    def select_dropped() -> list[bool]:
         found = ColdFilter(1)
-        found.learn(told)
+        found.learn(histories)
         assert found.is_ready
-        return found.drops(some, updates=3)
+        return found.select_dropped(some, updates=3)
 
     before = torch.get_rng_state()
-    assert drops() == drops()
+    assert select_dropped() == select_dropped()
     assert torch.equal(before, torch.get_rng_state())
 
 
 def later(candidates: list[ScheduleCandidate], name: str) -> list[ScheduleCandidate]:
-    """With names of their own."""
+    """Return the candidates with other keys."""
     return [replace(one, implementation=f"{one.implementation} {name}") for one in candidates]
 
 
-def test_it_drops_nothing_while_what_it_would_drop_is_not_cold_and_again_when_it_is() -> None:
+def test_it_drops_nothing_while_its_precision_is_low() -> None:
     told = history(CONV, 400)
     found = ColdFilter()
     found.learn({CONV: told})
-    assert found.trust > TRUSTED
-    told += later(history(CONV, 100, seed=3, is_cold=lambda one: not is_narrow(one)), "the other way round")
+    assert found.precision > MIN_PRECISION
+    told += later(history(CONV, 100, seed=3, is_cold=lambda one: not is_narrow(one)), "reversed")
     found.learn({CONV: told})
-    assert found.trust < TRUSTED
+    assert found.precision < MIN_PRECISION
     assert dropped(found, CONV) == (0.0, 0.0)
-    told += later(history(CONV, 600, seed=4), "as before")
+    told += later(history(CONV, 600, seed=4), "consistent")
     found.learn({CONV: told})
-    assert found.trust > TRUSTED
+    assert found.precision > MIN_PRECISION
     assert max(dropped(found, CONV)) > 0
 
 
 @pytest.mark.parametrize("decisions", [(), (-2, -1, 0), (10**6,) * 60])
-def test_any_decisions_can_be_asked_about(decisions: Decisions, taught: ColdFilter) -> None:
-    strange = Example(replace(CONV, shapes=("1",), flops=0.0), "elsewhere x8", "there", 99, decisions)
-    assert len(taught.drops([strange], updates=0)) == 1
+def test_it_accepts_any_decisions(decisions: Decisions, taught: ColdFilter) -> None:
+    strange = CandidateFeatures(replace(CONV, shapes=("1",), flops=0.0), "elsewhere x8", "there", 99, decisions)
+    assert len(taught.select_dropped([strange], updates=0)) == 1

@@ -1,4 +1,4 @@
-"""From ONNX to loops: the same answers at every level, and what cannot be compiled."""
+"""ONNX import and graph optimization: the same outputs at every level, and errors."""
 
 from __future__ import annotations
 
@@ -10,59 +10,62 @@ import numpy as np
 import pytest
 import torch
 from onnx import helper
-from small_graphs import answers_of, saved
+from small_graphs import outputs_of, saved
 from torch import nn
 
-from onefold.kernels.graph import LEVELS, imported, optimised
-from onefold.kernels.schedule_space import operators_of
+from onefold.kernels.graph import import_onnx, optimize_graph
+from onefold.kernels.schedule_space import extract_operators
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
 from onefold.serving.export import export
 from onefold.vocabulary.errors import InputError, ModelError
+from onefold.vocabulary.kernels import GRAPH_LEVELS
 
 Array = np.ndarray[Any, Any]
 
 
 def answer(loops: Any, target: Target, *inputs: Array) -> Array:
-    """Of loops that are compiled as they are, in this process."""
+    """Compile an untuned graph in this process and run it."""
     from tvm import relax
 
-    machine = relax.VirtualMachine(tvm().compile(loops, target=target.opened()), tvm().cpu())
+    machine = relax.VirtualMachine(tvm().compile(loops, target=target.tvm_target()), tvm().cpu())
     return np.asarray(machine["main"](*(tvm().runtime.tensor(one) for one in inputs)).numpy())
 
 
 def names(loops: Any, target: Target) -> list[str]:
-    """Of its operators."""
-    return [operator.name for operator, _ in operators_of(loops, target)]
+    """Return the names of its operators."""
+    return [operator.name for operator, _ in extract_operators(loops, target)]
 
 
 @pytest.fixture(scope="module")
 def graph(tiny: Path) -> Any:
-    return imported(tiny)
+    return import_onnx(tiny)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_answers_are_the_same_at_every_level(level: int, graph: Any, tiny: Path, sample: Array, here: Target) -> None:
-    found = answer(optimised(graph, here, level), here, sample)
-    np.testing.assert_allclose(found, answers_of(tiny, [sample])[0], rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("level", GRAPH_LEVELS)
+def test_outputs_are_the_same_at_every_level(level: int, graph: Any, tiny: Path, sample: Array, here: Target) -> None:
+    found = answer(optimize_graph(graph, here, level), here, sample)
+    np.testing.assert_allclose(found, outputs_of(tiny, [sample])[0], rtol=1e-4, atol=1e-5)
 
 
-def test_batches_have_the_size_that_was_asked_for(tiny: Path, sample: Array, here: Target) -> None:
+def test_the_batch_size_is_fixed_on_import(tiny: Path, sample: Array, here: Target) -> None:
     three = np.concatenate([sample, sample + 1, sample - 1])
-    found = answer(optimised(imported(tiny, 3), here), here, three)
-    np.testing.assert_allclose(found, answers_of(tiny, [three])[0], rtol=1e-4, atol=1e-5)
+    found = answer(optimize_graph(import_onnx(tiny, 3), here), here, three)
+    np.testing.assert_allclose(found, outputs_of(tiny, [three])[0], rtol=1e-4, atol=1e-5)
 
 
-def test_from_level_1_neighbours_are_fused(graph: Any, here: Target) -> None:
-    at = [names(optimised(graph, here, level), here) for level in LEVELS]
+def test_operators_are_fused_from_level_1(graph: Any, here: Target) -> None:
+    at = [names(optimize_graph(graph, here, level), here) for level in GRAPH_LEVELS]
     assert not any("fused" in name for name in at[0])
     assert all(any("conv2d_add_relu" in name for name in found) for found in at[1:])
     assert len(at[0]) > len(at[1]) >= len(at[2])
 
 
-def test_at_level_3_channels_come_last(graph: Any, here: Target) -> None:
+def test_level_3_converts_to_nhwc(graph: Any, here: Target) -> None:
     def shapes(level: int) -> tuple[str, ...]:
-        return next(one.shapes for one, _ in operators_of(optimised(graph, here, level), here) if one.kind == "conv2d")
+        return next(
+            one.shapes for one, _ in extract_operators(optimize_graph(graph, here, level), here) if one.kind == "conv2d"
+        )
 
     assert shapes(2)[0] == "1x3x8x8"
     assert shapes(3)[0] == "1x8x8x3"
@@ -72,54 +75,49 @@ def test_relu6_is_fused_into_its_convolution(tmp_path: Path, here: Target) -> No
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU6())
     with torch.no_grad():
-        network[0].weight.mul_(10)  # so that some answers are cut off
+        network[0].weight.mul_(10)  # so that some outputs are clipped
     file = export(network, [torch.randn(2, 3, 8, 8)], tmp_path / "six.onnx")
     inputs = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
-    loops = optimised(imported(file), here, 3)
+    loops = optimize_graph(import_onnx(file), here, 3)
     assert [name for name in names(loops, here) if "transpose" not in name] == ["fused_conv2d_add_maximum_minimum"]
-    (right,) = answers_of(file, [inputs])
+    (right,) = outputs_of(file, [inputs])
     assert right.max() == 6.0
     np.testing.assert_allclose(answer(loops, here, inputs), right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("ends", [{"low": -0.5, "high": 0.5}, {"low": -0.5}, {"high": 0.5}])
-def test_clips_with_one_end_or_two_are_clips(ends: dict[str, float], tmp_path: Path, here: Target) -> None:
+def test_clip_works_with_one_or_two_bounds(ends: dict[str, float], tmp_path: Path, here: Target) -> None:
     node = helper.make_node("Clip", ["x", *(name if name in ends else "" for name in ("low", "high"))], ["y"])
     file = saved(tmp_path / "clip.onnx", [node], {"x": [1, 8]}, {"y": [1, 8]}, **ends)
     inputs = np.linspace(-1, 1, 8, dtype=np.float32)[None]
-    (right,) = answers_of(file, [inputs])
-    np.testing.assert_array_equal(answer(optimised(imported(file), here), here, inputs), right)
+    (right,) = outputs_of(file, [inputs])
+    np.testing.assert_array_equal(answer(optimize_graph(import_onnx(file), here), here, inputs), right)
 
 
-def test_the_converters_of_tvm_are_left_as_they_were(tiny: Path) -> None:
+def test_the_converters_of_tvm_are_restored(tiny: Path) -> None:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     theirs = onnx_frontend.Clip.__dict__["_impl_v13"]
-    imported(tiny)
+    import_onnx(tiny)
     assert onnx_frontend.Clip.__dict__["_impl_v13"] is theirs
 
 
-def test_a_level_that_there_is_not_is_refused(graph: Any, here: Target) -> None:
-    with pytest.raises(InputError, match="levels of graph optimisation are 0 to 4, but got 5"):
-        optimised(graph, here, 5)
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no such model: .*none\.onnx; expected an ONNX file"):
+        import_onnx(tmp_path / "none.onnx")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no model .*none\.onnx; give an ONNX file"):
-        imported(tmp_path / "none.onnx")
-
-
-def test_a_file_that_is_no_onnx(tmp_path: Path) -> None:
+def test_a_file_that_is_not_onnx_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("a letter")
-    with pytest.raises(ModelError, match=r"text\.onnx is no ONNX model: "):
-        imported(tmp_path / "text.onnx")
+    with pytest.raises(ModelError, match=r"text\.onnx is not an ONNX model: "):
+        import_onnx(tmp_path / "text.onnx")
 
 
-def test_an_operator_that_tvm_does_not_know_is_named(tmp_path: Path) -> None:
+def test_an_unsupported_operator_is_named(tmp_path: Path) -> None:
     node = helper.make_node("Det", ["x"], ["y"])
     file = saved(tmp_path / "det.onnx", [node], {"x": [1, 3, 3]}, {"y": [1]})
-    with pytest.raises(ModelError, match=r"det\.onnx cannot be compiled: .*: Det; it can still be served by onnxrun"):
-        imported(file)
+    with pytest.raises(ModelError, match=r"det\.onnx cannot be compiled: .*: Det; onnxruntime can still serve it"):
+        import_onnx(file)
 
 
 def test_nothing_is_printed_when_an_operator_cannot_be_converted(
@@ -128,14 +126,14 @@ def test_nothing_is_printed_when_an_operator_cannot_be_converted(
     node = helper.make_node("MaxRoiPool", ["x", "x"], ["y"], pooled_shape=[1, 1])
     file = saved(tmp_path / "pool.onnx", [node], {"x": [1, 3, 3]}, {"y": [1, 3]})
     with pytest.raises(ModelError, match="expects the input data to be 4-D") as raised:
-        imported(file)
+        import_onnx(file)
     assert "\n" not in str(raised.value)
     assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize("shape", [["N", 3, "H", 8], [1, "C"]])
-def test_sizes_that_are_left_open_besides_the_batch_are_refused(shape: list[int | str], tmp_path: Path) -> None:
+def test_dynamic_dimensions_besides_the_batch_are_an_error(shape: list[int | str], tmp_path: Path) -> None:
     file = saved(tmp_path / "open.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": shape}, {"y": shape})
     told = re.escape(str([0 if isinstance(size, str) else size for size in shape]))
-    with pytest.raises(ModelError, match=f"the input 'x' has sizes that are left open besides its batch: {told}"):
-        imported(file)
+    with pytest.raises(ModelError, match=f"input 'x' has dynamic dimensions besides the batch: {told}"):
+        import_onnx(file)

@@ -1,4 +1,4 @@
-"""Libraries in deployment folders: written, read and served with."""
+"""Libraries in deployment folders: writing, reading and serving."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from small_graphs import answers_of, saved
+from small_graphs import outputs_of, saved
 
-from onefold.kernels.bench import Bench
+from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.kernel_library import (
-    ABOUT,
     ARCHIVE,
     INT8,
     LIBRARY,
+    MANIFEST,
     CompiledModel,
     LibraryManifest,
     read_library,
@@ -44,11 +44,13 @@ def samples(tiny: Path) -> Array:
 
 
 @pytest.fixture(scope="module")
-def folder(tiny: Path, samples: Array, bench: Bench, here: Target, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tiny model, two samples at a time."""
-    model = ModelCompiler("two", tiny, [samples[:2]], answers_of(tiny, [samples[:2]]), bench, 3)
+def folder(
+    tiny: Path, samples: Array, runner: CandidateRunner, here: Target, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with the tiny model, compiled for a batch size of 2."""
+    model = ModelCompiler("two", tiny, [samples[:2]], outputs_of(tiny, [samples[:2]]), runner, 3)
     place = tmp_path_factory.mktemp("deploy")
-    write_library(place, model.compiled({}, tmp_path_factory.mktemp("built") / "two.so"), about(here))
+    write_library(place, model.compile({}, tmp_path_factory.mktemp("built") / "two.so"), about(here))
     return place
 
 
@@ -60,52 +62,52 @@ def compiled(folder: Path) -> CompiledModel:
 
 
 @pytest.fixture(scope="module")
-def double(bench: Bench, here: Target, tmp_path_factory: pytest.TempPathFactory) -> CompiledModel:
-    """A model with two inputs and two outputs, one sample at a time."""
+def double(runner: CandidateRunner, here: Target, tmp_path_factory: pytest.TempPathFactory) -> CompiledModel:
+    """A model with two inputs and two outputs, compiled for a batch size of 1."""
     place = tmp_path_factory.mktemp("double")
     nodes = [helper.make_node("Add", ["a", "b"], ["sum"]), helper.make_node("Sub", ["a", "b"], ["gap"])]
     shape = ["N", 3]
     file = saved(place / "double.onnx", nodes, {"a": shape, "b": shape}, {"sum": shape, "gap": shape})
     one, other = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
-    model = ModelCompiler("double", file, [one, other], answers_of(file, [one, other]), bench, 3)
-    assert model.timed(model.compiled({}, place / LIBRARY)).error == 0.0
+    model = ModelCompiler("double", file, [one, other], outputs_of(file, [one, other]), runner, 3)
+    assert model.time_library(model.compile({}, place / LIBRARY)).error == 0.0
     return CompiledModel(place, replace(about(here), batch_size=1, inputs={"a": "float32", "b": "float32"}))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_what_was_written_answers_the_same_for_any_number_of_samples(
+def test_a_written_library_serves_any_number_of_samples(
     count: int, compiled: CompiledModel, tiny: Path, samples: Array
 ) -> None:
-    (right,) = answers_of(tiny, [samples[:count]])
+    (right,) = outputs_of(tiny, [samples[:count]])
     np.testing.assert_allclose(compiled(samples[:count]), right, rtol=1e-4, atol=1e-6)
 
 
-def test_for_no_samples_there_are_no_answers(compiled: CompiledModel, samples: Array) -> None:
+def test_no_samples_give_no_outputs(compiled: CompiledModel, samples: Array) -> None:
     assert compiled(samples[:0]).shape == (0, 4)
 
 
-def test_lists_and_other_floats_will_do(compiled: CompiledModel, samples: Array) -> None:
+def test_lists_and_other_floats_are_converted(compiled: CompiledModel, samples: Array) -> None:
     np.testing.assert_array_equal(compiled(samples[:2].astype(np.float64)), compiled(samples[:2]))
     np.testing.assert_array_equal(compiled(samples[:1].tolist()), compiled(samples[:1]))
     turned = np.asfortranarray(samples[:2])
     np.testing.assert_array_equal(compiled(turned), compiled(samples[:2]))
 
 
-def test_several_outputs_come_as_a_list(double: CompiledModel) -> None:
+def test_several_outputs_are_a_list(double: CompiledModel) -> None:
     one, other = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
     total, gap = double(one, other)
     np.testing.assert_array_equal(total, one + 1)
     np.testing.assert_array_equal(gap, one - 1)
 
 
-def test_a_wrong_number_of_inputs_is_refused(double: CompiledModel) -> None:
+def test_a_wrong_number_of_inputs_is_an_error(double: CompiledModel) -> None:
     one = np.ones((1, 3), np.float32)
     for inputs in ((), (one,), (one, one, one)):
         with pytest.raises(ModelError, match=rf"the model takes 2 inputs \(a, b\), got {len(inputs)}"):
             double(*inputs)
 
 
-def test_different_numbers_of_samples_are_refused(double: CompiledModel) -> None:
+def test_different_numbers_of_samples_are_an_error(double: CompiledModel) -> None:
     with pytest.raises(ModelError, match=r"different numbers of samples: \[2, 1\]"):
         double(np.ones((2, 3), np.float32), np.ones((1, 3), np.float32))
 
@@ -115,29 +117,29 @@ def test_different_numbers_of_samples_are_refused(double: CompiledModel) -> None
     [np.float32(1), np.ones((1, 3, 8, 9), np.float32), np.ones((3, 8, 8), np.float32), np.ones((1, 3, 8, 8), complex)],
     ids=["a number", "another size", "no batch", "another kind"],
 )
-def test_what_the_model_does_not_take_is_refused(given: Any, compiled: CompiledModel, samples: Array) -> None:
+def test_inputs_of_another_shape_or_type_are_an_error(given: Any, compiled: CompiledModel, samples: Array) -> None:
     with pytest.raises(ModelError, match=r"the model takes \{'input0': 'float32'\}, the batch first: "):
         compiled(given)
-    assert compiled(samples[:1]).shape == (1, 4)  # and it goes on
+    assert compiled(samples[:1]).shape == (1, 4)  # and it still works
 
 
-def test_what_a_folder_says_comes_back(folder: Path, here: Target) -> None:
+def test_a_manifest_is_read_as_written(folder: Path, here: Target) -> None:
     assert read_library(folder) == about(here)
-    assert {path.name for path in folder.iterdir()} == {LIBRARY, ABOUT}
+    assert {path.name for path in folder.iterdir()} == {LIBRARY, MANIFEST}
 
 
-def test_a_folder_without_kernels_says_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_kernels_has_no_manifest(tmp_path: Path) -> None:
     assert read_library(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"device": 3}'])
-def test_what_cannot_be_read_is_said(text: str, tmp_path: Path) -> None:
-    (tmp_path / ABOUT).write_text(text)
+def test_an_unreadable_manifest_is_an_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(ModelError, match=r"kernels\.json cannot be read: .*; compile the model again"):
         read_library(tmp_path)
 
 
-def test_a_library_that_cannot_be_loaded_is_said(tmp_path: Path, here: Target) -> None:
+def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path: Path, here: Target) -> None:
     with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded: "):
         CompiledModel(tmp_path, about(here))
     (tmp_path / LIBRARY).write_text("no library")
@@ -146,36 +148,36 @@ def test_a_library_that_cannot_be_loaded_is_said(tmp_path: Path, here: Target) -
 
 
 class TestWriting:
-    """Over what an earlier compilation left."""
+    """Replacing the files of an earlier compilation."""
 
     @pytest.fixture
     def old(self, folder: Path, here: Target, tmp_path: Path) -> Path:
         place = tmp_path / "old"
         shutil.copytree(folder, place)
-        (place / INT8).write_text("quantised")
+        (place / INT8).write_text("quantized")
         return place
 
-    def test_what_was_there_stays_when_writing_fails(self, old: Path, here: Target, tmp_path: Path) -> None:
+    def test_a_failed_write_keeps_the_old_files(self, old: Path, here: Target, tmp_path: Path) -> None:
         before = {path.name: path.read_bytes() for path in old.iterdir()}
         new = replace(about(here), device="another")
         with pytest.raises(FileNotFoundError):
             write_library(old, tmp_path / "none.so", new)
         other = tmp_path / "other.so"
         other.write_text("new")
-        (old / f"{ABOUT}.new").mkdir()  # it cannot be written over
+        (old / f"{MANIFEST}.new").mkdir()  # it cannot be overwritten
         with pytest.raises(IsADirectoryError):
             write_library(old, other, new)
         assert {name: (old / name).read_bytes() for name in before} == before
 
-    def test_what_is_written_anew_replaces_all_of_it(self, old: Path, here: Target, tmp_path: Path) -> None:
+    def test_a_new_library_replaces_all_old_files(self, old: Path, here: Target, tmp_path: Path) -> None:
         archive = tmp_path / "new.tar"
         archive.write_text("new")
         new = replace(about(here), device="another", file=ARCHIVE)
         write_library(old, archive, new)
         assert read_library(old) == new
-        assert {path.name for path in old.iterdir()} == {ARCHIVE, ABOUT}
+        assert {path.name for path in old.iterdir()} == {ARCHIVE, MANIFEST}
 
-    def test_a_quantised_model_is_put_beside_it(self, old: Path, here: Target, tmp_path: Path) -> None:
+    def test_an_int8_model_is_written_too(self, old: Path, here: Target, tmp_path: Path) -> None:
         (tmp_path / "other.so").write_text("new")
         (tmp_path / "other.onnx").write_text("smaller")
         write_library(old, tmp_path / "other.so", about(here), tmp_path / "other.onnx")

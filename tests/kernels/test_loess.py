@@ -1,4 +1,4 @@
-"""The line between hot and cold."""
+"""LOESS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.kernels.loess import line_of, loess
+from onefold.kernels.loess import fit_latencies, loess
 
 values = st.floats(-1e3, 1e3)
 latencies = st.floats(1e-6, 10.0)
@@ -18,39 +18,39 @@ def near(found: list[float]) -> object:
 
 
 @given(count=st.integers(3, 40), start=values, slope=values, span=st.floats(0.05, 1.0))
-def test_a_straight_line_comes_back_as_it_is(count: int, start: float, slope: float, span: float) -> None:
+def test_a_straight_line_is_reproduced(count: int, start: float, slope: float, span: float) -> None:
     line = [start + slope * place for place in range(count)]
     assert loess(line, span) == near(line)
 
 
 @given(count=st.integers(0, 40), value=latencies)
-def test_what_never_changes_is_its_own_line(count: int, value: float) -> None:
+def test_a_constant_is_reproduced(count: int, value: float) -> None:
     assert loess([value] * count) == near([value] * count)
 
 
 @given(known=st.lists(values, max_size=40))
-def test_there_is_one_value_for_each(known: list[float]) -> None:
+def test_there_is_one_value_per_point(known: list[float]) -> None:
     assert len(loess(known)) == len(known)
 
 
 @given(known=st.lists(values, max_size=40))
-def test_backwards_it_is_the_same_line(known: list[float]) -> None:
+def test_it_is_symmetric(known: list[float]) -> None:
     assert loess(known[::-1]) == near(loess(known)[::-1])
 
 
 @given(known=st.lists(values, min_size=1, max_size=30), scale=st.floats(0.1, 10), shift=values)
-def test_the_unit_does_not_matter(known: list[float], scale: float, shift: float) -> None:
+def test_it_scales_with_the_values(known: list[float], scale: float, shift: float) -> None:
     moved = [shift + scale * one for one in loess(known)]
     assert loess([shift + scale * one for one in known]) == pytest.approx(moved, abs=0.01)
 
 
-def test_of_one_or_two_it_is_the_mean() -> None:
+def test_one_or_two_points_give_their_mean() -> None:
     assert loess([]) == []
     assert loess([3.0]) == [3.0]
     assert loess([3.0, 5.0]) == [4.0, 4.0]
 
 
-def test_noise_is_smoothed_and_a_fall_is_followed() -> None:
+def test_noise_is_smoothed_and_a_drop_is_followed() -> None:
     falling = np.geomspace(1.0, 0.1, 60)
     noisy = falling * np.random.default_rng(0).uniform(0.7, 1.3, 60)
     line = np.array(loess(list(noisy)))
@@ -58,15 +58,15 @@ def test_noise_is_smoothed_and_a_fall_is_followed() -> None:
     assert line[-1] < 0.5 * line[0]
 
 
-def test_what_is_far_away_does_not_count() -> None:
+def test_distant_points_have_no_weight() -> None:
     calm = [1.0] * 40
     assert loess([*calm[:-1], 1e3])[:15] == near(calm[:15])
     assert loess([*calm[:-1], 1e3])[-1] > 10
 
 
 @given(known=st.lists(latencies | st.none(), max_size=40))
-def test_those_that_failed_have_none_and_no_usual_latency_is_less_than_the_least(known: list[float | None]) -> None:
-    line = line_of(known)
+def test_failures_have_no_fit_and_the_fit_is_never_below_the_minimum(known: list[float | None]) -> None:
+    line = fit_latencies(known)
     assert [one is None for one in line] == [one is None for one in known]
     known_ones = [one for one in known if one is not None]
     assert [one for one in line if one is not None] == [max(one, min(known_ones)) for one in loess(known_ones)]

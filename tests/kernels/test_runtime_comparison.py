@@ -1,4 +1,4 @@
-"""Which runtimes are compared, and which of them are timed once more before one is recommended."""
+"""Which runtimes are compared, and which are timed again before one is recommended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onefold.kernels.runtime_comparison import CLOSE, race, still_close
+from onefold.kernels.runtime_comparison import CLOSE, compare_runtimes, contenders
 from onefold.vocabulary.serving import LatencySource, ServingPoint
 
 
@@ -21,8 +21,8 @@ from onefold.vocabulary.serving import LatencySource, ServingPoint
         ({"tvm": [1.0]}, []),
     ],
 )  # fmt: skip
-def test_those_that_are_close_to_the_fastest_are_timed_again(times: dict[str, list[float]], near: list[str]) -> None:
-    assert still_close(times) == near
+def test_runtimes_close_to_the_fastest_are_timed_again(times: dict[str, list[float]], near: list[str]) -> None:
+    assert contenders(times) == near
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_those_that_are_close_to_the_fastest_are_timed_again(times: dict[str, li
     [
         (1, 2, {"tvm", "onnxruntime"}),
         (2, 2, {"tvm", "onnxruntime", "onnxruntime spinning"}),
-        (4, 2, {"tvm", "onnxruntime"}),  # threads that spin for the same cores say nothing
+        (4, 2, {"tvm", "onnxruntime"}),  # more spinning threads than cores are meaningless
     ],
 )  # fmt: skip
 def test_with_several_threads_onnxruntime_is_timed_both_ways(
@@ -38,14 +38,14 @@ def test_with_several_threads_onnxruntime_is_timed_both_ways(
 ) -> None:
     served: list[ServingPoint] = []
 
-    def serve(file: Path, point: ServingPoint, effort: Any) -> Any:
+    def serve(file: Path, point: ServingPoint, budget: Any) -> Any:
         served.append(point)
         return SimpleNamespace(latency_s=1.0 if point.waiting == "spinning" else 3.0, source=LatencySource.MEASURED)
 
-    whole: Any = SimpleNamespace(timed=lambda library: SimpleNamespace(latency_s=2.0))
+    compiler: Any = SimpleNamespace(time_library=lambda library: SimpleNamespace(latency_s=2.0))
     session: Any = SimpleNamespace(threads=most, prepare=lambda *_: None, serve=serve)
-    opened: Any = SimpleNamespace(name="mine", file=tmp_path / "model.onnx", many=None)
-    found = race(whole, tmp_path / "mine.so", opened, session, tmp_path, ServingPoint(1, threads))
+    opened: Any = SimpleNamespace(name="mine", file=tmp_path / "model.onnx", calibration=None)
+    found = compare_runtimes(compiler, tmp_path / "mine.so", opened, session, tmp_path, ServingPoint(1, threads))
     assert {one.name for one in found.runtimes} == names
     assert {point.threads for point in served} == {threads}
     assert found.recommended == ("onnxruntime spinning" if "onnxruntime spinning" in names else "tvm")

@@ -1,4 +1,4 @@
-"""Operators that are alike, and what they tell each other."""
+"""Transfer of schedules between similar operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.kernels.schedule_transfer import NEAREST, fastest, from_kin, unlike
+from onefold.kernels.schedule_transfer import MAX_SOURCES, fastest, operator_distance, transfer_candidates
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
 CONV = Operator("0", "conv", 1, "conv2d", ("1x32x32x32", "3x3x32x32", "1x32x32x32"), 1e6)
 shapes = st.lists(st.lists(st.integers(1, 512), min_size=1, max_size=4), min_size=2, max_size=3).map(
-    lambda many: tuple("x".join(map(str, one)) for one in many)
+    lambda drawn: tuple("x".join(map(str, one)) for one in drawn)
 )
 
 
@@ -30,43 +30,43 @@ def candidates(operator: str, *latencies: float | None) -> list[ScheduleCandidat
 
 
 @given(shapes, shapes)
-def test_distance_is_the_same_both_ways_and_none_to_itself(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_the_distance_is_symmetric_and_zero_to_itself(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     first, second = of("1", *one, kind="pool"), of("2", *other, kind="pool")
-    assert unlike(first, second) == pytest.approx(unlike(second, first))
-    assert unlike(first, first) == 0
-    assert math.isfinite(unlike(first, second))
+    assert operator_distance(first, second) == pytest.approx(operator_distance(second, first))
+    assert operator_distance(first, first) == 0
+    assert math.isfinite(operator_distance(first, second))
 
 
-def test_another_kind_is_no_kin() -> None:
-    assert math.isinf(unlike(CONV, of("1", kind="matmul")))
-    assert from_kin(CONV, {of("1", kind="matmul"): candidates("1", 1.0)}, 4) == []
+def test_another_kind_does_not_transfer() -> None:
+    assert math.isinf(operator_distance(CONV, of("1", kind="matmul")))
+    assert transfer_candidates(CONV, {of("1", kind="matmul"): candidates("1", 1.0)}, 4) == []
 
 
 @pytest.mark.parametrize(
     "weights", ["3x3x1x64", "1x1x32x64", "3x3x3x64", "4x4x32x64", "64x1x3x3", "64x3x3x3", "64x32x1x1", "64x1x1x1"]
 )  # fmt: skip
-def test_convolutions_of_another_window_are_no_kin(weights: str) -> None:
+def test_convolutions_with_another_window_do_not_transfer(weights: str) -> None:
     other = of("1", "1x16x16x64", weights)
-    assert math.isinf(unlike(CONV, other))
-    assert math.isfinite(unlike(of("2", "1x8x8x128", weights.replace("64", "128")), other))
-    assert math.isfinite(unlike(CONV, of("3", "1x64x32x32", "64x32x3x3"))), "channels first or last"
-    assert from_kin(CONV, {other: candidates("1", 1.0)}, 4) == []
+    assert math.isinf(operator_distance(CONV, other))
+    assert math.isfinite(operator_distance(of("2", "1x8x8x128", weights.replace("64", "128")), other))
+    assert math.isfinite(operator_distance(CONV, of("3", "1x64x32x32", "64x32x3x3"))), "OIHW or HWIO"
+    assert transfer_candidates(CONV, {other: candidates("1", 1.0)}, 4) == []
 
 
-def test_the_best_of_each_come_first_and_the_nearest_before_others() -> None:
+def test_the_best_of_each_come_first_starting_with_the_nearest() -> None:
     near, far = of("near", "1x32x32x32", "3x3x32x64"), of("far", "1x4x4x512", "3x3x512x512")
     known = {far: candidates("far", 3.0, 1.0), near: candidates("near", 2.0, None, 1.5)}
-    assert [one.implementation for one in from_kin(CONV, known, 4)] == ["near-2", "far-1", "near-0", "far-0"]
-    assert [one.implementation for one in from_kin(CONV, known, 1)] == ["near-2"]
+    assert [one.implementation for one in transfer_candidates(CONV, known, 4)] == ["near-2", "far-1", "near-0", "far-0"]
+    assert [one.implementation for one in transfer_candidates(CONV, known, 1)] == ["near-2"]
 
 
-def test_only_the_nearest_are_asked() -> None:
+def test_only_the_nearest_operators_are_sources() -> None:
     known = {of(str(size), f"1x{size}x{size}x32", "3x3x32x32"): candidates(str(size), 1.0) for size in range(33, 43)}
-    found = from_kin(CONV, known, 100)
-    assert [one.operator for one in found] == [str(size) for size in range(33, 33 + NEAREST)]
+    found = transfer_candidates(CONV, known, 100)
+    assert [one.operator for one in found] == [str(size) for size in range(33, 33 + MAX_SOURCES)]
 
 
-def test_nobody_knows_anything() -> None:
-    assert from_kin(CONV, {}, 4) == []
-    assert from_kin(CONV, {of("1"): [], of("2"): candidates("2", None)}, 4) == []
+def test_without_candidates_nothing_transfers() -> None:
+    assert transfer_candidates(CONV, {}, 4) == []
+    assert transfer_candidates(CONV, {of("1"): [], of("2"): candidates("2", None)}, 4) == []
     assert fastest([], 3) == []

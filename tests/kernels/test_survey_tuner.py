@@ -1,4 +1,4 @@
-"""Operators tuned a little at a time, with the whole model in view: real candidates of two tiny models."""
+"""Survey tuning: real candidates of two tiny models."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_graphs import answers_of
+from small_graphs import outputs_of
 
-from onefold.kernels.bench import Bench
-from onefold.kernels.cold_filter import ENOUGH, ColdFilter
+from onefold.kernels.candidate_runner import CandidateRunner
+from onefold.kernels.cold_filter import MIN_CANDIDATES, ColdFilter
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.model_compiler import ModelCompiler, TimedLibrary
-from onefold.kernels.operator_tuner import RECALLED, OperatorTuner, of_weight
+from onefold.kernels.operator_tuner import RECALLED_BATCH, OperatorTuner, with_weight
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.schedule_space import Proposal, ScheduleSpace
-from onefold.kernels.strategies import needs_model
-from onefold.kernels.survey_tuner import SHARE, CompileEvent, SurveyedModel, SurveyTuner
+from onefold.kernels.strategies import needs_cost_model
+from onefold.kernels.survey_tuner import ACTIVE_SHARE, CompileEvent, SurveyedModel, SurveyTuner
 from onefold.vocabulary.kernels import (
     PHASES,
     CandidateFailure,
@@ -38,9 +38,9 @@ CANDIDATES, BATCH = 12, 4
 
 @dataclass
 class Done:
-    """A survey of a model, once or twice, and all that it told."""
+    """A finished survey with its events."""
 
-    whole: ModelCompiler
+    compiler: ModelCompiler
     survey: SurveyTuner
     told: list[CompileEvent] = field(default_factory=list)
     why: str = ""
@@ -53,47 +53,47 @@ class Done:
         return [one for one in self.told if isinstance(one, TuningRound) and one.model == model]
 
 
-def twin(whole: ModelCompiler, name: str) -> ModelCompiler:
-    """The same model again, measured by itself."""
-    found = copy(whole)
-    found.name, found.best, found._kept = name, None, {}
+def twin(compiler: ModelCompiler, name: str) -> ModelCompiler:
+    """Return the same model without its libraries."""
+    found = copy(compiler)
+    found.name, found.best, found._finalists = name, None, {}
     return found
 
 
-def tunings(whole: ModelCompiler, search: str) -> dict[str, OperatorTuner]:
-    """Of all its operators."""
-    model = CostModel() if needs_model(search) else None
+def tuners(compiler: ModelCompiler, search: str) -> dict[str, OperatorTuner]:
+    """Return a tuner for each operator."""
+    model = CostModel() if needs_cost_model(search) else None
     return {
-        operator.key: OperatorTuner(operator, module, whole.bench, search, model, "here", at)
-        for at, (operator, module) in enumerate(whole.operators)
+        operator.key: OperatorTuner(operator, module, compiler.runner, search, model, "here", at)
+        for at, (operator, module) in enumerate(compiler.operators)
     }
 
 
-def surveyed(whole: ModelCompiler, folder: Path, *names: str, search: str, **options: Any) -> Done:
-    """Models of these names, each of them the same one, tuned together."""
-    models = [SurveyedModel(twin(whole, name)) for name in names]
-    effort = CompileBudget(candidates=CANDIDATES, falls=None)
-    done = Done(
-        whole, SurveyTuner(models, tunings(whole, search), effort, PhaseCosts(), folder, batch=BATCH, **options)
-    )
-    done.survey.tell = done.told.append
+def surveyed(compiler: ModelCompiler, folder: Path, *names: str, search: str, **options: Any) -> Done:
+    """Tune copies of a model together."""
+    models = [SurveyedModel(twin(compiler, name)) for name in names]
+    budget = CompileBudget(candidates=CANDIDATES, gain_drop=None)
+    options |= {"candidates_per_round": BATCH}
+    survey = SurveyTuner(models, tuners(compiler, search), budget, PhaseCosts(), folder, **options)
+    done = Done(compiler, survey)
+    done.survey.on_event = done.told.append
     done.why = done.survey.run()
     return done
 
 
 @pytest.fixture(scope="module")
-def alone(whole: ModelCompiler, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """A model with a convolution, and candidates drawn at random."""
-    return surveyed(whole, tmp_path_factory.mktemp("alone"), "alone", search="random")
+def alone(compiler: ModelCompiler, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """A model with a convolution, and random search."""
+    return surveyed(compiler, tmp_path_factory.mktemp("alone"), "alone", search="random")
 
 
 @pytest.fixture(scope="module")
-def pair(model: Path, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """Two models of two layers that share them, a search that learns, and a filter with too little to learn from."""
+def pair(model: Path, runner: CandidateRunner, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Two models that share both layers, the model-guided search, and a filter with too few candidates."""
     inputs = np.ones((1, 4), np.float32)
-    whole = ModelCompiler("layers", model, [inputs], answers_of(model, [inputs]), bench, 3)
+    compiler = ModelCompiler("layers", model, [inputs], outputs_of(model, [inputs]), runner, 3)
     folder = tmp_path_factory.mktemp("pair")
-    return surveyed(whole, folder, "one", "other", search="breeding", cold=ColdFilter())
+    return surveyed(compiler, folder, "one", "other", search="model-guided", cold_filter=ColdFilter())
 
 
 @pytest.fixture(params=["alone", "pair"])
@@ -102,54 +102,54 @@ def done(request: pytest.FixtureRequest) -> Done:
     return found
 
 
-class TestASurvey:
-    def test_keeps_to_its_candidates(self, done: Done) -> None:
+class TestFinishedSurvey:
+    def test_measures_as_many_candidates_as_allowed(self, done: Done) -> None:
         assert len(done.candidates) == done.survey.measured == CANDIDATES
-        assert done.why == f"{CANDIDATES} candidates were measured"
+        assert done.why == f"{CANDIDATES} candidates measured"
 
     def test_measures_no_implementation_twice(self, done: Done) -> None:
         assert len({one.key for one in done.candidates}) == CANDIDATES
 
     def test_measures_candidates_of_every_operator(self, done: Done) -> None:
-        assert {one.operator for one in done.candidates} == {operator.key for operator, _ in done.whole.operators}
+        assert {one.operator for one in done.candidates} == {operator.key for operator, _ in done.compiler.operators}
         assert all(one.latency_s is not None and one.latency_s > 0 for one in done.candidates)
 
-    def test_knows_every_model_before_and_after_each_round(self, done: Done) -> None:
+    def test_times_every_model_before_and_after_each_round(self, done: Done) -> None:
         for model in done.survey.models:
-            rounds = done.rounds(model.whole.name)
+            rounds = done.rounds(model.compiler.name)
             assert rounds == model.rounds
             assert [one.number for one in rounds] == list(range(len(rounds)))
             assert len(rounds) >= 3
             assert all(one.latency_s > 0 for one in rounds)
-            assert model.whole.best is not None
-            assert model.whole.best.latency_s == model.latency_s
-            assert model.whole.best.file.is_file()
+            assert model.compiler.best is not None
+            assert model.compiler.best.latency_s == model.latency_s
+            assert model.compiler.best.file.is_file()
 
-    def test_its_rounds_only_grow(self, done: Done) -> None:
-        for before, after in itertools.pairwise(done.rounds(done.survey.models[0].whole.name)):
+    def test_rounds_are_cumulative(self, done: Done) -> None:
+        for before, after in itertools.pairwise(done.rounds(done.survey.models[0].compiler.name)):
             assert after.ended_s > before.ended_s
             assert after.tried > before.tried
             assert after.spent.time_s > before.spent.time_s
             for old, new in zip(before.operators, after.operators):
                 assert old.best_s is None or (new.best_s is not None and new.best_s <= old.best_s)
 
-    def test_the_best_of_each_operator_is_the_fastest_that_was_measured(self, done: Done) -> None:
-        last = done.rounds(done.survey.models[0].whole.name)[-1]
+    def test_the_best_of_each_operator_is_its_fastest_candidate(self, done: Done) -> None:
+        last = done.rounds(done.survey.models[0].compiler.name)[-1]
         for state in last.operators:
             of_it = [one.latency_s for one in done.candidates if one.operator == state.operator.key]
             assert state.best_s == min(one for one in of_it if one is not None)
             assert (state.tried, state.filtered, state.failed) == (len(of_it), 0, 0)
 
-    def test_its_phases_add_up_to_no_more_than_the_time_it_took(self, done: Done) -> None:
-        spent = done.survey.ledger.spent
+    def test_phases_add_up_to_no_more_than_the_elapsed_time(self, done: Done) -> None:
+        spent = done.survey.costs.total
         assert {"search", "build", "run", "update", "whole"} == set(spent.seconds) == set(PHASES)
-        assert spent.time_s <= done.survey.now_s
+        assert spent.time_s <= done.survey.elapsed_s
         assert spent.time_s == pytest.approx(sum(spent.seconds.values()))
         assert sum(one.run_s for one in done.candidates) <= spent.seconds["run"]
 
-    def test_each_candidate_can_be_made_again(self, done: Done) -> None:
+    def test_each_candidate_can_be_replayed(self, done: Done) -> None:
         for one in done.candidates:
-            made = done.survey.tunings[one.operator].space.remade(one.trace)
+            made = done.survey.tuners[one.operator].space.replay(one.trace)
             assert made is not None
             assert (made.key, made.sketch, made.decisions) == (one.implementation, one.sketch, one.decisions)
 
@@ -157,119 +157,121 @@ class TestASurvey:
         at = [place for place, one in enumerate(done.told) if isinstance(one, TuningRound) and one.number >= 1]
         for start, end in itertools.pairwise([*at, len(done.told)]):
             later = [one for one in done.told[start:end] if isinstance(one, ScheduleCandidate)]
-            assert len({one.operator for one in later}) <= max(1, round(SHARE * len(done.survey.tunings)))
+            assert len({one.operator for one in later}) <= max(1, round(ACTIVE_SHARE * len(done.survey.tuners)))
 
 
 def test_operators_that_models_share_are_tuned_once(pair: Done) -> None:
-    assert len(pair.survey.tunings) == len(pair.whole.operators) == 2
+    assert len(pair.survey.tuners) == len(pair.compiler.operators) == 2
     one, other = (pair.rounds(name) for name in ("one", "other"))
     assert [round_.operators for round_ in one] == [round_.operators for round_ in other]
 
 
-def test_operators_with_next_to_no_work_get_fewer_candidates_at_first(alone: Done) -> None:
+def test_small_operators_get_fewer_candidates_at_first(alone: Done) -> None:
     asked = [one.rpartition(": ") for one in alone.told if isinstance(one, str) and one.endswith("candidates")]
     first = {name: int(count.split()[0]) for name, _, count in reversed(asked)}
     assert first["fused_conv2d_add_relu"] == BATCH
     assert first["transpose"] == first["fused_matmul_add1"] == BATCH // 2
 
 
-class TestRecalling:
-    """What earlier compilations measured."""
+class TestRecall:
+    """Candidates of earlier compilations."""
 
     @pytest.fixture
-    def recalled(self, alone: Done, whole: ModelCompiler) -> Mapping[str, OperatorTuner]:
-        found = tunings(whole, "random")  # of the same seeds: it would draw the same again
-        for key, tuning in found.items():
-            tuning.recall([one for one in alone.candidates if one.operator == key])
+    def recalled(self, alone: Done, compiler: ModelCompiler) -> Mapping[str, OperatorTuner]:
+        found = tuners(compiler, "random")  # same seeds: they would sample the same schedules
+        for key, tuner in found.items():
+            tuner.recall([one for one in alone.candidates if one.operator == key])
         return found
 
-    def test_it_is_all_there_again(self, recalled: Mapping[str, OperatorTuner], alone: Done) -> None:
-        for key, tuning in recalled.items():
-            before = alone.survey.tunings[key]
-            assert tuning.candidates == before.candidates
-            assert tuning.best is not None
+    def test_all_candidates_are_recalled(self, recalled: Mapping[str, OperatorTuner], alone: Done) -> None:
+        for key, tuner in recalled.items():
+            before = alone.survey.tuners[key]
+            assert tuner.candidates == before.candidates
+            assert tuner.best is not None
             assert before.best is not None
-            assert (tuning.best[0], tuning.best[1].key) == (before.best[0], before.best[1].key)
-            assert tuning.history.recalled == len(tuning.candidates)
+            assert (tuner.best[0], tuner.best[1].key) == (before.best[0], before.best[1].key)
+            assert tuner.history.recalled == len(tuner.candidates)
 
-    def test_it_promises_what_it_showed(self, whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]) -> None:
-        space = ScheduleSpace(*operators["conv2d"], whole.bench.target, seed=3)
-        some = list({one.key: one for one in (space.random() for _ in range(60)) if one is not None}.values())
+    def test_the_expected_gain_follows_the_recalled_latencies(
+        self, compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
+    ) -> None:
+        space = ScheduleSpace(*operators["conv2d"], compiler.runner.target, seed=3)
+        some = list({one.key: one for one in (space.sample() for _ in range(60)) if one is not None}.values())
 
         def promised(latencies: list[float]) -> tuple[int, float]:
-            tuning = OperatorTuner(*operators["conv2d"], whole.bench, "random", None, "here")
-            known = [replace(candidate_of(tuning, one), latency_s=time) for one, time in zip(some, latencies)]
+            tuner = OperatorTuner(*operators["conv2d"], compiler.runner, "random", None, "here")
+            known = [replace(candidate_of(tuner, one), latency_s=time) for one, time in zip(some, latencies)]
             assert len(known) == len(latencies)
-            tuning.recall(known)
-            return tuning.updates, tuning.gain
+            tuner.recall(known)
+            return tuner.updates, tuner.expected_gain
 
         few, gaining, stuck = (
-            promised([1.0] * RECALLED),
-            promised([1.0] * RECALLED + [0.5] * 2),
-            promised([1.0] * (RECALLED + 2)),
+            promised([1.0] * RECALLED_BATCH),
+            promised([1.0] * RECALLED_BATCH + [0.5] * 2),
+            promised([1.0] * (RECALLED_BATCH + 2)),
         )
         assert (few[0], gaining[0], stuck[0]) == (1, 2, 2)
         assert few[1] > stuck[1]
         assert gaining[1] > stuck[1]
 
-    def test_nothing_of_it_is_measured_again(
+    def test_recalled_candidates_are_not_measured_again(
         self, recalled: Mapping[str, OperatorTuner], alone: Done, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
-        tuning = recalled[operators["mean"][0].key]
-        found = list(tuning.batch(2, None, PhaseCosts()))
+        tuner = recalled[operators["mean"][0].key]
+        found = list(tuner.measure_batch(2, None, PhaseCosts()))
         assert len(found) == 2
         assert not {one.implementation for one in found} & {one.implementation for one in alone.candidates}
-        assert len(tuning.candidates) - tuning.recalled == 2
+        assert len(tuner.candidates) - tuner.recalled == 2
 
-    def test_it_counts_for_no_budget(
-        self, recalled: Mapping[str, OperatorTuner], whole: ModelCompiler, tmp_path: Path
+    def test_recalled_candidates_use_no_budget(
+        self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path
     ) -> None:
-        effort = CompileBudget(candidates=1, falls=None)
-        survey = SurveyTuner([SurveyedModel(twin(whole, "again"))], recalled, effort, PhaseCosts(), tmp_path)
+        budget = CompileBudget(candidates=1, gain_drop=None)
+        survey = SurveyTuner([SurveyedModel(twin(compiler, "again"))], recalled, budget, PhaseCosts(), tmp_path)
         assert survey.measured == 0
-        assert survey.run() == "1 candidates were measured"
+        assert survey.run() == "1 candidate measured"
         assert survey.measured == 1
 
-    def test_a_goal_that_is_met_by_it_is_met_at_once(
-        self, recalled: Mapping[str, OperatorTuner], whole: ModelCompiler, tmp_path: Path
+    def test_a_goal_met_by_recalled_candidates_ends_at_once(
+        self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path
     ) -> None:
-        model = SurveyedModel(twin(whole, "again"), goal_s=1.0)
+        model = SurveyedModel(twin(compiler, "again"), goal_s=1.0)
         survey = SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)
         assert survey.run().startswith("the goal is met (")
         assert survey.measured == 0
         assert len(survey.models[0].rounds) == 1
 
     @pytest.mark.parametrize(("goal_s", "looked"), [(0.98, True), (0.5, False), (1.5, False)])
-    def test_a_model_near_its_goal_is_looked_at_more_closely(
-        self, recalled: Mapping[str, OperatorTuner], whole: ModelCompiler, tmp_path: Path, goal_s: float, looked: bool,
-        monkeypatch: pytest.MonkeyPatch,
+    def test_a_model_near_its_goal_is_timed_again(
+        self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path, goal_s: float,
+        looked: bool, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        model = SurveyedModel(twin(whole, "again"), goal_s=goal_s)
+        model = SurveyedModel(twin(compiler, "again"), goal_s=goal_s)
         first, closely = TimedLibrary(tmp_path / "again.so", 1.0, 0.0), TimedLibrary(tmp_path / "again.so", 0.97, 0.0)
 
         def seen(timed: TimedLibrary) -> TimedLibrary:
-            model.whole.best = timed
+            model.compiler.best = timed
             return timed
 
-        monkeypatch.setattr(model.whole, "measured", lambda *_: seen(first))
-        monkeypatch.setattr(model.whole, "settled", lambda _: seen(closely))
+        monkeypatch.setattr(model.compiler, "measure", lambda *_: seen(first))
+        monkeypatch.setattr(model.compiler, "settle", lambda _: seen(closely))
         SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)._measure_models(0)
         assert [one.latency_s for one in model.rounds] == [0.97 if looked else 1.0]
         assert model.latency_s == (0.97 if looked else 1.0)
 
-    def test_traces_that_nobody_can_follow_are_left_out(
-        self, alone: Done, whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
+    def test_invalid_traces_are_left_out(
+        self, alone: Done, compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
         operator, module = operators["mean"]
-        tuning = OperatorTuner(operator, module, whole.bench, "random", None, "here")
-        tuning.recall([replace(one, trace="{}") for one in alone.candidates])
-        assert (tuning.candidates, tuning.recalled, tuning.updates) == ([], 0, 0)
+        tuner = OperatorTuner(operator, module, compiler.runner, "random", None, "here")
+        tuner.recall([replace(one, trace="{}") for one in alone.candidates])
+        assert (tuner.candidates, tuner.recalled, tuner.updates) == ([], 0, 0)
 
 
-def candidate_of(tuning: OperatorTuner, proposal: Proposal) -> ScheduleCandidate:
-    """As if it had been measured somewhere else."""
+def candidate_of(tuner: OperatorTuner, proposal: Proposal) -> ScheduleCandidate:
+    """Return a candidate measured on another machine."""
     return ScheduleCandidate(
-        tuning.operator.key,
+        tuner.operator.key,
         "there",
         "there",
         9,
@@ -281,166 +283,168 @@ def candidate_of(tuning: OperatorTuner, proposal: Proposal) -> ScheduleCandidate
     )
 
 
-def test_what_was_fast_elsewhere_is_measured_first_and_once(
-    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
+def test_suggested_schedules_are_measured_first_and_once(
+    compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
-    tuning = OperatorTuner(*operators["mean"], whole.bench, "random", None, "here")
-    elsewhere = ScheduleSpace(*operators["mean"], whole.bench.target, seed=7)
-    some = list({one.key: one for one in (elsewhere.random() for _ in range(4)) if one is not None}.values())[:2]
-    known = [candidate_of(tuning, one) for one in some]
-    tuning.suggest([*known, *known, replace(known[0], implementation="gone", trace="{}", decisions=(1, 2, 3) * 9)])
-    found = list(tuning.batch(3, None, PhaseCosts()))
+    tuner = OperatorTuner(*operators["mean"], compiler.runner, "random", None, "here")
+    elsewhere = ScheduleSpace(*operators["mean"], compiler.runner.target, seed=7)
+    some = list({one.key: one for one in (elsewhere.sample() for _ in range(4)) if one is not None}.values())[:2]
+    known = [candidate_of(tuner, one) for one in some]
+    tuner.suggest([*known, *known, replace(known[0], implementation="gone", trace="{}", decisions=(1, 2, 3) * 9)])
+    found = list(tuner.measure_batch(3, None, PhaseCosts()))
     assert [one.implementation for one in found[:2]] == [one.key for one in some]
     assert len({one.implementation for one in found}) == 3
-    tuning.suggest(known)
-    assert not {one.implementation for one in tuning.batch(1, None, PhaseCosts())} & {one.key for one in some}
+    tuner.suggest(known)
+    assert not {one.implementation for one in tuner.measure_batch(1, None, PhaseCosts())} & {one.key for one in some}
 
 
-def test_what_the_filter_drops_is_counted_and_never_all(
-    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
+def test_filtered_proposals_are_counted_and_one_is_always_measured(
+    compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
     operator, module = operators["mean"]
-    tuning = OperatorTuner(operator, module, whole.bench, "random", None, "here")
+    tuner = OperatorTuner(operator, module, compiler.runner, "random", None, "here")
     chance = np.random.default_rng(0)
 
     def candidate(key: str, latency: float | None) -> ScheduleCandidate:
         decisions = tuple(int(one) for one in chance.choice((1, 2, 4, 8), 5))
         failure = CandidateFailure.INVALID if latency is None else None
-        return ScheduleCandidate(key, whole.bench.target.name, "here", 1, "", 0, decisions, "[]", latency, failure)
+        return ScheduleCandidate(key, compiler.runner.target.name, "here", 1, "", 0, decisions, "[]", latency, failure)
 
     cold = ColdFilter()
     other = replace(operator, key="other", kind="matmul")
     cold.learn({  # everything of this kind failed
         replace(operator, key="same"): [candidate("same", None) for _ in range(40)],
-        other: [candidate("other", float(chance.uniform(1, 2))) for _ in range(ENOUGH)],
+        other: [candidate("other", float(chance.uniform(1, 2))) for _ in range(MIN_CANDIDATES)],
     })  # fmt: skip
-    found = list(tuning.batch(2, cold, PhaseCosts()))
+    found = list(tuner.measure_batch(2, cold, PhaseCosts()))
     assert 1 <= len(found) <= 2
-    assert tuning.filtered >= 2
-    assert tuning.state.filtered == tuning.filtered
-    assert len(tuning.seen) >= tuning.filtered  # they are not proposed again
-    assert not tuning.is_used_up
+    assert tuner.filtered >= 2
+    assert tuner.state.filtered == tuner.filtered
+    assert len(tuner.seen) >= tuner.filtered  # they are not proposed again
+    assert not tuner.is_exhausted
 
 
-def test_the_next_best_take_the_place_of_what_is_dropped(
-    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
+def test_spare_proposals_replace_dropped_ones(
+    compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, filtered = (OperatorTuner(*operators["mean"], whole.bench, "random", None, "here") for _ in range(2))
-    proposed = [one.key for one in plain.search.propose(3, spare=2)]
+    plain, filtered = (OperatorTuner(*operators["mean"], compiler.runner, "random", None, "here") for _ in range(2))
+    proposed = [one.key for one in plain.strategy.propose(3, spare=2)]
     cold = ColdFilter()
     monkeypatch.setattr(ColdFilter, "is_ready", True)
-    monkeypatch.setattr(cold, "drops", lambda examples, updates: [at in (0, 2) for at in range(len(examples))])
-    found = list(filtered.batch(3, cold, PhaseCosts()))
+    monkeypatch.setattr(cold, "select_dropped", lambda examples, updates: [at in (0, 2) for at in range(len(examples))])
+    found = list(filtered.measure_batch(3, cold, PhaseCosts()))
     assert [one.implementation for one in found] == [proposed[1], proposed[3], proposed[4]]
     assert filtered.filtered == 2
     assert {proposed[0], proposed[2]} <= filtered.seen
 
 
-def test_an_operator_of_which_everything_is_known_is_used_up(
-    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
+def test_an_operator_without_new_schedules_is_exhausted(
+    compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
     operator, module = operators["transpose"]
-    tuning = OperatorTuner(operator, module, whole.bench, "random", None, "here")
-    assert len(list(tuning.batch(3, None, PhaseCosts()))) == 1
-    assert not tuning.is_used_up
-    assert list(tuning.batch(3, None, PhaseCosts())) == []
-    assert tuning.is_used_up
-    assert tuning.state.suspended
+    tuner = OperatorTuner(operator, module, compiler.runner, "random", None, "here")
+    assert len(list(tuner.measure_batch(3, None, PhaseCosts()))) == 1
+    assert not tuner.is_exhausted
+    assert list(tuner.measure_batch(3, None, PhaseCosts())) == []
+    assert tuner.is_exhausted
+    assert tuner.state.suspended
 
 
-def test_an_operator_that_was_never_tried_has_an_empty_history(
-    whole: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
+def test_an_untried_operator_has_an_empty_history(
+    compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
 ) -> None:
-    tuning = OperatorTuner(*operators["mean"], whole.bench, "random", None, "here")
-    assert (tuning.history.candidates, tuning.history.line) == ((), ())
-    assert tuning.state.best_s is None
+    tuner = OperatorTuner(*operators["mean"], compiler.runner, "random", None, "here")
+    assert (tuner.history.candidates, tuner.history.line) == ((), ())
+    assert tuner.state.best_s is None
 
 
-def test_an_operator_may_weigh_more_in_another_model(alone: Done) -> None:
-    state = next(iter(alone.survey.tunings.values())).state
-    heavier = of_weight(state, 5)
+def test_an_operator_may_have_another_weight_in_another_model(alone: Done) -> None:
+    state = next(iter(alone.survey.tuners.values())).state
+    heavier = with_weight(state, 5)
     assert heavier.time_s == pytest.approx(5 * state.time_s)
     assert replace(heavier, operator=state.operator) == state
 
 
 class TestSeveralModels:
-    """Who waits for whom."""
+    """Suspension, goals and stopping rules."""
 
     @pytest.fixture
-    def survey(self, whole: ModelCompiler, tmp_path: Path) -> SurveyTuner:
-        models = [SurveyedModel(twin(whole, name), goal_s=0.5) for name in ("fast", "slow")]
-        effort = CompileBudget(candidates=1, falls=None)
-        return SurveyTuner(models, tunings(whole, "random"), effort, PhaseCosts(), tmp_path)
+    def survey(self, compiler: ModelCompiler, tmp_path: Path) -> SurveyTuner:
+        models = [SurveyedModel(twin(compiler, name), goal_s=0.5) for name in ("fast", "slow")]
+        budget = CompileBudget(candidates=1, gain_drop=None)
+        return SurveyTuner(models, tuners(compiler, "random"), budget, PhaseCosts(), tmp_path)
 
     @staticmethod
     def went(model: SurveyedModel, *latencies: float) -> None:
-        operator = replace(model.whole.operators[0][0], weight=1)
+        operator = replace(model.compiler.operators[0][0], weight=1)
         model.rounds[:] = [
             TuningRound(
-                number, model.whole.name, latency, 10.0 * number, (OperatorState(operator, latency),), CompileCost()
+                number, model.compiler.name, latency, 10.0 * number, (OperatorState(operator, latency),), CompileCost()
             )
             for number, latency in enumerate(latencies)
         ]
 
-    def test_one_that_was_put_aside_comes_back_when_nobody_else_is_left(self, survey: SurveyTuner) -> None:
+    def test_a_suspended_model_resumes_when_no_other_is_left(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models
         self.went(fast, 0.1)  # at its goal
         self.went(slow, 1.0)
         slow.suspended = True
         survey.run()
-        assert fast.ended.startswith("the goal is met")
+        assert fast.why_ended.startswith("the goal is met")
         assert not slow.suspended
         assert len(slow.rounds) == 2
 
-    def test_each_has_a_goal_of_its_own(self, survey: SurveyTuner) -> None:
+    def test_each_model_has_its_own_goal(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models
         slow.goal_s = 2.0
         self.went(fast, 1.0)
         self.went(slow, 1.0)
-        survey._enough()
-        assert not fast.ended
-        assert slow.ended == "the goal is met (1e+03 ms)"
-        fast.whole.operators = fast.whole.operators[:1]
-        (only, _), *_ = fast.whole.operators
-        assert [one.operator.key for one in survey._chosen(1)] == [only.key]  # what only the other has is left alone
+        survey._stop_reason()
+        assert not fast.why_ended
+        assert slow.why_ended == "the goal is met (1.00 s)"
+        fast.compiler.operators = fast.compiler.operators[:1]
+        (only, _), *_ = fast.compiler.operators
+        assert [one.operator.key for one in survey._select_operators(1)] == [
+            only.key
+        ]  # operators of the finished model only are not tuned
 
-    def test_the_one_that_gains_least_is_put_aside(self, survey: SurveyTuner) -> None:
+    def test_the_model_with_the_least_gain_is_suspended(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models
         self.went(fast, 3.0, 2.0, 1.0)
         self.went(slow, 3.0, 2.99, 2.985)
         for _ in range(2):
-            survey._put_aside()
+            survey._suspend_models()
         assert (fast.suspended, slow.suspended) == (False, True)
         self.went(fast, 1.0, 1.0, 1.0)
         for _ in range(2):
-            survey._put_aside()
-        assert (fast.suspended, slow.suspended) == (False, False)  # none gains: all come back
+            survey._suspend_models()
+        assert (fast.suspended, slow.suspended) == (False, False)  # all are on a plateau: all resume
 
-    def test_the_gain_is_that_of_the_operators(self, survey: SurveyTuner) -> None:
-        """A whole model is timed with more noise than a round gains."""
+    def test_the_gain_is_computed_from_the_operators(self, survey: SurveyTuner) -> None:
+        """The noise of a whole model's latency exceeds the gain of a round."""
         model, _ = survey.models
         assert model.latest_gain == 1.0
         self.went(model, 4.0, 3.0)
         assert model.latest_gain == pytest.approx(0.25)
         model.rounds[:] = [replace(one, latency_s=1.0 + one.number) for one in model.rounds]
         assert model.latest_gain == pytest.approx(0.25)
-        untried = OperatorState(model.whole.operators[0][0], None)
+        untried = OperatorState(model.compiler.operators[0][0], None)
         model.rounds[0] = replace(model.rounds[0], operators=(untried,))
         assert model.latest_gain == 1.0
 
-    def test_in_turn_nobody_is_put_aside(self, survey: SurveyTuner) -> None:
-        survey.in_turn = True
+    def test_round_robin_suspends_no_model(self, survey: SurveyTuner) -> None:
+        survey.is_round_robin = True
         fast, slow = survey.models
         self.went(fast, 3.0, 2.0)
         self.went(slow, 3.0, 3.0)
         for _ in range(4):
-            survey._put_aside()
+            survey._suspend_models()
         assert not slow.suspended
-        assert len(survey._chosen(3)) == len(survey.tunings)
+        assert len(survey._select_operators(3)) == len(survey.tuners)
 
-    def test_it_ends_when_a_second_no_longer_brings_what_it_did(self, survey: SurveyTuner) -> None:
-        survey.effort = CompileBudget(falls=-0.25)
+    def test_it_ends_when_the_gain_per_second_diminishes(self, survey: SurveyTuner) -> None:
+        survey.budget = CompileBudget(gain_drop=0.25)
         for model in survey.models:
             self.went(model, 10.0, 8.0, 7.0, 6.5)
-        assert survey.run() == "a second of tuning no longer brings what it did"
+        assert survey.run() == "the gain per second of tuning has diminished"
         assert survey.measured == 0

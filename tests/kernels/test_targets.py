@@ -1,4 +1,4 @@
-"""Devices as the compiler knows them."""
+"""Compilation targets of devices."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from onefold.vocabulary.errors import DeviceError
 PI = device("raspberry-pi-4")
 
 
-def test_this_machine_is_compiled_for_its_own_processor(here: Target) -> None:
-    assert here.is_here
+def test_the_host_target_is_its_own_processor(here: Target) -> None:
+    assert here.is_host
     assert here.name == f"{platform.machine()} {here.processor}"
-    opened = here.opened()
+    opened = here.tvm_target()
     assert (str(opened.attrs["mcpu"]), int(opened.attrs["num-cores"])) == (here.processor, 1)
-    assert here.opened() is opened
+    assert here.tvm_target() is opened
 
 
-def test_a_device_gets_all_of_its_cores_unless_told() -> None:
+def test_all_cores_are_used_by_default() -> None:
     assert target_of(PI, is_host=False).cores == PI.cores
     assert target_of(PI, 2, is_host=False).cores == 2
     assert target_of(describe(), is_host=True).cores == describe().cores
@@ -35,20 +35,20 @@ def test_a_device_gets_all_of_its_cores_unless_told() -> None:
     [
         ("raspberry-pi-4", Target("cortex-a72", "aarch64-linux-gnu", 4)),
         ("jetson-xavier-nx", Target("carmel", "aarch64-linux-gnu", 6)),
-        ("armv7-board", Target("cortex-a7", "armv7l-linux-gnueabihf", 4)),  # what all of its kind understand
+        ("armv7-board", Target("cortex-a7", "armv7l-linux-gnueabihf", 4)),  # the baseline of its architecture
         ("cloud-vcpu-pair", Target("x86-64-v3", "x86_64-linux-gnu", 2)),
     ],
 )
 def test_boards_of_the_catalogue(name: str, expected: Target) -> None:
     found = target_of(device(name), is_host=False)
     assert found == expected
-    assert not found.is_here
+    assert not found.is_host
     assert found.name == f"{expected.triple} {expected.processor}"
 
 
 @pytest.mark.parametrize("board", devices().values(), ids=lambda board: board.name)
-def test_the_compiler_knows_every_board(board: Device) -> None:
-    opened = target_of(board, is_host=False).opened()
+def test_llvm_knows_every_board(board: Device) -> None:
+    opened = target_of(board, is_host=False).tvm_target()
     assert ("arm_cpu" in opened.keys) == (board.architecture != "x86_64")
 
 
@@ -56,23 +56,23 @@ def test_every_processor_is_that_of_a_board() -> None:
     assert set(PROCESSORS) <= set(devices())
 
 
-def test_a_processor_can_be_named() -> None:
+def test_the_processor_can_be_overridden() -> None:
     assert target_of(PI, is_host=False, processor="cortex-a53").processor == "cortex-a53"
     assert target_of(describe(), is_host=True, processor="generic").processor == "generic"
 
 
-def test_a_processor_that_the_compiler_does_not_know_is_refused() -> None:
-    with pytest.raises(DeviceError, match="does not know the processor 'cortex-a722'; did you mean 'cortex-a72'"):
-        target_of(PI, is_host=False, processor="cortex-a722").opened()
+def test_an_unknown_processor_is_an_error() -> None:
+    with pytest.raises(DeviceError, match="unknown processor 'cortex-a722' for LLVM; did you mean 'cortex-a72'"):
+        target_of(PI, is_host=False, processor="cortex-a722").tvm_target()
 
 
 @pytest.mark.parametrize(("architecture", "said"), [("riscv64", "'riscv64'"), ("", "'unknown'")])
-def test_an_architecture_that_is_not_known_is_refused(architecture: str, said: str) -> None:
+def test_an_unknown_architecture_is_an_error(architecture: str, said: str) -> None:
     board = replace(PI, architecture=architecture)
     with pytest.raises(DeviceError, match=f"compiled for aarch64, armv7l, x86_64; raspberry-pi-4 has .* {said}"):
         target_of(board, is_host=False)
 
 
-def test_more_threads_than_cores_are_refused() -> None:
-    with pytest.raises(DeviceError, match="raspberry-pi-4 has 4 cores, but 5 threads were asked for"):
+def test_more_threads_than_cores_are_an_error() -> None:
+    with pytest.raises(DeviceError, match="raspberry-pi-4 has 4 cores, got threads=5"):
         target_of(PI, 5, is_host=False)

@@ -1,4 +1,4 @@
-"""How loops are cut: so that the innermost parts fit the processor."""
+"""Sampling of tile sizes that suit the processor."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from onefold.device.catalogue import device
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.tile_sizes import (
-    ALONE,
-    BY_ROWS,
-    FILLED,
-    REGISTERS,
-    SOON,
-    TILED,
+    FULL_REGISTERS_SHARE,
+    MAX_ACCUMULATORS,
+    MIN_SPATIAL_TILES,
+    ROW_PADDING_SHARE,
+    SHORT_REDUCTION,
+    UNINTERRUPTED_SHARE,
+    UNROLLED_SHARE,
     VECTORS,
-    WRITTEN_OUT,
-    cut,
-    divisions,
-    factors,
-    fitting,
+    count_tilings,
+    prime_factors,
+    sample_decisions,
+    split,
 )
 from onefold.vocabulary.kernels import Operator
 
@@ -37,24 +37,27 @@ class Kind:
         self.name = name
 
 
-class Step:
-    """A step of an outline, as far as it matters here."""
+class FakeInstruction:
+    """A fake trace instruction."""
 
     def __init__(self, kind: str, attrs: tuple[Any, ...] = ()) -> None:
         self.kind, self.attrs = Kind(kind), attrs
 
 
-class Outline:
-    """Loops that are cut in some way; then, as it may be, how far loops are written out and where a thing is made."""
+class FakeTrace:
+    """A fake trace: tiled loops and, if `more`, an unroll limit and a compute location."""
 
     def __init__(self, *loops: list[int], more: bool = False) -> None:
-        self.decisions: dict[Step, Any] = {Step("SamplePerfectTile"): loop for loop in loops}
+        self.decisions: dict[FakeInstruction, Any] = {FakeInstruction("SamplePerfectTile"): loop for loop in loops}
         if more:
-            self.unrolls, self.places = Step("SampleCategorical", ((0, 16, 64, 512),)), Step("SampleComputeLocation")
+            self.unrolls, self.places = (
+                FakeInstruction("SampleCategorical", ((0, 16, 64, 512),)),
+                FakeInstruction("SampleComputeLocation"),
+            )
             self.decisions |= {self.unrolls: 0, self.places: -1}
         self.insts = list(self.decisions)
 
-    def get_decision(self, step: Step) -> Any:
+    def get_decision(self, step: FakeInstruction) -> Any:
         return self.decisions[step]
 
 
@@ -63,26 +66,26 @@ lengths = st.sampled_from((1, 2, 3, 5, 7, 8, 10, 12, 16, 48, 56, 72, 96, 192, 22
 
 @given(number=st.integers(1, 5000))
 def test_factors_are_prime_and_multiply_to_the_number(number: int) -> None:
-    found = factors(number)
+    found = prime_factors(number)
     assert math.prod(found) == number
     assert all(one > 1 and all(one % other for other in range(2, math.isqrt(one) + 1)) for one in found)
 
 
 @given(length=lengths, parts=st.integers(1, 4))
-def test_divisions_are_counted_rightly(length: int, parts: int) -> None:
+def test_tilings_are_counted(length: int, parts: int) -> None:
     def count(left: int, parts: int) -> int:
         if parts == 1:
             return 1
         return sum(count(left // one, parts - 1) for one in range(1, left + 1) if left % one == 0)
 
-    assert divisions(length, parts) == count(length, parts)
+    assert count_tilings(length, parts) == count(length, parts)
 
 
 @given(length=lengths, last=st.integers(1, 64), parts=st.integers(2, 5), seed=st.integers(0, 99))
-def test_a_loop_that_is_cut_keeps_its_length(length: int, last: int, parts: int, seed: int) -> None:
+def test_a_split_loop_keeps_its_length(length: int, last: int, parts: int, seed: int) -> None:
     last = math.gcd(length, last)
     for is_alone in (False, parts > 2):
-        found = cut([length] + [1] * (parts - 1), last, np.random.default_rng(seed), is_alone)
+        found = split([length] + [1] * (parts - 1), last, np.random.default_rng(seed), is_alone)
         assert len(found) == parts
         assert found[-1] == last
         assert math.prod(found) == length
@@ -93,14 +96,14 @@ def test_a_loop_that_is_cut_keeps_its_length(length: int, last: int, parts: int,
     rows=lengths, columns=lengths, channels=lengths, window=lengths, lanes=st.sampled_from((1, 4, 8, 16)),
     seed=st.integers(0, 99),
 )  # fmt: skip
-def test_cuts_fill_vectors_and_fit_the_registers(
+def test_tiles_fill_vectors_and_fit_the_registers(
     rows: int, columns: int, channels: int, window: int, lanes: int, seed: int
 ) -> None:
-    outline = Outline([1, rows, 1, 1], [1, 1, columns, 1], [channels, 1, 1, 1], [window, 1])
-    found = fitting(outline, lanes, np.random.default_rng(seed))
+    outline = FakeTrace([1, rows, 1, 1], [1, 1, columns, 1], [channels, 1, 1, 1], [window, 1])
+    found = sample_decisions(outline, lanes, np.random.default_rng(seed))
     assert all(math.prod(now) == math.prod(outline.decisions[step]) for step, now in found.items())
     row, column, channel, summed = outline.insts
-    assert found[row][-1] * found[column][-1] <= REGISTERS
+    assert found[row][-1] * found[column][-1] <= MAX_ACCUMULATORS
     widths = {vectors * lanes for vectors in VECTORS}
     width = found[channel][-1]
     if any(channels % one == 0 for one in widths):
@@ -113,74 +116,74 @@ def test_cuts_fill_vectors_and_fit_the_registers(
         assert found[summed] == [1, window]
 
 
-@pytest.mark.parametrize(("summed", "share"), [(SOON, ALONE), (2 * SOON, 0.0)])
-def test_short_sums_are_complete_before_others_begin(summed: int, share: float) -> None:
-    outline = Outline([1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
+@pytest.mark.parametrize(("summed", "share"), [(SHORT_REDUCTION, UNINTERRUPTED_SHARE), (2 * SHORT_REDUCTION, 0.0)])
+def test_short_reductions_are_mostly_uninterrupted(summed: int, share: float) -> None:
+    outline = FakeTrace([1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
     rng = np.random.default_rng(0)
-    draws = [fitting(outline, 4, rng) for _ in range(200)]
-    alone = [all(now[-2] == 1 for now in one.values() if len(now) >= TILED) for one in draws]
+    draws = [sample_decisions(outline, 4, rng) for _ in range(200)]
+    alone = [all(now[-2] == 1 for now in one.values() if len(now) >= MIN_SPATIAL_TILES) for one in draws]
     assert sum(alone) / len(alone) == pytest.approx(share, abs=0.12)
 
 
-@pytest.mark.parametrize(("summed", "least"), [(4 * SOON, FILLED), (SOON, 0.0)])
-def test_long_sums_mostly_fill_the_registers(summed: int, least: float) -> None:
-    outline = Outline([1, 1, 1, 1], [1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
+@pytest.mark.parametrize(("summed", "least"), [(4 * SHORT_REDUCTION, FULL_REGISTERS_SHARE), (SHORT_REDUCTION, 0.0)])
+def test_long_reductions_mostly_fill_the_registers(summed: int, least: float) -> None:
+    outline = FakeTrace([1, 1, 1, 1], [1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
     _, row, column, *_ = outline.insts
     rng = np.random.default_rng(0)
-    draws = [fitting(outline, 4, rng) for _ in range(200)]
-    filled = sum(found[row][-1] * found[column][-1] == REGISTERS for found in draws)  # type: ignore[index]
+    draws = [sample_decisions(outline, 4, rng) for _ in range(200)]
+    filled = sum(found[row][-1] * found[column][-1] == MAX_ACCUMULATORS for found in draws)  # type: ignore[index]
     assert filled / len(draws) == pytest.approx(least + 0.52 * (1 - least), abs=0.1)  # about half of them by chance
 
 
-def test_short_sums_are_written_out_and_their_input_made_by_rows() -> None:
-    outline = Outline([1, 16, 1, 1], [1, 16, 1, 1], [16, 1, 1, 1], [1, 3], [3, 1], more=True)
+def test_short_reductions_are_unrolled_and_padded_by_rows() -> None:
+    outline = FakeTrace([1, 16, 1, 1], [1, 16, 1, 1], [16, 1, 1, 1], [1, 3], [3, 1], more=True)
     rows = outline.insts[3]
     rng = np.random.default_rng(0)
-    draws = [fitting(outline, 4, rng) for _ in range(400)]
+    draws = [sample_decisions(outline, 4, rng) for _ in range(400)]
     written_out = [found for found in draws if outline.unrolls in found]
     by_rows = [found for found in draws if outline.places in found]
     assert {found[outline.unrolls] for found in written_out} == {2, 3}
-    assert len(written_out) / len(draws) == pytest.approx(WRITTEN_OUT, abs=0.08)
+    assert len(written_out) / len(draws) == pytest.approx(UNROLLED_SHARE, abs=0.08)
     assert {found[outline.places] for found in by_rows} == {6}  # after two parts of each of three loops
     assert all(found[rows] == [3, 1] for found in by_rows)
-    assert len(by_rows) / len(draws) == pytest.approx(BY_ROWS, abs=0.08)
+    assert len(by_rows) / len(draws) == pytest.approx(ROW_PADDING_SHARE, abs=0.08)
 
 
-def test_long_sums_are_left_to_the_search() -> None:
-    outline = Outline([1, 16, 1, 1], [16, 1, 1, 1], [1, 3], [2 * SOON, 1], more=True)
+def test_long_reductions_are_not_unrolled() -> None:
+    outline = FakeTrace([1, 16, 1, 1], [16, 1, 1, 1], [1, 3], [2 * SHORT_REDUCTION, 1], more=True)
     rng = np.random.default_rng(0)
-    assert not any({outline.unrolls, outline.places} & set(fitting(outline, 4, rng)) for _ in range(50))
+    assert not any({outline.unrolls, outline.places} & set(sample_decisions(outline, 4, rng)) for _ in range(50))
 
 
-def test_loops_that_are_not_tiled_are_left_alone() -> None:
-    assert fitting(Outline([16, 1]), 16, np.random.default_rng(0)) == {}
-    assert fitting(Outline(), 16, np.random.default_rng(0)) == {}
+def test_traces_without_spatial_tiling_get_no_decisions() -> None:
+    assert sample_decisions(FakeTrace([16, 1]), 16, np.random.default_rng(0)) == {}
+    assert sample_decisions(FakeTrace(), 16, np.random.default_rng(0)) == {}
 
 
 @pytest.mark.parametrize("kind", ["conv2d", "matmul"])
-def test_most_draws_for_a_real_operator_fit(kind: str, operators: Operators, here: Target) -> None:
+def test_most_samples_of_a_real_operator_suit_the_processor(kind: str, operators: Operators, here: Target) -> None:
     space = ScheduleSpace(*operators[kind], here)
-    some = [one for one in (space.random() for _ in range(40)) if one is not None]
+    some = [one for one in (space.sample() for _ in range(40)) if one is not None]
     assert len(some) > 30
     fits = []
     for one in some:
         trace = one.schedule.trace
         cuts = [trace.get_decision(step) for step in trace.insts if step.kind.name == "SamplePerfectTile"]
-        tiled = [[int(part) for part in now] for now in cuts if len(now) >= TILED]
+        tiled = [[int(part) for part in now] for now in cuts if len(now) >= MIN_SPATIAL_TILES]
         if tiled:
-            *others, neighbours = tiled
-            widest = max(width for width in range(1, here.lanes + 1) if math.prod(neighbours) % width == 0)
-            fills = neighbours[-1] >= min(widest, here.lanes // 2)
-            fits.append(fills and math.prod(now[-1] for now in others) <= REGISTERS)
+            *others, neighbors = tiled
+            widest = max(width for width in range(1, here.vector_lanes + 1) if math.prod(neighbors) % width == 0)
+            fills = neighbors[-1] >= min(widest, here.vector_lanes // 2)
+            fits.append(fills and math.prod(now[-1] for now in others) <= MAX_ACCUMULATORS)
     assert len(fits) > 10
     assert sum(fits) > 0.5 * len(fits)
 
 
-def test_what_is_kept_counts_and_stays() -> None:
-    outline = Outline([1, 1, 1, 16], [2, 8, 1, 1], [16, 1, 1, 1])
+def test_kept_decisions_count_and_stay() -> None:
+    outline = FakeTrace([1, 1, 1, 16], [2, 8, 1, 1], [16, 1, 1, 1])
     row, column, channel = outline.insts
     for seed in range(20):
-        found = fitting(outline, 16, np.random.default_rng(seed), kept={row, channel})
+        found = sample_decisions(outline, 16, np.random.default_rng(seed), kept={row, channel})
         assert list(found) == [column]
         assert found[column][-1] == 1  # the rows fill all registers, and more
 
@@ -188,10 +191,10 @@ def test_what_is_kept_counts_and_stays() -> None:
 @pytest.mark.parametrize(
     ("board", "lanes"), [("intel-nuc-i7-7567u", 8), ("raspberry-pi-4", 4), ("raspberry-pi-5", 4)]
 )  # fmt: skip
-def test_vectors_are_as_wide_as_the_processor_has_them(board: str, lanes: int) -> None:
-    assert target_of(device(board), is_host=False).lanes == lanes
+def test_vector_lanes_of_boards(board: str, lanes: int) -> None:
+    assert target_of(device(board), is_host=False).vector_lanes == lanes
 
 
 @pytest.mark.parametrize(("processor", "lanes"), [("x86-64", 4), ("haswell", 8), ("skylake-avx512", 16)])
-def test_not_every_x86_has_the_widest_vectors(processor: str, lanes: int) -> None:
-    assert Target(processor, "x86_64-linux-gnu", 1).lanes == lanes
+def test_vector_lanes_of_x86(processor: str, lanes: int) -> None:
+    assert Target(processor, "x86_64-linux-gnu", 1).vector_lanes == lanes

@@ -145,9 +145,9 @@ def usual() -> CompileResult:
         histories=tuple(history(place) for place in range(len(OPERATORS))),
         runtimes=(
             RuntimeLatency("tvm", found[-1].latency_s * 1.01, 2),
-            RuntimeLatency("onnxruntime", 3.91e-3, 2, "graph optimisation level all"),
+            RuntimeLatency("onnxruntime", 3.91e-3, 2, "graph optimization level all"),
             RuntimeLatency(
-                "onnxruntime int8", 4.02e-3, 2, "quantised; its answers differ more than those of the others"
+                "onnxruntime int8", 4.02e-3, 2, "quantized; its outputs differ more than those of the others"
             ),
             RuntimeLatency("torch", 6.45e-3, 2, "eager"),
             RuntimeLatency("tvm untuned", 13.4e-3, 2),
@@ -293,7 +293,7 @@ def test_every_compilation_has_a_sound_page_text_and_json(case: str) -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_several_models_stand_on_one_page_one_after_the_other() -> None:
+def test_several_models_share_one_page() -> None:
     several = [replace(make(), model=name) for name, make in CASES.items()]
     shown = checked(as_html(several))
     assert f"Kernels of {', '.join(CASES)}" in shown.text
@@ -314,30 +314,30 @@ def test_the_same_operator_has_the_same_number_in_all_models() -> None:
     assert set(drawings) < set(rows)
 
 
-def test_names_given_by_users_are_shown_and_do_nothing() -> None:
+def test_names_are_escaped() -> None:
     html = as_html([hostile()])
     assert checked(html).text.count("<script>alert('x')</script>") > 10
     assert "<script>alert" not in html
 
 
-def test_page_and_text_tell_what_came_out_and_what_it_cost() -> None:
+def test_page_and_text_show_results_and_costs() -> None:
     for form in (checked(as_html([usual()])).text, as_text(usual())):
         told = " ".join(form.split())
         for said in (
             "Kernels of resnet",
-            "on a small board, for llvm -mcpu=icelake-server, 2 threads, graph optimisation level 3, strategy onefold",
-            "it measured fastest, 1.52× as fast as onnxruntime",
-            "recommended: it measured fastest",
+            "on a small board, for llvm -mcpu=icelake-server, 2 threads, graph optimization level 3, strategy onefold",
+            "it is the fastest, 1.52× as fast as onnxruntime",
+            "recommended: it is the fastest",
             "8.35 → 2.56 ms",
             "69 % less, 12 rounds, 464 candidates",
-            "3.1e-7 of the largest answer",
+            "3.1e-7 of the largest output",
             "deploy/kernels/llvm-2",
             "the gain per second fell by 31 %",
             "8 min 18 s",
             "10.5 kJ",
             "measured by the processor's energy counters (RAPL)",
-            "1.8 kJ for each ms saved",
-            "quantised; its answers differ more than those of the others",
+            "1.8 kJ per ms saved",
+            "quantized; its outputs differ more than those of the others",
             "recalled from earlier compilations",
         ):
             assert said in told, said
@@ -347,12 +347,12 @@ def test_every_table_is_as_wide_as_its_title_line() -> None:
     for case in CASES.values():
         for sheet in sheets(case()):
             assert all(len(row.cells) == len(sheet.columns) for row in sheet.rows)
-        made = tables.models_sheet([case(), usual()])
+        made = tables.models_table([case(), usual()])
         assert all(len(row.cells) == len(made.columns) for row in made.rows)
 
 
 def sheets(compiled: CompileResult) -> list[Table]:
-    made = (tables.runtimes_sheet, tables.phases_sheet, tables.fates_sheet, tables.operators_sheet, tables.levels_sheet)
+    made = (tables.runtimes_table, tables.phases_table, tables.fates_table, tables.operators_table, tables.levels_table)
     return [make(compiled) for make in made]
 
 
@@ -360,41 +360,41 @@ def rows(sheet: Table) -> list[tuple[str, ...]]:
     return [row.texts for row in sheet.rows]
 
 
-def test_runtimes_are_told_beside_the_fastest() -> None:
-    assert rows(tables.runtimes_sheet(usual())) == [
-        ("tvm", "2.58 ms", "1.00×", "2", "recommended: it measured fastest"),
-        ("onnxruntime", "3.91 ms", "1.52×", "2", "graph optimisation level all"),
-        ("onnxruntime int8", "4.02 ms", "1.56×", "2", "quantised; its answers differ more than those of the others"),
+def test_runtimes_are_compared_with_the_fastest() -> None:
+    assert rows(tables.runtimes_table(usual())) == [
+        ("tvm", "2.58 ms", "1.00×", "2", "recommended: it is the fastest"),
+        ("onnxruntime", "3.91 ms", "1.52×", "2", "graph optimization level all"),
+        ("onnxruntime int8", "4.02 ms", "1.56×", "2", "quantized; its outputs differ more than those of the others"),
         ("torch", "6.45 ms", "2.50×", "2", "eager"),
         ("tvm untuned", "13.4 ms", "5.19×", "2", ""),
     ]
-    assert facts.reason(single()) == "it measured fastest"
+    assert facts.reason(single()) == "it is the fastest"
     assert facts.reason(nothing()) == "no runtime was measured"
     assert facts.reason(replace(usual(), recommended="numpy")) == "it was not measured"
 
 
-def test_a_runtime_that_is_not_the_fastest_is_not_called_so() -> None:
+def test_a_slower_recommendation_is_not_called_the_fastest() -> None:
     compiled = replace(usual(), recommended="torch")
-    assert facts.reason(compiled) == "another measured faster"
-    assert "it measured fastest" not in as_text(compiled)
+    assert facts.reason(compiled) == "another runtime is faster"
+    assert "it is the fastest" not in as_text(compiled)
 
 
-def test_phases_add_up_and_energies_say_their_source() -> None:
-    sheet = tables.phases_sheet(usual())
+def test_phases_add_up_and_energy_has_its_source() -> None:
+    sheet = tables.phases_table(usual())
     assert rows(sheet)[1] == ("build", "3 min 34 s", "43 %", "4.5 kJ", "43 %", "compiling them")
     assert rows(sheet)[-1] == ("all", "8 min 18 s", "", "10.5 kJ", "", "")
     assert sheet.notes == ("Energy: measured by the processor's energy counters (RAPL).",)
-    modelled = tables.phases_sheet(CASES["modelled"]())
+    modelled = tables.phases_table(CASES["modelled"]())
     assert rows(modelled)[1][3] == "≈ 4.5 kJ"
     assert "an estimate, not a measurement" in modelled.notes[0]
     assert [tile.badge for tile in facts.tiles(CASES["modelled"]())] == ["", "", "", "estimate"]
-    unknown = tables.phases_sheet(unmetered())
+    unknown = tables.phases_table(unmetered())
     assert {row[3:5] for row in rows(unknown)[:-1]} == {("—", "—")}
     assert unknown.notes == ("Energy: not available on this machine.",)
-    assert not tables.phases_sheet(nothing()).rows
+    assert not tables.phases_table(nothing()).rows
 
 
-def test_joules_are_told_for_each_millisecond_that_was_saved() -> None:
+def test_energy_is_reported_per_millisecond_saved() -> None:
     first, last = usual().rounds[0].latency_s, usual().rounds[-1].latency_s
     assert joules_per_ms_saved(usual()) == pytest.approx(sum(spent().joules.values()) / (first - last) / 1e3)
     backwards = replace(usual(), rounds=usual().rounds[::-1])
@@ -405,7 +405,7 @@ def test_joules_are_told_for_each_millisecond_that_was_saved() -> None:
     assert facts.price(CASES["modelled"]()).startswith("≈ ")
 
 
-def test_what_went_to_cold_and_failed_candidates_leaves_out_those_recalled() -> None:
+def test_waste_leaves_out_recalled_candidates() -> None:
     def candidate(latency_s: float | None, build_s: float, joules: float | None) -> ScheduleCandidate:
         failure = CandidateFailure.WRONG if latency_s is None else None
         given = replace(history(0).candidates[0], latency_s=latency_s, failure=failure)
@@ -425,9 +425,9 @@ def test_what_went_to_cold_and_failed_candidates_leaves_out_those_recalled() -> 
     assert cold.time_share == pytest.approx(6 / 9)
     assert lost.energy_share == pytest.approx(10 / 40)
     assert facts.waste(compiled) == (
-        "67 % of the time to cold candidates, 11 % to failed ones; of the energy 50 % and 25 %"
+        "67 % of the time for cold candidates, 11 % for failed ones; of the energy 50 % and 25 %"
     )
-    assert "Not among them: 1 candidate recalled" in tables.fates_sheet(compiled).notes[0]
+    assert "Without 1 candidate recalled" in tables.fates_table(compiled).notes[0]
     assert "failed: 1 wrong" in facts.brought(compiled)
     assert facts.waste(nothing()) == "no candidate was measured"
     assert "energy" not in facts.waste(unmetered())
@@ -460,28 +460,28 @@ def test_fates_share_all_that_was_measured(drawn: list[tuple[float | None, float
         assert {cost.energy_share for cost in costs} == {None}
 
 
-def test_operators_are_told_by_their_share_of_the_models_time() -> None:
-    told = rows(tables.operators_sheet(usual()))
+def test_operators_are_sorted_by_share_of_the_latency() -> None:
+    told = rows(tables.operators_table(usual()))
     assert told[0] == (
         "fused_conv2d_add_relu", "conv2d", "4", "213 µs", "851 µs", "33 %", "128", "384", "16", "tuning",
     )  # fmt: skip
     assert [row[0] for row in told[3:5]] == ["fused_conv2d3_add3", "fused_mean_reshape"]
     assert told[3][-1] == "suspended"
     assert told[-2][:6] == ("all operators", "", "16", "", "2.37 ms", "93 %")
-    assert told[-1][:6] == ("the whole model", "", "", "", "2.56 ms", "100 %")
-    lost = rows(tables.operators_sheet(all_failed()))
+    assert told[-1][:6] == ("whole model", "", "", "", "2.56 ms", "100 %")
+    lost = rows(tables.operators_table(all_failed()))
     assert {row[3:6] for row in lost[:-2]} == {("—", "—", "—")}
     assert lost[-2][4:6] == ("—", "—")
-    assert not tables.operators_sheet(CASES["no rounds"]()).rows
-    assert "40 of 84 operators." in tables.operators_sheet(many()).notes[0]
+    assert not tables.operators_table(CASES["no rounds"]()).rows
+    assert "40 of 84 operators." in tables.operators_table(many()).notes[0]
 
 
-def test_levels_are_told_where_they_were_compared() -> None:
-    assert rows(tables.levels_sheet(usual()))[-1] == ("3", "7", "13.4 ms", "1.70 s", "36 J", "taken")
+def test_compared_levels_are_shown() -> None:
+    assert rows(tables.levels_table(usual()))[-1] == ("3", "7", "13.4 ms", "1.70 s", "36 J", "used")
     assert "levels" in checked(as_html([usual()])).ids
     assert "levels" not in checked(as_html([CASES["no levels"]()])).ids
     assert "latency before tuning" not in as_text(CASES["no levels"]())
-    unknown = tables.levels_sheet(unmetered())
+    unknown = tables.levels_table(unmetered())
     assert rows(unknown)[0][4] == "—"
     assert unknown.notes == ("Energy: not available on this machine.",)
 
@@ -498,7 +498,7 @@ def test_the_survey_has_a_dot_for_each_round_and_a_dashed_line_for_each_other_ru
         assert f">{label}</text>" in drawing
     assert [label for _, label in plot.legend] == ["whole model, compiled", "other runtimes"]
     assert [label for _, label in survey(single()).legend] == ["whole model, compiled"]
-    assert survey(CASES["no rounds"]()).caption == "No round has ended, so there is no latency to show."
+    assert survey(CASES["no rounds"]()).caption == "No round has finished."
 
 
 def test_runtimes_that_are_far_slower_make_the_survey_logarithmic() -> None:
@@ -521,7 +521,7 @@ def test_labels_are_kept_apart(places: list[float], gap: float) -> None:
         assert moved == pytest.approx(places)
 
 
-def test_candidates_are_told_apart_by_shape_and_recalled_ones_are_pale() -> None:
+def test_fates_have_distinct_marks_and_recalled_ones_are_pale() -> None:
     compiled = replace(usual(), histories=(history(1),))
     drawing = str(scatter(compiled, {}).picture)
     found = [fates(history(1)).count(fate) for fate in Fate]
@@ -537,23 +537,23 @@ def test_candidates_are_told_apart_by_shape_and_recalled_ones_are_pale() -> None
 
 def test_the_six_operators_with_the_most_time_are_drawn() -> None:
     assert [one.operator.name for one in most_time(usual())] == [
-        row[0] for row in rows(tables.operators_sheet(usual()))[:6]
+        row[0] for row in rows(tables.operators_table(usual()))[:6]
     ]
     assert [one.operator for one in most_time(CASES["no rounds"]())] == [operator(place) for place in range(6)]
     plot = scatter(usual(), {})
     assert str(plot.picture).count("<svg") == 6
-    assert plot.caption.startswith("The 6 operators with the most time, of 7.")
+    assert plot.caption.startswith("The 6 of 7 operators with the most time.")
 
 
-def test_candidates_that_all_failed_are_drawn_and_said() -> None:
+def test_candidates_that_all_failed_are_drawn() -> None:
     plot = scatter(all_failed(), {})
     assert "no candidate has a latency" in str(plot.picture)
     assert [label for _, label in plot.legend] == ["failed", "pale: recalled from an earlier compilation"]
-    assert "LOESS" not in str(scatter(single(), {}).legend)
-    assert scatter(nothing(), {}).caption == "No candidate has been measured, so there is none to show."
+    assert "LOESS fit" not in [label for _, label in scatter(single(), {}).legend]
+    assert scatter(nothing(), {}).caption == "No candidate was measured."
 
 
-def test_of_very_many_candidates_some_are_left_out_but_not_the_fastest() -> None:
+def test_an_even_selection_of_many_candidates_has_the_fastest() -> None:
     plot = scatter(many(), {})
     crowd = next(
         part for part in str(plot.picture).split("<svg") if "candidate 1533:" in part or "candidate 1:" in part

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onefold.device import Device
-from onefold.kernels.bench import Bench
+from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.kernel_library import CompiledModel, LibraryManifest, digest_of, read_library, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import target_of
@@ -28,9 +28,9 @@ RUNTIMES = (RuntimeLatency("tvm", 1e-6, 1), RuntimeLatency("onnxruntime", 2e-6, 
 def library(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network compiled as it is for batches of one, without any tuning."""
     target = target_of(this_host, 1, is_host=True)
-    with Bench(target) as bench:
-        whole = ModelCompiler("tiny", tiny, [INPUTS[:1]], [], bench, 3)
-        return whole.compiled({}, tmp_path_factory.mktemp("library") / "tiny.so")
+    with CandidateRunner(target) as runner:
+        whole = ModelCompiler("tiny", tiny, [INPUTS[:1]], [], runner, 3)
+        return whole.compile({}, tmp_path_factory.mktemp("library") / "tiny.so")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import nn
 
 from onefold import deploy
 from onefold.compression.onnx_builder import OnnxVariantBuilder
-from onefold.kernels.source_models import opened
+from onefold.kernels.source_models import load_models
 from onefold.serving.export import export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
 from onefold.vocabulary.errors import ModelError
@@ -61,7 +61,7 @@ def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> 
     expected = answers(apart)
     place = tmp_path / "place"
     place.mkdir()
-    found = opened([apart], None, place, None)[0]
+    found = load_models([apart], None, place, None)[0]
     assert found.name == "b"
     for file in apart.parent.iterdir():
         file.unlink()

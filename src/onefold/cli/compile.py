@@ -1,10 +1,10 @@
-"""`onefold compile`: kernels for a device, tuned within a budget."""
+"""`onefold compile`: tune and compile the kernels of models for a device."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,129 +15,187 @@ from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
 from onefold.vocabulary import quantities
-from onefold.vocabulary.kernels import CompileResult, ScheduleCandidate, TuningRound
+from onefold.vocabulary.kernels import (
+    CANDIDATES_PER_ROUND,
+    DEFAULT_GRAPH_LEVEL,
+    DEFAULT_STRATEGY,
+    CompileBudget,
+    CompileOptions,
+    ScheduleCandidate,
+    TuningRound,
+)
+
+BUDGET, TARGET, SEARCH = "Budget and goals", "Target", "Search"
 
 
 def compile_models(
     models: Annotated[
         list[str], typer.Argument(help="Deployment folders, ONNX files, or workloads (FILE.py or a name)")
     ],
-    device: Annotated[str, typer.Option(help="Where the kernels will run")] = HOST,
+    device: Annotated[str, typer.Option(help="Device that will run the kernels")] = HOST,
+    save: Annotated[Path | None, typer.Option(help="Create deployment folders here for models that have none")] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="An .npz file with 32 or more samples: also compare the int8 model")
+    ] = None,
     goal: Annotated[
         list[str] | None,
-        typer.Option(help="Stop at this latency of the whole model, such as 2ms; given once, or once for each model"),
+        typer.Option(
+            help="Stop at this latency of the whole model, such as 2ms; once for all models or once for each",
+            rich_help_panel=BUDGET,
+        ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes")] = None,
-    energy: Annotated[str | None, typer.Option(help="Stop after so much energy, such as 50kJ")] = None,
-    price: Annotated[str | None, typer.Option(help="Of energy, such as 0.30/kWh")] = None,
-    money: Annotated[float | None, typer.Option(help="Stop after so much money; needs --price")] = None,
-    candidates: Annotated[int | None, typer.Option(help="Stop after so many measured candidates")] = None,
-    falls: Annotated[float, typer.Option(help="Stop when the gain per second falls by this share, twice")] = -0.25,
-    to_the_end: Annotated[
-        bool, typer.Option("--to-the-end", help="Use the whole budget, also when it no longer pays")
+    minutes: Annotated[float | None, typer.Option(help="Time limit", rich_help_panel=BUDGET)] = None,
+    candidates: Annotated[int | None, typer.Option(help="Limit of measured candidates", rich_help_panel=BUDGET)] = None,
+    energy: Annotated[str | None, typer.Option(help="Energy limit, such as 50kJ", rich_help_panel=BUDGET)] = None,
+    money: Annotated[
+        float | None, typer.Option(help="Limit of the energy's cost; needs --price", rich_help_panel=BUDGET)
+    ] = None,
+    price: Annotated[str | None, typer.Option(help="Price of energy, such as 0.30/kWh", rich_help_panel=BUDGET)] = None,
+    gain_drop: Annotated[
+        float,
+        typer.Option(
+            help="Stop when the gain per second drops by this fraction in two consecutive rounds",
+            rich_help_panel=BUDGET,
+        ),
+    ] = 0.25,
+    early_stop: Annotated[
+        bool, typer.Option(help="Stop at --gain-drop, or use the whole budget", rich_help_panel=BUDGET)
+    ] = True,
+    batch_size: Annotated[
+        int, typer.Option(help="Batch size that the model is compiled for", rich_help_panel=TARGET)
+    ] = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that run the model (default: all cores)", rich_help_panel=TARGET)
+    ] = None,
+    processor: Annotated[
+        str | None, typer.Option(help="LLVM name of the processor, such as cortex-a72", rich_help_panel=TARGET)
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option(help="Address of a TVM server on the device: HOST:PORT", rich_help_panel=TARGET)
+    ] = None,
+    graph_level: Annotated[
+        int, typer.Option(help="Graph optimization level, 0 to 4", rich_help_panel=SEARCH)
+    ] = DEFAULT_GRAPH_LEVEL,
+    compare_levels: Annotated[
+        bool,
+        typer.Option("--compare-levels", help="Also time the graph optimization levels", rich_help_panel=SEARCH),
     ] = False,
-    level: Annotated[int, typer.Option(help="Of graph optimisation: 0 to 4")] = 3,
-    levels: Annotated[bool, typer.Option("--levels", help="Also compare the levels of graph optimisation")] = False,
     strategy: Annotated[
-        str, typer.Option(help="breeding, evolutionary, random, grid, genetic, annealing, clustering")
-    ] = "breeding",
-    is_filtering: Annotated[bool, typer.Option("--filter/--no-filter", help="Drop what looks cold")] = True,
-    is_surveying: Annotated[bool, typer.Option("--survey/--no-survey", help="Go where the gain is")] = True,
-    batch: Annotated[int, typer.Option(help="Candidates of an operator in a round")] = 8,
-    batch_size: Annotated[int, typer.Option(help="Samples that the compiled model takes at a time")] = 1,
-    threads: Annotated[int | None, typer.Option(help="That serve the model (default: all cores)")] = None,
-    processor: Annotated[str | None, typer.Option(help="As LLVM calls it, such as cortex-a72")] = None,
-    remote: Annotated[str | None, typer.Option(help="A TVM server on the device: HOST:PORT")] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help="An .npz with 32 or more real inputs: integers become one of the runtimes")
-    ] = None,
-    save: Annotated[Path | None, typer.Option(help="Make deployment folders here, of models that are in none")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same candidates")] = 0,
+        str,
+        typer.Option(
+            help="model-guided; to compare: random, evolutionary (MetaSchedule's own), genetic, annealing, "
+            "clustering, grid",
+            rich_help_panel=SEARCH,
+        ),
+    ] = DEFAULT_STRATEGY,
+    cold_filter: Annotated[
+        bool, typer.Option(help="Drop candidates that are predicted to be slow", rich_help_panel=SEARCH)
+    ] = True,
+    survey: Annotated[
+        bool, typer.Option(help="Tune the operators that promise most, or all alike", rich_help_panel=SEARCH)
+    ] = True,
+    candidates_per_round: Annotated[
+        int, typer.Option(help="Candidates of an operator in a round", rich_help_panel=SEARCH)
+    ] = CANDIDATES_PER_ROUND,
+    seed: Annotated[int, typer.Option(help="Seed of the search", rich_help_panel=SEARCH)] = 0,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile the kernels of a model for a device, and say which runtime serves it fastest."""
-    from onefold.kernels.api import compile as make
+    """Tune and compile the kernels of a model for a device, and report which runtime serves it fastest."""
+    from onefold.kernels.api import compile_many
 
-    began = time.monotonic()
-    every_goal = goal[0] if goal and len(goal) == 1 else goal or None
+    if strategy != DEFAULT_STRATEGY:
+        import onefold.baselines.kernel_strategies  # noqa: F401 - registers the strategies to compare with
+
+    started = time.monotonic()
+    budget = CompileBudget(
+        minutes=minutes, energy=energy, money=money, price=price, candidates=candidates,
+        gain_drop=gain_drop if early_stop else None,
+    )  # fmt: skip
+    options = CompileOptions(
+        graph_level=graph_level, compare_levels=compare_levels, strategy=strategy, cold_filter=cold_filter,
+        survey=survey, candidates_per_round=candidates_per_round, batch_size=batch_size, threads=threads,
+        processor=processor, remote=remote, seed=seed,
+    )  # fmt: skip
     try:
-        with _interruptible() as asked, nullcontext() if as_json else out.status("opening the models …") as status:
-            found: CompileResult | list[CompileResult] = make(
-                models, device=device, goal=every_goal, minutes=minutes, energy=energy, price=price, money=money,
-                candidates=candidates, falls=None if to_the_end else falls, level=level, levels=levels,
-                strategy=strategy, filter=is_filtering, survey=is_surveying, batch=batch, batch_size=batch_size,
-                threads=threads, processor=processor, remote=remote, samples=samples, save=save, home=home, seed=seed,
-                tell=_teller(status, began, asked),
+        with (
+            _interruptible() as interrupts,
+            nullcontext() if as_json else out.status("loading the models …") as status,
+        ):
+            results = compile_many(
+                models, device=device, goals=goal or [], budget=budget, options=options, samples=samples, save=save,
+                home=home, on_event=_progress(status, started, interrupts),
             )  # fmt: skip
     except KeyboardInterrupt:
-        err.print("interrupted; what was measured is kept: the same command goes on from here")
+        err.print("interrupted; all measurements are stored: run the same command to resume")
         raise typer.Exit(130) from None
     from onefold.report.kernels import KernelReport
 
-    every = found if isinstance(found, list) else [found]
     if as_json:
-        print_report(KernelReport(every), as_json)
+        print_report(KernelReport(results), as_json)
         return
-    for one in every:
-        print_report(KernelReport([one]))
-        if one.folder:
-            out.print(f"library  {one.folder}", soft_wrap=True)
+    for result in results:
+        print_report(KernelReport([result]))
+        if result.folder:
+            out.print(f"library  {result.folder}", soft_wrap=True)
         else:
-            out.print("nothing was written: give --save FOLDER to keep the library", soft_wrap=True)
+            out.print("nothing written: give --save FOLDER to keep the library", soft_wrap=True)
 
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Notes that somebody pressed Ctrl-C: raised inside the compiler, an interruption passes for a failed candidate."""
-    asked: list[int] = []
+    """Record Ctrl-C: raised inside TVM, a KeyboardInterrupt would be taken for a failed candidate."""
+    interrupts: list[int] = []
 
     def interrupt(number: int, _: Any) -> None:
-        asked.append(number)
+        interrupts.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    previous = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield asked
+        yield interrupts
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
-def _teller(status: Any, began: float, asked: list[int]) -> Any:
-    """Shows what is going on; ends it where that was asked for."""
+def _progress(status: Any, started: float, interrupts: list[int]) -> Callable[[Any], None]:
+    """Return a callback that shows events, and raises KeyboardInterrupt after Ctrl-C."""
     tried = failed = 0
-    latency: dict[str, float] = {}
+    latencies: dict[str, float] = {}
 
-    def tell(what: Any) -> None:
+    def on_event(event: Any) -> None:
         nonlocal tried, failed
-        if asked:
+        if interrupts:
             raise KeyboardInterrupt
         if status is None:
             return
-        at = quantities.duration(time.monotonic() - began)
-        if isinstance(what, ScheduleCandidate):
-            tried, failed = tried + 1, failed + (what.failure is not None)
-        elif isinstance(what, TuningRound):
-            latency[what.model] = what.latency_s
-            out.print(f"{at}  {_round(what)}", soft_wrap=True, highlight=False)
+        elapsed = quantities.duration(time.monotonic() - started)
+        if isinstance(event, ScheduleCandidate):
+            tried, failed = tried + 1, failed + (event.failure is not None)
+        elif isinstance(event, TuningRound):
+            latencies[event.model] = event.latency_s
+            out.print(f"{elapsed}  {_round_line(event)}", soft_wrap=True, highlight=False)
         else:
-            so_far = ", ".join(f"{name} {quantities.duration(value)}" for name, value in latency.items())
-            known = f"  [{so_far}; {tried} candidates, {failed} failed]" if latency else ""
-            status.update(f"{at}  {what} …{known}".replace("[", "\\["))
+            models = ", ".join(f"{name} {quantities.duration(latency)}" for name, latency in latencies.items())
+            progress = f"  [{models}; {quantities.count(tried, 'candidate')}, {failed} failed]" if latencies else ""
+            status.update(f"{elapsed}  {event} …{progress}".replace("[", "\\["))
 
-    return tell
+    return on_event
 
 
-def _round(what: TuningRound) -> str:
-    operators = sorted(what.operators, key=lambda one: -one.time_s)
-    total = sum(one.time_s for one in operators) or 1.0
-    shares = ", ".join(f"{one.operator.name} {one.time_s / total:.0%}" for one in operators[:3] if one.best_s)
-    filtered, failed = (sum(getattr(one, name) for one in operators) for name in ("filtered", "failed"))
-    suspended = sum(one.suspended for one in operators)
-    joules = what.spent.energy.joules
-    cost = "" if joules is None else f", {quantities.joules(joules)} ({what.spent.source})"
+def _round_line(ended: TuningRound) -> str:
+    operators = sorted(ended.operators, key=lambda state: -state.time_s)
+    total = sum(state.time_s for state in operators) or 1.0
+    shares = ", ".join(
+        f"{state.operator.name} {quantities.share(state.time_s / total)}" for state in operators[:3] if state.best_s
+    )
+    filtered, failed = (sum(getattr(state, name) for state in operators) for name in ("filtered", "failed"))
+    suspended = sum(state.suspended for state in operators)
+    joules = ended.spent.energy.joules
+    cost = "" if joules is None else f", {quantities.joules(joules)} ({ended.spent.source})"
     return (
-        f"{what.model} round {what.number}: {quantities.duration(what.latency_s)}; {what.tried} candidates, "
-        f"{filtered} filtered, {failed} failed; {suspended} of {len(operators)} operators put aside"
+        f"{ended.model} round {ended.number}: {quantities.duration(ended.latency_s)}; "
+        f"{quantities.count(ended.tried, 'candidate')}, {filtered} filtered, {failed} failed; "
+        f"{suspended} of {len(operators)} operators suspended"
         f"{'; most time: ' + shares if shares else ''}{cost}"
     )

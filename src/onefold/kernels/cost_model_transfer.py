@@ -1,4 +1,4 @@
-"""What other operators taught: the cost model knows something before the first candidate of this one is measured."""
+"""Pretrains the cost model on candidates of earlier operators, before the first candidate of a new one is measured."""
 
 from __future__ import annotations
 
@@ -10,54 +10,65 @@ from typing import Any
 
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.schedule_space import ScheduleSpace
-from onefold.kernels.schedule_transfer import unlike
+from onefold.kernels.schedule_transfer import operator_distance
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
-MOST, EACH = 240, 16  # candidates to teach with: in all, of one operator
-FEWEST = 4  # of an operator, to tell fast from slow
+MAX_CANDIDATES, MAX_PER_OPERATOR = 240, 16
+MIN_PER_OPERATOR = 4  # fewer do not tell fast from slow
 
 
-def packed(module: Any) -> str:
-    """Loops as a text that can be kept."""
+def pack_module(module: Any) -> str:
+    """Return a TIR module as compressed text for the store."""
     return base64.b64encode(zlib.compress(tvm().ir.save_json(module).encode())).decode()
 
 
-def unpacked(text: str) -> Any:
-    """The loops again."""
+def unpack_module(text: str) -> Any:
+    """Return the TIR module of `pack_module`."""
     return tvm().ir.load_json(zlib.decompress(base64.b64decode(text)).decode())
 
 
-def teach(
+def pretrain(
     model: CostModel,
     operators: Iterable[Operator],
     known: Iterable[tuple[Operator, Sequence[ScheduleCandidate]]],
-    loops: Callable[[str], str],
+    packed_module: Callable[[str], str],
     target: Target,
 ) -> int:
-    """Lets the model learn from candidates of other operators, those most like the given ones first; how many."""
-    wanted = list(operators)
-    taught = 0
+    """Train the cost model on candidates of the operators that are most similar to the given ones.
+
+    Args:
+        model: The cost model to train.
+        operators: The operators that will be tuned.
+        known: Other operators with their measured candidates.
+        packed_module: Returns the packed module of an operator's key, empty if it is not known.
+        target: What candidates are compiled for.
+
+    Returns:
+        The number of candidates it was trained on.
+    """
+    tuned = list(operators)
+    trained = 0
 
     def distance(pair: tuple[Operator, Sequence[ScheduleCandidate]]) -> float:
-        return min((unlike(pair[0], one) for one in wanted), default=math.inf)
+        return min((operator_distance(pair[0], operator) for operator in tuned), default=math.inf)
 
     for operator, candidates in sorted(known, key=distance):
-        text = loops(operator.key)
-        if taught >= MOST or not text or math.isinf(distance((operator, candidates))):
+        text = packed_module(operator.key)
+        if trained >= MAX_CANDIDATES or not text or math.isinf(distance((operator, candidates))):
             continue
-        space = ScheduleSpace(operator, unpacked(text), target)
+        space = ScheduleSpace(operator, unpack_module(text), target)
         chosen = _spread([one for one in candidates if one.latency_s is not None])
-        made = [(proposal, one) for one in chosen if (proposal := space.remade(one.trace)) is not None]
-        if len(made) >= FEWEST:
-            model.learn(space, [proposal for proposal, _ in made], [one.latency_s for _, one in made])
-            taught += len(made)
-    return taught
+        replayed = [(proposal, one) for one in chosen if (proposal := space.replay(one.trace)) is not None]
+        if len(replayed) >= MIN_PER_OPERATOR:
+            model.update(space, [proposal for proposal, _ in replayed], [one.latency_s for _, one in replayed])
+            trained += len(replayed)
+    return trained
 
 
 def _spread(candidates: Sequence[ScheduleCandidate]) -> list[ScheduleCandidate]:
-    """A few of them from the fastest to the slowest."""
-    ordered = sorted(candidates, key=lambda one: one.latency_s or 0.0)
-    step = max(1.0, (len(ordered) - 1) / (EACH - 1))
-    return [ordered[min(len(ordered) - 1, round(at * step))] for at in range(min(EACH, len(ordered)))]
+    """Return up to MAX_PER_OPERATOR candidates, evenly spaced from the fastest to the slowest."""
+    ranked = sorted(candidates, key=lambda one: one.latency_s or 0.0)
+    step = max(1.0, (len(ranked) - 1) / (MAX_PER_OPERATOR - 1))
+    return [ranked[min(len(ranked) - 1, round(at * step))] for at in range(min(MAX_PER_OPERATOR, len(ranked)))]

@@ -1,10 +1,10 @@
-"""From an ONNX model to loops: import, and the optimisations of the whole graph by level.
+"""Imports an ONNX model into TVM's Relax and optimizes the graph by level.
 
-0   operators as they are, one by one
-1   neighbours fused, dead code out
-2   constants folded
-3   channels last for convolutions, common parts computed once
-4   parallel matrix products combined, fast approximations of exp, tanh and erf: answers may differ in the last digits
+0   one operator per node
+1   operator fusion, dead code elimination
+2   constant folding
+3   NHWC layout for convolutions, common subexpression elimination
+4   parallel matrix products combined, fast approximations of exp, tanh and erf: outputs may differ in the last digits
 """
 
 from __future__ import annotations
@@ -19,85 +19,83 @@ from typing import Any
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import tvm
 from onefold.vocabulary.errors import InputError, ModelError
-
-LEVELS = range(5)
-USUAL_LEVEL = 3
+from onefold.vocabulary.kernels import DEFAULT_GRAPH_LEVEL
 
 
-def imported(model: Path, batch_size: int = 1) -> Any:
-    """The model as TVM's graph, for batches of one size."""
+def import_onnx(model: Path, batch_size: int = 1) -> Any:
+    """Return an ONNX model as a Relax module with a fixed batch size.
+
+    Raises:
+        InputError: There is no such file.
+        ModelError: The file is no ONNX model, or TVM does not support one of its operators.
+    """
     import onnx
 
     tvm()
     frontend = importlib.import_module("tvm.relax.frontend.onnx")
     if not model.is_file():
-        raise InputError(f"there is no model {model}; give an ONNX file, a deployment folder or a workload")
+        raise InputError(f"no such model: {model}; expected an ONNX file, a deployment folder or a workload")
     try:
         graph = onnx.load(str(model))
-    except Exception as error:  # protobuf raises its own kind
-        raise ModelError(f"{model} is no ONNX model: {_last_line(error)}") from error
-    weights = {one.name for one in graph.graph.initializer}
-    shapes = {one.name: _shape(one, batch_size) for one in graph.graph.input if one.name not in weights}
+    except Exception as error:  # protobuf has its own exceptions
+        raise ModelError(f"{model} is not an ONNX model: {_last_line(error)}") from error
+    weights = {tensor.name for tensor in graph.graph.initializer}
+    shapes = {one.name: _fixed_shape(one, batch_size) for one in graph.graph.input if one.name not in weights}
     try:
-        with _plain_clips(frontend), redirect_stdout(None):  # it prints what it cannot convert
+        with _clip_as_min_max(frontend), redirect_stdout(None):  # it prints operators that it cannot convert
             return frontend.from_onnx(graph, shape_dict=shapes, keep_params_in_input=False)
-    except Exception as error:  # an operator that TVM does not know, a shape that it cannot follow
-        raise ModelError(
-            f"{model} cannot be compiled: {_last_line(error)}; it can still be served by onnxruntime"
-        ) from error
+    except Exception as error:  # an unsupported operator or a shape that it cannot infer
+        raise ModelError(f"{model} cannot be compiled: {_last_line(error)}; onnxruntime can still serve it") from error
 
 
-def optimised(graph: Any, target: Target, level: int = USUAL_LEVEL) -> Any:
-    """The graph as loops, ready to be tuned and compiled."""
-    if level not in LEVELS:
-        raise InputError(f"levels of graph optimisation are {LEVELS[0]} to {LEVELS[-1]}, but got {level}")
-    relax = importlib.import_module("tvm.relax")
-    way = relax.transform
-    passes = [way.DecomposeOpsForInference(), way.Normalize()]
+def optimize_graph(graph: Any, target: Target, level: int = DEFAULT_GRAPH_LEVEL) -> Any:
+    """Return the graph optimized and lowered to TIR functions, ready to be tuned. Raises ModelError if TVM fails."""
+    transform = importlib.import_module("tvm.relax").transform
+    passes = [transform.DecomposeOpsForInference(), transform.Normalize()]
     if level >= 3:
-        passes += [way.CanonicalizeBindings(), way.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]})]
-        passes += [way.Normalize(), way.EliminateCommonSubexpr()]
+        passes += [transform.CanonicalizeBindings(), transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]})]
+        passes += [transform.Normalize(), transform.EliminateCommonSubexpr()]
     if level >= 4:
-        passes += [way.CombineParallelMatmul(), way.FastMathTransform(), way.Normalize()]
+        passes += [transform.CombineParallelMatmul(), transform.FastMathTransform(), transform.Normalize()]
     if level >= 2:
-        passes += [way.FoldConstant()]
-    passes += [way.LegalizeOps(), way.AnnotateTIROpPattern()]
+        passes += [transform.FoldConstant()]
+    passes += [transform.LegalizeOps(), transform.AnnotateTIROpPattern()]
     if level >= 2:
-        passes += [way.FoldConstant()]
+        passes += [transform.FoldConstant()]
     if level >= 1:
-        passes += [way.FuseOps(), way.FuseTIR(), way.DeadCodeElimination()]
+        passes += [transform.FuseOps(), transform.FuseTIR(), transform.DeadCodeElimination()]
     try:
-        with target.opened():
+        with target.tvm_target():
             return tvm().transform.Sequential(passes)(graph)
     except Exception as error:
-        raise ModelError(f"the graph cannot be optimised at level {level}: {_last_line(error)}") from error
+        raise ModelError(f"the graph cannot be optimized at level {level}: {_last_line(error)}") from error
 
 
 @contextmanager
-def _plain_clips(frontend: Any) -> Iterator[None]:
-    """Inside, ONNX's Clip between two numbers becomes operators. TVM makes loops of it, which layouts do not pass."""
+def _clip_as_min_max(frontend: Any) -> Iterator[None]:
+    """Convert ONNX's Clip with constant bounds to min and max: TVM's own conversion blocks layout conversion."""
     relax = importlib.import_module("tvm.relax")
     converter = frontend.onnx_frontend.Clip
-    theirs = converter.__dict__["_impl_v13"]
+    original = converter.__dict__["_impl_v13"]
 
-    def ours(kind: Any, builder: Any, inputs: Any, attributes: Any, weights: Any) -> Any:
-        ends = [one.value.numpy() if hasattr(one, "value") else None for one in inputs[1:3]]
-        if len(ends) < 2 or any(end is None or end.size != 1 or math.isnan(end.item()) for end in ends):
-            return theirs.__func__(kind, builder, inputs, attributes, weights)
+    def convert(kind: Any, builder: Any, inputs: Any, attributes: Any, weights: Any) -> Any:
+        bounds = [bound.value.numpy() if hasattr(bound, "value") else None for bound in inputs[1:3]]
+        if len(bounds) < 2 or any(one is None or one.size != 1 or math.isnan(one.item()) for one in bounds):
+            return original.__func__(kind, builder, inputs, attributes, weights)
         return relax.op.minimum(relax.op.maximum(inputs[0], inputs[1]), inputs[2])
 
-    converter._impl_v13 = classmethod(ours)
+    converter._impl_v13 = classmethod(convert)
     try:
         yield
     finally:
-        converter._impl_v13 = theirs
+        converter._impl_v13 = original
 
 
-def _shape(given: Any, batch_size: int) -> list[int]:
-    """Of an input: sizes that are left open come first as a rule, and are the batch."""
-    sizes = [one.dim_value or 0 for one in given.type.tensor_type.shape.dim]
+def _fixed_shape(tensor: Any, batch_size: int) -> list[int]:
+    """Return the shape of an input; its first dimension is the batch if it is dynamic."""
+    sizes = [dimension.dim_value or 0 for dimension in tensor.type.tensor_type.shape.dim]
     if any(size <= 0 for size in sizes[1:]):
-        raise ModelError(f"the input {given.name!r} has sizes that are left open besides its batch: {sizes}")
+        raise ModelError(f"input {tensor.name!r} has dynamic dimensions besides the batch: {sizes}")
     return [batch_size, *sizes[1:]] if sizes and sizes[0] <= 0 else sizes
 
 

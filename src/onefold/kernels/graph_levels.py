@@ -1,32 +1,34 @@
-"""Levels of graph optimisation side by side: what each costs to compile, and what it brings."""
+"""Compares the graph optimization levels: what each costs to compile and what it gains."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from onefold.kernels.graph import LEVELS, optimised
+from onefold.kernels.graph import optimize_graph
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.phase_costs import PhaseCosts
-from onefold.kernels.schedule_space import operators_of
+from onefold.kernels.schedule_space import extract_operators
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.kernels import GraphLevelResult
+from onefold.vocabulary.kernels import GRAPH_LEVELS, GraphLevelResult
 
 
-def compare_levels(whole: ModelCompiler, folder: Path, ledger: PhaseCosts) -> tuple[GraphLevelResult, ...]:
-    """Each level, with operators as they come; one that the model does not survive is left out."""
-    found, suffix = [], "so" if whole.bench.target.is_here else "tar"
-    for number in LEVELS:
-        cost = PhaseCosts()
+def compare_graph_levels(model: ModelCompiler, folder: Path, costs: PhaseCosts) -> tuple[GraphLevelResult, ...]:
+    """Compile and time the untuned model at each level; a level that fails is left out."""
+    results = []
+    target = model.runner.target
+    for level in GRAPH_LEVELS:
+        level_costs = PhaseCosts()
         started = time.perf_counter()
         try:
-            with cost.phase("whole"):
-                loops = optimised(whole.graph, whole.bench.target, number)
-                file = whole.compiled({}, folder / f"{whole.name}-level-{number}.{suffix}", loops)
-            seconds = time.perf_counter() - started
-            timed = whole.timed(file, ledger)
+            with level_costs.phase("whole"):
+                graph = optimize_graph(model.imported, target, level)
+                file = model.compile({}, folder / f"{model.name}-level-{level}{target.library_suffix}", graph)
+            compile_s = time.perf_counter() - started
+            timed = model.time_library(file, costs)
         except ModelError:
             continue
-        count = len(operators_of(loops, whole.bench.target))
-        found.append(GraphLevelResult(number, timed.latency_s, seconds, count, cost.spent.energy.joules))
-    return tuple(found)
+        operators = len(extract_operators(graph, target))
+        joules = level_costs.total.energy.joules
+        results.append(GraphLevelResult(level, timed.latency_s, compile_s, operators, joules))
+    return tuple(results)

@@ -1,7 +1,6 @@
-"""Local regression: what latency was usual at each point of a search.
+"""LOESS (Cleveland and Devlin) with local linear fits: the usual latency at each point of a search.
 
-Cleveland and Devlin's LOESS with straight lines: at each candidate a line is fitted to its nearest ones, those further
-away counting less. Twenty lines here rather than statsmodels, which brings pandas for them.
+Implemented here in twenty lines, since statsmodels would bring pandas as a dependency.
 """
 
 from __future__ import annotations
@@ -10,34 +9,37 @@ from collections.abc import Sequence
 
 import numpy as np
 
-SPAN = 0.5  # the share of all points that a line is fitted to
-FEWEST = 5  # points of a line, where there are as many
+SPAN = 0.5  # fraction of all points in a local fit
+MIN_POINTS = 5  # of a local fit, if there are as many
 
 
 def loess(values: Sequence[float], span: float = SPAN) -> list[float]:
-    """The smoothed value at each place."""
+    """Return the smoothed value at each position."""
     count = len(values)
     if count < 3:
         return [sum(values) / count] * count if count else []
-    places, known = np.arange(count, dtype=float), np.asarray(values, dtype=float)
-    near = min(count, max(FEWEST, round(span * count)))
+    positions, known = np.arange(count, dtype=float), np.asarray(values, dtype=float)
+    neighbors = min(count, max(MIN_POINTS, round(span * count)))
     smoothed = []
-    for place in places:
-        distance = np.abs(places - place)
-        reach = np.partition(distance, near - 1)[near - 1]
-        weight = np.clip(1 - (distance / max(reach, 1e-9) * 0.999) ** 3, 0, None) ** 3
+    for position in positions:
+        distance = np.abs(positions - position)
+        bandwidth = np.partition(distance, neighbors - 1)[neighbors - 1]
+        weight = np.clip(1 - (distance / max(bandwidth, 1e-9) * 0.999) ** 3, 0, None) ** 3  # tricube
         total = weight.sum()
-        middle, usual = (weight @ places) / total, (weight @ known) / total
-        spread = weight @ (places - middle) ** 2
-        slope = (weight @ ((places - middle) * (known - usual))) / spread if spread > 0 else 0.0
-        smoothed.append(float(usual + slope * (place - middle)))
+        mean_position, mean_value = (weight @ positions) / total, (weight @ known) / total
+        variance = weight @ (positions - mean_position) ** 2
+        covariance = weight @ ((positions - mean_position) * (known - mean_value))
+        slope = covariance / variance if variance > 0 else 0.0
+        smoothed.append(float(mean_value + slope * (position - mean_position)))
     return smoothed
 
 
-def line_of(latencies: Sequence[float | None]) -> list[float | None]:
-    """The usual latency at each candidate; those that failed are left out and have none. After a sudden fall a straight
-    line goes too low: the usual latency is never less than the least."""
-    known = [one for one in latencies if one is not None]
-    least = min(known, default=0.0)
-    smoothed = (max(one, least) for one in loess(known))
-    return [None if one is None else next(smoothed) for one in latencies]
+def fit_latencies(latencies: Sequence[float | None]) -> list[float | None]:
+    """Return the LOESS fit at each candidate, None for failed ones.
+
+    A linear fit undershoots after a sudden drop, so the fit is never below the smallest latency.
+    """
+    known = [latency for latency in latencies if latency is not None]
+    smallest = min(known, default=0.0)
+    smoothed = (max(value, smallest) for value in loess(known))
+    return [None if latency is None else next(smoothed) for latency in latencies]

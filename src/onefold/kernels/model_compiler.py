@@ -1,4 +1,4 @@
-"""A whole model: compiled with the best candidates of its operators, checked, timed."""
+"""Compiles a whole model with the best candidates of its operators, checks its outputs and times it end to end."""
 
 from __future__ import annotations
 
@@ -15,155 +15,173 @@ from typing import Any
 
 import numpy as np
 
-from onefold.kernels.bench import Bench
-from onefold.kernels.graph import imported, optimised
+from onefold.kernels.candidate_runner import CandidateRunner
+from onefold.kernels.graph import import_onnx, optimize_graph
+from onefold.kernels.measurement_worker import export_library
 from onefold.kernels.phase_costs import PhaseCosts
-from onefold.kernels.schedule_space import Proposal, operators_of
-from onefold.kernels.toolchain import schedules, tvm
-from onefold.kernels.worker import export
+from onefold.kernels.schedule_space import Proposal, extract_operators
+from onefold.kernels.toolchain import meta_schedule, tvm
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import Operator
 
-# Others on the machine slow a model down by a third, for some tenths of a second at a time: so it takes several looks,
-# of which the least counts.
-LOOKS, LOOKING_S = 3, 0.6  # at the library of a round, and how long they may take
-CLEARLY = 0.7  # of the best latency: what is faster still needs not be compared with it again
-CLOSE = 1.25  # times the best latency: what is slower still does not become the best by another look
-FINALISTS = 5  # libraries that are timed beside each other at the end
-FINAL_LOOKS, FINALLY_S = 5, 10.0
-TOLERATED = 1e-3  # of the largest answer: by how much a compiled model may differ
+# Contention slows a model down by a third for some tenths of a second at a time, so it is timed several times and the
+# minimum counts.
+ROUND_REPEATS, ROUND_LIMIT_S = 3, 0.6  # timing the library of a round, and for how long at most
+CLEARLY_FASTER = 0.7  # times the best latency: such a library needs no second comparison
+CLOSE = 1.25  # times the best latency: a slower library cannot become the best by timing it again
+MAX_FINALISTS = 5  # libraries that are timed in turns at the end
+FINAL_REPEATS, FINAL_LIMIT_S = 5, 10.0
+MAX_ERROR = 1e-3  # relative to the largest output
 Arrays = Sequence[np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class TimedLibrary:
-    """A library of the model, and how fast it was."""
+    """A library of the model with its latency."""
 
     file: Path
     latency_s: float
-    error: float  # the largest difference from the right answers, as a share of the largest of them
+    error: float  # largest difference from the reference outputs, relative to the largest of them
 
 
 class ModelCompiler:
-    """A model on its way to a library."""
+    """Compiles and times one model, and keeps its fastest libraries.
 
-    def __init__(self, name: str, model: Path, inputs: Arrays, answers: Arrays, bench: Bench, level: int) -> None:
-        self.name, self.inputs, self.answers, self.bench = name, inputs, answers, bench
-        self.graph = imported(model, len(inputs[0]) if inputs and inputs[0].ndim else 1)
-        self.loops = optimised(self.graph, bench.target, level)
-        self.operators: list[tuple[Operator, Any]] = operators_of(self.loops, bench.target)
+    Args:
+        name: Name of the model, for messages and file names.
+        model: The ONNX file.
+        inputs: One batch of inputs.
+        reference: The model's outputs for these inputs.
+        runner: Times the libraries.
+        graph_level: Graph optimization level.
+    """
+
+    def __init__(
+        self, name: str, model: Path, inputs: Arrays, reference: Arrays, runner: CandidateRunner, graph_level: int
+    ) -> None:
+        self.name, self.inputs, self.reference, self.runner = name, inputs, reference, runner
+        self.imported = import_onnx(model, len(inputs[0]) if inputs and inputs[0].ndim else 1)
+        self.graph = optimize_graph(self.imported, runner.target, graph_level)
+        self.operators: list[tuple[Operator, Any]] = extract_operators(self.graph, runner.target)
         self.best: TimedLibrary | None = None
-        self._kept: dict[Path, TimedLibrary] = {}  # the fastest libraries, as they were timed last
+        self._finalists: dict[Path, TimedLibrary] = {}  # the fastest libraries as last timed
 
-    def compiled(self, best: Mapping[str, Proposal], file: Path, loops: Any = None) -> Path:
-        """The library with these candidates; operators that have none are compiled as they are."""
+    def compile(self, best: Mapping[str, Proposal], file: Path, graph: Any = None) -> Path:
+        """Compile the model into a library with the best proposals by operator key; other operators stay untuned.
+
+        Raises ModelError if TVM cannot compile it.
+        """
         relax = importlib.import_module("tvm.relax")
-        target, tuner = self.bench.target.opened(), schedules()
+        target, tuner = self.runner.target.tvm_target(), meta_schedule()
         database = tuner.database.MemoryDatabase()
         for operator, module in self.operators:
             if operator.key in best:
                 proposal = best[operator.key]
                 workload = database.commit_workload(module)
                 record = tuner.database.TuningRecord(
-                    proposal.schedule.trace, workload, [1.0], target, proposal.measurable.args_info
+                    proposal.schedule.trace, workload, [1.0], target, proposal.measure_candidate.args_info
                 )
                 database.commit_tuning_record(record)
         try:
             with target, database, tvm().transform.PassContext(opt_level=3):
                 apply = relax.transform.MetaScheduleApplyDatabase(enable_warning=False)
-                built = tvm().compile(apply(self.loops if loops is None else loops), target=target)
-            export(built, str(file))
-        except Exception as error:  # TVM raises many kinds
-            told = str(error).strip().splitlines()
-            raise ModelError(f"{self.name} cannot be compiled: {told[-1] if told else error}") from error
+                built = tvm().compile(apply(self.graph if graph is None else graph), target=target)
+            export_library(built, str(file))
+        except Exception as error:  # TVM raises many types
+            lines = str(error).strip().splitlines()
+            raise ModelError(f"{self.name} cannot be compiled: {lines[-1] if lines else error}") from error
         return file
 
-    def measured(self, best: Mapping[str, Proposal], folder: Path, ledger: PhaseCosts) -> TimedLibrary:
-        """Compiles it, unless a library that was kept has these candidates, and times it beside the best so far, unless
-        it is clearly faster than that was."""
-        with ledger.phase("whole"):
-            file = folder / self._file_name(best)
-            if file not in self._kept:
-                self.compiled(best, file)
-            began = time.monotonic()
-            looks = [self.timed(file, ledger)]
-            rivals = [] if self.best is None or self.best.file == file else [self.best]
-            if rivals and looks[0].latency_s > CLEARLY * rivals[0].latency_s:
-                again = self._looks([rivals.pop().file, file], LOOKS, LOOKING_S, ledger)
-                looks = again if any(one.file == file for one in again) else looks + again
-            elif time.monotonic() - began < LOOKING_S:
-                looks += self._looks([file], LOOKS, LOOKING_S, ledger)
-        found = least([one for one in looks if one.file == file])
-        self.best = least([*looks, *rivals])
-        self._keep([*rivals, *looks], self.best)
-        return found
+    def measure(self, best: Mapping[str, Proposal], folder: Path, costs: PhaseCosts) -> TimedLibrary:
+        """Compile the model with the best proposals, unless a kept library has them, and time it.
 
-    def settled(self, ledger: PhaseCosts) -> TimedLibrary | None:
-        """The fastest library, once all that were kept have been timed beside each other."""
+        It is timed in turns with the best library so far, unless it is clearly faster.
+        """
+        with costs.phase("whole"):
+            file = folder / self._file_name(best)
+            if file not in self._finalists:
+                self.compile(best, file)
+            started = time.monotonic()
+            timings = [self.time_library(file, costs)]
+            rivals = [] if self.best is None or self.best.file == file else [self.best]
+            if rivals and timings[0].latency_s > CLEARLY_FASTER * rivals[0].latency_s:
+                repeated = self._time_in_turns([rivals.pop().file, file], ROUND_REPEATS, ROUND_LIMIT_S, costs)
+                has_file = any(timed.file == file for timed in repeated)
+                timings = repeated if has_file else timings + repeated
+            elif time.monotonic() - started < ROUND_LIMIT_S:
+                timings += self._time_in_turns([file], ROUND_REPEATS, ROUND_LIMIT_S, costs)
+        self.best = fastest([*timings, *rivals])
+        self._keep_finalists([*rivals, *timings], self.best)
+        return fastest([timed for timed in timings if timed.file == file])
+
+    def settle(self, costs: PhaseCosts) -> TimedLibrary | None:
+        """Time all kept libraries in turns and return the fastest; None if none was measured."""
         if self.best is None:
             return None
-        with ledger.phase("whole"):
-            looks = self._looks(list(self._kept), FINAL_LOOKS, FINALLY_S, ledger)
-        self.best = least(looks) if looks else self.best
+        with costs.phase("whole"):
+            timings = self._time_in_turns(list(self._finalists), FINAL_REPEATS, FINAL_LIMIT_S, costs)
+        self.best = fastest(timings) if timings else self.best
         return self.best
 
-    def _looks(self, files: Sequence[Path], turns: int, within_s: float, ledger: PhaseCosts) -> list[TimedLibrary]:
-        """Times libraries in turns, of which none begins after so long. One that fails is out: others are there."""
-        began, found = time.monotonic(), []
+    def time_library(self, file: Path, costs: PhaseCosts | None = None) -> TimedLibrary:
+        """Time a library and compare its outputs with the reference. Raises ModelError if it fails or they differ."""
+        latencies, outputs, reply = self.runner.time_model(file, self.inputs)
+        if costs is not None:
+            costs.add("whole", reply.joules)
+        error = relative_error(outputs, self.reference)
+        if not error <= MAX_ERROR:
+            raise ModelError(
+                f"the outputs of the compiled {self.name} differ from the model's by {error:.2%} of the largest output"
+            )
+        return TimedLibrary(file, median(latencies), error)
+
+    def _time_in_turns(
+        self, files: Sequence[Path], repeats: int, limit_s: float, costs: PhaseCosts
+    ) -> list[TimedLibrary]:
+        """Time libraries in turns, of which none starts after `limit_s`; a library that fails is left out."""
+        started, timings = time.monotonic(), []
         failed: set[Path] = set()
-        for turn in range(turns):
-            if turn and time.monotonic() - began > within_s:
+        for turn in range(repeats):
+            if turn and time.monotonic() - started > limit_s:
                 break
             for file in files:
                 try:
-                    found.append(self.timed(file, ledger))
+                    timings.append(self.time_library(file, costs))
                 except ModelError:
                     failed.add(file)
-        return [one for one in found if one.file not in failed]
+        return [timed for timed in timings if timed.file not in failed]
 
     def _file_name(self, best: Mapping[str, Proposal]) -> str:
-        """The same for the same candidates."""
-        made = [(one.key, best[one.key].key) for one, _ in self.operators if one.key in best]
-        digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]
-        return f"{self.name}-{digest}.{'so' if self.bench.target.is_here else 'tar'}"
+        """Return a name that is the same for the same proposals."""
+        proposals = [(one.key, best[one.key].key) for one, _ in self.operators if one.key in best]
+        digest = hashlib.sha256(json.dumps(proposals).encode()).hexdigest()[:12]
+        return f"{self.name}-{digest}{self.runner.target.library_suffix}"
 
-    def _keep(self, looks: Sequence[TimedLibrary], best: TimedLibrary) -> None:
-        """The best and what comes close to it; the others are removed."""
-        known = self._kept | {one.file: one for one in sorted(looks, key=lambda one: -one.latency_s)}
+    def _keep_finalists(self, timings: Sequence[TimedLibrary], best: TimedLibrary) -> None:
+        """Keep the best library and those close to it; delete the others."""
+        known = self._finalists | {one.file: one for one in sorted(timings, key=lambda one: -one.latency_s)}
         others = sorted((one for one in known.values() if one is not best), key=lambda one: one.latency_s)
-        near = [one for one in others if one.latency_s <= CLOSE * best.latency_s][: FINALISTS - 1]
-        self._kept = {one.file: one for one in (best, *near)}
-        for file in known.keys() - self._kept.keys():
+        close = [one for one in others if one.latency_s <= CLOSE * best.latency_s][: MAX_FINALISTS - 1]
+        self._finalists = {one.file: one for one in (best, *close)}
+        for file in known.keys() - self._finalists.keys():
             file.unlink(missing_ok=True)
 
-    def timed(self, file: Path, ledger: PhaseCosts | None = None) -> TimedLibrary:
-        """Runs a library, and compares its answers."""
-        times, outputs, reply = self.bench.whole(file, self.inputs)
-        if ledger is not None:
-            ledger.add("whole", reply.joules)
-        error = difference(outputs, self.answers)
-        if not error <= TOLERATED:
-            raise ModelError(
-                f"the compiled {self.name} answers otherwise than the model: by {error:.2%} of the largest answer"
-            )
-        return TimedLibrary(file, median(times), error)
+
+def fastest(timings: Sequence[TimedLibrary]) -> TimedLibrary:
+    """Return the timing with the lowest latency: contention only ever increases it."""
+    return min(timings, key=lambda timed: timed.latency_s)
 
 
-def least(looks: Sequence[TimedLibrary]) -> TimedLibrary:
-    """What others take of the machine only ever adds."""
-    return min(looks, key=lambda one: one.latency_s)
-
-
-def difference(outputs: Arrays, answers: Arrays) -> float:
-    """The largest difference, as a share of the largest answer."""
-    if len(outputs) != len(answers):
+def relative_error(outputs: Arrays, reference: Arrays) -> float:
+    """Return the largest difference relative to the largest reference value; infinite if shapes differ."""
+    if len(outputs) != len(reference):
         return float("inf")
     worst = 0.0
-    for output, answer in zip(outputs, answers):
-        if output.shape != answer.shape:
+    for output, expected in zip(outputs, reference):
+        if output.shape != expected.shape:
             return float("inf")
-        if answer.size:
-            largest = max(float(np.abs(answer).max()), 1e-6)
-            found = float(np.abs(output.astype(np.float64) - answer).max()) / largest
-            worst = max(worst, found if math.isfinite(found) else math.inf)
+        if expected.size:
+            largest = max(float(np.abs(expected).max()), 1e-6)
+            error = float(np.abs(output.astype(np.float64) - expected).max()) / largest
+            worst = max(worst, error if math.isfinite(error) else math.inf)
     return worst

@@ -1,4 +1,4 @@
-"""One operator being tuned: what is known of its candidates, and whether more of them promise anything."""
+"""Tunes one operator: proposes, filters and measures candidates, and estimates the gain of the next batch."""
 
 from __future__ import annotations
 
@@ -6,158 +6,171 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onefold.kernels.bench import Bench, Outcome
-from onefold.kernels.cold_filter import ColdFilter, Example
+from onefold.kernels.candidate_runner import CandidateRunner, MeasureOutcome
+from onefold.kernels.cold_filter import CandidateFeatures, ColdFilter
 from onefold.kernels.cost_model import CostModel
-from onefold.kernels.loess import line_of
+from onefold.kernels.loess import fit_latencies
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.schedule_space import Proposal, ScheduleSpace
-from onefold.kernels.strategies import strategy
+from onefold.kernels.strategies import create_strategy
 from onefold.vocabulary.kernels import CandidateHistory, Operator, OperatorState, ScheduleCandidate
 
-FIRST_GAIN = 0.5  # of an operator's time, which a first batch is expected to save
-LATEST = 0.6  # how much the latest batch counts in what the next one is expected to gain
-SPARE = 2  # other proposals for each candidate, where some will be dropped
-HOPE = 0.08  # of a time that a batch may save, however little the last ones did; less with each batch
-RECALLED = 8  # earlier candidates that count as one batch
+FIRST_GAIN = 0.5  # relative gain expected of the first batch
+LATEST_WEIGHT = 0.6  # of the latest batch in the moving average of the gain
+SPARE_PROPOSALS = 2  # extra proposals per candidate if the cold filter will drop some
+MIN_GAIN = 0.08  # relative gain that a batch may always bring; decreases with the number of batches
+RECALLED_BATCH = 8  # recalled candidates that count as one batch
 
 
 class OperatorTuner:
-    """Proposes, filters, measures, learns: a batch at a time."""
+    """Measures candidates of one operator, a batch at a time.
+
+    Args:
+        operator: The operator to tune.
+        module: Its TIR module.
+        runner: Builds and times candidates.
+        strategy: Name of the search strategy.
+        model: The cost model, if the strategy needs one.
+        machine: Name of the machine that measures, for the records.
+        seed: Seed of the search.
+    """
 
     def __init__(
         self,
         operator: Operator,
         module: Any,
-        bench: Bench,
-        search: str,
+        runner: CandidateRunner,
+        strategy: str,
         model: CostModel | None,
         machine: str,
         seed: int = 0,
     ) -> None:
-        self.operator, self.module, self.bench = operator, module, bench
+        self.operator, self.module, self.runner = operator, module, runner
         self.machine = machine
-        self.space = ScheduleSpace(operator, module, bench.target, seed)
+        self.space = ScheduleSpace(operator, module, runner.target, seed)
         self.seen: set[str] = set()
-        self.search = strategy(search, self.space, model, self.seen)
+        self.strategy = create_strategy(strategy, self.space, model, self.seen)
         self.candidates: list[ScheduleCandidate] = []
         self.recalled = self.filtered = self.updates = 0
         self.best: tuple[float, Proposal] | None = None
-        self.gain = FIRST_GAIN  # of its time, which the next batch is expected to save
-        self.joules: float | None = None  # of the last batch
-        self.is_used_up = self.suspended = False
+        self.expected_gain = FIRST_GAIN  # relative to its latency, of the next batch
+        self.batch_joules: float | None = None  # energy of the last batch
+        self.is_exhausted = self.suspended = False
         self._suggested: list[Proposal] = []
-        self._heard: set[str] = set()  # candidates of others that were suggested
+        self._suggested_keys: set[str] = set()
 
     @property
     def state(self) -> OperatorState:
-        """Where it stands."""
+        """Return the current tuning state."""
         failed = sum(one.failure is not None for one in self.candidates)
-        best = None if self.best is None else self.best[0]
-        return OperatorState(
-            self.operator, best, len(self.candidates), self.filtered, failed, self.suspended or self.is_used_up
-        )
+        best_s = None if self.best is None else self.best[0]
+        is_suspended = self.suspended or self.is_exhausted
+        return OperatorState(self.operator, best_s, len(self.candidates), self.filtered, failed, is_suspended)
 
     @property
     def history(self) -> CandidateHistory:
-        """All of its candidates with the line between hot and cold."""
-        line = line_of([one.latency_s for one in self.candidates])
+        """Return all candidates with the LOESS fit of their latencies."""
+        line = fit_latencies([one.latency_s for one in self.candidates])
         return CandidateHistory(self.operator, tuple(self.candidates), tuple(line), self.recalled)
 
     def recall(self, candidates: Sequence[ScheduleCandidate]) -> None:
-        """Takes over what was measured earlier under the same conditions."""
-        known = [(one, made) for one in candidates if (made := self.space.remade(one.trace)) is not None]
-        for at in range(0, len(known), RECALLED):
-            before = None if self.best is None else self.best[0]
-            for candidate, proposal in known[at : at + RECALLED]:
-                self._keep(candidate, proposal)
+        """Take over candidates that were measured earlier under the same conditions."""
+        replayed = [(one, proposal) for one in candidates if (proposal := self.space.replay(one.trace)) is not None]
+        for start in range(0, len(replayed), RECALLED_BATCH):
+            before_s = None if self.best is None else self.best[0]
+            for candidate, proposal in replayed[start : start + RECALLED_BATCH]:
+                self._record(candidate, proposal)
             self.updates += 1
-            self._expect(before)
+            self._update_expected_gain(before_s)
         self.recalled = len(self.candidates)
-        if known:
-            self.search.tell([made for _, made in known], [one.latency_s for one, _ in known])
+        if replayed:
+            self.strategy.tell([proposal for _, proposal in replayed], [one.latency_s for one, _ in replayed])
 
     def suggest(self, candidates: Iterable[ScheduleCandidate]) -> None:
-        """What was fast elsewhere: for operators like this one, with other threads, on another device. The next batch
-        begins with it."""
-        new = {one.key: one for one in candidates if one.key not in self._heard}
-        self._heard |= set(new)
-        made = [self.space.remade(one.trace) or self.space.like(one.sketch, one.decisions) for one in new.values()]
-        unknown = {one.key: one for one in made if one is not None and one.key not in self.seen}
-        self._suggested = list(unknown.values())
+        """Start the next batch with schedules that were fast for similar operators, other threads or devices."""
+        new = {one.key: one for one in candidates if one.key not in self._suggested_keys}
+        self._suggested_keys |= set(new)
+        proposals = [
+            self.space.replay(one.trace) or self.space.apply_decisions(one.sketch, one.decisions)
+            for one in new.values()
+        ]
+        unseen = {one.key: one for one in proposals if one is not None and one.key not in self.seen}
+        self._suggested = list(unseen.values())
 
-    def batch(self, count: int, cold: ColdFilter | None, ledger: PhaseCosts) -> Iterator[ScheduleCandidate]:
-        """Measures up to so many new candidates; each is handed out as soon as it is known, so that it can be kept."""
-        before = None if self.best is None else self.best[0]
-        began_j = ledger.spent.energy.joules
-        with ledger.phase("search"):
-            proposals = self._worth_measuring(count, cold)
+    def measure_batch(
+        self, count: int, cold_filter: ColdFilter | None, costs: PhaseCosts
+    ) -> Iterator[ScheduleCandidate]:
+        """Measure up to `count` new candidates and yield each as soon as it is measured, so that it can be stored."""
+        before_s = None if self.best is None else self.best[0]
+        before_j = costs.total.energy.joules
+        with costs.phase("search"):
+            proposals = self._propose(count, cold_filter)
         self.seen |= {one.key for one in proposals}
         if not proposals:
-            self.is_used_up = True
+            self.is_exhausted = True
             return
-        with ledger.phase("build"):
+        with costs.phase("build"):
             modules = [one.schedule.mod for one in proposals]
-            if not self.bench.knows(self.operator.key):
+            if not self.runner.has_reference(self.operator.key):
                 modules.append(self.module)
-            built = self.bench.build(modules)
+            built = self.runner.build(modules)
         if len(built) > len(proposals):
-            with ledger.phase("run"):
-                outcome = self.bench.take_as_right(self.operator.key, self.module, built.pop())
-            ledger.add("build", outcome.build_j)
-            ledger.add("run", outcome.run_j)
-        found = []
-        for proposal, one in zip(proposals, built):
-            with ledger.phase("run"):
-                outcome = self.bench.run(self.operator.key, self.module, one)
-            ledger.add("build", outcome.build_j)
-            ledger.add("run", outcome.run_j)
+            with costs.phase("run"):
+                outcome = self.runner.measure_reference(self.operator.key, self.module, built.pop())
+            _add_energy(costs, outcome)
+        measured = []
+        for proposal, result in zip(proposals, built):
+            with costs.phase("run"):
+                outcome = self.runner.measure(self.operator.key, self.module, result)
+            _add_energy(costs, outcome)
             candidate = self._candidate(proposal, outcome)
-            self._keep(candidate, proposal)
-            found.append(candidate)
+            self._record(candidate, proposal)
+            measured.append(candidate)
             yield candidate
-        with ledger.phase("update"):
-            self.search.tell(proposals, [one.latency_s for one in found])
+        with costs.phase("update"):
+            self.strategy.tell(proposals, [one.latency_s for one in measured])
         self.updates += 1
-        self._expect(before)
-        ended_j = ledger.spent.energy.joules
-        self.joules = None if began_j is None or ended_j is None else ended_j - began_j
+        self._update_expected_gain(before_s)
+        after_j = costs.total.energy.joules
+        self.batch_joules = None if before_j is None or after_j is None else after_j - before_j
 
-    def _worth_measuring(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
-        """What was suggested, then what the search proposes without what the filter drops, which others replace."""
+    def _propose(self, count: int, cold_filter: ColdFilter | None) -> list[Proposal]:
+        """Return the suggested schedules, then what the strategy proposes and the cold filter keeps."""
         suggested, self._suggested = self._suggested[:count], self._suggested[count:]
         self.seen |= {one.key for one in suggested}
         count -= len(suggested)
-        return suggested + (self._proposed(count, cold) if count else [])
+        return suggested + (self._search(count, cold_filter) if count else [])
 
-    def _proposed(self, count: int, cold: ColdFilter | None) -> list[Proposal]:
-        if cold is None or not cold.is_ready:
-            return self.search.propose(count)
-        proposed = self.search.propose(count, spare=SPARE * count)
-        return self._kept(proposed, count, cold) or proposed[:1]  # one that drops everything is wrong about something
+    def _search(self, count: int, cold_filter: ColdFilter | None) -> list[Proposal]:
+        if cold_filter is None or not cold_filter.is_ready:
+            return self.strategy.propose(count)
+        proposals = self.strategy.propose(count, spare=SPARE_PROPOSALS * count)
+        return self._filter(proposals, count, cold_filter) or proposals[:1]  # never drop everything
 
-    def _kept(self, proposals: Sequence[Proposal], count: int, cold: ColdFilter) -> list[Proposal]:
-        """The first so many that the filter does not drop."""
-        device = f"{self.bench.target.name} x{self.bench.target.cores}"
-        examples = [Example(self.operator, device, self.machine, one.sketch, one.decisions) for one in proposals]
+    def _filter(self, proposals: Sequence[Proposal], count: int, cold_filter: ColdFilter) -> list[Proposal]:
+        """Return the first `count` proposals that the filter does not drop."""
+        device = f"{self.runner.target.name} x{self.runner.target.cores}"
+        features = [
+            CandidateFeatures(self.operator, device, self.machine, one.sketch, one.decisions) for one in proposals
+        ]
         kept: list[Proposal] = []
-        for one, is_dropped in zip(proposals, cold.drops(examples, self.updates)):
+        for proposal, is_dropped in zip(proposals, cold_filter.select_dropped(features, self.updates)):
             if len(kept) == count:
                 break
             if is_dropped:
                 self.filtered += 1
-                self.seen.add(one.key)
+                self.seen.add(proposal.key)
             else:
-                kept.append(one)
+                kept.append(proposal)
         return kept
 
-    def _candidate(self, proposal: Proposal, outcome: Outcome) -> ScheduleCandidate:
-        joules = [one for one in (outcome.build_j, outcome.run_j) if one is not None]
+    def _candidate(self, proposal: Proposal, outcome: MeasureOutcome) -> ScheduleCandidate:
+        joules = [value for value in (outcome.build_j, outcome.run_j) if value is not None]
         return ScheduleCandidate(
             operator=self.operator.key,
-            target=self.bench.target.name,
+            target=self.runner.target.name,
             machine=self.machine,
-            threads=self.bench.target.cores,
+            threads=self.runner.target.cores,
             implementation=proposal.key,
             sketch=proposal.sketch,
             decisions=proposal.decisions,
@@ -169,21 +182,26 @@ class OperatorTuner:
             joules=sum(joules) if joules else None,
         )
 
-    def _keep(self, candidate: ScheduleCandidate, proposal: Proposal) -> None:
+    def _record(self, candidate: ScheduleCandidate, proposal: Proposal) -> None:
         self.seen.add(proposal.key)
         self.candidates.append(candidate)
-        latency = candidate.latency_s
-        if latency is not None and (self.best is None or latency < self.best[0]):
-            self.best = (latency, proposal)
+        latency_s = candidate.latency_s
+        if latency_s is not None and (self.best is None or latency_s < self.best[0]):
+            self.best = (latency_s, proposal)
 
-    def _expect(self, before: float | None) -> None:
+    def _update_expected_gain(self, before_s: float | None) -> None:
         if self.best is None:
             return
-        saved = FIRST_GAIN if before is None else (before - self.best[0]) / before
-        hope = HOPE / (1 + 0.5 * self.updates)
-        self.gain = max(hope, LATEST * saved + (1 - LATEST) * self.gain * 0.5)
+        gain = FIRST_GAIN if before_s is None else (before_s - self.best[0]) / before_s
+        min_gain = MIN_GAIN / (1 + 0.5 * self.updates)
+        self.expected_gain = max(min_gain, LATEST_WEIGHT * gain + (1 - LATEST_WEIGHT) * self.expected_gain * 0.5)
 
 
-def of_weight(state: OperatorState, weight: int) -> OperatorState:
-    """The same operator in another model, which runs it more often."""
+def with_weight(state: OperatorState, weight: int) -> OperatorState:
+    """Return the state of the same operator in a model that runs it `weight` times."""
     return replace(state, operator=replace(state.operator, weight=weight))
+
+
+def _add_energy(costs: PhaseCosts, outcome: MeasureOutcome) -> None:
+    costs.add("build", outcome.build_j)
+    costs.add("run", outcome.run_j)

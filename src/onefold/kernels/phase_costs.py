@@ -1,4 +1,4 @@
-"""What a compilation costs, by phase."""
+"""Time and energy of a compilation by phase."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from onefold.vocabulary.kernels import CompileCost
 
 
 class PhaseCosts:
-    """Adds up seconds and joules. Workers tell their own joules where a model of this process would not see them."""
+    """Adds up seconds and joules. Workers report their own joules if the meter sees only this process."""
 
     def __init__(self, earlier: CompileCost | None = None) -> None:
         self._meter = meter.choose()
-        self.spent = earlier or CompileCost(source=self._meter.source)
+        self.total = earlier or CompileCost(source=self._meter.source)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """The block is spent on this."""
+        """Attribute the time and energy of the block to a phase."""
         started = time.perf_counter()
         with self._meter.window() as window:
             yield
         energy = window.measurement.energy
         joules = {} if energy.joules is None else {name: energy.joules}
-        self.spent += CompileCost({name: time.perf_counter() - started}, joules, energy.source)
+        self.total += CompileCost({name: time.perf_counter() - started}, joules, energy.source)
 
     def add(self, name: str, joules: float | None) -> None:
-        """What a worker spent besides; None where the machine's counters, which are read here, hold it already."""
+        """Add the energy that a worker reports; None if the machine's counters, which `phase` reads, include it."""
         if joules is not None:
-            self.spent += CompileCost({}, {name: joules}, self.spent.source)
+            self.total += CompileCost({}, {name: joules}, self.total.source)

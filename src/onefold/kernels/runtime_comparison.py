@@ -1,7 +1,7 @@
-"""Ways to serve a model, timed beside each other: compiled, by onnxruntime, and by onnxruntime with integers.
+"""Times the runtimes that can serve a model: TVM, onnxruntime, and onnxruntime with the int8 model.
 
-Threads of a compiled model spin while they wait for work. Those of onnxruntime sleep, which leaves the cores to others
-and takes longer to wake up; with several threads it is timed both ways.
+Idle threads of a compiled model spin. Those of onnxruntime sleep, which leaves the cores to other programs but takes
+longer to wake up; with several threads it is timed both ways.
 """
 
 from __future__ import annotations
@@ -22,76 +22,79 @@ from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.serving import LatencySource, ServingPoint
 from onefold.vocabulary.variants import Recipe
 
-PASSES = 3  # in turns, of which the best counts: neighbours on the machine only ever make things slower
-CLOSE, MORE_PASSES = 1.2, 5  # those that are no further behind the fastest are timed more often
-AGREES = 0.99  # of the answers that integers must leave as they were
-EMULATED = "emulated: this machine in the device's place"
+TURNS = 3  # of which the minimum counts: contention only ever increases a latency
+CLOSE, EXTRA_TURNS = 1.2, 5  # runtimes within this factor of the fastest are timed more often
+MIN_AGREEMENT = 0.99  # share of samples on which int8 must agree with the model to be recommended
+EMULATED = "emulated on this machine"
 
 
 @dataclass(frozen=True)
 class RuntimeComparison:
-    """The runtimes, fastest first; `int8` is the model with integers where that was made."""
+    """The latencies of all runtimes, fastest first."""
 
     runtimes: tuple[RuntimeLatency, ...]
     recommended: str
-    int8: Path | None = None
+    int8: Path | None = None  # the int8 model, if it could be quantized
 
 
-def race(
-    whole: ModelCompiler, library: Path, opened: SourceModel, session: Session, folder: Path, point: ServingPoint
+def compare_runtimes(
+    compiler: ModelCompiler, library: Path, source: SourceModel, session: Session, folder: Path, point: ServingPoint
 ) -> RuntimeComparison:
-    """Times all of them in turns; with integers only where there are many real inputs to quantise with.
+    """Time all runtimes in turns; int8 only if there are enough real samples to calibrate with.
 
-    What answers otherwise than the model is timed and not recommended.
+    An int8 model that disagrees with the model is timed but not recommended.
     """
-    samples = samples_beside(opened.file)
-    int8, agreement = _with_integers(opened, folder)
-    files = {MODEL: opened.file} | ({INT8: int8} if int8 is not None else {})
+    samples = samples_beside(source.file)
+    int8, agreement = _quantize(source, folder)
+    files = {MODEL: source.file} | ({INT8: int8} if int8 is not None else {})
     emulated: set[str] = set()
 
-    def serve(name: str) -> float:
+    def time_onnxruntime(name: str) -> float:
         form, waiting = ORT_FORMS[name]
-        how = replace(point, waiting=waiting)
-        session.prepare(files[form], samples if samples.is_file() else None, [how])
-        served = session.serve(files[form], how, PRECISE)
+        waiting_point = replace(point, waiting=waiting)
+        session.prepare(files[form], samples if samples.is_file() else None, [waiting_point])
+        served = session.serve(files[form], waiting_point, PRECISE)
         if served.source is LatencySource.EMULATED:
             emulated.add(name)
         return served.latency_s
 
-    ways: dict[str, Callable[[], float]] = {TVM: lambda: whole.timed(library).latency_s}
+    timers: dict[str, Callable[[], float]] = {TVM: lambda: compiler.time_library(library).latency_s}
     for name, (form, waiting) in ORT_FORMS.items():
         if form in files and (waiting == point.waiting or 1 < point.threads <= session.threads):
-            ways[name] = partial(serve, name)
-    quantised = {name for name in ways if name != TVM and ORT_FORMS[name][0] == INT8}
-    allowed = [name for name in ways if name not in quantised or agreement >= AGREES]
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(PASSES + MORE_PASSES):
-        for name in ways if turn < PASSES else still_close({name: times[name] for name in allowed}):
-            times[name].append(ways[name]())
-    notes = {name: [EMULATED] if name in emulated else [] for name in ways}
-    for name in quantised:
-        notes[name].append(f"answers as the model does for {agreement:.1%} of the samples")
-    found = [RuntimeLatency(name, min(each), point.threads, "; ".join(notes[name])) for name, each in times.items()]
-    found.sort(key=lambda one: one.latency_s)
-    return RuntimeComparison(tuple(found), next(one.name for one in found if one.name in allowed), int8)
+            timers[name] = partial(time_onnxruntime, name)
+    quantized = {name for name in timers if name != TVM and ORT_FORMS[name][0] == INT8}
+    eligible = [name for name in timers if name not in quantized or agreement >= MIN_AGREEMENT]
+    latencies: dict[str, list[float]] = {name: [] for name in timers}
+    for turn in range(TURNS + EXTRA_TURNS):
+        for name in timers if turn < TURNS else contenders({name: latencies[name] for name in eligible}):
+            latencies[name].append(timers[name]())
+    notes = {name: [EMULATED] if name in emulated else [] for name in timers}
+    for name in quantized:
+        notes[name].append(f"agrees with the model on {agreement:.1%} of the samples")
+    runtimes = [
+        RuntimeLatency(name, min(one), point.threads, "; ".join(notes[name])) for name, one in latencies.items()
+    ]
+    runtimes.sort(key=lambda runtime: runtime.latency_s)
+    recommended = next(runtime.name for runtime in runtimes if runtime.name in eligible)
+    return RuntimeComparison(tuple(runtimes), recommended, int8)
 
 
-def still_close(times: Mapping[str, Sequence[float]]) -> list[str]:
-    """The runtimes among which another look may decide; none where one is clearly the fastest."""
-    fastest = min(map(min, times.values()))
-    near = [name for name, each in times.items() if min(each) <= CLOSE * fastest]
-    return near if len(near) > 1 else []
+def contenders(latencies: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the runtimes within CLOSE of the fastest; none if there is a clear winner."""
+    fastest = min(map(min, latencies.values()))
+    close = [name for name, values in latencies.items() if min(values) <= CLOSE * fastest]
+    return close if len(close) > 1 else []
 
 
-def _with_integers(opened: SourceModel, folder: Path) -> tuple[Path | None, float]:
-    """The model with integers and how often that answers the same; nothing where it cannot be made."""
-    if opened.many is None:
+def _quantize(source: SourceModel, folder: Path) -> tuple[Path | None, float]:
+    """Return the int8 model and its agreement with the model; None if it cannot be quantized."""
+    if source.calibration is None:
         return None, 0.0
-    place = folder / f"{opened.name}-int8"
+    place = folder / f"{source.name}-int8"
     place.mkdir()
     try:
-        workshop = OnnxVariantBuilder(opened.file, place, opened.many, lambda _: None)
-        made = workshop.build([Recipe(precision="int8")])[-1]
+        builder = OnnxVariantBuilder(source.file, place, source.calibration, lambda _: None)
+        variant = builder.build([Recipe(precision="int8")])[-1]
     except OnefoldError:
         return None, 0.0
-    return made.file, made.metrics[workshop.metric]
+    return variant.file, variant.metrics[builder.metric]

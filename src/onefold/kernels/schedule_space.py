@@ -1,4 +1,4 @@
-"""The ways to implement an operator: outlines (sketches) of the compiler's, and the decisions that fill them in."""
+"""The search space of an operator: MetaSchedule's sketches, and the sampled decisions that instantiate them."""
 
 from __future__ import annotations
 
@@ -13,120 +13,125 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.targets import Target
-from onefold.kernels.tile_sizes import divisions, fitting
-from onefold.kernels.toolchain import schedules, unheard
+from onefold.kernels.tile_sizes import count_tilings, sample_decisions
+from onefold.kernels.toolchain import meta_schedule, silent_stderr
 from onefold.vocabulary.kernels import Operator
 
-KINDS = ("conv2d", "matmul", "softmax", "layer_norm", "mean", "pool", "transpose")  # by which operators are told apart
-FITTING = 0.8  # of the random draws are such that they fit the processor
+KINDS = ("conv2d", "matmul", "softmax", "layer_norm", "mean", "pool", "transpose")  # found in the names of operators
+PROCESSOR_AWARE_SHARE = 0.8  # of random samples; the others are TVM's uniform ones
+CATEGORIES = 4  # assumed for a decision that is no tiling
 Decisions = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An implementation that has not been measured."""
+    """A schedule that has not been measured."""
 
     sketch: int
     decisions: Decisions
-    schedule: Any  # TVM's
-    key: str  # the same for the same loops, however they came about
+    schedule: Any  # tvm.s_tir.Schedule
+    key: str  # structural hash of the scheduled module
 
     @property
     def trace(self) -> str:
-        """How to make it again."""
-        return str(json.dumps(_plain(self.schedule.trace.as_json())))
+        """Return the schedule's trace as JSON."""
+        return str(json.dumps(_to_python(self.schedule.trace.as_json())))
 
     @property
-    def measurable(self) -> Any:
-        """As TVM's own searches and cost models take it."""
-        tuner = schedules()
+    def measure_candidate(self) -> Any:
+        """Return the `MeasureCandidate` that MetaSchedule's searches and cost models take."""
+        tuner = meta_schedule()
         arguments = tuner.arg_info.ArgInfo.from_entry_func(self.schedule.mod, remove_preproc=True)
         return tuner.MeasureCandidate(self.schedule, arguments)
 
 
 class ScheduleSpace:
-    """All implementations of one operator: draws, changes and remakes them. What it draws follows from its seed."""
+    """Samples, mutates, crosses over and replays the schedules of one operator, deterministically from its seed."""
 
     def __init__(self, operator: Operator, module: Any, target: Target, seed: int = 0) -> None:
-        tuner = schedules()
+        tuner = meta_schedule()
         self.operator, self.module, self.target = operator, module, target
         self.context = tuner.TuneContext(
-            module, target=target.opened(), space_generator="post-order-apply", search_strategy="replay-trace",
+            module, target=target.tvm_target(), space_generator="post-order-apply", search_strategy="replay-trace",
             task_name=operator.name, rand_state=seed + 1, num_threads=1,
         )  # fmt: skip
-        with unheard():
+        with silent_stderr():
             self.sketches = list(self.context.generate_design_space())
         generator = self.context.space_generator
-        self._steps = list(generator.postprocs)
+        self._postprocessors = list(generator.postprocs)
         mutators = sorted(generator.mutator_probs.items(), key=lambda pair: str(type(pair[0]).__name__))
         self._mutators = [mutator for mutator, _ in mutators]
-        chances = np.array([float(chance) for _, chance in mutators])
-        self._chances = chances / chances.sum() if len(chances) else chances
-        self._lanes = target.lanes
-        self._instructions = [_steps(sketch.trace) for sketch in self.sketches]
+        weights = np.array([float(weight) for _, weight in mutators])
+        self._mutator_probabilities = weights / weights.sum() if len(weights) else weights
+        self._lanes = target.vector_lanes
+        self._sketch_instructions = [_instructions(sketch.trace) for sketch in self.sketches]
         self.rng = np.random.default_rng(seed)
 
-    def random(self) -> Proposal | None:
-        """One drawn at random, most of them so that they fit the processor; None where the draw is no valid
-        implementation."""
+    @property
+    def log_size(self) -> float:
+        """Return the natural logarithm of the largest sketch's number of schedules, an upper bound."""
+        return max((_log_size(sketch.trace) for sketch in self.sketches), default=0.0)
+
+    def sample(self) -> Proposal | None:
+        """Return a random schedule, in most cases with processor-aware tile sizes; None if the sample is invalid."""
         at = int(self.rng.integers(len(self.sketches)))
         trace = self.sketches[at].trace
-        fits = self.rng.random() < FITTING
-        return self._realised(_trace(trace.insts, fitting(trace, self._lanes, self.rng) if fits else {}), at)
+        is_aware = self.rng.random() < PROCESSOR_AWARE_SHARE
+        return self._realize(
+            _trace(trace.insts, sample_decisions(trace, self._lanes, self.rng) if is_aware else {}), at
+        )
 
-    def redrawn(self, proposal: Proposal) -> Proposal | None:
-        """Another one, for which one decision was drawn anew."""
+    def resample_one(self, proposal: Proposal) -> Proposal | None:
+        """Return the schedule with one decision sampled anew; None if it has none or the sample is invalid."""
         trace = proposal.schedule.trace
         decisions = dict(trace.decisions)
-        steps = [one for one in trace.insts if one in decisions and _is_open(decisions[one])]
-        if not steps:
+        instructions = [one for one in trace.insts if one in decisions and _has_alternatives(decisions[one])]
+        if not instructions:
             return None
-        chosen = steps[int(self.rng.integers(len(steps)))]
-        del decisions[chosen]
-        drawn = fitting(trace, self._lanes, self.rng, kept=decisions)
-        return self._realised(_trace(trace.insts, decisions | drawn), proposal.sketch)
+        del decisions[instructions[int(self.rng.integers(len(instructions)))]]
+        sampled = sample_decisions(trace, self._lanes, self.rng, kept=decisions)
+        return self._realize(_trace(trace.insts, decisions | sampled), proposal.sketch)
 
-    def mutated(self, proposal: Proposal) -> Proposal | None:
-        """Another one that differs in one decision."""
+    def mutate(self, proposal: Proposal) -> Proposal | None:
+        """Return the schedule changed by one of MetaSchedule's mutators; None if that is not possible."""
         if not self._mutators:
             return None
-        chosen = self._mutators[int(self.rng.choice(len(self._chances), p=self._chances))]
+        at = int(self.rng.choice(len(self._mutators), p=self._mutator_probabilities))
         apply = importlib.import_module("tvm.s_tir.meta_schedule._ffi_api").MutatorApply
-        trace = apply(chosen, proposal.schedule.trace, self.draw())
-        return None if trace is None else self._realised(trace, proposal.sketch)
+        trace = apply(self._mutators[at], proposal.schedule.trace, self.draw_seed())
+        return None if trace is None else self._realize(trace, proposal.sketch)
 
-    def crossed(self, one: Proposal, other: Proposal) -> Proposal | None:
-        """Each decision from one of two of the same sketch; None where those do not go together."""
-        if one.sketch != other.sketch:
+    def cross_over(self, first: Proposal, second: Proposal) -> Proposal | None:
+        """Return a schedule with each decision from either parent; None if they are of different sketches."""
+        if first.sketch != second.sketch:
             return None
-        trace = one.schedule.trace
+        trace = first.schedule.trace
         decisions = dict(trace.decisions)
-        theirs = list(other.schedule.trace.insts)
-        for mine, their in zip(list(trace.insts), theirs):
-            decision = other.schedule.trace.get_decision(their)
-            if decision is not None and self.rng.random() < 0.5 and trace.get_decision(mine) is not None:
-                decisions[mine] = decision
-        return self._realised(_trace(trace.insts, decisions), one.sketch)
+        for instruction, counterpart in zip(list(trace.insts), list(second.schedule.trace.insts)):
+            decision = second.schedule.trace.get_decision(counterpart)
+            if decision is not None and self.rng.random() < 0.5 and trace.get_decision(instruction) is not None:
+                decisions[instruction] = decision
+        return self._realize(_trace(trace.insts, decisions), first.sketch)
 
-    def remade(self, trace: str) -> Proposal | None:
-        """The one that a trace tells of; None where this version of the compiler cannot follow it."""
+    def replay(self, trace: str) -> Proposal | None:
+        """Return the schedule of a JSON trace; None if this version of TVM cannot replay it."""
         module = importlib.import_module("tvm.s_tir.schedule")
-        schedule = self._schedule()
+        schedule = self._new_schedule()
         try:
             module.Trace.apply_json_to_schedule(json.loads(trace), schedule)
-        except Exception:  # noqa: BLE001 - TVM raises many kinds; such a trace is of no use
+        except Exception:  # noqa: BLE001 - TVM raises many types
             return None
         return self.proposal(schedule)
 
-    def like(self, sketch: int, decisions: Decisions) -> Proposal | None:
-        """What another operator's decisions come to here; None where its outline is not one of this operator's.
+    def apply_decisions(self, sketch: int, decisions: Decisions) -> Proposal | None:
+        """Return the schedule with another operator's decisions; None if this operator has no such sketch.
 
-        The compiler itself makes tiles fit that do not divide a loop of another length.
+        TVM adapts tile sizes that do not divide a loop of another length.
         """
         if sketch >= len(self.sketches):
             return None
         trace = self.sketches[sketch].trace
-        taken: dict[Any, Any] = {}
+        transferred: dict[Any, Any] = {}
         left = list(decisions)
         for instruction in trace.insts:
             own = trace.get_decision(instruction)
@@ -135,102 +140,98 @@ class ScheduleSpace:
             length = len(own) if hasattr(own, "__len__") else 1
             if len(left) < length:
                 return None
-            mine, left = left[:length], left[length:]
-            taken[instruction] = mine if hasattr(own, "__len__") else mine[0]
-        return None if left else self._realised(_trace(trace.insts, taken), sketch)
+            values, left = left[:length], left[length:]
+            transferred[instruction] = values if hasattr(own, "__len__") else values[0]
+        return None if left else self._realize(_trace(trace.insts, transferred), sketch)
 
     def proposal(self, schedule: Any) -> Proposal:
-        """A schedule, as one of this space."""
-        return self._made(schedule, _nearest(_steps(schedule.trace), self._instructions))
+        """Return a proposal for a schedule that TVM created."""
+        return _proposal(schedule, _closest_sketch(_instructions(schedule.trace), self._sketch_instructions))
 
-    def _made(self, schedule: Any, sketch: int) -> Proposal:
-        return Proposal(sketch, decisions_of(schedule.trace), schedule, _digest(schedule.mod))
-
-    @property
-    def size(self) -> float:
-        """How many there are, at most, as far as the compiler's outlines tell; on a logarithmic scale by e."""
-        return max((_log_size(sketch.trace) for sketch in self.sketches), default=0.0)
-
-    def _realised(self, trace: Any, sketch: int) -> Proposal | None:
-        schedule = self._schedule()
-        try:
-            trace.apply_to_schedule(schedule, remove_postproc=True)
-            schedule.enter_postproc()  # without it, traces that were changed break later steps
-            if not all(step.apply(schedule) for step in self._steps):
-                return None
-        except Exception:  # noqa: BLE001 - TVM raises many kinds; such a draw is invalid
-            return None
-        return self._made(schedule, sketch)
-
-    def _schedule(self) -> Any:
-        module = importlib.import_module("tvm.s_tir")
-        return module.Schedule(
-            self.module, seed=self.draw(), debug_mask=0, error_render_level="none", enable_check=False
-        )
-
-    def draw(self) -> int:
-        """A seed for somebody else."""
+    def draw_seed(self) -> int:
+        """Return a seed for TVM, derived from this space's seed."""
         return int(self.rng.integers(1, 2**31 - 1))
 
+    def _realize(self, trace: Any, sketch: int) -> Proposal | None:
+        schedule = self._new_schedule()
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()  # mutated traces break later postprocessors without it
+            if not all(postprocessor.apply(schedule) for postprocessor in self._postprocessors):
+                return None
+        except Exception:  # noqa: BLE001 - TVM raises many types for an invalid sample
+            return None
+        return _proposal(schedule, sketch)
 
-def _trace(steps: Any, decisions: dict[Any, Any]) -> Any:
-    """What is not decided is drawn at random."""
-    return importlib.import_module("tvm.s_tir.schedule").Trace(list(steps), decisions)
+    def _new_schedule(self) -> Any:
+        module = importlib.import_module("tvm.s_tir")
+        return module.Schedule(
+            self.module, seed=self.draw_seed(), debug_mask=0, error_render_level="none", enable_check=False
+        )
 
 
-def _is_open(decision: Any) -> bool:
-    """Whether there is another one: a loop that is run once can only be cut in one way."""
-    return not hasattr(decision, "__len__") or any(int(part) > 1 for part in decision)
+def _proposal(schedule: Any, sketch: int) -> Proposal:
+    return Proposal(sketch, decisions_of(schedule.trace), schedule, structural_hash(schedule.mod))
+
+
+def _trace(instructions: Any, decisions: dict[Any, Any]) -> Any:
+    """Return a trace; TVM samples instructions without a decision."""
+    return importlib.import_module("tvm.s_tir.schedule").Trace(list(instructions), decisions)
+
+
+def _has_alternatives(decision: Any) -> bool:
+    """Return whether there is another decision: a loop of one iteration has a single tiling."""
+    return not hasattr(decision, "__len__") or any(int(tile) > 1 for tile in decision)
 
 
 def decisions_of(trace: Any) -> Decisions:
-    """All that was decided, as whole numbers in order."""
-    found: list[int] = []
+    """Return all decisions of a trace as integers, in order."""
+    decisions: list[int] = []
     for instruction in trace.insts:
         decision = trace.get_decision(instruction)
         if decision is None:
             continue
-        found += [int(one) for one in decision] if hasattr(decision, "__len__") else [int(decision)]
-    return tuple(found)
+        decisions += [int(value) for value in decision] if hasattr(decision, "__len__") else [int(decision)]
+    return tuple(decisions)
 
 
-def operators_of(loops: Any, target: Target) -> list[tuple[Operator, Any]]:
-    """The operators of an optimised graph with their loops, the ones with the most work first."""
-    tasks = schedules().relax_integration.extract_tasks(loops, target.opened(), {})
-    found = [
+def extract_operators(graph: Any, target: Target) -> list[tuple[Operator, Any]]:
+    """Return the operators of an optimized graph with their TIR modules, those with the most work first."""
+    tasks = meta_schedule().relax_integration.extract_tasks(graph, target.tvm_target(), {})
+    operators = [
         (_operator(str(task.task_name), task.dispatched[0], int(task.weight)), task.dispatched[0]) for task in tasks
     ]
-    return sorted(found, key=lambda pair: (-pair[0].flops * pair[0].weight, pair[0].name))
+    return sorted(operators, key=lambda pair: (-pair[0].flops * pair[0].weight, pair[0].name))
 
 
 def _operator(name: str, module: Any, weight: int) -> Operator:
-    arguments = schedules().arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
-    shapes = tuple("x".join(str(int(size)) for size in one.shape) or "1" for one in arguments)
-    words = re.sub(r"\d+", "", name.removeprefix("fused_"))
-    kind = next((kind for kind in KINDS if kind in name), words.split("_")[0])
-    return Operator(_digest(module), name, weight, kind, shapes, _flops(module))
+    arguments = meta_schedule().arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    shapes = tuple("x".join(str(int(size)) for size in argument.shape) or "1" for argument in arguments)
+    plain_name = re.sub(r"\d+", "", name.removeprefix("fused_"))
+    kind = next((kind for kind in KINDS if kind in name), plain_name.split("_")[0])
+    return Operator(structural_hash(module), name, weight, kind, shapes, _flops(module))
 
 
-def _digest(module: Any) -> str:
-    """The same for the same loops."""
+def structural_hash(module: Any) -> str:
+    """Return TVM's structural hash of a module as hexadecimal digits."""
     return f"{importlib.import_module('tvm_ffi').structural_hash(module) & (2**64 - 1):016x}"
 
 
-def _steps(trace: Any) -> list[str]:
-    """What a trace does, without what it decides. Outlines may differ in nothing but the loop that a step is for."""
-    return [json.dumps(_plain(one)) for one in trace.as_json()[0]]
+def _instructions(trace: Any) -> list[str]:
+    """Return the instructions of a trace without their decisions."""
+    return [json.dumps(_to_python(instruction)) for instruction in trace.as_json()[0]]
 
 
 def _flops(module: Any) -> float:
     try:
         return float(importlib.import_module("tvm.s_tir").analysis.estimate_tir_flops(module))
-    except Exception:  # noqa: BLE001 - an operator that only moves numbers
+    except Exception:  # noqa: BLE001 - raised for an operator without arithmetic
         return 0.0
 
 
-def _nearest(steps: Sequence[str], sketches: Sequence[Sequence[str]]) -> int:
-    """Which outline a trace follows: it begins as that one does."""
-    shared = [sum(1 for mine, theirs in zip(steps, sketch) if mine == theirs) for sketch in sketches]
+def _closest_sketch(instructions: Sequence[str], sketches: Sequence[Sequence[str]]) -> int:
+    """Return the index of the sketch that shares most instructions with a trace, the shortest of equals."""
+    shared = [sum(1 for mine, theirs in zip(instructions, sketch) if mine == theirs) for sketch in sketches]
     return max(range(len(sketches)), key=lambda at: (shared[at], -len(sketches[at]))) if sketches else 0
 
 
@@ -240,20 +241,20 @@ def _log_size(trace: Any) -> float:
         decision = trace.get_decision(instruction)
         if decision is None:
             continue
-        if hasattr(decision, "__len__"):  # a loop cut into so many parts
-            product, parts = math.prod(int(one) for one in decision), len(decision)
-            total += math.log(max(1, divisions(product, parts)))
+        if hasattr(decision, "__len__"):
+            length, parts = math.prod(int(tile) for tile in decision), len(decision)
+            total += math.log(max(1, count_tilings(length, parts)))
         else:
-            total += math.log(4)
+            total += math.log(CATEGORIES)
     return total
 
 
-def _plain(value: Any) -> Any:
-    """TVM's arrays and texts as those of Python."""
+def _to_python(value: Any) -> Any:
+    """Convert TVM's containers, strings and numbers to those of Python."""
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value if not isinstance(value, str) else str(value)
-    if hasattr(value, "value"):  # a number of the compiler's
+    if hasattr(value, "value"):  # an IntImm or FloatImm
         return value.value
     if hasattr(value, "items"):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value]
+        return {str(key): _to_python(item) for key, item in value.items()}
+    return [_to_python(item) for item in value]

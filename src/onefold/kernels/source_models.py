@@ -1,4 +1,4 @@
-"""Models as people have them, opened as ONNX files with inputs and the right answers."""
+"""Loads the models to compile: each becomes an ONNX file with a batch of inputs and its reference outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.workload import Workload
 from onefold.vocabulary.workload_reference import load
 
-FEWEST, ENOUGH = 32, 64  # inputs to quantise with
-MANY = "many.npz"
-Given = Any  # a folder, an ONNX file, a workload's file or name, or a torch module
+if TYPE_CHECKING:
+    from torch import nn
+
+MIN_CALIBRATION, MAX_CALIBRATION = 32, 64  # samples to quantize with
+CALIBRATION = "calibration.npz"
+ModelLike: TypeAlias = "str | Path | nn.Module"  # a folder, an ONNX file, a workload's file or name, or a module
+Samples: TypeAlias = Sequence[Any] | str | Path
 
 
 @dataclass(frozen=True)
@@ -31,53 +35,61 @@ class SourceModel:
 
     name: str
     file: Path  # ONNX
-    names: tuple[str, ...]  # of the inputs
+    input_names: tuple[str, ...]
     inputs: tuple[np.ndarray[Any, Any], ...]  # one batch
-    answers: tuple[np.ndarray[Any, Any], ...]
-    folder: Path | None = None  # to put the library into
-    many: Path | None = None  # an .npz with enough real inputs to quantise with
+    outputs: tuple[np.ndarray[Any, Any], ...]  # of onnxruntime, for that batch
+    folder: Path | None = None  # deployment folder to write the library into
+    calibration: Path | None = None  # an .npz with enough real samples to quantize with
 
     @property
     def digest(self) -> str:
-        """The same for the same file."""
+        """Return a digest of the ONNX file."""
         return digest_of(self.file)
 
-    def make_folder(self, home: Path) -> None:
-        """Makes a deployment folder of it, unless it is in one."""
+    def create_folder(self, home: Path) -> None:
+        """Create its deployment folder, unless there is one."""
         from onefold.serving.api import measure
 
         if self.folder is not None and not (self.folder / deploy.MODEL).is_file():
             measure(self.file, save=self.folder, home=home)
 
 
-def opened(
-    models: Sequence[Given],
-    samples: Sequence[Any] | str | Path | None,
-    folder: Path,
-    save: Path | None,
-    batch_size: int = 1,
+def load_models(
+    models: Sequence[ModelLike], samples: Samples | None, folder: Path, save: Path | None, batch_size: int = 1
 ) -> list[SourceModel]:
-    """All of them, with names of their own; those without a folder get one in `save`."""
+    """Return the models with distinct names.
+
+    Args:
+        models: Deployment folders, ONNX files, workloads or torch modules.
+        samples: Samples of the inputs, or the path of an .npz with them.
+        folder: For temporary files.
+        save: Where models without a deployment folder get one; None leaves them without.
+        batch_size: Number of samples in `inputs`.
+
+    Raises:
+        InputError: A model or the samples do not exist, or `save` cannot be used.
+        ModelError: A model cannot be exported or run.
+    """
     if isinstance(samples, (str, Path)) and not Path(samples).is_file():
-        raise InputError(f"there are no samples {samples}; give an .npz with an array for each input")
-    found: list[SourceModel] = []
-    for at, one in enumerate(models):
+        raise InputError(f"no such samples: {samples}; expected an .npz file with an array for each input")
+    loaded: list[SourceModel] = []
+    for at, model in enumerate(models):
         place = folder / f"model-{at}"
         place.mkdir()
-        file, home, name = _file_of(one, samples, place)
-        name = _free(name, {each.name for each in found})
-        if home is None and save is not None:
-            home = save if len(models) == 1 else save / name
-            _check_place(home, file)
-        found.append(_with_answers(name, file, home, _many(samples, place), batch_size))
+        file, deployment, name = _onnx_file(model, samples, place)
+        name = _unique_name(name, {source.name for source in loaded})
+        if deployment is None and save is not None:
+            deployment = save if len(models) == 1 else save / name
+            _check_save(deployment, file)
+        loaded.append(_with_outputs(name, file, deployment, _calibration(samples, place), batch_size))
     if save is not None:
-        _check_use(save, [one.folder for one in found if one.folder is not None])
-    return found
+        _check_save_is_used(save, [source.folder for source in loaded if source.folder is not None])
+    return loaded
 
 
-def _file_of(model: Given, samples: Sequence[Any] | str | Path | None, folder: Path) -> tuple[Path, Path | None, str]:
-    """The ONNX file, the deployment folder if it is in one, and what to call it."""
-    if hasattr(model, "state_dict"):
+def _onnx_file(model: ModelLike, samples: Samples | None, folder: Path) -> tuple[Path, Path | None, str]:
+    """Return the ONNX file of a model, its deployment folder if it has one, and its name."""
+    if not isinstance(model, (str, Path)):
         if samples is None or isinstance(samples, (str, Path)):
             raise InputError("a torch module needs samples of its inputs: compile(network, samples=[inputs])")
         return _exported(model, samples, folder), None, type(model).__name__.lower()
@@ -87,20 +99,20 @@ def _file_of(model: Given, samples: Sequence[Any] | str | Path | None, folder: P
         return path / deploy.MODEL, path, path.resolve().name
     if path.suffix == ".onnx":
         if not path.is_file():
-            raise InputError(f"there is no model {path}; give an ONNX file, a deployment folder or a workload")
+            raise InputError(f"no such model: {path}; expected an ONNX file, a deployment folder or a workload")
         return with_embedded_weights(path, folder), None, path.stem
     workload = load(str(model))
-    inputs = [np.asarray(part[:ENOUGH]) for part in workload.data().train[:-1]]
-    _keep(inputs, folder)
+    inputs = [np.asarray(part[:MAX_CALIBRATION]) for part in workload.data().train[:-1]]
+    _save_calibration(inputs, folder)
     return _exported(_untrained(workload), inputs, folder), None, workload.name
 
 
 def _untrained(workload: Workload) -> Any:
-    """A workload's network with its author's defaults: what it costs does not depend on what it has learned."""
+    """Return the workload's network with its default hyperparameters: its latency does not depend on the weights."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # the same command is to mean the same model
+        torch.manual_seed(0)  # the same command compiles the same model
         return workload.build(workload.space.complete({}))
 
 
@@ -110,59 +122,60 @@ def _exported(network: Any, samples: Sequence[Any], folder: Path) -> Path:
     return file
 
 
-def _check_place(folder: Path, file: Path) -> None:
-    """Raises InputError where the model cannot be put: better told now than after all tuning."""
+def _check_save(folder: Path, file: Path) -> None:
+    """Raise InputError if the model cannot be written there: better now than after tuning."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"--save is a folder for the model, but {folder} is a file; give another place")
-    there = folder / deploy.MODEL
-    if there.is_file() and there.read_bytes() != file.read_bytes():
-        raise InputError(f"{folder} holds another model; give another place with --save, or compile {folder} itself")
+        raise InputError(f"save must be a folder, but {folder} is a file; give another path")
+    existing = folder / deploy.MODEL
+    if existing.is_file() and existing.read_bytes() != file.read_bytes():
+        raise InputError(f"{folder} holds another model; save to another path, or compile {folder} itself")
 
 
-def _check_use(save: Path, folders: Sequence[Path]) -> None:
-    """Raises InputError where nothing would be saved there: a deployment folder gets its library itself."""
+def _check_save_is_used(save: Path, folders: Sequence[Path]) -> None:
+    """Raise InputError if all models have deployment folders, so that nothing would be written to `save`."""
     if not any(folder.resolve().is_relative_to(save.resolve()) for folder in folders):
         raise InputError(
-            f"--save is for models that are in no deployment folder: {folders[0]} gets its library itself; "
-            f"leave --save out, or compile {folders[0] / deploy.MODEL}"
+            f"save is for models without a deployment folder, but the library is written into {folders[0]}; "
+            f"leave save out, or compile {folders[0] / deploy.MODEL}"
         )
 
 
-def _many(samples: Sequence[Any] | str | Path | None, folder: Path) -> Path | None:
-    """Where enough real inputs are to quantise with: those that were given, or those of the workload."""
+def _calibration(samples: Samples | None, folder: Path) -> Path | None:
+    """Return an .npz with enough real samples to quantize with: the given ones or those of the workload."""
     if isinstance(samples, (str, Path)):
         return Path(samples)
-    if samples is not None and len(samples[0]) >= FEWEST:
-        return _keep([np.asarray(each)[:ENOUGH] for each in samples], folder)
-    kept = folder / MANY
-    return kept if kept.is_file() else None
+    if samples is not None and len(samples[0]) >= MIN_CALIBRATION:
+        return _save_calibration([np.asarray(one)[:MAX_CALIBRATION] for one in samples], folder)
+    saved = folder / CALIBRATION
+    return saved if saved.is_file() else None
 
 
-def _keep(inputs: Sequence[np.ndarray[Any, Any]], folder: Path) -> Path:
-    np.savez(folder / MANY, **{f"input{at}": each for at, each in enumerate(inputs)})  # type: ignore[arg-type]
-    return folder / MANY
+def _save_calibration(inputs: Sequence[np.ndarray[Any, Any]], folder: Path) -> Path:
+    arrays = {f"input{at}": array for at, array in enumerate(inputs)}
+    np.savez(folder / CALIBRATION, **arrays)  # type: ignore[arg-type]
+    return folder / CALIBRATION
 
 
-def _with_answers(name: str, file: Path, folder: Path | None, many: Path | None, batch_size: int) -> SourceModel:
-    """One batch, and what onnxruntime answers to it; of exported networks that was compared with PyTorch's."""
+def _with_outputs(name: str, file: Path, folder: Path | None, calibration: Path | None, batch_size: int) -> SourceModel:
+    """Return the model with one batch and onnxruntime's outputs, which were compared with PyTorch's on export."""
     served = deploy.ServedModel(file, ServingPoint(batch_size))
-    kept, wanted = samples_beside(file), served.session.get_inputs()
-    names = tuple(each.name for each in wanted)
+    samples, arguments = samples_beside(file), served.session.get_inputs()
+    names = tuple(argument.name for argument in arguments)
     try:
-        if kept.is_file():
-            with np.load(kept, allow_pickle=False) as arrays:
-                inputs = [np.resize(arrays[each], (batch_size, *arrays[each].shape[1:])) for each in names]
+        if samples.is_file():
+            with np.load(samples, allow_pickle=False) as arrays:
+                inputs = [np.resize(arrays[one], (batch_size, *arrays[one].shape[1:])) for one in names]
         else:
-            inputs = [random_input(each, batch_size) for each in wanted]
-        answers = served.session.run(None, dict(zip(names, inputs)))
-    except Exception as error:  # numpy and the runtime raise many kinds
-        raise ModelError(f"{file} cannot be tried with batches of {batch_size}: {error}") from error
-    return SourceModel(name, file, names, tuple(inputs), tuple(answers), folder, many)
+            inputs = [random_input(argument, batch_size) for argument in arguments]
+        outputs = served.session.run(None, dict(zip(names, inputs)))
+    except Exception as error:  # numpy and onnxruntime raise many types
+        raise ModelError(f"{file} cannot be run with a batch size of {batch_size}: {error}") from error
+    return SourceModel(name, file, names, tuple(inputs), tuple(outputs), folder, calibration)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _unique_name(name: str, taken: set[str]) -> str:
     plain = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "model"
-    number, found = 2, plain
-    while found in taken:
-        found, number = f"{plain}-{number}", number + 1
-    return found
+    number, unique = 2, plain
+    while unique in taken:
+        unique, number = f"{plain}-{number}", number + 1
+    return unique

@@ -1,10 +1,10 @@
-"""When a survey has done enough.
+"""Decides when to stop tuning.
 
-The rate rule follows the text of the publication, whose printed formula adds where the text compares: x is the change
-of the model's latency over the time that a round took, and a survey ends when x has changed by no more than `falls`
-of what it was, that is when the gain per second has fallen by a quarter with the usual -0.25. Where both rounds made
-the model slower, and where the last one made it faster after one that did not, the sign is turned. A round that gains
-nothing leaves no rate to compare the next one with: it counts as fallen if it gains nothing either.
+The rate rule follows the text of the Trimmer paper, whose printed formula adds where the text compares: the rate is the
+change of the model's latency per second of a round, and tuning stops when the rate has changed by -gain_drop or less
+relative to the previous round. The sign is flipped if both rounds made the model slower, and if the last one made it
+faster after one that made it slower. A round without any gain leaves no rate to compare with: the next one counts as
+fallen if it gains nothing either.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from onefold.vocabulary.kernels import CompileBudget, CompileCost, TuningRound
+from onefold.vocabulary.quantities import count, duration, joules, rounded
 
-ROUNDS = 2  # in a row that must say so: one may be noise
+CONSECUTIVE_ROUNDS = 2  # that must agree: the latency of a single one is noisy
 
 
-def change(before: float, now: float) -> float:
-    """How the rate has changed, as a share of what it was; rates are seconds of latency per second of tuning."""
+def relative_change(before: float, now: float) -> float:
+    """Return the change of the rate relative to `before`; rates are seconds of latency per second of tuning."""
     if before == 0:
         return -1.0 if now >= 0 else 1.0
     both_slower, faster_now = before > 0 and now > 0, before > 0 and now < 0
@@ -26,27 +27,34 @@ def change(before: float, now: float) -> float:
     return sign * (now - before) / before
 
 
-def rates(rounds: Sequence[TuningRound]) -> list[float]:
-    """The change of latency over the time of each round but the first."""
-    return [(one.latency_s - last.latency_s) / max(1e-9, one.ended_s - last.ended_s) for last, one in pairwise(rounds)]
+def latency_rates(rounds: Sequence[TuningRound]) -> list[float]:
+    """Return the change of latency per second of each round but the first."""
+    return [
+        (now.latency_s - before.latency_s) / max(1e-9, now.ended_s - before.ended_s) for before, now in pairwise(rounds)
+    ]
 
 
-def no_longer_pays(rounds: Sequence[TuningRound], falls: float, in_a_row: int = ROUNDS) -> bool:
-    """Whether the last few rounds in a row gained less and less."""
-    found = rates(rounds)
-    changes = [change(before, now) for before, now in pairwise(found)]
-    return len(changes) >= in_a_row and all(one <= falls for one in changes[-in_a_row:])
+def has_diminishing_gain(
+    rounds: Sequence[TuningRound], gain_drop: float, consecutive: int = CONSECUTIVE_ROUNDS
+) -> bool:
+    """Return whether the gain per second dropped by at least `gain_drop` in each of the last `consecutive` rounds."""
+    changes = [relative_change(before, now) for before, now in pairwise(latency_rates(rounds))]
+    return len(changes) >= consecutive and all(change <= -gain_drop for change in changes[-consecutive:])
 
 
-def used_up(effort: CompileBudget, spent: CompileCost, elapsed_s: float, candidates: int) -> str:
-    """What is used up, in words; empty while nothing is."""
-    joules = spent.energy.joules
-    if effort.minutes is not None and elapsed_s >= 60 * effort.minutes:
-        return f"the time is used up ({elapsed_s:.0f} s)"
-    if effort.candidates is not None and candidates >= effort.candidates:
-        return f"{candidates} candidates were measured"
-    if joules is not None and effort.joules is not None and joules >= effort.joules:
-        return f"the energy is used up ({joules:,.0f} J, {spent.source})"
-    if joules is not None and effort.money is not None and effort.money_for(joules) >= effort.money:
-        return f"the money is used up ({effort.money_for(joules):.3g} for {joules:,.0f} J, {spent.source})"
+def exhausted_limit(budget: CompileBudget, cost: CompileCost, elapsed_s: float, candidates: int) -> str:
+    """Return which limit of the budget is reached, as a sentence; empty if none is."""
+    spent_j = cost.energy.joules
+    if budget.minutes is not None and elapsed_s >= 60 * budget.minutes:
+        return f"the time limit is reached ({duration(elapsed_s)})"
+    if budget.candidates is not None and candidates >= budget.candidates:
+        return f"{count(candidates, 'candidate')} measured"
+    if spent_j is None:
+        return ""
+    if budget.energy_j is not None and spent_j >= budget.energy_j:
+        return f"the energy limit is reached ({joules(spent_j)}, {cost.source})"
+    if budget.money is not None and budget.money_for(spent_j) >= budget.money:
+        return (
+            f"the money limit is reached ({rounded(budget.money_for(spent_j), 3)} for {joules(spent_j)}, {cost.source})"
+        )
     return ""

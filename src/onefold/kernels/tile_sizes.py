@@ -1,11 +1,10 @@
-"""How loops are cut into parts, so that the innermost ones fit the processor.
+"""Samples tile sizes and related decisions that suit the processor.
 
-Almost all ways to cut the loops of an operator are slow for one of four reasons: the innermost part of the loop over
-neighbours in memory does not fill a vector, so many numbers are summed up at a time that they do not fit the
-registers, or so few that registers are idle, sums that are soon complete are put aside in between, or a kernel's short
-window is torn apart. A draw that avoids these is fast several times as often. Short sums, as those of a convolution
-that takes each channel by itself, are fast where they are written out without loops, and where the edges around their
-input are added a row of the window at a time.
+Most random tilings are slow for one of four reasons: the innermost tile of the contiguous loop does not fill a vector
+register, the accumulators of a tile exceed the registers or leave them idle, short reductions are interrupted and
+spilled, or the short window of a kernel is split. Samples that avoid these are fast several times as often. Short
+reductions, such as those of a depthwise convolution, are fast if they are unrolled and if the padding of their input is
+computed one row of the window at a time.
 """
 
 from __future__ import annotations
@@ -16,109 +15,128 @@ from typing import Any
 
 import numpy as np
 
-TILED = 3  # parts at least: a loop over answers; those over what is summed up for one answer are cut into fewer
-VECTORS = (1, 2)  # in the innermost part of the loop over neighbours
-REGISTERS = 8  # answers of all the other loops that are summed up at a time, at most
-FILLED = 0.8  # how often it is as many as there is room for, where sums are long
-SOON, ALONE = 256, 0.8  # numbers that a short sum is of, at most; how often nothing else is begun until it is complete
-WRITTEN_OUT, BY_ROWS = 0.8, 0.5  # how often a short sum is; how often what it takes is made a row at a time
-WINDOW, WHOLE = 7, 0.5  # the longest loop over a window; how often it is left whole
+MIN_SPATIAL_TILES = 3  # spatial loops are split into at least this many tiles, reduction loops into fewer
+VECTORS = (1, 2)  # vector registers filled by the innermost tile of the contiguous loop
+MAX_ACCUMULATORS = 8  # product of the innermost tiles of all other spatial loops
+FULL_REGISTERS_SHARE = 0.8  # of samples with long reductions use all accumulators
+SHORT_REDUCTION, UNINTERRUPTED_SHARE = 256, 0.8  # most elements of one; share of samples that complete it in one go
+UNROLLED_SHARE, ROW_PADDING_SHARE = 0.8, 0.5  # of samples with short reductions: unrolled; padded by rows
+MAX_WINDOW, WHOLE_WINDOW_SHARE = 7, 0.5  # longest window loop; share of samples that do not split it
 
-CUTS, UNROLLS, PLACES = "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"  # kinds of steps
+TILING, UNROLLING, COMPUTE_LOCATION = "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"
 
-Step = Any  # of the compiler's
+Instruction = Any  # of a TVM trace
 Decision = list[int] | int
 
 
-def fitting(trace: Any, lanes: int, rng: np.random.Generator, kept: Container[Step] = ()) -> dict[Step, Decision]:
-    """Decisions for the steps of an outline that fit those that are kept: how loops are cut, and what short sums need.
-    The outer parts are left to chance, as all that has no decision here."""
-    tiles = {one: [int(part) for part in trace.get_decision(one)] for one in trace.insts if _kind(one) == CUTS}
-    over_answers = [one for one, now in tiles.items() if len(now) >= TILED]
-    if not over_answers:
+def sample_decisions(
+    trace: Any, lanes: int, rng: np.random.Generator, kept: Container[Instruction] = ()
+) -> dict[Instruction, Decision]:
+    """Return decisions for a sketch that suit the processor and are compatible with the `kept` ones.
+
+    Outer tiles and all instructions without a decision here are left to TVM's own sampling.
+    """
+    tiles = {
+        instruction: [int(tile) for tile in trace.get_decision(instruction)]
+        for instruction in trace.insts
+        if _kind(instruction) == TILING
+    }
+    spatial = [instruction for instruction, tile in tiles.items() if len(tile) >= MIN_SPATIAL_TILES]
+    if not spatial:
         return {}
-    *others, neighbours = over_answers
-    summed = math.prod(math.prod(now) for now in tiles.values() if len(now) < TILED)
-    is_short = summed <= SOON
-    is_alone = is_short and rng.random() < ALONE
-    is_filled = not is_short and rng.random() < FILLED
-    width = _filling(math.prod(tiles[neighbours]), lanes, rng)
-    found: dict[Step, Decision] = {neighbours: cut(tiles[neighbours], width, rng, is_alone)}
-    left = REGISTERS // math.prod(tiles[one][-1] for one in others if one in kept)
-    open_ones = [one for one in others if one not in kept]
-    # In any order, but those that are run once before the others: the last one takes what is left of the registers.
-    order = sorted(rng.permutation(len(open_ones)), key=lambda at: math.prod(tiles[open_ones[at]]) > 1)
+    *others, contiguous = spatial
+    reduction = math.prod(math.prod(tile) for tile in tiles.values() if len(tile) < MIN_SPATIAL_TILES)
+    is_short = reduction <= SHORT_REDUCTION
+    is_uninterrupted = is_short and rng.random() < UNINTERRUPTED_SHARE
+    fills_registers = not is_short and rng.random() < FULL_REGISTERS_SHARE
+    width = _vector_tile(math.prod(tiles[contiguous]), lanes, rng)
+    decisions: dict[Instruction, Decision] = {contiguous: split(tiles[contiguous], width, rng, is_uninterrupted)}
+    left = MAX_ACCUMULATORS // math.prod(tiles[instruction][-1] for instruction in others if instruction in kept)
+    open_loops = [instruction for instruction in others if instruction not in kept]
+    # In random order, but loops of one iteration first: the last loop takes the remaining registers.
+    order = sorted(rng.permutation(len(open_loops)), key=lambda at: math.prod(tiles[open_loops[at]]) > 1)
     for at in order:
-        now = tiles[open_ones[at]]
-        choices = _divisors(math.prod(now), max(1, left))
-        last = choices[-1] if is_filled and at == order[-1] else _any_of(choices, rng)
-        found[open_ones[at]] = cut(now, last, rng, is_alone)
-        left //= last
-    for one, now in tiles.items():
-        if len(now) < TILED and 1 < math.prod(now) <= WINDOW and rng.random() < WHOLE:
-            found[one] = cut(now, math.prod(now), rng)
+        tile = tiles[open_loops[at]]
+        choices = _divisors(math.prod(tile), max(1, left))
+        innermost = choices[-1] if fills_registers and at == order[-1] else _choose(choices, rng)
+        decisions[open_loops[at]] = split(tile, innermost, rng, is_uninterrupted)
+        left //= innermost
+    for instruction, tile in tiles.items():
+        is_window = len(tile) < MIN_SPATIAL_TILES and 1 < math.prod(tile) <= MAX_WINDOW
+        if is_window and rng.random() < WHOLE_WINDOW_SHARE:
+            decisions[instruction] = split(tile, math.prod(tile), rng)
     if is_short:
-        found |= _for_short_sums(trace.insts, tiles, 2 * len(over_answers), rng)
-    return {one: decision for one, decision in found.items() if one not in kept}
+        decisions |= _short_reduction_decisions(trace.insts, tiles, 2 * len(spatial), rng)
+    return {instruction: decision for instruction, decision in decisions.items() if instruction not in kept}
 
 
-def _for_short_sums(
-    steps: Sequence[Step], tiles: dict[Step, list[int]], first: int, rng: np.random.Generator
-) -> dict[Step, Decision]:
-    """Loops written out, and what is made beforehand made inside the `first` loop over what is summed up, which comes
-    after two parts of each loop over answers. That loop is then the one over the rows of a window, undivided."""
-    found: dict[Step, Decision] = {}
-    rows = next((one for one, now in tiles.items() if len(now) < TILED and math.prod(now) > 1), None)
-    for one in steps:
-        if _kind(one) == UNROLLS and rng.random() < WRITTEN_OUT:
-            choices = len(one.attrs[0])  # from not at all to very long ones
-            found[one] = int(rng.integers(choices // 2, choices))
-        elif _kind(one) == PLACES and rows is not None and rng.random() < BY_ROWS:
-            found |= {one: first, rows: [math.prod(tiles[rows]), *[1] * (len(tiles[rows]) - 1)]}
-    return found
+def _short_reduction_decisions(
+    instructions: Sequence[Instruction],
+    tiles: dict[Instruction, list[int]],
+    first_reduction: int,
+    rng: np.random.Generator,
+) -> dict[Instruction, Decision]:
+    """Return decisions that unroll a short reduction and compute its padding inside the first reduction loop.
+
+    `first_reduction` is the index of that loop, which follows two tiles of each spatial loop. It becomes the unsplit
+    loop over the rows of the window.
+    """
+    decisions: dict[Instruction, Decision] = {}
+    rows = next((one for one, tile in tiles.items() if len(tile) < MIN_SPATIAL_TILES and math.prod(tile) > 1), None)
+    for instruction in instructions:
+        if _kind(instruction) == UNROLLING and rng.random() < UNROLLED_SHARE:
+            choices = len(instruction.attrs[0])  # ascending unroll limits, beginning with none
+            decisions[instruction] = int(rng.integers(choices // 2, choices))
+        elif _kind(instruction) == COMPUTE_LOCATION and rows is not None and rng.random() < ROW_PADDING_SHARE:
+            decisions[instruction] = first_reduction
+            decisions[rows] = [math.prod(tiles[rows]), *[1] * (len(tiles[rows]) - 1)]
+    return decisions
 
 
-def _kind(step: Step) -> str:
-    return str(step.kind.name)
+def _kind(instruction: Instruction) -> str:
+    return str(instruction.kind.name)
 
 
-def cut(now: list[int], last: int, rng: np.random.Generator, is_alone: bool = False) -> list[int]:
-    """The same loop in as many parts, of which the last is given and the others are drawn; with nothing in the part
-    before the last, which goes on to other answers while sums are incomplete, where the last is to be alone."""
-    found = [1] * (len(now) - 1) + [last]
-    for factor in factors(math.prod(now) // last):
-        found[int(rng.integers(len(now) - 1 - is_alone))] *= factor
-    return found
+def split(tiles: list[int], innermost: int, rng: np.random.Generator, is_uninterrupted: bool = False) -> list[int]:
+    """Return the same loop split into as many tiles, with the given innermost tile and the others at random.
+
+    The tile before the innermost one moves on to other outputs while a reduction is incomplete; it stays 1 if the
+    reduction is to be uninterrupted.
+    """
+    sizes = [1] * (len(tiles) - 1) + [innermost]
+    for factor in prime_factors(math.prod(tiles) // innermost):
+        sizes[int(rng.integers(len(tiles) - 1 - is_uninterrupted))] *= factor
+    return sizes
 
 
-def factors(number: int) -> list[int]:
-    """Its prime factors, each as often as it is one."""
-    found, prime = [], 2
+def prime_factors(number: int) -> list[int]:
+    """Return the prime factors in ascending order, with multiplicity."""
+    factors, prime = [], 2
     while prime * prime <= number:
         if number % prime:
             prime += 1
         else:
-            found.append(prime)
+            factors.append(prime)
             number //= prime
-    return [*found, number] if number > 1 else found
+    return [*factors, number] if number > 1 else factors
 
 
-def divisions(length: int, parts: int) -> int:
-    """In how many ways a loop can be cut into so many parts, in order."""
-    known = factors(length)
-    return math.prod(math.comb(known.count(prime) + parts - 1, parts - 1) for prime in set(known))
+def count_tilings(length: int, parts: int) -> int:
+    """Return the number of ways to split a loop into this many ordered tiles."""
+    factors = prime_factors(length)
+    return math.prod(math.comb(factors.count(prime) + parts - 1, parts - 1) for prime in set(factors))
 
 
-def _filling(length: int, lanes: int, rng: np.random.Generator) -> int:
-    """A part that fills vectors, or half of one, or else as much of one as the length lets it."""
+def _vector_tile(length: int, lanes: int, rng: np.random.Generator) -> int:
+    """Return a tile that fills whole vectors, else half a vector, else the largest divisor that fits a vector."""
     full = [vectors * lanes for vectors in VECTORS if length % (vectors * lanes) == 0]
     half = [lanes // 2] if lanes > 1 and length % (lanes // 2) == 0 else []
-    return _any_of(full or half or _divisors(length, lanes)[-1:], rng)
+    return _choose(full or half or _divisors(length, lanes)[-1:], rng)
 
 
-def _divisors(length: int, most: int) -> list[int]:
-    return [one for one in range(1, min(length, most) + 1) if length % one == 0]
+def _divisors(length: int, largest: int) -> list[int]:
+    return [divisor for divisor in range(1, min(length, largest) + 1) if length % divisor == 0]
 
 
-def _any_of(some: Sequence[int], rng: np.random.Generator) -> int:
-    return some[int(rng.integers(len(some)))]
+def _choose(values: Sequence[int], rng: np.random.Generator) -> int:
+    return values[int(rng.integers(len(values)))]

@@ -1,7 +1,7 @@
-"""TVM, imported the quick way.
+"""Imports TVM without its slow parts.
 
-`import tvm.s_tir.tensor_intrin` parses hundreds of instruction patterns of all processors and takes half a minute where
-torch is loaded. Only those of the processors that code is made for are needed.
+`import tvm.s_tir.tensor_intrin` parses the tensor intrinsics of all processors, which takes half a minute once torch is
+imported. Only those of the processors that kernels are compiled for are needed.
 """
 
 from __future__ import annotations
@@ -26,49 +26,48 @@ _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 @cache
 def tvm() -> Any:
-    """The package, ready to tune."""
+    """Return the tvm package, ready for MetaSchedule. Raises MissingExtra if it is not installed."""
     try:
-        import tvm as found
+        import tvm as package
     except ImportError as error:
         raise MissingExtra("apache-tvm", "kernels") from error
-    package = types.ModuleType(_INTRINSICS)
-    package.__path__ = [str(Path(found.__path__[0]) / "s_tir" / "tensor_intrin")]
-    sys.modules[_INTRINSICS] = package
-    importlib.import_module("tvm.s_tir").tensor_intrin = package  # type: ignore[attr-defined]
-    learn_patterns(platform.machine())
-    for chatty in ("tvm", "tvm.s_tir.meta_schedule"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    return found
+    intrinsics = types.ModuleType(_INTRINSICS)
+    intrinsics.__path__ = [str(Path(package.__path__[0]) / "s_tir" / "tensor_intrin")]
+    sys.modules[_INTRINSICS] = intrinsics
+    importlib.import_module("tvm.s_tir").tensor_intrin = intrinsics  # type: ignore[attr-defined]
+    register_intrinsics(platform.machine())
+    for logger in ("tvm", "tvm.s_tir.meta_schedule"):
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    return package
 
 
-def learn_patterns(architecture: str) -> None:
-    """Makes the instructions of a kind of processor known; a second for each kind."""
+def register_intrinsics(architecture: str) -> None:
+    """Register the tensor intrinsics of an architecture, which takes about a second each."""
     name = "arm_cpu" if architecture.startswith(("aarch64", "arm")) else "x86"
     importlib.import_module(f"{_INTRINSICS}.{name}")
 
 
 @cache
-def schedules() -> Any:
-    """Its tuner."""
+def meta_schedule() -> Any:
+    """Return TVM's MetaSchedule package."""
     tvm()
     return importlib.import_module("tvm.s_tir.meta_schedule")
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Without what the compiler writes past Python to the error stream: it warns of rules of pooling layers that it
-    does not have, and goes on without them."""
-    kept = os.dup(2)
+def silent_stderr() -> Iterator[None]:
+    """Discard what native code writes to stderr: TVM warns of pooling rules that it does not have and ignores them."""
+    stderr = os.dup(2)
     try:
-        with Path(os.devnull).open("w") as nothing:
-            os.dup2(nothing.fileno(), 2)
+        with Path(os.devnull).open("w") as devnull:
+            os.dup2(devnull.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def check_linker() -> None:
-    """Libraries are linked by the system's C++ compiler."""
+    """Raise InputError if the machine has no C++ compiler, which links the libraries."""
     if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
-        raise InputError("no C++ compiler was found to link kernels with; install g++ (on Debian: apt install g++)")
+        raise InputError("no C++ compiler found to link kernels; install g++ (on Debian: apt install g++)")

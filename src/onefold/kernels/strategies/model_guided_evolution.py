@@ -1,8 +1,8 @@
-"""Many children of the best that were measured, of which the cost model picks those that are measured.
+"""Evolves the fastest measured schedules and lets the cost model pick which offspring are measured.
 
-MetaSchedule breeds for generations inside its cost model, from many random candidates. Changing what is known to be
-fast, once, takes a fifth of its time for as many candidates. The model likes most what is like that which it knows;
-so a share of the candidates is picked from others.
+MetaSchedule evolves many random schedules for several generations inside its cost model. One generation from schedules
+that were measured to be fast takes a fifth of the time for as many candidates. The cost model prefers what resembles
+its training data, so a share of the candidates is picked among random samples.
 """
 
 from __future__ import annotations
@@ -13,42 +13,45 @@ import numpy as np
 
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.schedule_space import Proposal, ScheduleSpace
-from onefold.kernels.strategies.genetic import GeneticSearch
-from onefold.kernels.strategies.strategy import drawn, unseen
+from onefold.kernels.strategies.population import Population
+from onefold.kernels.strategies.strategy import SAMPLES_PER_PROPOSAL, repeat, unseen
 
-LITTER = 5  # proposals for each candidate that is measured
-STRANGERS = 0.25  # of the candidates have no parents
+POPULATION_SIZE = 8
+PROPOSALS_PER_CANDIDATE = 5
+RANDOM_SHARE = 0.25  # of the candidates
 
 
 class ModelGuidedEvolution:
-    """Breeds as the genetic search does; of an operator that nobody has measured, children are drawn at random."""
+    """The default strategy; random sampling until the cost model is trained."""
 
     def __init__(self, space: ScheduleSpace, model: CostModel, seen: set[str]) -> None:
         self.space, self.model, self.seen = space, model, seen
-        self._family = GeneticSearch(space, seen, parents=8, fresh=0.0)
+        self._population = Population(space, POPULATION_SIZE)
 
     def propose(self, count: int, spare: int = 0) -> list[Proposal]:
-        """The most promising children, and the most promising of those that are nobody's."""
+        """Return the offspring and the random samples with the best predicted scores."""
         if not self.model.is_ready:
-            return self._family.propose(count, spare)
-        strangers = round(STRANGERS * count)
-        bred = count - strangers
-        children = self._ranked(self._family.child, LITTER * bred, self.seen)
-        known = self.seen | {one.key for one in children}
-        others = self._ranked(self.space.random, LITTER * max(1, strangers), known)
-        # Each by its place among its like, so that spare ones come in the same proportion.
-        places = [((at + 0.5) / max(1, bred), one) for at, one in enumerate(children)]
-        places += [((at + 0.5) / max(0.5, strangers), one) for at, one in enumerate(others)]
-        return [one for _, one in sorted(places, key=lambda pair: pair[0])][: count + spare]
+            wanted = count + spare
+            return unseen(repeat(self._population.offspring, SAMPLES_PER_PROPOSAL * wanted), wanted, self.seen)
+        random_count = round(RANDOM_SHARE * count)
+        evolved_count = count - random_count
+        evolved = self._rank(self._population.offspring, PROPOSALS_PER_CANDIDATE * evolved_count, self.seen)
+        known = self.seen | {one.key for one in evolved}
+        sampled = self._rank(self.space.sample, PROPOSALS_PER_CANDIDATE * max(1, random_count), known)
+        # Merged by relative rank, so that spare proposals come in the same proportion.
+        ranked = [((at + 0.5) / max(1, evolved_count), one) for at, one in enumerate(evolved)]
+        ranked += [((at + 0.5) / max(0.5, random_count), one) for at, one in enumerate(sampled)]
+        return [one for _, one in sorted(ranked, key=lambda pair: pair[0])][: count + spare]
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
-        """The fastest become parents, and the model learns."""
-        self._family.tell(proposals, latencies)
-        self.model.learn(self.space, proposals, latencies)
+        """Update the population and the cost model."""
+        self._population.tell(proposals, latencies)
+        self.model.update(self.space, proposals, latencies)
 
-    def _ranked(self, draw: Callable[[], Proposal | None], count: int, seen: set[str]) -> list[Proposal]:
-        """So many new ones, those that the model likes first."""
-        found = unseen(drawn(draw, 2 * count), count, seen)
-        if not found:
+    def _rank(self, sample: Callable[[], Proposal | None], count: int, seen: set[str]) -> list[Proposal]:
+        """Return up to `count` unseen samples, those with the best predicted scores first."""
+        samples = unseen(repeat(sample, 2 * count), count, seen)
+        if not samples:
             return []
-        return [found[int(at)] for at in np.argsort(-self.model.scores(self.space, found), kind="stable")]
+        scores = self.model.scores(self.space, samples)
+        return [samples[int(at)] for at in np.argsort(-scores, kind="stable")]

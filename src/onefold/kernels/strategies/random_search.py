@@ -1,23 +1,23 @@
-"""Candidates drawn at random."""
+"""Random sampling: the trivial strategy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from onefold.kernels.schedule_space import Proposal, ScheduleSpace
-from onefold.kernels.strategies.strategy import TRIES, drawn, unseen
+from onefold.kernels.strategies.strategy import SAMPLES_PER_PROPOSAL, repeat, unseen
 
 
 class RandomSearch:
-    """Draws from the space."""
+    """Samples the space at random."""
 
     def __init__(self, space: ScheduleSpace, seen: set[str]) -> None:
         self.space, self.seen = space, seen
 
     def propose(self, count: int, spare: int = 0) -> list[Proposal]:
-        """Unseen draws."""
+        """Return unseen samples."""
         wanted = count + spare
-        return unseen(drawn(self.space.random, TRIES * wanted), wanted, self.seen)
+        return unseen(repeat(self.space.sample, SAMPLES_PER_PROPOSAL * wanted), wanted, self.seen)
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
-        """Chance does not learn."""
+        """Ignore the latencies."""

@@ -1,4 +1,4 @@
-"""The seam between a survey and the search for candidates."""
+"""The CandidateStrategy protocol, and sampling of distinct proposals."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Protocol
 
 from onefold.kernels.schedule_space import Proposal
 
-TRIES = 8  # draws for each candidate that is wanted, before a space counts as used up
+SAMPLES_PER_PROPOSAL = 8  # samples for each wanted proposal, before a space counts as exhausted
 
 
 class CandidateStrategy(Protocol):
-    """Proposes candidates for one operator and hears what became of them.
+    """Proposes candidates for one operator and learns from their latencies.
 
-    It proposes nothing that is in `seen`, which whoever holds it fills, and fewer than it is asked for only where it
-    finds no more. What it proposes follows from its space's seed and from what it was told.
+    It never proposes a key in `seen`, which its owner fills, and fewer proposals than asked for only if it finds no
+    more. Proposals are a pure function of the space's seed and of what it was told.
     """
 
     seen: set[str]
 
     def propose(self, count: int, spare: int = 0) -> list[Proposal]:
-        """Up to so many that have not been seen, each of them once; then others, should some of them be dropped."""
+        """Return up to `count` distinct unseen proposals, then up to `spare` replacements for dropped ones."""
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
-        """What was measured, also by others; None: it failed."""
+        """Learn from measured proposals, also of other strategies; None is a failure."""
 
 
-def unseen(draws: Iterator[Proposal | None], count: int, seen: set[str]) -> list[Proposal]:
-    """The first so many of some draws that are valid, new, and different from each other."""
-    found: dict[str, Proposal] = {}
-    for one in draws if count > 0 else ():
-        if one is not None and one.key not in seen:
-            found.setdefault(one.key, one)
-        if len(found) >= count:
+def unseen(samples: Iterator[Proposal | None], count: int, seen: set[str]) -> list[Proposal]:
+    """Return the first `count` samples that are valid, not in `seen` and distinct."""
+    distinct: dict[str, Proposal] = {}
+    for proposal in samples if count > 0 else ():
+        if proposal is not None and proposal.key not in seen:
+            distinct.setdefault(proposal.key, proposal)
+        if len(distinct) >= count:
             break
-    return list(found.values())
+    return list(distinct.values())
 
 
-def drawn(draw: Callable[[], Proposal | None], tries: int) -> Iterator[Proposal | None]:
-    """So many draws."""
-    for _ in range(tries):
-        yield draw()
+def repeat(sample: Callable[[], Proposal | None], times: int) -> Iterator[Proposal | None]:
+    """Yield the results of calling `sample` this many times."""
+    for _ in range(times):
+        yield sample()

@@ -1,4 +1,4 @@
-"""What compiling cost, added up: by what became of candidates, by what was saved, by operator."""
+"""Costs of a compilation: by the fate of candidates, per millisecond saved, by operator."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from onefold.vocabulary.kernels import (
 
 
 class Fate(Enum):
-    """What became of a candidate."""
+    """The classification of a measured candidate."""
 
-    HOT = "hot"  # no slower than usual then
-    COLD = "cold"  # slower, and so it taught nothing
+    HOT = "hot"  # at or below the LOESS fit
+    COLD = "cold"  # above the LOESS fit
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class FateCost:
-    """What candidates of one fate cost, among those that were measured and not recalled."""
+    """The cost of the candidates of one fate that this compilation measured itself."""
 
     fate: Fate
     candidates: int
     time_s: float  # of building and running them
-    joules: float | None  # None where none of them tells
-    time_share: float | None  # of all that were measured; None where that took nothing
+    joules: float | None  # None if unknown for all of them
+    time_share: float | None  # of all measured candidates; None if they took no time
     energy_share: float | None
 
 
 def fates(history: CandidateHistory) -> list[Fate]:
-    """The fate of each candidate."""
-    cold = [*history.is_cold, *[False] * len(history.candidates)]  # without a line nobody is slower than usual
+    """Return the fate of each candidate."""
+    cold = [*history.is_cold, *[False] * len(history.candidates)]  # without a fit, none is cold
     return [
         Fate.FAILED if has_failed(one) else Fate.COLD if is_cold else Fate.HOT
         for one, is_cold in zip(history.candidates, cold)
@@ -47,14 +47,14 @@ def fates(history: CandidateHistory) -> list[Fate]:
 
 
 def has_failed(candidate: ScheduleCandidate) -> bool:
-    """Whether a candidate has no latency that counts."""
+    """Return whether a candidate has no valid latency."""
     return candidate.failure is not None or candidate.latency_s is None
 
 
 def fate_costs(histories: Iterable[CandidateHistory]) -> tuple[FateCost, ...]:
-    """One for each fate, over candidates that this compilation measured itself."""
+    """Return the cost of each fate, without recalled candidates."""
     measured = [
-        told for history in histories for told in list(zip(fates(history), history.candidates))[history.recalled :]
+        pair for history in histories for pair in list(zip(fates(history), history.candidates))[history.recalled :]
     ]
     every_s = _time_s(one for _, one in measured)
     every_j = _joules(one for _, one in measured)
@@ -71,32 +71,32 @@ def fate_costs(histories: Iterable[CandidateHistory]) -> tuple[FateCost, ...]:
 
 
 def failures(histories: Iterable[CandidateHistory]) -> dict[str, int]:
-    """How many candidates failed in which way, among those that this compilation measured itself."""
+    """Return the number of failures by kind, without recalled candidates."""
     measured = (one for history in histories for one in history.candidates[history.recalled :])
     found = Counter(one.failure.value for one in measured if one.failure is not None)
     return {kind.value: found[kind.value] for kind in CandidateFailure if found[kind.value]}
 
 
 def saved_s(compiled: CompileResult) -> float:
-    """By how much the whole model was faster after the last round than after the first; 0 without rounds."""
+    """Return the latency saved from the first to the last round; 0 without rounds."""
     rounds = compiled.rounds
     saved = rounds[0].latency_s - rounds[-1].latency_s if rounds else 0.0
     return saved if math.isfinite(saved) else 0.0
 
 
 def joules_per_ms_saved(compiled: CompileResult) -> float | None:
-    """What each millisecond less cost; None where nothing was saved, or nobody can tell the joules."""
+    """Return the energy per millisecond of latency saved; None if nothing was saved or the energy is unknown."""
     joules, saved = compiled.spent.energy.joules, saved_s(compiled)
     return None if joules is None or saved <= 0 else joules / (saved * 1e3)
 
 
 def by_time(compiled: CompileResult) -> list[OperatorState]:
-    """The operators as the last round left them, those that take most of the model's time first."""
+    """Return the operators after the last round, by descending share of the model's latency."""
     return sorted(compiled.rounds[-1].operators, key=lambda one: -one.time_s) if compiled.rounds else []
 
 
 def share_of_model(compiled: CompileResult, time_s: float) -> float | None:
-    """A part of the model's latency in the last round; None where that cannot be told."""
+    """Return a time as a share of the model's last latency; None if that is unknown."""
     latency_s = compiled.rounds[-1].latency_s if compiled.rounds else 0.0
     return time_s / latency_s if math.isfinite(latency_s) and latency_s > 0 else None
 

@@ -1,4 +1,4 @@
-"""What compiling a model came to, in a few words: the runtime to take, what was saved, and what it cost."""
+"""The results of a compilation as short phrases: the recommended runtime, what was saved, what it cost."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import CompileResult, RuntimeLatency
 from onefold.vocabulary.records import Energy
 
-COMPILED = "tvm"  # the runtime that the rounds are about
-FASTEST = "it measured fastest"
-SLOWER = "another measured faster"
+COMPILED = "tvm"  # the runtime of the compiled model
+FASTEST = "it is the fastest"
+SLOWER = "another runtime is faster"
 
 
-def aim(compiled: CompileResult) -> str:
-    """What was compiled for, and how."""
+def setup(compiled: CompileResult) -> str:
+    """Return the device, the target and the options."""
     threads = quantities.count(compiled.threads, "thread")
-    how = f"graph optimisation level {compiled.level}, strategy {compiled.strategy}"
+    how = f"graph optimization level {compiled.level}, strategy {compiled.strategy}"
     return f"on {compiled.device}, for {compiled.target}, {threads}, {how}"
 
 
 def recommended(compiled: CompileResult) -> RuntimeLatency | None:
-    """The runtime to take; None where it was not measured."""
+    """Return the recommended runtime; None if it was not measured."""
     return next((one for one in compiled.runtimes if one.name == compiled.recommended), None)
 
 
 def reason(compiled: CompileResult) -> str:
-    """Why that runtime."""
+    """Return why it is recommended."""
     chosen = recommended(compiled)
     if chosen is None:
         return "it was not measured" if compiled.runtimes and compiled.recommended else "no runtime was measured"
@@ -44,30 +44,30 @@ def reason(compiled: CompileResult) -> str:
 
 
 def result(compiled: CompileResult) -> str:
-    """The runtime to take and why, on one line."""
-    return f"take {compiled.recommended}; {reason(compiled)}" if compiled.recommended else reason(compiled)
+    """Return the recommended runtime with its reason."""
+    return f"use {compiled.recommended}; {reason(compiled)}" if compiled.recommended else reason(compiled)
 
 
 def outcome(compiled: CompileResult) -> Iterator[tuple[str, str]]:
-    """What came out, name by name."""
+    """Yield the names and values of the results."""
     yield "recommended", compiled.recommended or quantities.NOTHING
     yield "why", reason(compiled)
-    yield "error against the model's own answers", error(compiled)
-    yield "library", compiled.folder or "none was kept"
+    yield "error against the model's own outputs", error(compiled)
+    yield "library", compiled.folder or "not saved"
     yield "why it stopped", compiled.why_stopped or quantities.NOTHING
 
 
 def error(compiled: CompileResult) -> str:
-    """The largest difference from what the model itself answers."""
+    """Return the largest difference from the model's own outputs."""
     if not math.isfinite(compiled.error):
-        return "not known"
+        return "unknown"
     if compiled.error == 0:
         return "none"
-    return f"{quantities.rounded(compiled.error, 2)} of the largest answer"
+    return f"{quantities.rounded(compiled.error, 2)} of the largest output"
 
 
 def tiles(compiled: CompileResult) -> Iterator[Tile]:
-    """The compilation in four numbers."""
+    """Yield the compilation in four numbers."""
     chosen = recommended(compiled)
     latency = quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s)
     note = reason(compiled) if chosen is None else f"{chosen.name}: {reason(compiled)}"
@@ -82,7 +82,7 @@ def tiles(compiled: CompileResult) -> Iterator[Tile]:
 
 
 def improvement(compiled: CompileResult) -> str:
-    """The whole model's latency before and after; once where there is one round, and their unit once if it is one."""
+    """Return the whole model's latency before and after; a common unit is given once."""
     if not compiled.rounds:
         return quantities.NOTHING
     first, last = (quantities.duration(one.latency_s) for one in (compiled.rounds[0], compiled.rounds[-1]))
@@ -93,17 +93,17 @@ def improvement(compiled: CompileResult) -> str:
 
 
 def progress(compiled: CompileResult) -> str:
-    """What the rounds brought, and of how many candidates."""
+    """Return the gain of the rounds and the number of candidates."""
     rounds = compiled.rounds
     if not rounds:
-        return "no round has ended"
+        return "no round has finished"
     first, saved = rounds[0].latency_s, saved_s(compiled)
     gain = f"{quantities.share(saved / first)} less" if saved > 0 and first > 0 else "no faster"
     return f"{gain}, {quantities.count(len(rounds), 'round')}, {quantities.count(rounds[-1].tried, 'candidate')}"
 
 
 def time_note(compiled: CompileResult) -> str:
-    """Where most of the time went."""
+    """Return the phase that took most of the time."""
     seconds, total = compiled.spent.seconds, compiled.spent.time_s
     if not total > 0:
         return "no time was recorded"
@@ -112,21 +112,21 @@ def time_note(compiled: CompileResult) -> str:
 
 
 def price(compiled: CompileResult) -> str:
-    """What each millisecond that was saved cost in energy."""
+    """Return the energy per millisecond of latency saved."""
     if saved_s(compiled) <= 0:
         return "nothing saved"
     cost = joules_per_ms_saved(compiled)
-    told = phrases.energy(Energy(cost, compiled.spent.source))
+    energy = phrases.energy(Energy(cost, compiled.spent.source))
     return (
-        f"{quantities.duration(saved_s(compiled))} saved" if told == quantities.NOTHING else f"{told} for each ms saved"
+        f"{quantities.duration(saved_s(compiled))} saved" if energy == quantities.NOTHING else f"{energy} per ms saved"
     )
 
 
-def brought(compiled: CompileResult) -> Iterator[str]:
-    """What was saved, for how much, and what went to waste."""
+def savings(compiled: CompileResult) -> Iterator[str]:
+    """Yield what was saved, at what cost, and what was wasted."""
     saved, energy = saved_s(compiled), compiled.spent.energy
     if saved > 0:
-        yield f"the whole model takes {quantities.duration(saved)} less after the last round than after the first"
+        yield f"the last round's latency is {quantities.duration(saved)} below the first one's"
     yield f"{price(compiled)}; energy: {phrases.energy_source(energy)}"
     yield waste(compiled)
     failed = failures(compiled.histories)
@@ -135,18 +135,18 @@ def brought(compiled: CompileResult) -> Iterator[str]:
 
 
 def waste(compiled: CompileResult) -> str:
-    """How much went to candidates that taught nothing or failed."""
+    """Return the share of cold and failed candidates in the cost."""
     costs = {cost.fate: cost for cost in fate_costs(compiled.histories)}
     cold, failed = costs[Fate.COLD], costs[Fate.FAILED]
     if cold.time_share is None or failed.time_share is None:
         return "no candidate was measured"
     cold_time, failed_time = quantities.share(cold.time_share), quantities.share(failed.time_share)
-    said = f"{cold_time} of the time to cold candidates, {failed_time} to failed ones"
+    time = f"{cold_time} of the time for cold candidates, {failed_time} for failed ones"
     if cold.energy_share is None or failed.energy_share is None or compiled.spent.source == "unavailable":
-        return said
-    return f"{said}; of the energy {quantities.share(cold.energy_share)} and {quantities.share(failed.energy_share)}"
+        return time
+    return f"{time}; of the energy {quantities.share(cold.energy_share)} and {quantities.share(failed.energy_share)}"
 
 
 def recalled(compiled: CompileResult) -> int:
-    """Candidates that were known from earlier compilations."""
+    """Return the number of candidates from earlier compilations."""
     return sum(min(history.recalled, len(history.candidates)) for history in compiled.histories)

@@ -1,4 +1,4 @@
-"""The axis that latencies are drawn on."""
+"""Units and scales of latency axes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ SHORT_S, LONG_S = 1e-3, 0.1  # microseconds, where one is below the first and al
 
 
 def drawable(latency_s: float | None) -> bool:
-    """Whether a latency has a place on a logarithmic axis."""
+    """Return whether a latency can be drawn on a logarithmic axis."""
     return latency_s is not None and math.isfinite(latency_s) and latency_s > 0
 
 
 def latency_unit(latencies: Iterable[float]) -> tuple[str, float]:
-    """The name and size of the unit that suits these latencies."""
+    """Return the name and size of a unit for these latencies."""
     values = list(latencies)
     short = bool(values) and min(values) < SHORT_S and max(values) < LONG_S
     return ("µs", 1e-6) if short else unit_of("latency_s", values)
 
 
 def logarithmic(latencies: Iterable[float], start: float, end: float, unit: float = 1.0) -> Scale:
-    """A logarithmic scale with a little room around at least one latency."""
+    """Return a logarithmic scale with a margin around the latencies."""
     values = list(latencies)
     low, high = min(values), max(values)
     room = max((high / low) ** 0.06, 1.05)

@@ -1,4 +1,4 @@
-"""A compilation, or several, as one HTML file that stands alone."""
+"""The HTML report of one or several compilations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from onefold.vocabulary.kernels import CompileResult
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What is shown of one model; `mark` is what its parts are told apart by from those of others."""
+class ModelSection:
+    """The section of one model; `mark` is a suffix that makes its element ids unique."""
 
     compiled: CompileResult
     mark: str
-    aim: str
+    setup: str
     reason: str
-    fastest: bool  # whether what was compiled is what to take
+    is_recommended: bool  # whether the compiled model is the recommended runtime
     tiles: tuple[Tile, ...]
     outcome: tuple[tuple[str, str], ...]
-    brought: tuple[str, ...]
+    savings: tuple[str, ...]
     runtimes: Table
     phases: Table
     fates: Table
@@ -39,7 +39,7 @@ class Shown:
 
 def as_html(several: Sequence[CompileResult]) -> str:
     """Return the page of one model, or of several one after the other."""
-    # The same loops have the same number in all models: they light up together.
+    # An operator has the same number in all models, so that it is highlighted in all of them.
     keys = dict.fromkeys(key for one in several for key in _keys(one))
     numbers = {key: place + 1 for place, key in enumerate(keys)}
     names = ", ".join(dict.fromkeys(one.model for one in several)) or "no model"
@@ -47,8 +47,8 @@ def as_html(several: Sequence[CompileResult]) -> str:
         "kernels/page.html",
         "kernels/page.css",
         title=f"Kernels of {names}",
-        models=[_shown(one, numbers, f"-{place + 1}" if place else "") for place, one in enumerate(several)],
-        short=tables.models_sheet(several) if len(several) > 1 else None,
+        models=[_section(one, numbers, f"-{place + 1}" if place else "") for place, one in enumerate(several)],
+        short=tables.models_table(several) if len(several) > 1 else None,
         measured=list(_measured(several)),
     )
 
@@ -59,33 +59,33 @@ def _keys(compiled: CompileResult) -> Iterator[str]:
     yield from (history.operator.key for history in compiled.histories)
 
 
-def _shown(compiled: CompileResult, numbers: Mapping[str, int], mark: str) -> Shown:
-    return Shown(
+def _section(compiled: CompileResult, numbers: Mapping[str, int], mark: str) -> ModelSection:
+    return ModelSection(
         compiled=compiled,
         mark=mark,
-        aim=facts.aim(compiled),
+        setup=facts.setup(compiled),
         reason=facts.reason(compiled),
-        fastest=compiled.recommended == facts.COMPILED,
+        is_recommended=compiled.recommended == facts.COMPILED,
         tiles=tuple(facts.tiles(compiled)),
         outcome=tuple(facts.outcome(compiled)),
-        brought=tuple(facts.brought(compiled)),
-        runtimes=tables.runtimes_sheet(compiled),
-        phases=tables.phases_sheet(compiled),
-        fates=tables.fates_sheet(compiled),
-        operators=tables.operators_sheet(compiled, numbers),
-        levels=tables.levels_sheet(compiled),
+        savings=tuple(facts.savings(compiled)),
+        runtimes=tables.runtimes_table(compiled),
+        phases=tables.phases_table(compiled),
+        fates=tables.fates_table(compiled),
+        operators=tables.operators_table(compiled, numbers),
+        levels=tables.levels_table(compiled),
         survey=survey(compiled, mark),
         scatter=scatter(compiled, numbers, mark),
     )
 
 
 def _measured(several: Sequence[CompileResult]) -> Iterator[tuple[str, str]]:
-    yield "latency", "of one pass through the model, or of one run of an operator, on the device"
-    yield "error", "the largest difference from the answers of the model before it was compiled"
-    yield "candidate", "one implementation of an operator; its time is that of building and running it"
-    yield "hot, cold", "no slower, or slower, than a smooth line through the latencies around it (LOESS)"
-    yield "filtered", "dropped before it was measured"
-    yield "suspended", "an operator that has stopped improving"
-    yield "time", "on a clock that only goes forward, since the compilation began"
+    yield "latency", "of one inference, or of one run of an operator, on the device"
+    yield "error", "the largest difference from the outputs of the model before compilation"
+    yield "candidate", "one schedule of an operator; its time is that of building and running it"
+    yield "hot, cold", "at or below, or above, the LOESS fit of the latencies at that point of the search"
+    yield "filtered", "dropped by the cold filter before it was measured"
+    yield "suspended", "an operator of which no further gain is expected"
+    yield "time", "on a monotonic clock, since the compilation began"
     for source in dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several):
         yield "energy", source

@@ -2,7 +2,7 @@
 
     format        1; grows when a key changes its meaning
     model, device, target, threads, level, strategy, recommended, why_stopped, folder
-    error         the largest difference from the answers of the model, as a share of the largest answer
+    error         the largest difference from the model's outputs, relative to the largest output
     runtimes      name, latency_s, threads, note; fastest first
     rounds        number, model, latency_s (of the whole model), ended_s, tried (candidates so far), spent (by all
                   models so far), operators: operator, best_s (of one run), time_s (of all its runs), tried, filtered,
@@ -15,7 +15,7 @@
                   time_s, joules, time_share and energy_share (of all three)
     failures      of the same candidates, how many failed in which way (invalid, slow build, slow run, crash, wrong)
     saved_s       latency of the whole model after the first round less that after the last
-    joules_per_ms_saved   null where nothing was saved or nobody can tell the joules
+    joules_per_ms_saved   null if nothing was saved or the energy is unknown
     levels        number, latency_s (before tuning), compile_s, operators, joules (of compiling)
 
 Times are seconds, `ended_s` since the compilation began. A number that is not finite is null.

@@ -1,4 +1,4 @@
-"""Candidates over time: a small drawing for each operator that takes much of the model's time."""
+"""Candidates over time: a scatter plot for each operator that takes much of the model's latency."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import CandidateHistory, CompileResult, ScheduleCandidate
 
 NAME, TITLE = "candidates", "Candidates over time"
-SHOWN = 6  # operators
-MARKS = 500  # candidates of an operator; more cannot be told apart
-WIDE, TALL, HEAD = 360.0, 250.0, 22.0  # one drawing, and the room for its name
+MAX_PLOTS = 6
+MAX_MARKS = 500  # per operator; more cannot be distinguished
+WIDTH, HEIGHT, TITLE_HEIGHT = 360.0, 250.0, 22.0
 KINDS = {Fate.HOT: "dot s5", Fate.COLD: "dot plain hollow", Fate.FAILED: "cross"}
-TELLS = {Fate.HOT: "hot", Fate.COLD: "cold: slower than usual then", Fate.FAILED: "failed"}
+LABELS = {Fate.HOT: "hot", Fate.COLD: "cold: above the LOESS fit", Fate.FAILED: "failed"}
 FASTEST = {Fate.HOT: "dot best", Fate.COLD: "dot best hollow"}
 LINE, PALE = "line best thin", " pale"
 
 
 def scatter(compiled: CompileResult, numbers: Mapping[str, int], mark: str = "") -> Plot:
-    """A mark for each candidate, with the line that parts hot from cold; `numbers` are what marks call operators by.
+    """Plot a mark for each candidate and the LOESS fit; `numbers` link marks to the operators' table.
 
-    `mark` makes the name of the drawing its own where a page has several.
+    `mark` is a suffix that makes the name of the plot unique on a page with several models.
     """
     name, shown = f"{NAME}{mark}", most_time(compiled)
     if not shown:
-        return Plot(name, TITLE, "No candidate has been measured, so there is none to show.")
+        return Plot(name, TITLE, "No candidate was measured.")
     every = sum(bool(history.candidates) for history in compiled.histories)
-    caption = "Each candidate in the order it was measured."
-    if every > SHOWN:
-        caption = f"The {SHOWN} operators with the most time, of {every}. {caption}"
-    if any(len(history.candidates) > MARKS for history in shown):
-        caption += f" Where there are more than {MARKS:,}, some are left out evenly, but never the fastest."
+    caption = "Candidates in measurement order."
+    if every > MAX_PLOTS:
+        caption = f"The {MAX_PLOTS} of {every} operators with the most time. {caption}"
+    if any(len(history.candidates) > MAX_MARKS for history in shown):
+        caption += f" Of more than {MAX_MARKS:,}, an even selection with the fastest is shown."
     drawing = Markup("").join(_drawing(history, numbers.get(history.operator.key, 0)) for history in shown)
     return Plot(name, TITLE, caption, drawing, tuple(_legend(shown)), wide=True)
 
 
 def most_time(compiled: CompileResult) -> list[CandidateHistory]:
-    """The operators with candidates that take most of the model's time in the last round, else as they are given."""
+    """Return the histories of the operators that take most of the model's latency in the last round."""
     order = {state.operator.key: place for place, state in enumerate(by_time(compiled))}
     known = [history for history in compiled.histories if history.candidates]
-    return sorted(known, key=lambda history: order.get(history.operator.key, len(order)))[:SHOWN]
+    return sorted(known, key=lambda history: order.get(history.operator.key, len(order)))[:MAX_PLOTS]
 
 
 def _legend(histories: Sequence[CandidateHistory]) -> Iterator[tuple[str, str]]:
     found = {fate for history in histories for fate in fates(history)}
-    yield from ((KINDS[fate], TELLS[fate]) for fate in Fate if fate in found)
+    yield from ((KINDS[fate], LABELS[fate]) for fate in Fate if fate in found)
     if any(history.recalled for history in histories):
         yield KINDS[Fate.HOT] + PALE, "pale: recalled from an earlier compilation"
     if found != {Fate.FAILED}:
         yield FASTEST[Fate.HOT], "fastest"
     if any(sum(map(drawable, history.line)) > 1 for history in histories):
-        yield LINE, "usual latency then (LOESS)"
+        yield LINE, "LOESS fit"
 
 
 def _drawing(history: CandidateHistory, number: int) -> Markup:
     operator = history.operator
     shapes = ", ".join(operator.shapes)
-    told = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
-    about = f"{told}; {quantities.metric('flops', operator.flops)} flops, {shapes}"
+    summary = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
+    about = f"{summary}; {quantities.metric('flops', operator.flops)} flops, {shapes}"
     name = text(0, 14, shortened(operator.name, 40), class_="axis")
-    inside = element("g", said(about), *_plotted(history), transform=f"translate(0 {HEAD:.0f})", data_t=number)
-    return picture(WIDE, TALL + HEAD, f"{TITLE}: {operator.name}", [name, inside])
+    inside = element("g", said(about), *_plotted(history), transform=f"translate(0 {TITLE_HEIGHT:.0f})", data_t=number)
+    return picture(WIDTH, HEIGHT + TITLE_HEIGHT, f"{TITLE}: {operator.name}", [name, inside])
 
 
 def _plotted(history: CandidateHistory) -> list[Markup]:
@@ -79,11 +79,11 @@ def _plotted(history: CandidateHistory) -> list[Markup]:
     label = "" if best is None else quantities.duration(best)
     right = LETTER * len(label) + 16
     failed = any(map(has_failed, history.candidates))
-    frame = Frame(WIDE, TALL, right=right)
+    frame = Frame(WIDTH, HEIGHT, right=right)
     unit, size = latency_unit(values)
     y = logarithmic(values or [1.0], frame.y_end - 6, frame.top + (18 if failed else 0), size)
     lane = LETTER * len(Fate.FAILED.value) + 14 if failed else 0.0
-    frame = Frame(WIDE, TALL, left=max(left_margin(y), lane), right=right)
+    frame = Frame(WIDTH, HEIGHT, left=max(left_margin(y), lane), right=right)
     count = len(history.candidates)
     x = Scale(1.0, float(max(count, 2)), frame.left + 6, frame.x_end - 4)
     parts = [level(frame, x, "candidate", min(5, count))]
@@ -91,7 +91,7 @@ def _plotted(history: CandidateHistory) -> list[Markup]:
         parts.append(upright(frame, y, f"latency ({unit})", "logarithmic"))
     else:
         middle = (frame.left + frame.x_end) / 2
-        parts.append(text(middle, TALL / 2, "no candidate has a latency", class_="hint", text_anchor="middle"))
+        parts.append(text(middle, HEIGHT / 2, "no candidate has a latency", class_="hint", text_anchor="middle"))
     if failed:
         parts.append(text(frame.left - 8, frame.top + 4, Fate.FAILED.value, class_="tick", text_anchor="end"))
     parts += _marks(history, best, x, y, frame.top)
@@ -104,9 +104,9 @@ def _plotted(history: CandidateHistory) -> list[Markup]:
 
 
 def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, lane: float) -> Iterator[Markup]:
-    """Hollow ones first, so that they cover nothing, and the fastest on top."""
+    """Yield the marks: cold ones first, so that they cover nothing, and the fastest on top."""
     marks = list(enumerate(zip(history.candidates, fates(history))))
-    every = math.ceil(len(marks) / MARKS)
+    every = math.ceil(len(marks) / MAX_MARKS)
     fastest = next((place for place, (one, fate) in marks if one.latency_s == best and fate is not Fate.FAILED), None)
     drawn = [mark for mark in marks[::every] if mark[0] != fastest]
     drawn.sort(key=lambda mark: mark[1][1] is not Fate.COLD)
@@ -119,14 +119,14 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
         if fate is Fate.FAILED:
             yield element("path", spoken, class_=kind, d=cross(x(place + 1), lane, 2.6), data_cell="candidate")
         elif one.latency_s is not None and drawable(one.latency_s):
-            centre = {"cx": x(place + 1), "cy": y(one.latency_s), "r": 3.6 if place == fastest else 2.4}
-            yield element("circle", spoken, class_=kind, **centre, data_cell="candidate")
+            center = {"cx": x(place + 1), "cy": y(one.latency_s), "r": 3.6 if place == fastest else 2.4}
+            yield element("circle", spoken, class_=kind, **center, data_cell="candidate")
 
 
 def _spoken(number: int, one: ScheduleCandidate, fate: Fate, recalled: bool) -> str:
-    told = [fate.value]
+    parts = [fate.value]
     if fate is not Fate.FAILED and one.latency_s is not None:
-        told.insert(0, quantities.duration(one.latency_s))
+        parts.insert(0, quantities.duration(one.latency_s))
     if one.failure is not None:
-        told.append(one.failure.value)
-    return f"candidate {number}: {', '.join([*told, *(['recalled'] if recalled else [])])}"
+        parts.append(one.failure.value)
+    return f"candidate {number}: {', '.join([*parts, *(['recalled'] if recalled else [])])}"

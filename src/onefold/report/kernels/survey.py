@@ -1,4 +1,4 @@
-"""How a search went: the whole model's latency after each round, beside the other ways to serve it."""
+"""The whole model's latency after each round, with the latencies of the other runtimes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.report.plots.svg import Point, element, picture, polyline, shortene
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import CompileResult, RuntimeLatency, TuningRound
 
-NAME, TITLE = "survey", "The whole model's latency, round by round"
+NAME, TITLE = "survey", "Latency of the whole model by round"
 WIDTH, HEIGHT = 560.0, 340.0
 MANY_TIMES = 10.0  # latencies that differ by more than this factor are shown on a logarithmic scale
 NAME_SHOWN = 25  # letters of a runtime: all of "onnxruntime int8 spinning"
@@ -25,16 +25,16 @@ OTHER = "line beside"
 
 
 def survey(compiled: CompileResult, mark: str = "") -> Plot:
-    """A dot for each round, with the number of candidates so far; a dashed line for each other runtime.
+    """Plot a dot for each round with the number of candidates so far, and a dashed line for each other runtime.
 
-    `mark` makes the name of the drawing its own where a page has several.
+    `mark` is a suffix that makes the name of the plot unique on a page with several models.
     """
     name = f"{NAME}{mark}"
     rounds = [one for one in compiled.rounds if drawable(one.latency_s) and math.isfinite(one.ended_s)]
     if not rounds:
-        return Plot(name, TITLE, "No round has ended, so there is no latency to show.")
+        return Plot(name, TITLE, "No round has finished.")
     others = [one for one in compiled.runtimes if one.name != COMPILED and drawable(one.latency_s)]
-    caption = "After each round, with the best implementations so far. Small numbers: candidates so far."
+    caption = "After each round, with the best candidates so far. Small numbers: candidates so far."
     legend = [("line best", "whole model, compiled")]
     if others:
         legend.append((OTHER, "other runtimes"))
@@ -42,9 +42,9 @@ def survey(compiled: CompileResult, mark: str = "") -> Plot:
 
 
 def apart(places: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
-    """Places moved as little as needed to be at least `gap` apart, in the same order, between `top` and `bottom`.
+    """Return the positions moved as little as needed to be `gap` apart, in the same order, from `top` to `bottom`.
 
-    Where there is no room for all of them they begin at `top` and go on below `bottom`.
+    If there is no room for all of them, they start at `top` and continue below `bottom`.
     """
     order = sorted(range(len(places)), key=lambda at: places[at])
     moved = [0.0] * len(places)

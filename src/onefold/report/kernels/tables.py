@@ -1,4 +1,4 @@
-"""The tables of a compilation, cell by cell in words, for the text and the page alike."""
+"""The tables of a compilation, for the text and the page."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import PHASES, CompileResult, OperatorState
 from onefold.vocabulary.records import Energy
 
-SHOWN = 40  # operators
-NAME = 40  # letters of an operator's name
-DOES = {
+MAX_OPERATORS = 40
+NAME_LENGTH = 40
+PHASE_NOTES = {
     "search": "proposing candidates",
     "build": "compiling them",
     "run": "timing them",
-    "update": "learning from them",
+    "update": "updating the cost model and the filter",
     "whole": "compiling and timing the whole model",
 }
 ALL = "all"
 
 
-def models_sheet(several: Sequence[CompileResult]) -> Table:
-    """A line for each model."""
-    lines = []
+def models_table(several: Sequence[CompileResult]) -> Table:
+    """Return a row for each model."""
+    rows = []
     for one in several:
         chosen = facts.recommended(one)
         cells = (
@@ -39,37 +39,37 @@ def models_sheet(several: Sequence[CompileResult]) -> Table:
             phrases.energy(one.spent.energy),
             one.device,
         )
-        lines.append(Row.of(one.model, *cells))
+        rows.append(Row.of(one.model, *cells))
     titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
     notes = (f"Energy: {'; '.join(dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several))}.",)
-    return Table("models", "Models", _columns("model", titles, "recommended", "device"), tuple(lines), notes)
+    return Table("models", "Models", _columns("model", titles, "recommended", "device"), tuple(rows), notes)
 
 
-def runtimes_sheet(compiled: CompileResult, *, noted: bool = True) -> Table:
-    """The ways to serve the model, fastest first; the last column says which one to take, and what is noted."""
+def runtimes_table(compiled: CompileResult, *, noted: bool = True) -> Table:
+    """Return the runtimes, fastest first; the last column has the recommendation and the notes."""
     fastest = min((one.latency_s for one in compiled.runtimes), default=0.0)
-    lines = []
+    rows = []
     for one in compiled.runtimes:
         ratio = one.latency_s / fastest if fastest > 0 else math.nan
         why = facts.FASTEST if one.latency_s <= fastest else facts.SLOWER
-        told = [f"recommended: {why}"] if one.name == compiled.recommended else []
-        told += [one.note] if noted and one.note else []
+        remarks = [f"recommended: {why}"] if one.name == compiled.recommended else []
+        remarks += [one.note] if noted and one.note else []
         cells = (
             Cell(quantities.duration(one.latency_s)),
             Cell(quantities.factor(ratio) if math.isfinite(ratio) else quantities.NOTHING),
             Cell(str(one.threads)),
-            Cell("; ".join(told)),
+            Cell("; ".join(remarks)),
         )
-        lines.append(Row.of(one.name, *cells))
+        rows.append(Row.of(one.name, *cells))
     titles = ("latency", "times the fastest", "threads", "note")
-    return Table("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(lines))
+    return Table("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(rows))
 
 
-def phases_sheet(compiled: CompileResult) -> Table:
-    """Seconds and joules by phase."""
+def phases_table(compiled: CompileResult) -> Table:
+    """Return time and energy by phase."""
     spent = compiled.spent
     known = [name for name in PHASES if name in spent.seconds or name in spent.joules]
-    lines = []
+    rows = []
     for name in known:
         time_s, joules = spent.seconds.get(name), spent.joules.get(name)
         cells = (
@@ -77,22 +77,22 @@ def phases_sheet(compiled: CompileResult) -> Table:
             _share(time_s, spent.time_s),
             phrases.energy(Energy(joules, spent.source)),
             _share(joules, spent.energy.joules) if spent.source != "unavailable" else quantities.NOTHING,
-            DOES[name],
+            PHASE_NOTES[name],
         )
-        lines.append(Row.of(name, *cells))
-    if lines:
+        rows.append(Row.of(name, *cells))
+    if rows:
         total = (quantities.duration(spent.time_s), "", phrases.energy(spent.energy), "", "")
-        lines.append(Row.of(ALL, *total, kind="baseline"))
-    titles = ("time", "share of time", "energy", "share of energy", "what it does")
+        rows.append(Row.of(ALL, *total, kind="baseline"))
+    titles = ("time", "share of time", "energy", "share of energy", "description")
     notes = (f"Energy: {phrases.energy_source(spent.energy)}.",)
-    return Table("phases", "Cost by phase", _columns("phase", titles, "what it does"), tuple(lines), notes)
+    return Table("phases", "Cost by phase", _columns("phase", titles, "description"), tuple(rows), notes)
 
 
-def fates_sheet(compiled: CompileResult) -> Table:
-    """What building and timing candidates cost, by what became of them."""
+def fates_table(compiled: CompileResult) -> Table:
+    """Return the cost of building and timing candidates by fate."""
     source = compiled.spent.source
     costs = fate_costs(compiled.histories)
-    lines = []
+    rows = []
     for cost in costs:
         cells = (
             f"{cost.candidates:,}",
@@ -103,55 +103,57 @@ def fates_sheet(compiled: CompileResult) -> Table:
             if cost.energy_share is None or source == "unavailable"
             else quantities.share(cost.energy_share),
         )
-        lines.append(Row.of(cost.fate.value, *cells))
+        rows.append(Row.of(cost.fate.value, *cells))
     if not any(cost.candidates for cost in costs):
-        lines = []
+        rows = []
     titles = ("candidates", "time", "share of time", "energy", "share of energy")
     known = facts.recalled(compiled)
-    notes = ["Building and timing them. Cold: slower than usual then, and so it taught nothing."]
+    notes = ["Building and timing. Cold: slower than the LOESS fit at that point of the search."]
     if known:
-        notes.append(f"Not among them: {quantities.count(known, 'candidate')} recalled from earlier compilations.")
-    title = "Cost by what became of candidates"
-    return Table("fates", title, _columns("what became of them", titles), tuple(lines), (" ".join(notes),))
+        notes.append(f"Without {quantities.count(known, 'candidate')} recalled from earlier compilations.")
+    title = "Cost by fate of candidates"
+    return Table("fates", title, _columns("fate", titles), tuple(rows), (" ".join(notes),))
 
 
-def operators_sheet(compiled: CompileResult, numbers: Mapping[str, int] | None = None, shown: int = SHOWN) -> Table:
-    """The operators by their share of the model's time in the last round; `numbers` are what marks call them by."""
+def operators_table(
+    compiled: CompileResult, numbers: Mapping[str, int] | None = None, shown: int = MAX_OPERATORS
+) -> Table:
+    """Return the operators by their share of the model's latency; `numbers` link them to marks in plots."""
     states = by_time(compiled)
-    lines = []
+    rows = []
     for one in states[:shown]:
         number = None if numbers is None else numbers.get(one.operator.key)
-        lines.append(Row.of(shortened(one.operator.name, NAME), *_operator(compiled, one), trial=number))
+        rows.append(Row.of(shortened(one.operator.name, NAME_LENGTH), *_operator(compiled, one), trial=number))
     notes = [
-        "Weight: how often the model runs it. Operators are timed by themselves, so that their sum is not quite the "
-        "latency of the whole model."
+        "Weight: how often the model runs it. Operators are timed separately, so their sum differs from the latency "
+        "of the whole model."
     ]
     if len(states) > shown:
-        notes.append(f"{shown} of {len(states)} operators. The JSON form of this report has them all.")
+        notes.append(f"{shown} of {len(states)} operators. The JSON report has all of them.")
     if states:
-        lines += _together(compiled, states)
+        rows += _totals(compiled, states)
     titles = ("kind", "weight", "best run", "time", "share", "tried", "filtered", "failed", "state")
     head = _columns("operator", titles, "kind", "state")
-    return Table("operators", "Operators by their share of the model's time", head, tuple(lines), (" ".join(notes),))
+    return Table("operators", "Operators by share of the model's latency", head, tuple(rows), (" ".join(notes),))
 
 
-def levels_sheet(compiled: CompileResult) -> Table:
-    """Levels of graph optimisation, where they were compared."""
+def levels_table(compiled: CompileResult) -> Table:
+    """Return the graph optimization levels, if they were compared."""
     source = compiled.spent.source
-    lines = []
+    rows = []
     for one in compiled.levels:
         cells = (
             f"{one.operators:,}",
             quantities.duration(one.latency_s),
             quantities.duration(one.compile_s),
             phrases.energy(Energy(one.joules, source)),
-            "taken" if one.number == compiled.level else "",
+            "used" if one.number == compiled.level else "",
         )
-        lines.append(Row.of(str(one.number), *cells))
+        rows.append(Row.of(str(one.number), *cells))
     titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
     known = next((one.joules for one in compiled.levels if one.joules is not None), None)
     notes = (f"Energy: {phrases.energy_source(Energy(known, source))}.",)
-    return Table("levels", "Levels of graph optimisation", _columns("level", titles, ""), tuple(lines), notes)
+    return Table("levels", "Graph optimization levels", _columns("level", titles, ""), tuple(rows), notes)
 
 
 def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
@@ -163,22 +165,22 @@ def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
     yield "suspended" if one.suspended else "tuning"
 
 
-def _together(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterator[Row]:
-    """The sum of operators, and the whole model beside it."""
+def _totals(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterator[Row]:
+    """Yield the sum of all operators and the whole model."""
     known = [one.time_s for one in states if one.best_s is not None]
     weight = sum(one.operator.weight for one in states)
     counts = [sum(column) for column in zip(*((one.tried, one.filtered, one.failed) for one in states))]
     every = ("", f"{weight:,}", "", *_timed(compiled, sum(known) if known else None), *(f"{n:,}" for n in counts), "")
     yield Row.of("all operators", *every, kind="baseline")
     whole = ("", "", "", *_timed(compiled, compiled.rounds[-1].latency_s), "", "", "", "")
-    yield Row.of("the whole model", *whole, kind="baseline")
+    yield Row.of("whole model", *whole, kind="baseline")
 
 
 def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:
-    """A part of the model's time, and its share."""
+    """Return a time and its share of the model's latency."""
     share = None if time_s is None else share_of_model(compiled, time_s)
-    told = quantities.NOTHING if time_s is None else quantities.duration(time_s)
-    return told, quantities.NOTHING if share is None else quantities.share(share)
+    time = quantities.NOTHING if time_s is None else quantities.duration(time_s)
+    return time, quantities.NOTHING if share is None else quantities.share(share)
 
 
 def _share(value: float | None, total: float | None) -> str:
@@ -186,6 +188,6 @@ def _share(value: float | None, total: float | None) -> str:
 
 
 def _columns(first: str, titles: Sequence[str], *texts: str) -> tuple[Column, ...]:
-    """The name of the lines, and what their cells hold: numbers, but for `texts`."""
+    """Return the columns; all but the first and `texts` are numeric."""
     others = (Column(title, ColumnKind.TRIAL, numeric=title not in texts) for title in titles)
     return (Column(first, ColumnKind.TRIAL, numeric=False), *others)

@@ -1,4 +1,4 @@
-"""A compilation as plain text, for a terminal or a log."""
+"""The text report of a compilation."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import CompileResult
 
 WIDTH = 110
-SHOWN = 12  # operators
+MAX_OPERATORS = 12
 LABEL = 10  # columns of a label
 INDENT = " " * LABEL
 
 
 def as_text(compiled: CompileResult, width: int = WIDTH) -> str:
-    """The compilation in lines, without colour or control characters; a table that is wider goes on below."""
+    """Return the report without color or control characters; wider tables are split."""
     parts: list[Iterable[str]] = [_head(compiled, width), _facts(compiled, width)]
-    sheets = (
+    report_tables = (
         _runtimes(compiled),
-        tables.phases_sheet(compiled),
-        tables.fates_sheet(compiled),
-        tables.operators_sheet(compiled, shown=SHOWN),
-        tables.levels_sheet(compiled),
+        tables.phases_table(compiled),
+        tables.fates_table(compiled),
+        tables.operators_table(compiled, shown=MAX_OPERATORS),
+        tables.levels_table(compiled),
     )
-    parts += [table_lines(sheet, width) for sheet in sheets if sheet.rows]
+    parts += [table_lines(table, width) for table in report_tables if table.rows]
     return joined(parts)
 
 
 def _head(compiled: CompileResult, width: int) -> Iterator[str]:
     yield from wrapped(f"Kernels of {compiled.model}: {facts.result(compiled)}", width)
-    yield from wrapped(facts.aim(compiled), width)
+    yield from wrapped(facts.setup(compiled), width)
 
 
 def _facts(compiled: CompileResult, width: int) -> Iterator[str]:
     latencies = f"{facts.improvement(compiled)}, " if compiled.rounds else ""
     yield from labelled("Rounds", f"{latencies}{facts.progress(compiled)}", width, LABEL)
     yield from labelled("Stopped", compiled.why_stopped or quantities.NOTHING, width, LABEL)
-    yield from labelled("Error", f"{facts.error(compiled)}, against the model's own answers", width, LABEL)
-    yield from labelled("Library", compiled.folder or "none was kept", width, LABEL)
+    yield from labelled("Error", f"{facts.error(compiled)}, against the model's own outputs", width, LABEL)
+    yield from labelled("Library", compiled.folder or "not saved", width, LABEL)
     spent = compiled.spent
     time = quantities.duration(spent.time_s) if spent.seconds else quantities.NOTHING
     yield from labelled("Time", f"{time}, {facts.time_note(compiled)}", width, LABEL)
@@ -54,6 +54,6 @@ def _facts(compiled: CompileResult, width: int) -> Iterator[str]:
 
 
 def _runtimes(compiled: CompileResult) -> Table:
-    """Notes may be long: here they stand below the table."""
+    """Return the runtimes with their notes below the table, since notes may be long."""
     notes = tuple(f"{one.name}: {one.note}" for one in compiled.runtimes if one.note)
-    return replace(tables.runtimes_sheet(compiled, noted=False), notes=notes)
+    return replace(tables.runtimes_table(compiled, noted=False), notes=notes)
