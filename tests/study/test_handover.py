@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,15 @@ import pytest
 import torch
 
 from onefold import Budget, Config, Float, ParallelismOptions, Space, Study, deploy
+from onefold.report import StudyReport
+from onefold.study import Home
 from onefold.study.events import StudyEvent
 from onefold.study.result import keep_best, read_card
+from onefold.study.summary import summary_of
 from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import InputError, StoreError
-from onefold.vocabulary.records import StudyState
+from onefold.vocabulary.records import StudyState, TrialState
 
 TINY = Budget(trials=6, max_epochs=3)
 
@@ -196,6 +201,30 @@ def test_a_model_that_cannot_be_saved_is_told_with_where_it_is(tmp_path: Path) -
     with pytest.raises(InputError, match=r"No space left on device\); it is in .*best"):
         result.save(tmp_path / "full")
     assert json.loads((result.save(tmp_path / "out") / "model.json").read_text()) == read_card(result.folder)
+
+
+# A limit in the first rung.
+
+
+def test_a_study_stopped_in_its_first_rung_has_one_winner_everywhere(tmp_path: Path) -> None:
+    def stop(event: StudyEvent) -> None:
+        if event.kind == "epoch":
+            time.sleep(0.05)  # so that the limit of 0.1 s falls into the first rung
+
+    budget = Budget(trials=4, max_epochs=400, min_epochs=400, minutes=0.1 / 60)
+    study = small(tmp_path, budget=budget, on_event=stop)
+    result = study.run()
+    with closing(Home(tmp_path).store()) as store:
+        summary = summary_of("s", store)
+    assert not any(trial.finished_rungs for trial in result.trials)
+    assert summary.best is not None
+    assert summary.best.number == result.best.number == study.record.result["trial"]
+    assert summary.best.metrics == result.metrics
+    assert summary.cost == result.cost
+    assert result.cost.time_s > 0
+    assert TrialState.RUNNING not in summary.counts
+    text = StudyReport(summary).as_text()
+    assert f"trial {result.best.number}" in text
 
 
 # Time left.

@@ -23,6 +23,7 @@ from onefold.store import Submission
 from onefold.store.home import Home
 from onefold.study.study import Study
 from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
+from onefold.vocabulary.quantities import duration
 
 BLAMELESS_EXITS = (StoreError.exit_code, 130)  # a full disk, another process that runs the study, Ctrl-C
 
@@ -30,10 +31,11 @@ log = logging.getLogger("onefold")
 
 
 class Queue:
-    """The queue of a home."""
+    """The queue of a home; `run_study` runs one submission to its end and returns an exit code."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, run_study: Callable[[Home, Submission], int] | None = None) -> None:
         self._home = home
+        self._run_study = run_study or run_in_process
 
     def submit(self, study: Study) -> int:
         """Append a study to the queue; return the number of studies before it."""
@@ -73,14 +75,11 @@ class Queue:
                 return served
 
     def _serve(self, submission: Submission, on_event: Callable[[str], None]) -> None:
-        """Run one study in its own process, so that no import of one workload reaches the next."""
         submission = replace(submission, began=submission.began or time.time())
         self._save(submission)
         waited_s = (submission.began or 0.0) - submission.submitted
-        on_event(f"{submission.study}: started after waiting {waited_s:.1f} s")
-        command = [sys.executable, "-m", "onefold.study", "run", submission.study, str(self._home.path)]
-        folder = submission.folder if Path(submission.folder).is_dir() else None
-        exit_code = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
+        on_event(f"{submission.study}: started after waiting {duration(waited_s)}")
+        exit_code = self._run_study(self._home, submission)
         if exit_code in BLAMELESS_EXITS:
             raise StoreError(
                 f"the study {submission.study!r} did not run to its end and stays in the queue; serve the queue again"
@@ -111,3 +110,10 @@ class Queue:
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
+
+
+def run_in_process(home: Home, submission: Submission) -> int:
+    """Run a study in its own process, so that no import of one workload reaches the next."""
+    command = [sys.executable, "-m", "onefold.study", "run", submission.study, str(home.path)]
+    folder = submission.folder if Path(submission.folder).is_dir() else None
+    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
