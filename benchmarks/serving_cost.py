@@ -1,6 +1,6 @@
 """What it costs to know how every candidate serves: the same study with the inference tuner on and off.
 
-A text CNN on AG StudyEvent, same seeds, same trials, both in turns. Off: the study by itself. On: every architecture is
+A text CNN on AG News, same seeds, same trials, both in turns. Off: the study by itself. On: every architecture is
 exported and measured on this machine while the trials train, the winner is measured with care and handed over with a
 deployment folder. Then a second study over the same architectures: nothing may be measured again. This machine is
 calibrated beforehand, once, as it is in its whole life.

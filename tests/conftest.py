@@ -39,6 +39,17 @@ def home(tmp_path: Path, calibrated: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture
+def inline_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run studies in this process unless they ask for another engine: no worker has to import torch."""
+    from onefold import ParallelismOptions
+
+    names = list(ParallelismOptions.__dataclass_fields__)
+    defaults = list(ParallelismOptions.__init__.__defaults__ or ())
+    defaults[names.index("engine")] = "inline"
+    monkeypatch.setattr(ParallelismOptions.__init__, "__defaults__", tuple(defaults))
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small network as ONNX, with samples beside it."""

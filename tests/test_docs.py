@@ -1,7 +1,7 @@
-"""What the documents show is true: programs run, commands exist, budgets are as the tables say, links lead somewhere.
+"""Documents are true: programs run, commands parse, budgets and benchmark figures match, links resolve.
 
-A fenced python block below the mark `<!-- complete -->` is a program, or goes on where the one before it on the same
-page ended. Every workload that a page defines is tuned for a moment.
+A fenced python block below the mark `<!-- complete -->` is a program, or continues the one before it on the same page.
+Every workload that a page defines is tuned briefly.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from types import ModuleType
 import pytest
 import typer
 
-from onefold import Budget, ParallelismOptions, Workload, tune
+from onefold import Budget, Workload, tune
 from onefold.cli.app import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BUDGETS = ROOT / "docs" / "search-and-budgets.md"
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+BUDGETS = next(DOCS.rglob("search-and-budgets.md"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^<!-- complete -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ )?onefold (.+)$")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
@@ -35,13 +37,13 @@ def name_of(page: Path) -> str:
 
 
 def programs(page: Path) -> list[str]:
-    """The programs of a page, each moved down to the line where it stands."""
+    """Return the programs of a page, each padded to start at its line of the page."""
     text = page.read_text()
     return ["\n" * text[: block.start(1)].count("\n") + block[1] for block in PROGRAM.finditer(text)]
 
 
 def commands(page: Path) -> Iterator[str]:
-    """What follows `onefold` in shell blocks and in code within the text."""
+    """Yield what follows `onefold` in shell blocks and in inline code."""
     text = page.read_text()
     lines = [line for block in FENCED.finditer(text) if block[1] in ("sh", "console") for line in block[2].splitlines()]
     lines += re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
@@ -50,35 +52,44 @@ def commands(page: Path) -> Iterator[str]:
             yield match[1]
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub and mkdocs derive them."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)
-def test_programs_run(page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_run(
+    page: Path, home: Path, tmp_path: Path, inline_engine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ONEFOLD_HOME", str(home))
     monkeypatch.chdir(tmp_path)
     main = ModuleType("__main__")
-    main.__file__ = f"{page.stem}.py"  # there is no such file, so workers get workloads as they are
+    main.__file__ = f"{page.stem}.py"  # does not exist, so workloads are pickled by value
     monkeypatch.setitem(sys.modules, "__main__", main)
     for program in programs(page):
         exec(compile(program, page, "exec"), vars(main))
-    for thing in list(vars(main).values()):
-        if isinstance(thing, type) and issubclass(thing, Workload) and thing is not Workload:
-            tune(thing(), trials=2, max_epochs=2, parallelism=ParallelismOptions(engine="inline"))
+    tuned = set(re.findall(r"tune\((\w+)\(\)", "".join(programs(page))))
+    for name, workload in list(vars(main).items()):
+        if isinstance(workload, type) and issubclass(workload, Workload) and name not in {*tuned, "Workload"}:
+            tune(workload(), trials=1, max_epochs=1, knobs="off")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_exist_with_these_options(page: Path) -> None:
+def test_commands_parse(page: Path) -> None:
     group = typer.main.get_command(app)
     for line in commands(page):
         name, *words = shlex.split(line, comments=True)
         assert name in group.commands, f"there is no command {name!r}, as in: onefold {line}"
         try:
-            if words:  # a command without any is only mentioned
+            if words and words != ["--help"]:  # a command without arguments is only mentioned
                 group.commands[name].make_context(name, words)
         except Exception as error:  # noqa: BLE001 - whatever the parser complains about
             pytest.fail(f"onefold {line}: {error}")
 
 
 def table(page: Path, *titles: str) -> list[list[str]]:
-    """The rows below the header with these titles."""
+    """Return the rows of the table with these column titles."""
     _, found, below = page.read_text().partition(f"| {' | '.join(titles)} |\n".replace("|  |", "| |"))
     assert found, f"{name_of(page)} has no table {titles}"
     rows = below.split("\n\n")[0].splitlines()[1:]
@@ -86,11 +97,11 @@ def table(page: Path, *titles: str) -> list[list[str]]:
 
 
 def written(value: object) -> str:
-    """A share as a fraction, anything else as it is."""
+    """Return a share as a fraction and anything else as text."""
     return str(Fraction(value).limit_denominator(100)) if isinstance(value, float) else str(value)
 
 
-def test_levels_are_as_the_table_says() -> None:
+def test_levels_match_the_table() -> None:
     parser = typer.main.get_command(app).commands["tune"]
     for options, *cells in table(BUDGETS, "budget", "levels", "epochs", "data"):
         words = shlex.split(options.strip("`")) if options.startswith("`") else []
@@ -102,16 +113,18 @@ def test_levels_are_as_the_table_says() -> None:
         assert cells == [", ".join(map(written, column)) for column in columns], options
 
 
-def test_budget_defaults_are_as_the_table_says() -> None:
+def test_budget_defaults_match_the_table() -> None:
     for _, fields, defaults, _ in table(BUDGETS, "option", "in `Budget`", "default", "meaning"):
         names = re.findall(r"`(\w+)`", fields)
         assert defaults.split(", ") == [written(getattr(Budget(), name)) for name in names], fields
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!\w+:|#)([^)#]+)", FENCED.sub("", page.read_text())):
-        assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+def test_links_resolve(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)", FENCED.sub("", page.read_text())):
+        linked = page.parent / target if target else page
+        assert linked.exists(), f"{name_of(page)} links to {target}"
+        assert not anchor or anchor in anchors(linked), f"{name_of(page)} links to {target}#{anchor}"
 
 
 def test_readme_figures_are_claims_that_hold() -> None:
