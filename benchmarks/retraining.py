@@ -172,14 +172,15 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
     if strategy == "oom-retry":
         _limit(memory_mb)
     try:
-        with tempfile.TemporaryDirectory() as home:  # of its own: what other runs learned about memory is not known
-            found = onefold.retrain(
+        with tempfile.TemporaryDirectory() as home:  # without the memory measurements of other runs
+            options = onefold.RetrainingOptions(strategy=strategy, config=config, seed=seed, home=home)
+            result = onefold.retrain(
                 network, onefold.Data(parts.train), memory=f"{memory_mb}MB", window=window_s, workload=workload,
-                config=config, strategy=strategy, seed=seed, home=home,
+                options=options,
             )  # fmt: skip
     except InputError as error:
         return {"before": before, "after": before, "gain": 0.0, "refused": str(error)}
-    summary = found.summary
+    summary = result.summary
     network.eval()
     after = accuracy()
     reached = [(w.ended_s, w.score) for w in summary.windows if w.score is not None]

@@ -50,7 +50,7 @@ MEDIAN, WORST = 0.05, 0.10
 INSIDE = 0.99
 PLANNING = 0.05
 KEPT = 0.90
-MOST = 3_000_000_000  # bytes that a drawn plan may be predicted to take
+MAX_PLAN_BYTES = 3_000_000_000  # bytes that a drawn plan may be predicted to take
 LOOKED_EVERY_S = 0.003
 REACTS_S = 1.0  # after which a limit that fell is kept again
 MINUTE_S, HALVED_S = 60.0, 40.0
@@ -301,12 +301,12 @@ def predict(name: str, seed: int) -> Row:
             segments=rng.randint(1, max(1, staged.layers // 3)),
             optimizer=rng.choice(("adam", "sgd")),
         )
-        expected = held + profile.extra(plan)
-        if expected <= MOST:
+        expected = held + profile.added_bytes(plan)
+        if expected <= MAX_PLAN_BYTES:
             break
     before = high_water_bytes()
     reset_high_water()
-    stepper.follow(plan)
+    stepper.use_plan(plan)
     for _ in range(3):
         batches = (samples.batch(slice(0, plan.batch_size)) for _ in range(plan.accumulation))
         stepper.update(batches, plan.effective_batch, plan.lr)
@@ -516,10 +516,10 @@ def _least(model: Path, data: Path, home: Path, optimizer: str) -> int:
     """The least memory that the command says it needs."""
     words = ["--plan-only", "--memory", "1MB", "--optimizer", optimizer]
     ran = watched(_command(model, data, home, *words))
-    told = re.search(r"Give --memory (\d+)MB", ran.complaint.replace("\n", " "))
+    told = re.search(r"Set memory to (\d+)MiB", " ".join(ran.complaint.split()))
     if ran.status != 2 or told is None:
         sys.exit(f"the least memory of {model.name} is not told: {ran.status}, {ran.complaint}")
-    return int(told[1]) * 10**6
+    return int(told[1]) * 2**20
 
 
 def _retrained(
@@ -627,8 +627,8 @@ def kept(rows: list[Row]) -> list[Claim]:
 
 def _is_true(row: Row) -> bool:
     """Whether a refusal says that more is needed than was given, as far as it was asked for before."""
-    if "--window" in row["said"]:
-        told = re.search(r"give --window (\d+)s", row["said"])
+    if "set window" in row["said"]:
+        told = re.search(r"set window to (\d+)s", row["said"])
         return told is not None and int(told[1]) > row["window s"]
     return bool(row["limit MB"] < row["least MB"])
 

@@ -1,4 +1,4 @@
-"""A trained network meets pictures in fog, and learns from some of them within 800 MB and ten seconds.
+"""Retrain a digits classifier on images in fog, within 800 MB and ten seconds.
 
 python examples/retrain.py
 """
@@ -9,15 +9,16 @@ from onefold.vocabulary.workload_reference import load
 
 
 def main() -> None:
-    best = onefold.train("digits", epochs=10, name="before-the-fog")
+    best = onefold.train("digits", epochs=10, name="clean-digits")
     network = best.model()
     fog = corrupted_digits("fog", severity=4)
 
-    better = onefold.retrain(network, fog, memory="800MB", window="10s", workload=load("digits"), config=best.config)
+    options = onefold.RetrainingOptions(config=best.config)
+    result = onefold.retrain(network, fog, memory="800MB", window="10s", workload=load("digits"), options=options)
 
-    summary = better.summary
-    print(f"accuracy in fog: {summary.before:.3f} as it was, {summary.after:.3f} now, in {summary.elapsed_s:.1f} s")
-    print(f"memory: {(summary.peak_bytes or 0) / 1e6:.0f} MB at the peak; plan: {summary.chosen}")
+    summary = result.summary
+    print(f"accuracy in fog: {summary.before:.3f} before, {summary.after:.3f} after, in {summary.elapsed_s:.1f} s")
+    print(f"memory: {(summary.peak_bytes or 0) / 1e6:.0f} MB peak; plan: {summary.chosen}")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ ORCHESTRATION = {
     "kernels.source_models",
     "kernels.runtime_comparison",
     "retraining.api",
+    "retraining.model_update",
     "serving.api",
     "serving.trial_measurement",
     "training.api",

@@ -1,4 +1,4 @@
-"""How plans are chosen: Onefold's own way, and those it is compared with."""
+"""Plan strategies: onefold and the baselines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from small_networks import Kind, ResidualNet, cross_entropy
 
 from onefold.baselines.retraining import BASELINES
-from onefold.retraining.feasible_plans import LARGEST_BATCH, MOST
+from onefold.retraining.feasible_plans import LARGEST_BATCH, MAX_PLANS
 from onefold.retraining.network_profile import profile_network
-from onefold.retraining.planning_context import MARGIN, PlanningContext
-from onefold.retraining.rules import read_rules
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
+from onefold.retraining.rule_file import read_rules
 from onefold.retraining.stages import split_into_stages
 from onefold.retraining.strategy import EXPLORATION_SHARE, GainStrategy, PlanStrategy, plan_strategy
 from onefold.vocabulary.errors import InputError
@@ -24,33 +24,33 @@ KIND = Kind(lambda: ResidualNet(8, 6), (3, 32, 32))
 PLANNING = [name for name in STRATEGIES if name != "oom-retry"]
 
 
-def situations() -> dict[str, PlanningContext]:
+def contexts() -> dict[str, PlanningContext]:
     network, few = KIND.network(), KIND.batch(4)
     profile = profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
     roomy = PlanningContext(profile, HELD, 10**12, 3600.0, 50_000, has_batch_norm=True)
-    fixed = plan_strategy("static", RULES).plans(roomy)[0]  # the one that knows no other plan just fits
+    fixed = plan_strategy("static", RULES).plans(roomy)[0]  # the fixed plan just fits
     return {
         "roomy": roomy,
-        "tight": replace(roomy, limit=round(fixed.memory_bytes / (1 - MARGIN)) + 2),
-        "none": replace(roomy, limit=HELD),
+        "tight": replace(roomy, limit_bytes=round(fixed.memory_bytes / (1 - MEMORY_MARGIN)) + 2),
+        "none": replace(roomy, limit_bytes=HELD),
     }
 
 
-SITUATIONS = situations()
+CONTEXTS = contexts()
 
 
 def chosen(name: str, where: str) -> tuple[PlanStrategy, PlanEstimate]:
     found = plan_strategy(name, RULES)
-    return found, found.plans(SITUATIONS[where])[0]
+    return found, found.plans(CONTEXTS[where])[0]
 
 
 @pytest.mark.parametrize("where", ["roomy", "tight"])
 @pytest.mark.parametrize("name", PLANNING)
-def test_all_plans_that_are_chosen_fit(name: str, where: str) -> None:
-    context = SITUATIONS[where]
+def test_chosen_plans_fit(name: str, where: str) -> None:
+    context = CONTEXTS[where]
     found = plan_strategy(name, RULES)
     plans = found.plans(context)
-    assert 1 <= len(plans) <= MOST
+    assert 1 <= len(plans) <= MAX_PLANS
     assert all(context.fits(one.plan) and one == context.estimate(one.plan) for one in plans)
     plan: RetrainingPlan | None = None
     for step in range(8):
@@ -61,13 +61,13 @@ def test_all_plans_that_are_chosen_fit(name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLANNING)
-def test_where_nothing_fits_no_plan_is_chosen(name: str) -> None:
-    assert plan_strategy(name, RULES).plans(SITUATIONS["none"]) == ()
+def test_no_plan_if_nothing_fits(name: str) -> None:
+    assert plan_strategy(name, RULES).plans(CONTEXTS["none"]) == ()
 
 
 @pytest.mark.parametrize("where", ["roomy", "tight"])
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "onefold"])
-def test_comparators_always_learn_from_256_samples_an_update(name: str, where: str) -> None:
+def test_baselines_have_the_full_effective_batch(name: str, where: str) -> None:
     found, first = chosen(name, where)
     assert first.plan.effective_batch == EFFECTIVE_BATCH
     for _ in range(4):
@@ -76,7 +76,7 @@ def test_comparators_always_learn_from_256_samples_an_update(name: str, where: s
     assert found.best_other_merit(first.plan) == 0.0
 
 
-def test_each_is_what_it_says() -> None:
+def test_each_baseline_chooses_its_plan() -> None:
     roomy = {name: chosen(name, "roomy")[1].plan for name in STRATEGIES}
     tight = {name: chosen(name, "tight")[1].plan for name in STRATEGIES}
     assert roomy["static"] == tight["static"]
@@ -94,33 +94,33 @@ def test_each_is_what_it_says() -> None:
     assert {plan.batch_size for plan in (roomy["oom-retry"], tight["oom-retry"])} == {LARGEST_BATCH}
 
 
-def test_checkpointing_takes_no_more_segments_than_are_necessary() -> None:
+def test_dgc_has_the_fewest_segments() -> None:
     plan = chosen("dgc", "tight")[1].plan
-    assert not SITUATIONS["tight"].fits(replace(plan, segments=plan.segments - 1))
+    assert not CONTEXTS["tight"].fits(replace(plan, segments=plan.segments - 1))
 
 
-def test_accumulating_takes_the_largest_batch_that_fits() -> None:
-    where = replace(SITUATIONS["tight"], limit=SITUATIONS["tight"].limit + 10_000_000)
+def test_dga_sage_and_last_layer_have_the_largest_batch() -> None:
+    where = replace(CONTEXTS["tight"], limit_bytes=CONTEXTS["tight"].limit_bytes + 10_000_000)
     for name in ("dga", "sage", "last-layer"):
         plan = plan_strategy(name, RULES).plans(where)[0].plan
         larger = replace(plan, batch_size=2 * plan.batch_size, accumulation=plan.accumulation // 2)
         assert plan.batch_size == LARGEST_BATCH or not where.fits(larger)
 
 
-def test_running_out_of_memory_halves_the_batch_until_there_is_none() -> None:
+def test_oom_retry_halves_the_batch() -> None:
     found = plan_strategy("oom-retry", RULES)
     sizes = []
-    while plans := found.plans(SITUATIONS["tight"]):
+    while plans := found.plans(CONTEXTS["tight"]):
         sizes.append(plans[0].plan.batch_size)
         assert plans[0].plan.effective_batch == EFFECTIVE_BATCH
         assert found.on_out_of_memory()
     assert sizes == [2**power for power in range(8, -1, -1)]
-    assert plan_strategy("oom-retry", RULES).plans(SITUATIONS["tight"])[0].plan.batch_size == LARGEST_BATCH
+    assert plan_strategy("oom-retry", RULES).plans(CONTEXTS["tight"])[0].plan.batch_size == LARGEST_BATCH
 
 
-def test_onefold_tries_its_plans_in_order_and_goes_on_with_the_best() -> None:
+def test_onefold_tries_plans_in_order_and_continues_with_the_best() -> None:
     found = plan_strategy("onefold", RULES, alpha=1.0)
-    plans = [one.plan for one in found.plans(SITUATIONS["roomy"])]
+    plans = [one.plan for one in found.plans(CONTEXTS["roomy"])]
     assert found.is_adaptive
     best, tried, plan = plans[2], [], None
     for _ in plans:
@@ -133,18 +133,18 @@ def test_onefold_tries_its_plans_in_order_and_goes_on_with_the_best() -> None:
     assert {one.plan for one in found.estimates()} == set(plans)
 
 
-def test_onefold_ends_trying_when_its_share_of_the_window_is_over() -> None:
+def test_onefold_stops_exploring_after_its_share_of_the_window() -> None:
     found = plan_strategy("onefold", RULES)
-    first = found.plans(SITUATIONS["roomy"])[0].plan
+    first = found.plans(CONTEXTS["roomy"])[0].plan
     assert found.next_plan(0.0) == first
     found.tell(first, 0.1, 1e-3)
     assert found.next_plan(EXPLORATION_SHARE + 0.01) == first
     assert found.next_plan(0.0) != first
 
 
-def test_onefold_goes_on_with_a_plan_until_it_is_told_to_give_way() -> None:
+def test_onefold_keeps_a_plan_until_it_is_switched() -> None:
     found = plan_strategy("onefold", RULES, alpha=1.0)
-    one, other, third = (each.plan for each in found.plans(SITUATIONS["roomy"])[:3])
+    one, other, third = (each.plan for each in found.plans(CONTEXTS["roomy"])[:3])
     for plan, gain in ((one, 1.0), (other, 0.5), (third, 0.1)):
         found.tell(plan, gain, 1e-3)
     assert found.next_plan(0.9) == one
@@ -157,25 +157,25 @@ def test_onefold_goes_on_with_a_plan_until_it_is_told_to_give_way() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ("onefold", "bayesian")])
-def test_a_single_plan_has_nothing_to_give_way_to(name: str) -> None:
+def test_a_single_plan_has_no_other_to_switch_to(name: str) -> None:
     found, first = chosen(name, "roomy")
     found.switch_plan()
     assert found.next_plan(0.9) == first.plan
 
 
-def test_onefold_leaves_a_plan_that_no_longer_fits() -> None:
+def test_onefold_drops_a_plan_that_no_longer_fits() -> None:
     found = plan_strategy("onefold", RULES)
-    roomy = found.plans(SITUATIONS["roomy"])[0].plan
+    roomy = found.plans(CONTEXTS["roomy"])[0].plan
     found.tell(roomy, 1.0, 1e-3)
-    tight = found.plans(SITUATIONS["tight"])
+    tight = found.plans(CONTEXTS["tight"])
     assert roomy not in {one.plan for one in tight}
     assert found.next_plan(0.9) in {one.plan for one in tight}
 
 
-def test_the_weight_of_gains_is_found_where_nobody_says_it() -> None:
+def test_alpha_is_searched_for_if_not_given() -> None:
     found = plan_strategy("onefold", RULES, alpha=None)
     assert isinstance(found, GainStrategy)
-    plans = [one.plan for one in found.plans(SITUATIONS["roomy"])]
+    plans = [one.plan for one in found.plans(CONTEXTS["roomy"])]
     weights = []
     for step in range(7):
         found.tell(plans[step % len(plans)], 0.1, 1e-3)
@@ -185,11 +185,11 @@ def test_the_weight_of_gains_is_found_where_nobody_says_it() -> None:
     assert len(set(weights)) > 1
 
 
-def test_searching_begins_anew_with_the_same_seed() -> None:
+def test_bayesian_is_reproducible() -> None:
     one, other = ([] for _ in range(2))
     for found in (one, other):
         search = plan_strategy("bayesian", RULES, seed=3)
-        plan = search.plans(SITUATIONS["roomy"])[0].plan
+        plan = search.plans(CONTEXTS["roomy"])[0].plan
         for _ in range(4):
             plan = search.next_plan(0.1)
             search.tell(plan, 0.1, 1e-3)
@@ -198,7 +198,7 @@ def test_searching_begins_anew_with_the_same_seed() -> None:
     assert len(set(one)) > 1
 
 
-def test_searching_wants_to_know_the_situation_first() -> None:
+def test_bayesian_needs_a_context() -> None:
     with pytest.raises(InputError, match="call plans"):
         plan_strategy("bayesian", RULES).next_plan(0.0)
 
@@ -206,6 +206,6 @@ def test_searching_wants_to_know_the_situation_first() -> None:
 @pytest.mark.parametrize(
     ("name", "meant"), [("onefol", "'onefold'"), ("last_layer", "'last-layer'"), ("best", "known")]
 )
-def test_a_strategy_that_is_not_known_is_refused_with_a_suggestion(name: str, meant: str) -> None:
+def test_an_unknown_strategy_is_rejected_with_a_suggestion(name: str, meant: str) -> None:
     with pytest.raises(InputError, match=f"unknown strategy {name!r}.*{meant}"):
         plan_strategy(name, RULES)

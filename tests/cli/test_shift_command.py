@@ -1,4 +1,4 @@
-"""`onefold shift` as a person uses it."""
+"""The command `onefold shift`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ SHIFT = ("shift", "digits", "--corruption", "fog", "--severity", "3")
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder with a workload that has no pictures."""
+    """A folder with a workload without images."""
     (tmp_path / "mine.py").write_text(WORKLOAD)
     return tmp_path
 
 
-def test_a_folder_of_new_data_is_made_and_made_again(here: Path) -> None:
+def test_new_data_is_written_and_overwritten(here: Path) -> None:
     done = onefold(here, *SHIFT, "--save", "new")
     assert done.returncode == 0, done.stderr
-    assert (
-        "fog, severity 3, on pictures of 8x8 pixels: 1,079 for train, 359 for validation, 359 for test" in done.stdout
-    )
-    assert "was taken as 0 to 255" in done.stdout
+    assert "fog, severity 3, images of 8x8 pixels: 1,079 for train, 359 for validation, 359 for test" in done.stdout
+    assert "mapped to 0 to 255" in done.stdout
     assert "saved in new" in done.stdout
     data, wanted = datasets.read_data(here / "new"), shifted_datasets.corrupted_digits("fog", 3)
     for part in ("train", "validation", "test"):
@@ -38,9 +36,9 @@ def test_a_folder_of_new_data_is_made_and_made_again(here: Path) -> None:
 
     again = onefold(here, *SHIFT, "--save", "new", "--seed", "1", "--json")
     assert again.returncode == 0, again.stderr
-    said = json.loads(again.stdout)
-    assert 0 < said.pop("change") < 1
-    assert said == {
+    document = json.loads(again.stdout)
+    assert 0 < document.pop("change") < 1
+    assert document == {
         "folder": "new", "corruption": "fog", "severity": 3, "seed": 1, "shape": [1, 8, 8],
         "samples": {"train": 1079, "validation": 359, "test": 359},
     }  # fmt: skip
@@ -63,13 +61,13 @@ def test_the_corruptions_are_listed(here: Path) -> None:
         (("shift", "digits", "--corruption", "frog", "--save", "new"), "did you mean 'fog'?"),
         (("shift", "digits", "--corruption", "fog", "--severity", "6", "--save", "new"), "goes from 1 to 5, but got 6"),
         (("shift", "digit", "--corruption", "fog", "--save", "new"), "did you mean 'digits'?"),
-        (("shift", "digits", "--corruption", "fog"), "where to put them: onefold shift digits"),
+        (("shift", "digits", "--corruption", "fog"), "are required, for example: onefold shift digits"),
         (("shift",), "onefold shift --list shows the corruptions"),
         ((*SHIFT, "--save", "."), "has something else in it, such as"),
         ((*SHIFT, "--save", "mine.py"), "mine.py is a file; give another place"),
     ],
 )
-def test_mistakes_end_in_a_sentence(here: Path, words: tuple[str, ...], why: str) -> None:
+def test_errors_are_one_sentence(here: Path, words: tuple[str, ...], why: str) -> None:
     done = onefold(here, *words)
     assert done.returncode == 2
     assert why in done.stderr

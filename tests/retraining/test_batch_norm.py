@@ -1,4 +1,4 @@
-"""What batch norms know of the data, measured."""
+"""Re-estimation of BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ DATA = 3.0 + 2.0 * torch.randn(64, 4, generator=torch.Generator().manual_seed(0)
 TARGETS = torch.zeros(64, dtype=torch.long)
 
 
-def test_one_batch_gives_exactly_its_mean_and_variance() -> None:
+def test_one_batch_yields_its_mean_and_variance() -> None:
     norm = nn.BatchNorm1d(4)
     assert reestimate_statistics(nn.Sequential(norm), [(DATA, TARGETS)]) == 64
     torch.testing.assert_close(norm.running_mean, DATA.mean(0))
     torch.testing.assert_close(norm.running_var, DATA.var(0))
 
 
-def test_batches_of_one_size_give_the_mean_of_all_and_the_mean_of_their_variances() -> None:
+def test_equal_batches_yield_the_mean_and_the_mean_variance() -> None:
     norm = nn.BatchNorm1d(4)
     assert reestimate_statistics(nn.Sequential(norm), cut((DATA, TARGETS), 16)) == 64
     torch.testing.assert_close(norm.running_mean, DATA.mean(0))
@@ -28,7 +28,7 @@ def test_batches_of_one_size_give_the_mean_of_all_and_the_mean_of_their_variance
     assert torch.allclose(norm.running_var, DATA.var(0), rtol=0.15)
 
 
-def test_what_was_known_before_does_not_count() -> None:
+def test_previous_statistics_are_discarded() -> None:
     known, fresh = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
     for _ in range(3):
         known(100 + DATA)
@@ -38,16 +38,16 @@ def test_what_was_known_before_does_not_count() -> None:
     assert torch.equal(known.running_var, fresh.running_var)
 
 
-def test_pictures_are_averaged_over_their_places() -> None:
-    pictures = 5 + torch.randn(16, 3, 6, 6)
+def test_images_are_averaged_over_pixels() -> None:
+    images = 5 + torch.randn(16, 3, 6, 6)
     norm = nn.BatchNorm2d(3, momentum=0.3)
-    reestimate_statistics(nn.Sequential(norm), [(pictures, torch.zeros(16))])
-    torch.testing.assert_close(norm.running_mean, pictures.mean((0, 2, 3)))
-    torch.testing.assert_close(norm.running_var, pictures.var((0, 2, 3)))
+    reestimate_statistics(nn.Sequential(norm), [(images, torch.zeros(16))])
+    torch.testing.assert_close(norm.running_mean, images.mean((0, 2, 3)))
+    torch.testing.assert_close(norm.running_var, images.var((0, 2, 3)))
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_momentum_and_modes_of_norms_weights_and_gradients_stay(training: bool) -> None:
+def test_momentum_modes_weights_and_gradients_are_preserved(training: bool) -> None:
     network = KINDS["residual"].network().train(training)
     norms = batch_norms(network)
     norms[0].momentum, norms[1].momentum = 0.3, None
@@ -60,40 +60,40 @@ def test_momentum_and_modes_of_norms_weights_and_gradients_stay(training: bool) 
     assert all(weight.grad is None for weight in network.parameters())
 
 
-def test_momentum_and_modes_are_put_back_when_a_batch_does_not_fit() -> None:
+def test_momentum_and_modes_are_restored_after_an_error() -> None:
     network = normed().eval()
     with pytest.raises(RuntimeError):
         reestimate_statistics(network, [(torch.randn(4, 3), torch.zeros(4))])
     assert all(norm.momentum == 0.1 and not norm.training for norm in batch_norms(network))
 
 
-def test_dropout_does_not_change_what_is_measured() -> None:
+def test_dropout_is_inactive() -> None:
     norm = nn.BatchNorm1d(4)
     reestimate_statistics(nn.Sequential(nn.Dropout(0.9), norm).train(), [(DATA, TARGETS)])
     torch.testing.assert_close(norm.running_mean, DATA.mean(0))
 
 
-def test_only_norms_that_keep_statistics_are_measured() -> None:
+def test_only_norms_with_running_statistics_are_used() -> None:
     network = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4, track_running_stats=False), nn.LayerNorm(4))
     assert batch_norms(network) == [network[0]]
     assert reestimate_statistics(nn.Sequential(nn.LayerNorm(4)), [(DATA, TARGETS)]) == 64
 
 
-# What is wrong
+# Regressions
 
 
-def test_a_last_batch_of_one_sample_does_no_harm() -> None:
+def test_a_last_batch_of_one_sample_is_skipped() -> None:
     network = normed()
     reestimate_statistics(network, cut(KINDS["normed"].batch(9), 8))
 
 
-def test_every_sample_counts_the_same() -> None:
+def test_every_sample_has_equal_weight() -> None:
     norm = nn.BatchNorm1d(4)
     reestimate_statistics(nn.Sequential(norm), cut((DATA, TARGETS), 60))
     torch.testing.assert_close(norm.running_mean, DATA.mean(0))
 
 
-def test_the_modes_of_other_modules_are_put_back() -> None:
+def test_modes_of_other_modules_are_restored() -> None:
     network = KINDS["residual"].network().train()
     reestimate_statistics(network, [KINDS["residual"].batch(8)])
     assert all(module.training for module in network.modules())

@@ -1,4 +1,4 @@
-"""Whole retrainings of small networks: better or as given, within the limits, whatever happens on the way."""
+"""Whole retrainings of small networks: better or unchanged, within the limits, whatever happens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ticking_clock import TickingClock
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,9 +24,10 @@ from onefold import datasets
 from onefold.baselines import shifted_datasets
 from onefold.baselines.retraining import BASELINES
 from onefold.retraining.controller import RetrainingController
+from onefold.retraining.evaluation import MIN_SAMPLES
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
-from onefold.retraining.rules import read_rules
+from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import split_new_data
 from onefold.retraining.strategy import plan_strategy
 from onefold.vocabulary.errors import DatasetError, InputError
@@ -33,20 +36,20 @@ from onefold.vocabulary.retraining import MicroWindow, Reaction, RetrainingLimit
 from onefold.vocabulary.workload import Data, Workload
 
 STRATEGIES = ("onefold", *BASELINES)
-PLENTY = 2**40  # bytes; what the machine has then is the limit
+PLENTY = 2**40  # bytes; the memory of the machine is the limit then
 CPU = torch.device("cpu")
-LONG = 20.0  # seconds, that a busy machine does not matter; with an end as soon as the test has seen enough:
+WINDOW_S = 1.0  # on a clock that ticks a millisecond per reading: about 150 updates
 ENOUGH = """
 [[react]]
 name = "seen enough"
 when = "best_score > first_score + 0.1 or stalled >= 2"
 then = "finish"
-say = "the test has seen enough"
+say = "enough for the test"
 """
 
 
 def convolutional(enlarged: int = 1) -> nn.Module:
-    """For digits, which are made larger first where activations are to weigh something."""
+    """Return a network for digits, which are enlarged first to make activations large."""
     side = 8 * enlarged // 2
     return nn.Sequential(
         nn.Upsample(scale_factor=enlarged),
@@ -57,8 +60,8 @@ def convolutional(enlarged: int = 1) -> nn.Module:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nothing_to_collect() -> Iterator[None]:
-    """What other tests left would be looked through at every change of plans."""
+def frozen_garbage() -> Iterator[None]:
+    """Keep garbage collections at changes of plans from visiting the objects of other tests."""
     gc.collect()
     gc.freeze()
     yield
@@ -67,7 +70,7 @@ def nothing_to_collect() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def clean() -> nn.Module:
-    """A network that knows clean digits."""
+    """A network trained on clean digits."""
     torch.manual_seed(0)
     network = convolutional()
     images, labels = (torch.from_numpy(part) for part in datasets.digits().train)
@@ -87,19 +90,22 @@ def network(clean: nn.Module) -> nn.Module:
 
 @pytest.fixture(scope="session")
 def fog() -> Data:
-    return shifted_datasets.corrupted_digits("fog", 4)
+    """Digits in fog, with as many validation samples as are always evaluated."""
+    data = shifted_datasets.corrupted_digits("fog", 4)
+    return replace(data, validation=tuple(part[:MIN_SAMPLES] for part in data.validation))
 
 
 def retraining(
     network: nn.Module,
     data: Data,
-    window_s: float = LONG,
+    window_s: float = WINDOW_S,
     memory: int = PLENTY,
     how: str = "onefold",
     more_rules: Path | None = None,
     **more: Any,
 ) -> RetrainingController:
     rules = read_rules(more_rules)
+    more.setdefault("clock", TickingClock())
     limits = RetrainingLimits(memory, window_s)
     return RetrainingController(
         RetrainingJob(network, split_new_data(data, CPU), limits, plan_strategy(how, rules, 0.9), rules, **more)
@@ -116,7 +122,7 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
-def is_as_it_was(network: nn.Module, weights: dict[str, Tensor]) -> bool:
+def is_unchanged(network: nn.Module, weights: dict[str, Tensor]) -> bool:
     now = network.state_dict()
     return now.keys() == weights.keys() and all(torch.equal(now[name], value) for name, value in weights.items())
 
@@ -127,10 +133,10 @@ def accuracy(network: nn.Module, part: Any) -> float:
     return float((found == torch.from_numpy(np.asarray(part[1]))).float().mean())
 
 
-def test_a_model_of_clean_digits_becomes_better_in_fog(network: nn.Module, fog: Data) -> None:
+def test_a_model_of_clean_digits_improves_in_fog(network: nn.Module, fog: Data) -> None:
     before, before_on_test = accuracy(network, fog.validation), accuracy(network, fog.test)
-    told: list[Any] = []
-    found = retraining(network, fog, 2.0, tell=told.append).run()
+    events: list[Any] = []
+    found = retraining(network, fog, 2.0, on_event=events.append).run()
 
     assert found.kept_new
     assert found.before == pytest.approx(before)
@@ -142,45 +148,45 @@ def test_a_model_of_clean_digits_becomes_better_in_fog(network: nn.Module, fog: 
     assert all(one.began_s <= one.ended_s and one.updates and one.samples for one in found.windows)
     assert all(one.ended_s <= other.began_s for one, other in zip(found.windows, found.windows[1:]))
     assert found.windows[-1].ended_s <= found.elapsed_s <= 2.0
-    assert [one for one in told if isinstance(one, MicroWindow)] == list(found.windows)
-    assert [one for one in told if isinstance(one, Reaction)] == list(found.reactions)
+    assert [event for event in events if isinstance(event, MicroWindow)] == list(found.windows)
+    assert [event for event in events if isinstance(event, Reaction)] == list(found.reactions)
     assert not network.training
 
 
 @pytest.mark.parametrize("how", STRATEGIES)
-def test_no_strategy_hands_back_a_worse_model(network: nn.Module, fog: Data, how: str) -> None:
-    given = weights_of(network)
-    found = retraining(network, fog, 1.5, how=how).run()
+def test_no_strategy_returns_a_worse_model(network: nn.Module, fog: Data, how: str) -> None:
+    given, clock = weights_of(network), TickingClock()
+    found = retraining(network, fog, how=how, clock=clock, on_event=clock.end_after(2)).run()
     assert found.strategy == how
     assert found.windows
     assert found.after >= found.before
     assert found.after == pytest.approx(accuracy(network, fog.validation))
     assert found.chosen in {one.plan for one in found.plans}
-    assert found.kept_new == (not is_as_it_was(network, given))
+    assert found.kept_new == (not is_unchanged(network, given))
 
 
-def test_what_teaches_nothing_leaves_the_model_bit_for_bit(network: nn.Module, fog: Data, enough: Path) -> None:
+def test_useless_data_leaves_the_model_unchanged(network: nn.Module, fog: Data, enough: Path) -> None:
     random = np.random.default_rng(0)
     nonsense = (fog.train[0], random.integers(0, 10, len(fog.train[1])))
     given = weights_of(network)
-    with torch.no_grad():  # by its own answers it is perfect: nothing can be better
+    with torch.no_grad():  # on its own predictions the model is perfect
         answers = network(torch.from_numpy(fog.validation[0])).argmax(1).numpy()
     found = retraining(network, Data(nonsense, (fog.validation[0], answers)), more_rules=enough).run()
     assert not found.kept_new
     assert found.after == found.before
     assert found.windows
-    assert "stays as it was given" in found.why
-    assert is_as_it_was(network, given)
+    assert "given model is returned" in found.why
+    assert is_unchanged(network, given)
 
 
 class Breaking(Workload):
-    """Its loss fails in the third micro-window, with whatever is given."""
+    """A workload whose loss raises an error in the third micro-window."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.windows = error, 0
 
-    def tell(self, what: Any) -> None:
-        self.windows += isinstance(what, MicroWindow)
+    def on_event(self, event: Any) -> None:
+        self.windows += isinstance(event, MicroWindow)
 
     def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
         if self.windows > 1:
@@ -189,25 +195,25 @@ class Breaking(Workload):
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
-def test_after_an_error_on_the_way_the_model_is_as_given(network: nn.Module, fog: Data, error: BaseException) -> None:
+def test_an_error_restores_the_given_model(network: nn.Module, fog: Data, error: BaseException) -> None:
     given = weights_of(network)
     workload = Breaking(error)
     with pytest.raises(type(error)):
-        retraining(network, fog, workload=workload, tell=workload.tell).run()
+        retraining(network, fog, workload=workload, on_event=workload.on_event).run()
     assert workload.windows == 2
-    assert is_as_it_was(network, given)
+    assert is_unchanged(network, given)
     assert all(weight.requires_grad for weight in network.parameters())
     assert all(weight.is_contiguous() for weight in network.parameters())
 
 
 class Starving(Workload):
-    """From the second micro-window on there is no memory left to score with."""
+    """A workload whose evaluation runs out of memory from the second micro-window on."""
 
     def __init__(self) -> None:
         self.windows = 0
 
-    def tell(self, what: Any) -> None:
-        self.windows += isinstance(what, MicroWindow)
+    def on_event(self, event: Any) -> None:
+        self.windows += isinstance(event, MicroWindow)
 
     def evaluate(self, network: Any, batches: Any, config: Config) -> Any:
         if self.windows > 1:
@@ -215,48 +221,49 @@ class Starving(Workload):
         return super().evaluate(network, batches, config)
 
 
-def test_without_memory_to_score_a_new_model_the_given_one_is_handed_back(network: nn.Module, fog: Data) -> None:
+def test_without_memory_for_evaluation_the_given_model_is_returned(network: nn.Module, fog: Data) -> None:
     given, workload = weights_of(network), Starving()
-    found = retraining(network, fog, window_s=4.0, workload=workload, tell=workload.tell).run()
+    found = retraining(network, fog, workload=workload, on_event=workload.on_event).run()
     assert not found.kept_new
     assert "memory ran out" in {one.rule for one in found.reactions}
-    assert is_as_it_was(network, given)
+    assert is_unchanged(network, given)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_inputs_that_make_the_loss_diverge_are_survived(network: nn.Module, fog: Data, value: float) -> None:
+def test_a_diverging_loss_is_survived(network: nn.Module, fog: Data, value: float) -> None:
     images = fog.train[0].copy()
     images[::50] = value
-    found = retraining(network, replace(fog, train=(images, fog.train[1])), 5.0).run()
+    found = retraining(network, replace(fog, train=(images, fog.train[1]))).run()
     assert found.after >= found.before
     assert found.after == pytest.approx(accuracy(network, fog.validation))
     assert all(bool(weight.isfinite().all()) for weight in network.state_dict().values())
     assert "loss diverges" in {one.rule for one in found.reactions}
 
 
-class Falling(ProcessMemory):
-    """Counts from what the process had at first, and allows less than was needed once two micro-windows are over."""
+class FallingLimit(ProcessMemory):
+    """Count from the initial memory of the process, and lower the limit after two micro-windows."""
 
     def __init__(self, work: RetrainingController) -> None:
         super().__init__()
-        self.work, self.at_first = work, super().used()
+        self.work, self.initial = work, super().used()
 
     def used(self) -> int:
-        return super().used() - self.at_first
+        return super().used() - self.initial
 
     def peak(self) -> int | None:
         found = super().peak()
-        return None if found is None else found - self.at_first
+        return None if found is None else found - self.initial
 
     def limit(self) -> int:
         return self.work.windows[1].predicted_bytes * 9 // 10 if len(self.work.windows) > 1 else PLENTY
 
 
-@pytest.mark.parametrize("how", ["onefold", "dga"])
-def test_when_the_limit_falls_other_plans_go_on_where_those_stopped(fog: Data, how: str) -> None:
+@pytest.mark.parametrize(("how", "enlarged"), [("onefold", 8), ("dga", 4)])
+def test_cheaper_plans_continue_when_the_limit_falls(fog: Data, how: str, enlarged: int) -> None:
     torch.manual_seed(0)
-    work = retraining(convolutional(8), fog, 4.0, how=how)
-    work.memory = Falling(work)
+    clock = TickingClock(1 / 700)
+    work = retraining(convolutional(enlarged), fog, how=how, clock=clock, on_event=clock.end_after(3))
+    work.memory = FallingLimit(work)
     found = work.run()
     fell = found.windows[1]
     later = found.windows[2:]
@@ -266,49 +273,49 @@ def test_when_the_limit_falls_other_plans_go_on_where_those_stopped(fog: Data, h
     assert fell.plan not in {one.plan for one in later}
     shrinks = next(one for one in found.reactions if one.rule == "memory shrinks")
     assert fell.ended_s <= shrinks.at_s <= later[0].began_s
-    assert later[0].loss < found.windows[0].loss  # not from the beginning again
+    assert later[0].loss < found.windows[0].loss  # training was not restarted
     assert found.after >= found.before
 
 
-@pytest.mark.parametrize("how", [name for name in STRATEGIES if name != "oom-retry"])  # which plans nothing
-def test_too_little_memory_is_told_with_the_least_that_is_needed(network: nn.Module, fog: Data, how: str) -> None:
+@pytest.mark.parametrize("how", [name for name in STRATEGIES if name != "oom-retry"])  # plans nothing
+def test_the_least_memory_is_stated(network: nn.Module, fog: Data, how: str) -> None:
     given = weights_of(network)
-    with pytest.raises(InputError, match=r"takes at least \d+ MB.*but the limit is 50 MB.*Give --memory \d+MB or more"):
+    with pytest.raises(InputError, match=r"needs at least .* limit is 47.7 MiB.*Set memory to \d+MiB or more"):
         retraining(network, fog, memory=50_000_000, how=how).run()
-    assert is_as_it_was(network, given)
+    assert is_unchanged(network, given)
 
 
-def test_the_least_that_is_told_is_enough(network: nn.Module, fog: Data, enough: Path) -> None:
-    with pytest.raises(InputError) as told:
+def test_the_stated_least_memory_is_enough(network: nn.Module, fog: Data, enough: Path) -> None:
+    with pytest.raises(InputError) as error:
         retraining(network, fog, memory=50_000_000).run()
-    least = int(str(told.value).split("--memory ")[1].split("MB")[0])
+    least = int(str(error.value).split("memory to ")[1].split("MiB")[0])
     found = retraining(
-        network, fog, memory=(least + 10) * 10**6, more_rules=enough
+        network, fog, memory=(least + 10) * 2**20, more_rules=enough
     ).run()  # the process may have grown since
     assert found.windows
 
 
-def test_a_window_too_short_for_a_step_is_told(network: nn.Module, fog: Data) -> None:
+def test_a_window_too_short_for_a_step_is_rejected(network: nn.Module, fog: Data) -> None:
     given = weights_of(network)
-    with pytest.raises(InputError, match=r"one step takes about .* the window is 0.05 s; give --window \d+s or more"):
+    with pytest.raises(InputError, match=r"one step takes about .* the window is 50 ms; set window to \d+s or more"):
         retraining(network, fog, 0.05).run()
-    assert is_as_it_was(network, given)
+    assert is_unchanged(network, given)
 
 
-def test_data_that_the_model_does_not_take_are_told(network: nn.Module, fog: Data) -> None:
+def test_incompatible_data_is_rejected(network: nn.Module, fog: Data) -> None:
     given = weights_of(network)
     images, labels = fog.train
     for data, why in (
-        (Data((images[:, :, :6, :6], labels)), r"does not take the new data, with samples of shape \(1, 6, 6\)"),
-        (Data((images, labels + 5)), "the class 14, but the model tells 10 classes apart"),
-        (Data((images, labels.astype(np.float32))), "the loss cannot be told from targets"),
+        (Data((images[:, :, :6, :6], labels)), r"rejects the new data, samples of shape \(1, 6, 6\)"),
+        (Data((images, labels + 5)), "class 14, but the model has 10 classes"),
+        (Data((images, labels.astype(np.float32))), "the loss rejects targets"),
     ):
         with pytest.raises(DatasetError, match=why):
             retraining(network, data).run()
-        assert is_as_it_was(network, given)
+        assert is_unchanged(network, given)
 
 
-def test_what_may_not_learn_does_not_and_stays_so(network: nn.Module, fog: Data, enough: Path) -> None:
+def test_weights_without_requires_grad_are_not_trained(network: nn.Module, fog: Data, enough: Path) -> None:
     network[1].weight.requires_grad_(False)
     given = weights_of(network)
     learns = [weight.requires_grad for weight in network.parameters()]
@@ -319,32 +326,33 @@ def test_what_may_not_learn_does_not_and_stays_so(network: nn.Module, fog: Data,
     assert all(weight.is_contiguous() for weight in network.parameters())
 
 
-def test_a_network_laid_out_with_channels_last_is_handed_back_so(network: nn.Module, fog: Data, enough: Path) -> None:
+def test_the_memory_format_is_preserved(network: nn.Module, fog: Data, enough: Path) -> None:
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     strides = [weight.stride() for weight in network.parameters()]
     retraining(network, fog, more_rules=enough).run()
     assert [weight.stride() for weight in network.parameters()] == strides
 
 
-def test_asking_for_plans_changes_nothing(network: nn.Module, fog: Data) -> None:
+def test_planning_changes_nothing(network: nn.Module, fog: Data) -> None:
     given, strides = weights_of(network), [weight.stride() for weight in network.parameters()]
-    plans = retraining(network, fog, 5.0).plan_only()
+    plans = retraining(network, fog).plan_only()
     assert 1 < len(plans) <= 10
     assert all(one.gain_per_s is None and one.memory_bytes > 0 and one.update_s > 0 for one in plans)
-    assert is_as_it_was(network, given)
+    assert is_unchanged(network, given)
     assert [weight.stride() for weight in network.parameters()] == strides
 
 
-def test_asking_for_plans_in_vain_changes_nothing(network: nn.Module, fog: Data) -> None:
+def test_failed_planning_changes_nothing(network: nn.Module, fog: Data) -> None:
     strides = [weight.stride() for weight in network.parameters()]
     with pytest.raises(InputError):
-        retraining(network, fog, 5.0, memory=50_000_000).plan_only()
+        retraining(network, fog, memory=50_000_000).plan_only()
     assert [weight.stride() for weight in network.parameters()] == strides
 
 
-def test_the_window_is_kept_in_a_process_with_much_to_look_through(network: nn.Module, fog: Data) -> None:
+@pytest.mark.slow  # measures real time
+def test_the_window_is_kept_in_a_process_with_many_objects(network: nn.Module, fog: Data) -> None:
     much = [[] for _ in range(8_000_000)]  # type: ignore[var-annotated]
-    found = retraining(network, fog, 2.5, how="sage").run()
+    found = retraining(network, fog, 2.5, how="sage", clock=time.monotonic).run()
     assert found.elapsed_s <= 2.5
     assert much
 
@@ -352,11 +360,12 @@ def test_the_window_is_kept_in_a_process_with_much_to_look_through(network: nn.M
 REAL = """
     import resource
     import torch
-    from test_controller import convolutional, retraining
+    from test_controller import TickingClock, convolutional, retraining
     from onefold.baselines import shifted_datasets
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    work = retraining(convolutional(8), shifted_datasets.corrupted_digits("fog", 4), 6.0, how="oom-retry")
+    fog, clock = shifted_datasets.corrupted_digits("fog", 4), TickingClock(2e-3)
+    work = retraining(convolutional(8), fog, how="oom-retry", clock=clock, on_event=clock.end_after(1))
     status = dict(line.split(":") for line in open("/proc/self/status"))
     has = int(status["VmData"].split()[0]) * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (has + 120_000_000,) * 2)
@@ -367,10 +376,10 @@ REAL = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system's limit is one of Linux")
-def test_memory_that_really_runs_out_is_survived() -> None:
+def test_real_out_of_memory_errors_are_survived() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(REAL)],
-        capture_output=True, text=True, timeout=60, cwd=__file__.rpartition("/")[0],
+        capture_output=True, text=True, timeout=300, cwd=__file__.rpartition("/")[0],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     no_worse, windows, batch_size, *rules = done.stdout.strip().split("; ")
@@ -380,7 +389,7 @@ def test_memory_that_really_runs_out_is_survived() -> None:
     assert "memory ran out" in rules
 
 
-def test_the_summary_survives_json(network: nn.Module, fog: Data, enough: Path) -> None:
+def test_the_summary_round_trips_through_json(network: nn.Module, fog: Data, enough: Path) -> None:
     from onefold.vocabulary.records import from_json, to_json
 
     found = retraining(network, fog, more_rules=enough).run()

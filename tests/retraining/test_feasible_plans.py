@@ -1,4 +1,4 @@
-"""From all plans there could be down to ten or fewer that fit."""
+"""The search for at most ten plans that fit the memory limit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import KINDS, Kind, ResidualNet, cross_entropy
 
+from onefold.retraining.batch_cost import BatchCost
 from onefold.retraining.feasible_plans import (
     LARGEST_BATCH,
-    MOST,
-    SMALLEST_UPDATE,
+    MAX_PLANS,
+    SMALLEST_EFFECTIVE_BATCH,
+    effective_batch,
     feasible_plans,
     largest_batch,
     segment_counts,
-    update_samples,
 )
-from onefold.retraining.network_profile import OVERHEAD, NetworkProfile, profile_network
-from onefold.retraining.planning_context import MARGIN, PlanningContext
+from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
 from onefold.retraining.rule_facts import plan_facts
-from onefold.retraining.rules import FACTS, read_rules
-from onefold.retraining.stage_times import StageTime, Took
+from onefold.retraining.rule_file import read_rules
+from onefold.retraining.rules import FACTS
+from onefold.retraining.stage_times import StageTime
 from onefold.retraining.stages import split_into_stages
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MemoryLesson, RetrainingPlan
 
@@ -51,13 +53,13 @@ def context(
 
 
 def limit_for(name: str, plan: RetrainingPlan) -> int:
-    """A limit that a plan keeps, just so."""
-    return round(PROFILES[name].estimate(plan, HELD).memory_bytes / (1 - MARGIN)) + 2
+    """Return a limit that the plan just fits."""
+    return round(PROFILES[name].estimate(plan, HELD).memory_bytes / (1 - MEMORY_MARGIN)) + 2
 
 
 SMALLEST = {name: limit_for(name, RetrainingPlan(1, freeze_rate=1.0)) for name in PROFILES}
 LARGEST = {name: limit_for(name, RetrainingPlan(LARGEST_BATCH)) for name in PROFILES}
-situations = st.builds(
+contexts = st.builds(
     lambda name, at, left_s, samples, optimizer: replace(
         context(name, round(SMALLEST[name] + at * (LARGEST[name] - SMALLEST[name])), left_s, samples),
         optimizer=optimizer,
@@ -71,7 +73,7 @@ situations = st.builds(
 
 
 @given(fitting=st.integers(-1, 300), most=st.integers(1, 300))
-def test_the_largest_batch_is_the_one_that_trying_all_finds(fitting: int, most: int) -> None:
+def test_the_largest_batch_matches_exhaustive_search(fitting: int, most: int) -> None:
     asked: list[int] = []
 
     def fits(size: int) -> bool:
@@ -85,35 +87,35 @@ def test_the_largest_batch_is_the_one_that_trying_all_finds(fitting: int, most: 
 
 
 @settings(max_examples=40)
-@given(where=situations)
-def test_all_plans_fit_are_ten_or_fewer_and_take_steps_of_one_size(where: PlanningContext) -> None:
+@given(where=contexts)
+def test_plans_fit_and_share_one_effective_batch(where: PlanningContext) -> None:
     plans = feasible_plans(where, RULES)
-    assert 1 <= len(plans) <= MOST
+    assert 1 <= len(plans) <= MAX_PLANS
     assert len({one.plan.effective_batch for one in plans}) == 1
     for one in plans:
         assert where.fits(one.plan)
         assert one == where.estimate(one.plan)
-        assert one.memory_bytes <= where.limit * (1 - MARGIN)
+        assert one.memory_bytes <= where.limit_bytes * (1 - MEMORY_MARGIN)
         assert 1e-5 <= one.plan.lr <= 1e-2
         assert 1 <= one.plan.batch_size <= one.plan.effective_batch <= EFFECTIVE_BATCH
-        assert one.plan.effective_batch >= SMALLEST_UPDATE
+        assert one.plan.effective_batch >= SMALLEST_EFFECTIVE_BATCH
         assert 1 <= one.plan.segments <= where.max_segments
         assert 0 <= one.plan.freeze_rate <= 1
         assert one.plan.optimizer == where.optimizer
 
 
-def test_where_nothing_fits_there_is_no_plan() -> None:
+def test_no_plan_if_nothing_fits() -> None:
     for name in PROFILES:
         assert feasible_plans(context(name, HELD), RULES) == ()
         assert feasible_plans(context(name, 1), RULES) == ()
 
 
-def test_where_hardly_anything_fits_there_still_is_a_plan() -> None:
+def test_the_smallest_feasible_limit_has_a_plan() -> None:
     for name, limit in SMALLEST.items():
         assert feasible_plans(context(name, limit), RULES)
 
 
-def test_a_tight_limit_leaves_smaller_batches_or_more_segments_or_more_frozen_layers() -> None:
+def test_a_tight_limit_yields_cheaper_plans() -> None:
     tight = context(limit=limit_for("residual", RetrainingPlan(2, freeze_rate=0.5, segments=2)))
     for one in feasible_plans(tight, RULES):
         assert not tight.fits(RetrainingPlan(EFFECTIVE_BATCH))
@@ -121,39 +123,39 @@ def test_a_tight_limit_leaves_smaller_batches_or_more_segments_or_more_frozen_la
 
 
 @settings(max_examples=30)
-@given(where=situations)
-def test_learning_rates_are_spread_around_one(where: PlanningContext) -> None:
+@given(where=contexts)
+def test_learning_rates_are_spread_around_the_base(where: PlanningContext) -> None:
     rates = {one.plan.lr for one in feasible_plans(where, RULES)}
     assert max(rates) / min(rates) <= 9.1
     shapes = {(one.plan.batch_size, one.plan.freeze_rate, one.plan.segments) for one in feasible_plans(where, RULES)}
     assert len(rates) > 1 or len(shapes) > 3
 
 
-def test_an_update_learns_from_256_samples_where_there_is_time_for_many() -> None:
-    assert update_samples(context(), 1e9) == EFFECTIVE_BATCH
+def test_a_long_window_has_the_full_effective_batch() -> None:
+    assert effective_batch(context(), 1e9) == EFFECTIVE_BATCH
     assert {one.plan.effective_batch for one in feasible_plans(context(left_s=1e6), RULES)} == {EFFECTIVE_BATCH}
 
 
 @given(short=st.floats(0.01, 1e4), longer=st.floats(1, 100), speed=st.floats(0.1, 1e5))
-def test_an_update_learns_from_fewer_samples_in_a_shorter_window(short: float, longer: float, speed: float) -> None:
-    few, many = (update_samples(context(left_s=left_s), speed) for left_s in (short, short * longer))
-    assert SMALLEST_UPDATE <= few <= many <= EFFECTIVE_BATCH
+def test_a_shorter_window_has_a_smaller_effective_batch(short: float, longer: float, speed: float) -> None:
+    few, many = (effective_batch(context(left_s=left_s), speed) for left_s in (short, short * longer))
+    assert SMALLEST_EFFECTIVE_BATCH <= few <= many <= EFFECTIVE_BATCH
     assert EFFECTIVE_BATCH % few == 0
 
 
-def test_a_short_window_holds_enough_updates() -> None:
+def test_a_short_window_has_the_smallest_effective_batch() -> None:
     quickest = max(one.samples_per_s for one in feasible_plans(context(), RULES))
     short = feasible_plans(context(left_s=10 * EFFECTIVE_BATCH / quickest), RULES)  # ten updates of 256 samples
-    assert {one.plan.effective_batch for one in short} == {SMALLEST_UPDATE}
+    assert {one.plan.effective_batch for one in short} == {SMALLEST_EFFECTIVE_BATCH}
 
 
-def test_an_update_learns_from_a_small_part_of_few_data() -> None:
-    assert update_samples(context(samples=1024), 1e9) == 128
-    assert update_samples(context(samples=30), 1e9) == SMALLEST_UPDATE
+def test_the_effective_batch_is_a_small_part_of_the_data() -> None:
+    assert effective_batch(context(samples=1024), 1e9) == 128
+    assert effective_batch(context(samples=30), 1e9) == SMALLEST_EFFECTIVE_BATCH
 
 
 @given(most=st.integers(1, 500))
-def test_numbers_of_segments_rise_to_the_most_there_can_be(most: int) -> None:
+def test_segment_counts_rise_to_the_maximum(most: int) -> None:
     counts = segment_counts(most)
     assert counts[0] == 1
     assert counts[-1] == most
@@ -161,17 +163,17 @@ def test_numbers_of_segments_rise_to_the_most_there_can_be(most: int) -> None:
     assert all(later <= 2 * earlier for earlier, later in pairwise(counts))
 
 
-def test_there_are_no_more_segments_than_a_third_of_the_layers() -> None:
+def test_segments_are_at_most_a_third_of_the_layers() -> None:
     assert context("deciding").max_segments == 1
     staged = PROFILES["residual"].staged
     assert context("residual").max_segments == min(staged.layers // 3, len(staged.stages)) > 3
 
 
-def test_batch_norms_get_enough_samples_where_that_is_as_fast() -> None:
+def test_batch_norm_gets_large_batches_if_they_are_as_fast() -> None:
     assert all(one.plan.batch_size >= 16 for one in feasible_plans(context(), RULES))
 
 
-def test_rules_are_told_every_fact_that_they_may_ask_for() -> None:
+def test_rules_get_every_fact() -> None:
     where = context()
     one = feasible_plans(where, RULES)[0]
     facts = plan_facts(where, one, one.samples_per_s)
@@ -181,26 +183,28 @@ def test_rules_are_told_every_fact_that_they_may_ask_for() -> None:
     assert facts["passes"] == pytest.approx(facts["updates"] * facts["effective_batch"] / facts["samples"])
 
 
-# What is wrong
+# Regressions
 
 
-def test_no_plan_is_offered_twice() -> None:
+def test_plans_are_distinct() -> None:
     plans = feasible_plans(replace(context(), optimizer="sgd"), RULES)
     assert len({one.plan for one in plans}) == len(plans)
 
 
-def test_plans_fit_by_what_was_learned_of_smaller_batches_too() -> None:
+def test_plans_fit_with_corrections_of_smaller_batches() -> None:
     profile = PROFILES["residual"]
     took = {16: 2.0, 32: 0.5, 64: 0.5}
     lessons = [
-        MemoryLesson("here", "this", plan, profile.tensors(plan), OVERHEAD + round(ratio * profile.tensors(plan)))
+        MemoryLesson(
+            "here", "this", plan, profile.tensor_bytes(plan), OVERHEAD_BYTES + round(ratio * profile.tensor_bytes(plan))
+        )
         for size, ratio in took.items()
         for rate in (0.0, 0.25, 0.5, 0.75, 1.0)
         for segments in segment_counts(context().max_segments)
         for plan in [RetrainingPlan(size, freeze_rate=rate, segments=segments)]
     ]
-    times = tuple(StageTime(Took(1e-3, 1e-3), Took(2e-3, 2e-3)) for _ in profile.times)
+    times = tuple(StageTime(BatchCost(1e-3, 1e-3), BatchCost(2e-3, 2e-3)) for _ in profile.times)
     learned = NetworkProfile(profile.staged, profile.trace, times, lessons)
-    limit = round(learned.estimate(RetrainingPlan(32), HELD).memory_bytes / (1 - MARGIN)) + 2
+    limit = round(learned.estimate(RetrainingPlan(32), HELD).memory_bytes / (1 - MEMORY_MARGIN)) + 2
     where = PlanningContext(learned, HELD, limit, 10.0, 200, has_batch_norm=True)
     assert all(where.fits(one.plan) for one in feasible_plans(where, RULES))

@@ -1,4 +1,4 @@
-"""The gain search: which plan goes on."""
+"""Ranking of plans by gain and speed."""
 
 from __future__ import annotations
 
@@ -10,64 +10,65 @@ from onefold.retraining.gain_search import GainSearch
 from onefold.vocabulary.retraining import PlanEstimate, RetrainingPlan
 
 PLANS = [RetrainingPlan(8, 32, lr=lr) for lr in (1e-3, 3e-3, 3e-4, 1e-4, 1e-5)]
-SECONDS = 0.01  # for a sample
+SECONDS = 0.01  # per sample
 gains = st.floats(-1, 1)
 seconds = st.floats(1e-4, 1)
 
 
-def searched(alpha: float, count: int = len(PLANS), sample_s: float = SECONDS) -> GainSearch:
+def gain_search(alpha: float, count: int = len(PLANS), sample_s: float = SECONDS) -> GainSearch:
     search = GainSearch(alpha)
     search.offer([PlanEstimate(plan, 10**6, plan.effective_batch * sample_s) for plan in PLANS[:count]])
     return search
 
 
-@given(alpha=st.floats(0, 1), told=st.lists(st.tuples(st.integers(0, 4), gains, seconds), max_size=20))
-def test_the_merit_of_a_plan_is_a_share_and_somebody_is_always_best(
-    alpha: float, told: list[tuple[int, float, float]]
+@given(alpha=st.floats(0, 1), results=st.lists(st.tuples(st.integers(0, 4), gains, seconds), max_size=20))
+def test_merits_are_at_most_one_and_the_best_plan_has_the_highest(
+    alpha: float, results: list[tuple[int, float, float]]
 ) -> None:
-    search = searched(alpha)
-    for place, gain, took in told:
-        merit = search.tell(PLANS[place], gain, took)
+    search = gain_search(alpha)
+    for place, gain, seconds_per_sample in results:
+        merit = search.tell(PLANS[place], gain, seconds_per_sample)
         assert merit == search.merit(PLANS[place])
     for plan in PLANS:
         assert 0 <= search.merit(plan) <= 1 + 1e-9
     assert search.best() in PLANS
-    tried = {PLANS[place] for place, *_ in told}
+    tried = {PLANS[place] for place, *_ in results}
     assert not tried or search.best() in tried
     assert search.merit(search.best()) == max(search.merit(plan) for plan in tried or PLANS)
 
 
 @given(alpha=st.floats(0, 1), fast=seconds, slow=seconds)
-def test_gain_and_speed_count_as_alpha_says(alpha: float, fast: float, slow: float) -> None:
+def test_alpha_weighs_gain_against_speed(alpha: float, fast: float, slow: float) -> None:
     fast, slow = sorted((fast, slow))
-    search = searched(alpha, count=2)
-    search.tell(PLANS[0], 0.2, slow)  # the first is what is usual
+    search = gain_search(alpha, count=2)
+    search.tell(PLANS[0], 0.2, slow)  # defines the usual gain
     search.tell(PLANS[1], 0.1, fast)  # half of it
     assert search.merit(PLANS[0]) == pytest.approx(alpha + (1 - alpha) * fast / slow)
     assert search.merit(PLANS[1]) == pytest.approx(alpha * 0.5 + (1 - alpha))
 
 
 @given(data=st.data(), best=st.integers(0, 2))
-def test_of_three_plans_the_one_with_clearly_the_best_gain_wins_where_gain_alone_counts(
-    data: st.DataObject, best: int
-) -> None:
-    search = searched(1.0, count=3)
+def test_the_highest_gain_wins_if_alpha_is_one(data: st.DataObject, best: int) -> None:
+    search = gain_search(1.0, count=3)
     for place, plan in enumerate(PLANS[:3]):
         search.tell(plan, 0.5 if place == best else data.draw(st.floats(0.05, 0.15)), data.draw(seconds))
     assert search.best() == PLANS[best]
 
 
-@given(took=st.lists(seconds, min_size=5, max_size=5, unique=True), some=st.lists(gains, min_size=5, max_size=5))
-def test_the_fastest_plan_wins_where_speed_alone_counts(took: list[float], some: list[float]) -> None:
-    search = searched(0.0)
-    for plan, gain, each in zip(PLANS, some, took):
-        search.tell(plan, gain, each)
-    assert search.best() == PLANS[took.index(min(took))]
+@given(
+    times=st.lists(seconds, min_size=5, max_size=5, unique=True),
+    some=st.lists(gains, min_size=5, max_size=5),
+)
+def test_the_fastest_plan_wins_if_alpha_is_zero(times: list[float], some: list[float]) -> None:
+    search = gain_search(0.0)
+    for plan, gain, time_s in zip(PLANS, some, times):
+        search.tell(plan, gain, time_s)
+    assert search.best() == PLANS[times.index(min(times))]
 
 
 @pytest.mark.parametrize("falls_to", [1.0, 0.95, 0.85])
-def test_gains_that_fall_as_the_model_gets_better_do_not_change_the_plan(falls_to: float) -> None:
-    search = searched(1.0, count=2)
+def test_shrinking_gains_do_not_change_the_plan(falls_to: float) -> None:
+    search = gain_search(1.0, count=2)
     search.tell(PLANS[0], 1.0, SECONDS)
     search.tell(PLANS[1], 0.5 * falls_to, SECONDS)
     gain = falls_to**2
@@ -77,8 +78,8 @@ def test_gains_that_fall_as_the_model_gets_better_do_not_change_the_plan(falls_t
         gain *= falls_to
 
 
-def test_a_plan_that_becomes_worse_gives_way() -> None:
-    search = searched(1.0, count=2)
+def test_a_plan_that_becomes_worse_is_replaced() -> None:
+    search = gain_search(1.0, count=2)
     search.tell(PLANS[0], 1.0, SECONDS)
     search.tell(PLANS[1], 0.8, SECONDS)
     assert search.best() == PLANS[0]
@@ -91,8 +92,8 @@ def test_a_plan_that_becomes_worse_gives_way() -> None:
     assert other[1] > search.merit(PLANS[0])
 
 
-def test_one_lucky_window_does_not_decide_the_rest() -> None:
-    search = searched(1.0, count=2)
+def test_one_lucky_micro_window_does_not_decide() -> None:
+    search = gain_search(1.0, count=2)
     search.tell(PLANS[0], 1.0, SECONDS)
     search.tell(PLANS[1], 1000.0, SECONDS)
     for _ in range(8):
@@ -100,8 +101,8 @@ def test_one_lucky_window_does_not_decide_the_rest() -> None:
     assert search.best() == PLANS[0]
 
 
-def test_plans_are_tried_in_the_order_in_which_they_were_offered() -> None:
-    search = searched(0.5)
+def test_plans_are_tried_in_the_offered_order() -> None:
+    search = gain_search(0.5)
     assert search.untried() == PLANS
     assert search.best_other(PLANS[0]) is None
     search.tell(PLANS[1], 0.1, SECONDS)
@@ -110,8 +111,8 @@ def test_plans_are_tried_in_the_order_in_which_they_were_offered() -> None:
     assert search.best_other(PLANS[1]) is None
 
 
-def test_what_is_known_of_plans_that_stay_is_kept() -> None:
-    search = searched(1.0, count=3)
+def test_records_of_plans_that_stay_are_kept() -> None:
+    search = gain_search(1.0, count=3)
     search.tell(PLANS[0], 0.1, SECONDS)
     search.tell(PLANS[1], 0.3, SECONDS)
     search.offer([PlanEstimate(plan, 5, 1.0) for plan in (PLANS[1], PLANS[3])])
@@ -123,26 +124,26 @@ def test_what_is_known_of_plans_that_stay_is_kept() -> None:
     assert found[PLANS[3]].gain_per_s is None
 
 
-def test_plans_that_were_not_tried_are_thought_to_be_usual_and_as_fast_as_expected() -> None:
-    search = searched(0.5, count=2)
+def test_untried_plans_are_assumed_usual_and_as_fast_as_predicted() -> None:
+    search = gain_search(0.5, count=2)
     search.tell(PLANS[0], 0.1, 2 * SECONDS)
     assert search.merit(PLANS[1]) == pytest.approx(1.0)
     assert search.merit(PLANS[0]) == pytest.approx(0.75)
 
 
-# What is wrong
+# Regressions
 
 
 @pytest.mark.parametrize("first", [0.0, -0.5])
-def test_a_first_plan_that_gains_nothing_is_not_the_best(first: float) -> None:
-    search = searched(1.0, count=2)
+def test_a_first_plan_without_gain_is_not_the_best(first: float) -> None:
+    search = gain_search(1.0, count=2)
     search.tell(PLANS[0], first, SECONDS)
     search.tell(PLANS[1], 0.5, SECONDS)
     assert search.best() == PLANS[1]
 
 
-def test_poor_plans_in_between_do_not_make_a_middling_one_better_than_the_best() -> None:
-    search = searched(1.0)
+def test_poor_plans_do_not_inflate_later_gains() -> None:
+    search = gain_search(1.0)
     for plan, gain in zip(PLANS, (0.2, 0.01, 0.01, 0.01, 0.1)):
         search.tell(plan, gain, SECONDS)
     assert search.best() == PLANS[0]

@@ -1,4 +1,4 @@
-"""The predicted memory of a plan is what its steps really take."""
+"""The predicted memory of a plan is what its steps use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron
 
 from onefold.meter.memory import reset_high_water
+from onefold.retraining.batch_cost import BatchCost
 from onefold.retraining.memory_model import checkpoint_segments, plan_footprint
-from onefold.retraining.memory_trace import Amount, MemoryCurve, StageTrace, StepTrace, trace_step
+from onefold.retraining.memory_trace import MemoryCurve, StageTrace, StepTrace, trace_step
 from onefold.retraining.stages import StagedNetwork, split_into_stages
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import RetrainingPlan
@@ -47,13 +48,13 @@ plans = st.builds(
 )
 
 
-def alive_at_most(kind: Kind, plan: RetrainingPlan) -> tuple[float, float]:
-    """What two updates with one batch each have alive, and what was predicted, the batch aside."""
+def live_peak(kind: Kind, plan: RetrainingPlan) -> tuple[float, float]:
+    """Return the peak of live bytes over two updates, and the prediction, both without the batch."""
     network, few, batch = kind.network(), kind.batch(4), kind.batch(plan.batch_size)
     staged = split_into_stages(network, few[:-1])
     trace = trace_step(staged, few, cross_entropy)
     stepper = Stepper(staged, trace, cross_entropy)
-    stepper.follow(plan)
+    stepper.use_plan(plan)
     with Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
         for _ in range(2):
             stepper.update([batch], plan.batch_size, 1e-3)
@@ -64,21 +65,21 @@ def alive_at_most(kind: Kind, plan: RetrainingPlan) -> tuple[float, float]:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("freeze_rate", [0.0, 0.5])
 @pytest.mark.parametrize("name", DEEP)
-def test_predicted_are_the_tensors_that_are_alive(name: str, freeze_rate: float, optimizer: str) -> None:
-    found, predicted = alive_at_most(DEEP[name], RetrainingPlan(32, freeze_rate=freeze_rate, optimizer=optimizer))
+def test_prediction_matches_live_tensors(name: str, freeze_rate: float, optimizer: str) -> None:
+    found, predicted = live_peak(DEEP[name], RetrainingPlan(32, freeze_rate=freeze_rate, optimizer=optimizer))
     assert predicted == pytest.approx(found, rel=0.02)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_no_step_without_segments_has_more_alive_than_predicted(name: str) -> None:
+def test_live_tensors_never_exceed_the_prediction_without_segments(name: str) -> None:
     for freeze_rate in (0.0, 0.5, 1.0):
-        found, predicted = alive_at_most(KINDS[name], RetrainingPlan(32, freeze_rate=freeze_rate))
+        found, predicted = live_peak(KINDS[name], RetrainingPlan(32, freeze_rate=freeze_rate))
         assert found <= 1.03 * predicted
 
 
 @pytest.mark.parametrize("name", ["residual", "inverted", "transformer"])
-def test_predicted_are_the_tensors_that_are_alive_with_segments_too(name: str) -> None:
-    found, predicted = alive_at_most(DEEP[name], RetrainingPlan(32, segments=3))
+def test_prediction_matches_live_tensors_with_segments(name: str) -> None:
+    found, predicted = live_peak(DEEP[name], RetrainingPlan(32, segments=3))
     assert predicted == pytest.approx(found, rel=0.02)
 
 
@@ -90,13 +91,13 @@ def test_a_larger_batch_needs_more(name: str, plan: RetrainingPlan, more: int) -
 
 
 @given(name=names, size=st.integers(1, 200), rates=st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_freezing_more_needs_no_more_but_for_what_comes_out_of_the_frozen(
+def test_freezing_more_needs_no_more_except_the_output_of_frozen_stages(
     name: str, size: int, rates: tuple[float, float]
 ) -> None:
     staged, trace = TRACED[name]
     less, more = (plan_footprint(trace, staged, RetrainingPlan(size, freeze_rate=rate)) for rate in sorted(rates))
     frozen = staged.frozen_stages(max(rates))
-    entering = trace.stages[frozen - 1].output.of(size) if frozen else 0.0
+    entering = trace.stages[frozen - 1].output.at(size) if frozen else 0.0
     assert more.bytes <= less.bytes + entering
     assert more.gradients <= less.gradients
     assert more.optimizer <= less.optimizer
@@ -111,17 +112,17 @@ def test_freezing_the_embedding_of_a_transformer_does_not_need_more() -> None:
 
 
 @given(name=names, plan=plans)
-def test_what_is_remembered_of_each_weight_is_in_it(name: str, plan: RetrainingPlan) -> None:
+def test_gradients_and_optimizer_state_are_included(name: str, plan: RetrainingPlan) -> None:
     staged, trace = TRACED[name]
     found = plan_footprint(trace, staged, plan)
-    learning = {weight for stage in staged.stages[staged.frozen_stages(plan.freeze_rate) :] for weight in stage.weights}
-    assert found.gradients == 4 * sum(weight.nelement() for weight in learning)
+    training = {weight for stage in staged.stages[staged.frozen_stages(plan.freeze_rate) :] for weight in stage.weights}
+    assert found.gradients == 4 * sum(weight.nelement() for weight in training)
     assert found.optimizer == {"adam": 2, "sgd": 1}[plan.optimizer] * found.gradients
     assert found.bytes >= found.gradients + found.optimizer + found.batch + found.activations - 1
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_segments_lower_the_peak_of_a_deep_chain(name: str) -> None:
+def test_segments_lower_the_peak_of_a_deep_network(name: str) -> None:
     staged, trace = TRACED[name]
     one, two, three = (
         plan_footprint(trace, staged, RetrainingPlan(64, segments=count)).activations for count in (1, 2, 3)
@@ -133,15 +134,16 @@ def test_segments_lower_the_peak_of_a_deep_chain(name: str) -> None:
 def trace_of(kept: list[float]) -> StepTrace:
     nothing = MemoryCurve(np.zeros(0), np.zeros(0))
     return StepTrace(
-        tuple(StageTrace(nothing, nothing, nothing, Amount(0, one), Amount(), False, False) for one in kept), Amount()
+        tuple(StageTrace(nothing, nothing, nothing, BatchCost(0, one), BatchCost(), False, False) for one in kept),
+        BatchCost(),
     )
 
 
-some_links = st.lists(st.integers(0, 10**7).map(float), min_size=1, max_size=9)
+saved_sizes = st.lists(st.integers(0, 10**7).map(float), min_size=1, max_size=9)
 
 
-@given(kept=some_links, segments=st.integers(1, 12), data=st.data())
-def test_stretches_part_the_learning_links_in_order_into_as_many_as_asked(
+@given(kept=saved_sizes, segments=st.integers(1, 12), data=st.data())
+def test_segments_partition_the_trainable_stages_in_order(
     kept: list[float], segments: int, data: st.DataObject
 ) -> None:
     frozen = data.draw(st.integers(0, len(kept) - 1))
@@ -152,13 +154,13 @@ def test_stretches_part_the_learning_links_in_order_into_as_many_as_asked(
 
 
 @settings(max_examples=60)
-@given(kept=some_links, segments=st.integers(1, 9))
-def test_the_largest_stretch_is_as_small_as_may_be(kept: list[float], segments: int) -> None:
+@given(kept=saved_sizes, segments=st.integers(1, 9))
+def test_the_largest_segment_is_minimal(kept: list[float], segments: int) -> None:
     count = min(segments, len(kept))
     ways = combinations(range(1, len(kept)), count - 1)
     least = min(max(sum(kept[a:b]) for a, b in pairwise([0, *cuts, len(kept)])) for cuts in ways)
     found = max(sum(kept[at] for at in group) for group in checkpoint_segments(trace_of(kept), 0, segments))
-    assert found <= least * (1 + 1e-6) + len(kept)  # each stretch counts a byte besides what it keeps
+    assert found <= least * (1 + 1e-6) + len(kept)  # each stage counts one extra byte
 
 
 STEPS = """
@@ -180,21 +182,21 @@ staged = split_into_stages(network, few[:-1])
 profile = profile_network(staged, few, cross_entropy)
 stepper, memory = Stepper(staged, profile.trace, cross_entropy), ProcessMemory()
 for plan in (RetrainingPlan(24), RetrainingPlan(24, freeze_rate=0.5)):
-    stepper.updates = None
+    stepper.optimizer = None
     stepper.drop_gradients()
     gc.collect()
     release_free_memory()
     held = memory.used()
-    memory.begin()
-    stepper.follow(plan)
+    memory.reset_peak()
+    stepper.use_plan(plan)
     for seed in range(2):
         stepper.update((kind.batch(plan.batch_size, seed) for _ in range(1)), plan.batch_size, 1e-3)
-    print(json.dumps([profile.extra(plan), memory.peak() - held]))
+    print(json.dumps([profile.added_bytes(plan), memory.peak() - held]))
 """
 
 
-@pytest.mark.skipif(not reset_high_water(), reason="the high-water mark cannot be put back here")
-def test_a_real_process_takes_what_was_predicted() -> None:
+@pytest.mark.skipif(not reset_high_water(), reason="the high-water mark cannot be reset here")
+def test_a_real_process_uses_what_was_predicted() -> None:
     done = subprocess.run(
         [sys.executable, "-c", STEPS],
         capture_output=True, text=True, timeout=120, check=True,

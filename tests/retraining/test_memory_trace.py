@@ -1,4 +1,4 @@
-"""What a step keeps, told from a few samples, is what a whole step with many really keeps."""
+"""The trace of a few samples predicts the saved activations of a full step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from small_networks import CLASSES, KINDS, Batch, cross_entropy
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onefold.retraining.memory_trace import Amount, Loss, StepTrace, trace_step
+from onefold.retraining.batch_cost import BatchCost
+from onefold.retraining.memory_trace import LossFunction, StepTrace, trace_step
 from onefold.retraining.stages import split_into_stages
 
 SIZE = 48
@@ -24,8 +25,8 @@ def traced(name: str) -> StepTrace:
     return trace_step(split_into_stages(network, few[:-1]), few, cross_entropy)
 
 
-def kept_by(network: nn.Module, batch: Batch, loss_of: Loss = cross_entropy) -> int:
-    """Bytes of all that a whole forward keeps for its gradients, weights and samples aside."""
+def saved_by(network: nn.Module, batch: Batch, loss_of: LossFunction = cross_entropy) -> int:
+    """Return the bytes that a full forward saves for the backward pass, without weights and samples."""
     there = {one.untyped_storage().data_ptr() for one in (*network.parameters(), *network.buffers(), *batch)}
     kept: dict[int, Tensor] = {}
 
@@ -36,28 +37,28 @@ def kept_by(network: nn.Module, batch: Batch, loss_of: Loss = cross_entropy) -> 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = loss_of(network.train()(*batch[:-1]), batch[-1])
     found = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in there)
-    del loss  # until here nothing that was kept could be given to another
+    del loss  # until here no saved storage could be reused
     return found
 
 
-def kept_in(trace: StepTrace, size: int) -> float:
-    """The same out of a trace: what is made and kept, and outputs that only the next stretch keeps."""
+def saved_in(trace: StepTrace, size: int) -> float:
+    """Return the same from a trace: saved activations, and outputs that only the next stage saves."""
     handed = sum(
-        one.output.of(size)
+        one.output.at(size)
         for one, following in zip(trace.stages, trace.stages[1:])
         if following.keeps_input and not one.keeps_output
     )
-    return sum(stage.saved.of(size) for stage in trace.stages) + handed
+    return sum(stage.saved.at(size) for stage in trace.stages) + handed
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_kept_bytes_of_all_stretches_are_those_of_a_whole_forward(name: str) -> None:
+def test_saved_bytes_of_all_stages_are_those_of_a_full_forward(name: str) -> None:
     network, batch = KINDS[name].network(), KINDS[name].batch(SIZE)
-    assert kept_in(traced(name), SIZE) == pytest.approx(kept_by(network, batch), rel=0.03)
+    assert saved_in(traced(name), SIZE) == pytest.approx(saved_by(network, batch), rel=0.03)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_tracing_leaves_the_network_as_it_was(name: str) -> None:
+def test_tracing_preserves_the_state_of_the_network(name: str) -> None:
     kind = KINDS[name]
     network, few = kind.network().eval(), kind.batch(4)
     staged = split_into_stages(network, few[:-1])
@@ -75,7 +76,7 @@ def test_tracing_leaves_the_network_as_it_was(name: str) -> None:
     assert all(weight.grad is None for weight in (first, *others[1:]))
 
 
-def test_modules_in_modes_of_their_own_stay_in_them() -> None:
+def test_modules_keep_individual_training_modes() -> None:
     network, few = KINDS["residual"].network(), KINDS["residual"].batch(4)
     staged = split_into_stages(network, few[:-1])
     network.train()
@@ -85,37 +86,37 @@ def test_modules_in_modes_of_their_own_stay_in_them() -> None:
     assert [module.training for module in network.modules()] == before
 
 
-def test_there_is_a_trace_of_every_link_and_of_the_loss() -> None:
+def test_every_stage_and_the_loss_are_traced() -> None:
     kind = KINDS["residual"]
     network, (images, targets) = kind.network(), kind.batch(4)
     staged = split_into_stages(network, (images,))
     trace = trace_step(staged, (images, targets), cross_entropy)
     assert len(trace.stages) == len(staged.stages) + 1
-    assert trace.batch == Amount(0.0, 3 * 8 * 8 * 4 + 8)
-    sizes = [stage.output.of(SIZE) for stage in trace.stages]
+    assert trace.batch == BatchCost(0.0, 3 * 8 * 8 * 4 + 8)
+    sizes = [stage.output.at(SIZE) for stage in trace.stages]
     assert sizes == [*[SIZE * 8 * 8 * 8 * 4.0] * 4, SIZE * 8 * 4.0, SIZE * CLASSES * 4.0, 4.0]
 
 
-def test_a_step_needs_less_without_gradients_than_with_them() -> None:
+def test_inference_needs_no_more_memory_than_training() -> None:
     for name in KINDS:
         for stage in traced(name).stages:
-            assert stage.forward.peak(SIZE) <= stage.learning.peak(SIZE)
-            assert stage.saved.of(SIZE) <= stage.learning.peak(SIZE)
+            assert stage.forward.peak(SIZE) <= stage.training.peak(SIZE)
+            assert stage.saved.at(SIZE) <= stage.training.peak(SIZE)
 
 
-amounts = st.builds(Amount, st.floats(0, 1e9), st.floats(0, 1e9))
+costs = st.builds(BatchCost, st.floats(0, 1e9), st.floats(0, 1e9))
 
 
-@given(one=amounts, other=amounts, size=st.integers(1, 512))
-def test_amounts_add_up_for_every_batch(one: Amount, other: Amount, size: int) -> None:
-    assert (one + other).of(size) == pytest.approx(one.of(size) + other.of(size))
-    assert one.of(size) <= one.of(size + 1)
+@given(one=costs, other=costs, size=st.integers(1, 512))
+def test_costs_add_up_for_every_batch_size(one: BatchCost, other: BatchCost, size: int) -> None:
+    assert (one + other).at(size) == pytest.approx(one.at(size) + other.at(size))
+    assert one.at(size) <= one.at(size + 1)
 
 
-# What is wrong
+# Regressions
 
 
-def test_a_network_with_two_answers_can_be_traced() -> None:
+def test_a_network_with_two_outputs_can_be_traced() -> None:
     class Twofold(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -130,12 +131,12 @@ def test_a_network_with_two_answers_can_be_traced() -> None:
 
     network, few = Twofold(), KINDS["perceptron"].batch(4)
     trace = trace_step(split_into_stages(network, few[:-1]), few, both)
-    kept = kept_by(network, KINDS["perceptron"].batch(SIZE), both)
-    assert kept_in(trace, SIZE) == pytest.approx(kept, rel=0.03)
+    kept = saved_by(network, KINDS["perceptron"].batch(SIZE), both)
+    assert saved_in(trace, SIZE) == pytest.approx(kept, rel=0.03)
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_stretch_may_begin_with_an_activation_in_place(place: int) -> None:
+def test_a_stage_may_begin_with_an_inplace_activation(place: int) -> None:
     class Eager(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""What is known before any plan is tried, and what measurements correct."""
+"""Predicted cost of plans, and its correction by measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy
 
 from onefold.retraining.memory_model import plan_footprint
-from onefold.retraining.network_profile import OVERHEAD, NetworkProfile, least, profile_network
+from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
 from onefold.retraining.stages import split_into_stages
 from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan
 
@@ -35,40 +35,41 @@ plans = st.builds(
 
 
 def with_lessons(*lessons: tuple[RetrainingPlan, int]) -> NetworkProfile:
-    """A profile that was told what some plans took."""
-    told = [MemoryLesson("here", "this", plan, PROFILE.tensors(plan), took) for plan, took in lessons]
+    """Return a profile with measurements of some plans."""
+    told = [MemoryLesson("here", "this", plan, PROFILE.tensor_bytes(plan), took) for plan, took in lessons]
     return NetworkProfile(PROFILE.staged, PROFILE.trace, PROFILE.times, told)
 
 
 @given(plan=plans)
-def test_without_a_measurement_tensors_and_a_little_more_are_predicted(plan: RetrainingPlan) -> None:
-    assert PROFILE.tensors(plan) == plan_footprint(PROFILE.trace, PROFILE.staged, plan).bytes
-    assert PROFILE.extra(plan) == PROFILE.tensors(plan) + OVERHEAD
-    assert PROFILE.estimate(plan, HELD).memory_bytes == HELD + PROFILE.extra(plan)
+def test_without_lessons_tensors_and_the_overhead_are_predicted(plan: RetrainingPlan) -> None:
+    assert PROFILE.tensor_bytes(plan) == plan_footprint(PROFILE.trace, PROFILE.staged, plan).bytes
+    assert PROFILE.added_bytes(plan) == PROFILE.tensor_bytes(plan) + OVERHEAD_BYTES
+    assert PROFILE.estimate(plan, HELD).memory_bytes == HELD + PROFILE.added_bytes(plan)
     assert PROFILE.estimate(plan, HELD).gain_per_s is None
 
 
 @given(plan=plans, ratio=st.floats(0.6, 1.9), accumulation=st.integers(1, 9), lr=st.floats(1e-5, 1e-2))
-def test_a_plan_that_was_measured_is_predicted_as_it_was(
+def test_a_measured_plan_is_predicted_as_measured(
     plan: RetrainingPlan, ratio: float, accumulation: int, lr: float
 ) -> None:
-    measured = round((PROFILE.tensors(plan) + OVERHEAD) * ratio)
+    measured = round((PROFILE.tensor_bytes(plan) + OVERHEAD_BYTES) * ratio)
     profile = with_lessons((plan, measured))
     same = replace(plan, accumulation=accumulation, lr=lr)  # which do not change its memory
-    assert profile.extra(same) == pytest.approx(measured, abs=2)
+    assert profile.added_bytes(same) == pytest.approx(measured, abs=2)
 
 
 @given(plan=plans, lessons=st.lists(st.tuples(plans, st.integers(0, 10**9)), min_size=1, max_size=5))
-def test_no_measurement_corrects_by_more_than_a_factor_of_two(
+def test_corrections_are_within_a_factor_of_two(
     plan: RetrainingPlan, lessons: list[tuple[RetrainingPlan, int]]
 ) -> None:
     assert 0.5 <= with_lessons(*lessons).correction(plan) <= 2.0
 
 
-def test_the_more_a_plan_is_like_another_the_more_it_is_corrected_by_it() -> None:
+def test_similar_plans_dominate_the_correction() -> None:
     low, high = RetrainingPlan(4), RetrainingPlan(64)
     profile = with_lessons(
-        (low, round(1.1 * (PROFILE.tensors(low) + OVERHEAD))), (high, round(1.6 * (PROFILE.tensors(high) + OVERHEAD)))
+        (low, round(1.1 * (PROFILE.tensor_bytes(low) + OVERHEAD_BYTES))),
+        (high, round(1.6 * (PROFILE.tensor_bytes(high) + OVERHEAD_BYTES))),
     )
     corrections = [profile.correction(RetrainingPlan(size)) for size in (4, 8, 16, 32, 64)]
     assert corrections == sorted(corrections)
@@ -76,27 +77,27 @@ def test_the_more_a_plan_is_like_another_the_more_it_is_corrected_by_it() -> Non
     assert corrections[-1] == pytest.approx(1.6, abs=0.02)
 
 
-def test_that_another_plan_took_less_is_no_reason_to_think_so_of_this_one() -> None:
+def test_another_plan_does_not_lower_the_prediction() -> None:
     small = RetrainingPlan(4)
-    profile = with_lessons((small, round(0.7 * (PROFILE.tensors(small) + OVERHEAD))))
+    profile = with_lessons((small, round(0.7 * (PROFILE.tensor_bytes(small) + OVERHEAD_BYTES))))
     assert profile.correction(small) == pytest.approx(0.7, abs=0.01)
     assert profile.correction(RetrainingPlan(16)) == 1.0
 
 
 @given(plan=plans)
-def test_time_adds_up_from_what_is_done(plan: RetrainingPlan) -> None:
+def test_time_is_the_sum_of_forward_backward_and_recomputation(plan: RetrainingPlan) -> None:
     took = PROFILE.batch_s(plan)
     assert PROFILE.estimate(plan, HELD).update_s == pytest.approx(plan.accumulation * took)
-    assert PROFILE.batch_s(replace(plan, segments=1)) <= took + 1e-12  # what is computed again takes longer
+    assert PROFILE.batch_s(replace(plan, segments=1)) <= took + 1e-12  # recomputation takes longer
     assert PROFILE.batch_s(replace(plan, freeze_rate=1.0, segments=1)) <= took + 1e-12
     assert took < PROFILE.batch_s(replace(plan, batch_size=2 * plan.batch_size))
-    forward = sum(one.forward.of(plan.batch_size) for one in PROFILE.times)
-    both = forward + sum(one.backward.of(plan.batch_size) for one in PROFILE.times)
+    forward = sum(one.forward.at(plan.batch_size) for one in PROFILE.times)
+    both = forward + sum(one.backward.at(plan.batch_size) for one in PROFILE.times)
     assert forward < took <= both + forward + 1e-12
     assert PROFILE.batch_s(RetrainingPlan(plan.batch_size)) == pytest.approx(both)
 
 
-def test_every_stretch_is_told_with_its_costs() -> None:
+def test_every_stage_has_a_cost() -> None:
     layers = PROFILE.layers()
     assert [one.name for one in layers] == [stage.name for stage in PROFILE.staged.stages]
     assert sum(one.weight_bytes for one in layers) == 4 * sum(w.nelement() for w in PROFILE.staged.network.parameters())
@@ -104,34 +105,34 @@ def test_every_stretch_is_told_with_its_costs() -> None:
     assert all(one.forward_s > 0 and one.backward_s > 0 for one in layers)
 
 
-def test_answering_takes_less_than_learning_and_more_in_larger_batches() -> None:
-    sizes = [PROFILE.scoring_bytes(size) for size in (1, 8, 64)]
+def test_inference_needs_less_than_training_and_grows_with_the_batch() -> None:
+    sizes = [PROFILE.inference_bytes(size) for size in (1, 8, 64)]
     assert sizes == sorted(sizes)
-    assert sizes[-1] < PROFILE.extra(RetrainingPlan(64))
+    assert sizes[-1] < PROFILE.added_bytes(RetrainingPlan(64))
 
 
-def test_the_plan_that_needs_least_is_found() -> None:
+def test_the_cheapest_plan_is_found() -> None:
     some = [RetrainingPlan(8), RetrainingPlan(2), RetrainingPlan(2, freeze_rate=1.0), RetrainingPlan(64)]
-    found = least(PROFILE, some, HELD)
+    found = PROFILE.cheapest(some, HELD)
     assert found.plan == some[2]
     assert found.memory_bytes == min(PROFILE.estimate(plan, HELD).memory_bytes for plan in some)
 
 
-def test_lessons_of_earlier_times_are_taken_in() -> None:
+def test_earlier_lessons_are_used() -> None:
     kind = KINDS["perceptron"]
     staged = split_into_stages(kind.network(), kind.batch(4)[:-1])
-    lesson = MemoryLesson("here", "this", RetrainingPlan(8), OVERHEAD, 3 * OVERHEAD)
+    lesson = MemoryLesson("here", "this", RetrainingPlan(8), OVERHEAD_BYTES, 3 * OVERHEAD_BYTES)
     profile = profile_network(staged, kind.batch(4), cross_entropy, (lesson,))
     assert profile.lessons == [lesson]
     assert profile.correction(RetrainingPlan(8)) == pytest.approx(1.5)
 
 
-# What is wrong
+# Regressions
 
 
-def test_answering_takes_no_more_than_is_told() -> None:
+def test_inference_needs_no_more_than_predicted() -> None:
     network, batch = PROFILE.staged.network.eval(), DEEP.batch(64)
     with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
         network(*batch[:-1])
-    told = PROFILE.scoring_bytes(64) - OVERHEAD - PROFILE.trace.batch.of(64)
+    told = PROFILE.inference_bytes(64) - OVERHEAD_BYTES - PROFILE.trace.batch.at(64)
     assert alive.peak <= 1.02 * told

@@ -1,4 +1,4 @@
-"""Retraining of model folders and of plain networks: what is changed, what is kept, what is written."""
+"""Retraining of model folders and of torch modules: what is changed, kept and written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from onefold import Config, Data, datasets, deploy
+from onefold import Config, Data, RetrainingOptions, datasets, deploy
 from onefold.baselines import shifted_datasets
-from onefold.retraining.api import PREVIOUS, _Asked, plan_retraining, retrain
+from onefold.retraining.api import _Request, plan_retraining, retrain
+from onefold.retraining.model_update import PREVIOUS
 from onefold.serving.export import export
 from onefold.store.home import Home
 from onefold.vocabulary.errors import InputError
@@ -29,20 +31,20 @@ CONFIG = Config(
     depth=1, filters=4, kernel=3, hidden=16, activation="relu", dropout=0.0,
     batch_size=32, optimizer="adam", lr=3e-3, weight_decay=1e-5,
 )  # fmt: skip
-# A window so long that a busy machine does not matter, and an end as soon as the test has seen enough.
-WINDOW = "20s"
+# Long enough for a busy machine; a rule ends the retraining as soon as the model is better.
+WINDOW = "30s"
 ENOUGH = """
 [[react]]
 name = "seen enough"
 when = "best_score > first_score + 0.03 or stalled >= 2"
 then = "finish"
-say = "the test has seen enough"
+say = "enough for the test"
 """
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model of clean digits, as `--save` writes it after a study without devices."""
+    """The folder of a model trained on clean digits."""
     torch.manual_seed(0)
     network = Digits().build(CONFIG)
     images, labels = (torch.from_numpy(part) for part in datasets.digits().train)
@@ -75,15 +77,15 @@ def new(fog: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """A home without anything in it."""
+    """An empty home."""
     return tmp_path / "home"
 
 
 @pytest.fixture
 def quick(empty: Path, tmp_path: Path) -> dict[str, Any]:
-    """Options of a retraining that ends soon."""
+    """Arguments of a retraining that ends early."""
     (tmp_path / "enough.toml").write_text(ENOUGH)
-    return {"window": WINDOW, "rules": tmp_path / "enough.toml", "home": empty}
+    return {"window": WINDOW, "options": RetrainingOptions(rules=tmp_path / "enough.toml", home=empty)}
 
 
 def network_of(folder: Path) -> nn.Module:
@@ -97,7 +99,7 @@ def content_of(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_served_folder_is_renewed_in_place_and_what_was_before_is_kept(
+def test_a_deployment_folder_is_updated_in_place_with_a_backup(
     folder: Path, new: Path, fog: Data, quick: dict[str, Any], this_host: Any
 ) -> None:
     export(network_of(folder), [fog.train[0][:8]], folder / "model.onnx")
@@ -109,7 +111,7 @@ def test_a_served_folder_is_renewed_in_place_and_what_was_before_is_kept(
 
     assert found.summary.kept_new
     assert found.folder == folder
-    assert found.summary.limits.window_s == 20
+    assert found.summary.limits.window_s == 30
     assert not list(folder.glob("*new*"))
     kept = content_of(folder / PREVIOUS)
     for name in ("weights.pt", "model.json", "model.onnx", "deployment.json"):
@@ -138,11 +140,11 @@ def test_a_served_folder_is_renewed_in_place_and_what_was_before_is_kept(
     assert found.summary.metric in json.dumps(told)
 
 
-def test_a_model_that_does_not_become_better_stays_where_it_is(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
+def test_a_model_that_does_not_improve_is_unchanged(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
     before = content_of(folder)
     random = np.random.default_rng(0)
     nonsense = (fog.train[0], random.integers(0, 10, len(fog.train[1])))
-    with torch.no_grad():  # by its own answers it is perfect: nothing can be better
+    with torch.no_grad():  # on its own predictions the model is perfect
         answers = network_of(folder)(torch.from_numpy(fog.validation[0])).argmax(1).numpy()
     found = retrain(folder, Data(nonsense, (fog.validation[0], answers)), **quick)
     assert found.summary.windows
@@ -151,7 +153,7 @@ def test_a_model_that_does_not_become_better_stays_where_it_is(folder: Path, fog
     assert content_of(folder).keys() - before.keys() == {"retraining.html", "retraining.json"}
 
 
-def test_saved_elsewhere_the_source_stays(folder: Path, new: Path, quick: dict[str, Any], tmp_path: Path) -> None:
+def test_saving_elsewhere_keeps_the_source(folder: Path, new: Path, quick: dict[str, Any], tmp_path: Path) -> None:
     before = content_of(folder)
     found = retrain(folder, new, save=tmp_path / "better", **quick)
     assert found.summary.kept_new
@@ -163,7 +165,7 @@ def test_saved_elsewhere_the_source_stays(folder: Path, new: Path, quick: dict[s
         assert torch.equal(value, network_of(tmp_path / "better").state_dict()[name])
 
 
-def test_saving_to_the_same_folder_under_another_name_is_in_place(
+def test_saving_to_another_name_of_the_same_folder_is_in_place(
     folder: Path, new: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
@@ -171,36 +173,37 @@ def test_saving_to_the_same_folder_under_another_name_is_in_place(
     assert (folder / PREVIOUS / "weights.pt").is_file()
 
 
-def test_what_memory_plans_took_is_kept_for_the_next_time(
+def test_memory_measurements_are_stored_for_the_next_time(
     folder: Path, fog: Data, empty: Path, quick: dict[str, Any]
 ) -> None:
-    options = {"save": folder.parent / "better", **quick}
-    first = retrain(folder, fog, **options)
-    asked = _Asked(folder, fog, **options)
-    work = asked.open()
-    lessons = work.job.lessons
+    first = retrain(folder, fog, save=folder.parent / "better", **quick)
+    options = quick["options"]
+    request = _Request(folder, fog, None, WINDOW, "host", None, None, options)
+    controller = request.open()
+    lessons = controller.job.lessons
     with closing(Home(empty).store()) as store:
-        assert list(lessons) == store.lessons(asked.machine) != []
+        assert list(lessons) == store.lessons(request.machine) != []
     assert first.summary.chosen in {one.plan for one in lessons}
-    work.plan_only()
-    assert work.profile.correction(first.summary.chosen) != 1.0
-    another = _Asked(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fog, home=empty).open()
+    controller.plan_only()
+    assert controller.profile.correction(first.summary.chosen) != 1.0
+    other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    another = _Request(other, fog, None, WINDOW, "host", None, None, options).open()
     assert another.job.lessons == ()
 
 
-def test_asking_for_plans_changes_nothing(folder: Path, new: Path, empty: Path) -> None:
+def test_planning_changes_nothing(folder: Path, new: Path, empty: Path) -> None:
     before = content_of(folder)
-    plans, limits = plan_retraining(folder, new, memory="100GB", window="5s", home=empty)
-    assert 1 <= len(plans) <= 10
-    assert limits.memory_bytes == 100 * 10**9
+    feasible = plan_retraining(folder, new, memory="100GB", window="60s", options=RetrainingOptions(home=empty))
+    assert 1 <= len(feasible.plans) <= 10
+    assert feasible.limits.memory_bytes == 100 * 10**9
     assert content_of(folder) == before
     assert not empty.exists()
 
 
-def test_a_network_learns_from_plain_arrays(folder: Path, fog: Data, quick: dict[str, Any], tmp_path: Path) -> None:
+def test_a_module_is_retrained_on_arrays(folder: Path, fog: Data, quick: dict[str, Any], tmp_path: Path) -> None:
     network = network_of(folder)
     given = copy.deepcopy(network.state_dict())
-    found = retrain(network, fog.train, alpha="auto", **quick)
+    found = retrain(network, fog.train, window=WINDOW, options=replace(quick["options"], alpha="auto"))
     assert found.network is network
     assert found.summary.model == "SmallCnn"
     assert found.summary.kept_new
@@ -211,7 +214,7 @@ def test_a_network_learns_from_plain_arrays(folder: Path, fog: Data, quick: dict
     }  # fmt: skip
 
 
-def test_a_regression_is_judged_by_its_error(quick: dict[str, Any]) -> None:
+def test_a_regression_minimizes_its_error(quick: dict[str, Any]) -> None:
     random = np.random.default_rng(0)
     inputs = random.normal(size=(400, 3)).astype(np.float32)
     found = retrain(nn.Linear(3, 1), (inputs, inputs @ np.float32([[1], [2], [3]])), **quick)
@@ -224,36 +227,38 @@ def test_a_regression_is_judged_by_its_error(quick: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (dict(alpha=1.5), "alpha is a number from 0 .* or auto, but got 1.5"),
-        (dict(alpha="much"), "but got 'much'"),
-        (dict(alpha="nan"), "but got 'nan'"),
-        (dict(memory="500"), "the limit is 0 MB"),
+        (dict(alpha=1.5), 'alpha must be from 0 .* or "auto", got 1.5'),
+        (dict(alpha="much"), "got 'much'"),
+        (dict(alpha="nan"), "got 'nan'"),
+        (dict(memory="500"), "the memory limit is 500 B"),
         (dict(memory=0), "at least one byte"),
-        (dict(memory="plenty"), "a size reads like 500MB"),
-        (dict(window=0), "longer than nothing"),
-        (dict(window=float("nan")), "longer than nothing"),
-        (dict(window="soon"), "a time reads like .* 10m"),
-        (dict(optimizer="adamw"), "the optimizer is adam or sgd, but got 'adamw'"),
+        (dict(memory="plenty"), "such as 500MB"),
+        (dict(window=0), "longer than zero"),
+        (dict(window=float("nan")), "longer than zero"),
+        (dict(window="soon"), "such as .* 10m"),
+        (dict(optimizer="adamw"), "optimizer must be adam or sgd, got 'adamw'"),
         (dict(strategy="onefeld"), "did you mean 'onefold'"),
         (dict(metric="acuracy"), "did you mean 'accuracy'"),
         (dict(device="nothing-like-it"), "nothing-like-it"),
-        (dict(rules="nowhere.toml"), "nowhere.toml cannot be read"),
+        (dict(rules="nowhere.toml"), "cannot read the rules in nowhere.toml"),
     ],
 )
-def test_mistakes_are_told_and_leave_the_folder(
+def test_invalid_arguments_are_rejected(
     folder: Path, fog: Data, empty: Path, options: dict[str, Any], why: str
 ) -> None:
     before = content_of(folder)
-    with pytest.raises(InputError, match=why) as told:
-        retrain(folder, fog, **{"home": empty, **options})
-    assert "\n" not in str(told.value)
+    options = dict(options)
+    limits = {name: options.pop(name) for name in ("memory", "window", "device") if name in options}
+    with pytest.raises(InputError, match=why) as error:
+        retrain(folder, fog, **limits, options=RetrainingOptions(home=empty, **options))
+    assert "\n" not in str(error.value)
     assert content_of(folder) == before
 
 
-def test_a_folder_of_something_else_is_refused(folder: Path, fog: Data, empty: Path, tmp_path: Path) -> None:
+def test_other_folders_are_rejected(folder: Path, fog: Data, empty: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     (folder / "weights.pt").unlink()  # as in the folder of a compressed variant, which has its ONNX alone
     for place in (tmp_path / "nothing", tmp_path / "nowhere", folder):
         with pytest.raises(InputError, match=r"is not a folder of a trained model: it has no .*weights\.pt") as told:
-            retrain(place, fog, home=empty)
+            retrain(place, fog, options=RetrainingOptions(home=empty))
         assert "\n" not in str(told.value)

@@ -1,4 +1,4 @@
-"""The new data in two parts: what is learned from, and what is kept back."""
+"""Splitting and batching of new data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.datasets.rows import Rows
-from onefold.retraining.samples import FEWEST, KEPT_BACK, BatchOrder, NewData, Samples, split_new_data
+from onefold.retraining.samples import MIN_SAMPLES, VALIDATION_SHARE, BatchOrder, NewData, Samples, split_new_data
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
 
@@ -26,31 +26,33 @@ def of(inputs: Any, targets: Any) -> NewData:
 
 
 def numbered(targets: np.ndarray) -> NewData:
-    """Samples that are their own numbers."""
+    """Return samples whose input is their index."""
     return of(np.arange(len(targets), dtype=np.float32)[:, None], targets)
 
 
-@given(counts=st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= FEWEST))
-def test_what_is_kept_back_has_the_proportions_of_the_classes(counts: list[int]) -> None:
+@given(counts=st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= MIN_SAMPLES))
+def test_the_validation_split_is_stratified(counts: list[int]) -> None:
     targets = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
     data = numbered(targets)
-    back = round(KEPT_BACK * len(targets))
+    back = round(VALIDATION_SHARE * len(targets))
     assert len(data.validation) == back
     assert len(data.train) == len(targets) - back
     assert sorted([*data.train.rows, *data.validation.rows]) == list(range(len(targets)))  # each sample in one part
     kept = Counter(targets[data.validation.rows].tolist())
     for label, count in enumerate(counts):
-        assert abs(kept[label] - KEPT_BACK * count) <= (len(counts) + 1) / 2  # small classes cannot be parted finely
+        assert (
+            abs(kept[label] - VALIDATION_SHARE * count) <= (len(counts) + 1) / 2
+        )  # small classes cannot be split exactly
 
 
 @given(
-    labels=st.lists(st.integers(0, 3), min_size=FEWEST, max_size=80),
+    labels=st.lists(st.integers(0, 3), min_size=MIN_SAMPLES, max_size=80),
     share=st.integers(1, 80),
 )
-def test_every_beginning_of_a_part_has_the_proportions_of_the_whole(labels: list[int], share: int) -> None:
+def test_every_prefix_is_stratified(labels: list[int], share: int) -> None:
     targets = np.array(labels)
     whole = split_new_data(Data(train=(targets[:, None], targets), validation=(targets[:, None], targets)), CPU).train
-    first = whole.share(share)
+    first = whole.first(share)
     assert len(first) == min(share, len(labels))
     found = Counter(targets[first.rows].tolist())
     for label, count in Counter(labels).items():
@@ -62,13 +64,13 @@ def test_the_order_is_always_the_same() -> None:
     one, other = numbered(targets), numbered(targets.copy())
     assert np.array_equal(one.train.rows, other.train.rows)
     assert np.array_equal(one.validation.rows, other.validation.rows)
-    first, again, different = (BatchOrder(one.train, seed).following(30) for seed in (7, 7, 8))
+    first, again, different = (BatchOrder(one.train, seed).take(30) for seed in (7, 7, 8))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, different)
 
 
 @given(count=st.integers(2, 90), sizes=st.lists(st.integers(2, 40), min_size=1, max_size=4))
-def test_every_sample_comes_once_in_each_pass_however_many_are_taken_at_once(count: int, sizes: list[int]) -> None:
+def test_every_sample_comes_once_per_epoch_for_any_batch_size(count: int, sizes: list[int]) -> None:
     numbers = np.arange(count)
     order, wanted = BatchOrder(Samples((numbers, numbers), numbers, CPU), 0), cycle(sizes)  # plans change on the way
     passes = []
@@ -76,7 +78,7 @@ def test_every_sample_comes_once_in_each_pass_however_many_are_taken_at_once(cou
         passed: list[int] = []
         while len(passed) < count - 1:  # a last one alone is left out
             size = next(wanted)
-            found = order.following(size)
+            found = order.take(size)
             assert 2 <= len(found) <= size
             passed += found.tolist()
         assert len(passed) == len(set(passed))
@@ -85,14 +87,14 @@ def test_every_sample_comes_once_in_each_pass_however_many_are_taken_at_once(cou
     assert count < 10 or passes[0] != passes[1]
 
 
-def test_data_that_come_with_a_validation_part_are_not_parted() -> None:
+def test_a_given_validation_split_is_used() -> None:
     inputs, targets = np.random.rand(20, 3), np.arange(20) % 2
     data = split_new_data(Data(train=(inputs, targets), validation=(inputs[:6], targets[:6])), CPU)
     assert len(data.train) == 20
     assert len(data.validation) == 6
 
 
-def test_numbers_to_be_predicted_are_parted_too() -> None:
+def test_regression_targets_are_split() -> None:
     data = of(np.random.rand(50, 2), np.random.rand(50))
     assert len(data.validation) == 10
     assert set(data.validation.rows).isdisjoint(data.train.rows)
@@ -100,7 +102,7 @@ def test_numbers_to_be_predicted_are_parted_too() -> None:
     assert many.train.batch(slice(0, 3))[1].shape == (3, 7)
 
 
-def test_batches_are_all_samples_as_they_stand_and_belong_together() -> None:
+def test_batches_cover_all_samples_in_order() -> None:
     data = numbered(np.arange(23) % 3)
     batches = list(data.train.batches(5))
     assert [len(targets) for _, targets in batches] == [5, 5, 5, 3]
@@ -112,35 +114,35 @@ def test_batches_are_all_samples_as_they_stand_and_belong_together() -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"])
-def test_whole_numbers_become_long_ones(kind: str) -> None:
+def test_integers_become_int64(kind: str) -> None:
     data = of(np.random.rand(10, 2).astype(np.float32), np.arange(10).astype(kind) % 2)
     assert data.train.batch(slice(0, 2))[1].dtype == torch.int64
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_broken_numbers_become_single_ones(kind: str) -> None:
+def test_floats_become_float32(kind: str) -> None:
     data = of(np.random.rand(10, 2).astype(kind), np.random.rand(10).astype(kind))
     assert [part.dtype for part in data.train.batch(slice(0, 2))] == [torch.float32, torch.float32]
 
 
-def test_tensors_and_several_inputs_are_taken_as_well() -> None:
+def test_tensors_and_several_inputs() -> None:
     data = split_new_data(Data(train=(torch.rand(10, 2), np.arange(10), torch.arange(10) % 2)), CPU)
     one, other, targets = data.train.batch(slice(0, 3))
     assert one.shape == (3, 2)
     assert torch.equal(other % 2, targets)
 
 
-def test_pictures_can_be_laid_out_channels_last() -> None:
+def test_images_can_be_channels_last() -> None:
     data = of(np.random.rand(10, 3, 4, 5), np.arange(10) % 2)
-    plain, (pictures, targets) = data.train.batch(slice(0, 4)), data.with_channels_last().train.batch(slice(0, 4))
-    assert torch.equal(pictures, plain[0])
+    plain, (images, targets) = data.train.batch(slice(0, 4)), data.with_channels_last().train.batch(slice(0, 4))
+    assert torch.equal(images, plain[0])
     assert torch.equal(targets, plain[1])
-    assert pictures.is_contiguous(memory_format=torch.channels_last)
-    (shared, _), *_ = data.with_channels_last().validation.share(2).batches(2)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    (shared, _), *_ = data.with_channels_last().validation.first(2).batches(2)
     assert shared.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_rows_of_files_are_read_as_they_are_needed(tmp_path: Path) -> None:
+def test_rows_of_files_are_read_lazily(tmp_path: Path) -> None:
     inputs, targets = np.random.rand(40, 3, 4), (np.arange(40) % 4).astype(np.int32)
     np.save(tmp_path / "x.npy", inputs)
     np.save(tmp_path / "y.npy", targets)
@@ -155,52 +157,52 @@ def test_rows_of_files_are_read_as_they_are_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        ((np.zeros((9, 2)), np.zeros(8)), "equally many"),
-        ((np.zeros((0, 2)), np.zeros(0)), "not none"),
+        ((np.zeros((9, 2)), np.zeros(8)), "equal, non-zero"),
+        ((np.zeros((0, 2)), np.zeros(0)), "equal, non-zero"),
         ((np.zeros((9, 2)),), "inputs first"),
         (np.zeros((9, 2)), "inputs first"),
         (([1, 2, 3], [0, 1, 0]), "inputs first"),
         ("train.npz", "inputs first"),
         (None, "inputs first"),
         (torch.utils.data.TensorDataset(torch.zeros(9, 2), torch.zeros(9)), "inputs first"),
-        ((np.zeros((4, 2)), np.zeros(4)), "5 samples at least.*has 4"),
+        ((np.zeros((4, 2)), np.zeros(4)), "at least 5 samples.*got 4"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused_in_a_sentence(train: Any, said: str) -> None:
+def test_malformed_data_is_rejected(train: Any, said: str) -> None:
     with pytest.raises(DatasetError, match=said) as error:
         split_new_data(Data(train=train), CPU)
     assert "\n" not in str(error.value)
 
 
-def test_a_wrong_validation_part_is_refused_too() -> None:
+def test_a_malformed_validation_split_is_rejected() -> None:
     good = (np.zeros((9, 2)), np.zeros(9))
-    with pytest.raises(DatasetError, match="equally many"):
+    with pytest.raises(DatasetError, match="equal, non-zero"):
         split_new_data(Data(train=good, validation=(np.zeros((3, 2)), np.zeros(2))), CPU)
 
 
-def test_a_share_of_a_part_is_of_that_part() -> None:
+def test_a_prefix_of_a_split_is_a_subset() -> None:
     data = numbered(np.arange(50) % 5)
-    part = data.validation.share(4)
+    part = data.validation.first(4)
     assert isinstance(part, Samples)
     assert len(part) == 4
     assert set(part.rows) <= set(data.validation.rows)
 
 
-# What is wrong
+# Regressions
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_too_few_samples_to_learn_from_are_refused_beside_a_validation_part_too(count: int) -> None:
+def test_too_few_samples_are_rejected_with_a_validation_split_too(count: int) -> None:
     part = (np.zeros((9, 2)), np.zeros(9))
     with pytest.raises(DatasetError, match="samples"):
         split_new_data(Data(train=(part[0][:count], part[1][:count]), validation=part), CPU)
 
 
-def test_tensors_of_other_kinds_become_what_networks_take() -> None:
+def test_tensor_types_are_converted() -> None:
     data = of(torch.rand(10, 2, dtype=torch.float64), torch.arange(10, dtype=torch.int32) % 2)
     assert [part.dtype for part in data.train.batch(slice(0, 2))] == [torch.float32, torch.int64]
 
 
-def test_a_number_in_the_place_of_targets_is_refused() -> None:
+def test_a_scalar_target_is_rejected() -> None:
     with pytest.raises(DatasetError):
         of(np.zeros((9, 2)), np.array(3))

@@ -1,4 +1,4 @@
-"""An ordinary network as a chain that answers and learns as the network does."""
+"""Splitting a network into stages that compute what the network computes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from onefold.retraining.stages import StagedNetwork, split_into_stages
 rates = st.floats(0, 1)
 
 
-def chained(name: str) -> tuple[nn.Module, StagedNetwork, Batch]:
+def staged_network(name: str) -> tuple[nn.Module, StagedNetwork, Batch]:
     kind = KINDS[name]
     network, batch = kind.network(), kind.batch(4)
     return network, split_into_stages(network, batch[:-1]), batch
 
 
-CHAINS = {name: chained(name)[1] for name in KINDS}
+STAGED = {name: staged_network(name)[1] for name in KINDS}
 
 
 def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Parameter]:
-    """The weights of modules without children, in the order in which a real forward comes to them."""
+    """Return the weights of leaf modules in the order in which a forward uses them."""
     found: list[nn.Parameter] = []
     hooks = [
         module.register_forward_pre_hook(lambda module, _: found.extend(module.parameters(recurse=False)))
@@ -43,8 +43,8 @@ def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Para
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_weight_is_in_one_link_and_links_follow_the_forward(name: str) -> None:
-    network, staged, batch = chained(name)
+def test_every_weight_is_in_one_stage_and_stages_follow_the_forward(name: str) -> None:
+    network, staged, batch = staged_network(name)
     weights = [weight for stage in staged.stages for weight in stage.weights]
     assert len(weights) == len(set(weights))
     assert set(weights) == set(network.parameters())
@@ -56,8 +56,8 @@ def test_every_weight_is_in_one_link_and_links_follow_the_forward(name: str) -> 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_chain_answers_and_differentiates_exactly_as_its_network(name: str, training: bool) -> None:
-    network, staged, (*inputs, targets) = chained(name)
+def test_stages_have_the_outputs_and_gradients_of_the_network(name: str, training: bool) -> None:
+    network, staged, (*inputs, targets) = staged_network(name)
     twin = copy.deepcopy(network).train(training)
     network.train(training)
     torch.manual_seed(7)
@@ -75,7 +75,7 @@ def test_a_chain_answers_and_differentiates_exactly_as_its_network(name: str, tr
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", KINDS)
-def test_finding_the_chain_leaves_the_network_as_it_was(name: str, training: bool) -> None:
+def test_splitting_preserves_the_state_of_the_network(name: str, training: bool) -> None:
     network, batch = KINDS[name].network().train(training), KINDS[name].batch(4)
     first = next(network.parameters())
     first.requires_grad_(False)
@@ -96,8 +96,8 @@ def test_finding_the_chain_leaves_the_network_as_it_was(name: str, training: boo
 
 
 @given(name=st.sampled_from(sorted(KINDS)), some=st.lists(rates, min_size=2, max_size=6))
-def test_more_is_frozen_at_a_higher_rate_but_never_more_than_asked_nor_everything(name: str, some: list[float]) -> None:
-    staged = CHAINS[name]
+def test_frozen_stages_grow_with_the_rate_but_never_cover_everything(name: str, some: list[float]) -> None:
+    staged = STAGED[name]
     frozen = [staged.frozen_stages(rate) for rate in sorted(some)]
     assert frozen == sorted(frozen)
     for rate, count in zip(sorted(some), frozen):
@@ -107,35 +107,35 @@ def test_more_is_frozen_at_a_higher_rate_but_never_more_than_asked_nor_everythin
     assert sum(bool(stage.weights) for stage in staged.stages[staged.frozen_stages(1.0) :]) == 1
 
 
-def test_a_residual_network_is_cut_between_its_blocks_and_never_inside_one() -> None:
-    assert [stage.name for stage in CHAINS["residual"].stages] == [
+def test_a_residual_network_is_cut_between_blocks() -> None:
+    assert [stage.name for stage in STAGED["residual"].stages] == [
         "stem.0", "stem.1", "blocks.0.conv1", "blocks.1.conv1", "blocks.2.conv1", "head",
     ]  # fmt: skip
 
 
-def test_a_transformer_is_cut_between_the_halves_of_its_blocks() -> None:
-    names = [stage.name for stage in CHAINS["transformer"].stages]
+def test_a_transformer_is_cut_between_attention_and_mlp() -> None:
+    names = [stage.name for stage in STAGED["transformer"].stages]
     assert [name for name in names if name.startswith("blocks")] == [
         "blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1", "blocks.1.norm2",
     ]  # fmt: skip
     assert "positions" in names  # a weight that belongs to no layer
 
 
-def test_what_cannot_be_followed_stays_whole() -> None:
-    assert [stage.name for stage in CHAINS["deciding"].stages] == ["network"]
-    assert CHAINS["deciding"].stages[0].run is CHAINS["deciding"].network
-    assert [stage.name for stage in CHAINS["partly deciding"].stages] == ["first", "deciding", "second", "head"]
-    assert [stage.layers for stage in CHAINS["partly deciding"].stages] == [1, 2, 1, 1]
+def test_untraceable_modules_stay_in_one_piece() -> None:
+    assert [stage.name for stage in STAGED["deciding"].stages] == ["network"]
+    assert STAGED["deciding"].stages[0].module is STAGED["deciding"].network
+    assert [stage.name for stage in STAGED["partly deciding"].stages] == ["first", "deciding", "second", "head"]
+    assert [stage.layers for stage in STAGED["partly deciding"].stages] == [1, 2, 1, 1]
 
 
-def test_layers_without_weights_in_front_can_stay_as_they_are_at_any_rate() -> None:
+def test_leading_layers_without_weights_may_be_frozen_at_any_rate() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Linear(8, CLASSES))
     staged = split_into_stages(network, [torch.randn(4, 2, 4)])
     assert not any(stage.weights for stage in staged.stages[: staged.frozen_stages(0.0)])
     assert any(stage.weights for stage in staged.stages[staged.frozen_stages(1.0) :])
 
 
-def test_several_inputs_come_in_together() -> None:
+def test_several_inputs_enter_the_first_stage() -> None:
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -150,7 +150,7 @@ def test_several_inputs_come_in_together() -> None:
     assert torch.equal(staged(*inputs), network(*inputs))
 
 
-def test_a_layer_that_is_used_twice_is_in_both_of_its_links() -> None:
+def test_a_shared_layer_is_in_both_stages() -> None:
     class Again(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -165,7 +165,7 @@ def test_a_layer_that_is_used_twice_is_in_both_of_its_links() -> None:
     assert torch.equal(staged(x), network(x))
 
 
-# What is wrong
+# Regressions
 
 
 class Simple(nn.Module):
@@ -203,7 +203,7 @@ class WithConstant(Simple):
         return self.head(self.body(x) + torch.arange(8.0))
 
 
-class WithChance(Simple):
+class WithRandomness(Simple):
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.body(x) + torch.rand(8))
 
@@ -211,13 +211,13 @@ class WithChance(Simple):
 X = torch.randn(4, 8)
 
 
-def test_a_network_with_dropout_in_functions_is_a_chain_too() -> None:
-    names = [stage.name for stage in CHAINS["dropping transformer"].stages]
+def test_functional_dropout_does_not_prevent_splitting() -> None:
+    names = [stage.name for stage in STAGED["dropping transformer"].stages]
     assert {"embedding", "positions", "norm", "head"} < set(names)
     assert {name.split(".")[1] for name in names if name.startswith("blocks")} == {"0", "1"}
 
 
-def test_modules_in_modes_of_their_own_stay_in_them() -> None:
+def test_modules_keep_individual_training_modes() -> None:
     network = KINDS["residual"].network().train()
     network.stem.eval()
     before = [module.training for module in network.modules()]
@@ -228,39 +228,37 @@ def test_modules_in_modes_of_their_own_stay_in_them() -> None:
 @pytest.mark.parametrize(
     ("build", "inputs"), [(WithMask, (X,)), (WithDefault, (X,)), (WithUnused, (X, X))], ids=lambda one: ""
 )
-def test_arguments_that_are_left_out_or_not_looked_at_do_no_harm(
-    build: Callable[[], nn.Module], inputs: tuple[Tensor, ...]
-) -> None:
+def test_default_and_unused_arguments(build: Callable[[], nn.Module], inputs: tuple[Tensor, ...]) -> None:
     network = build()
     staged = split_into_stages(network, inputs)
     assert torch.equal(staged(*inputs), network(*inputs))
 
 
-def test_something_learns_at_a_rate_of_one_where_a_buffer_comes_last() -> None:
+def test_something_is_trainable_at_a_rate_of_one_if_a_buffer_comes_last() -> None:
     network = WithPrior()
     staged = split_into_stages(network, [X])
     assert staged.layers == 2
     assert any(stage.weights for stage in staged.stages[staged.frozen_stages(1.0) :])
 
 
-def test_constants_of_a_forward_are_not_put_into_the_network() -> None:
+def test_constants_of_a_forward_add_no_attributes() -> None:
     network = WithConstant()
     before = set(vars(network))
     split_into_stages(network, [X])
     assert set(vars(network)) == before
 
 
-def test_following_a_forward_that_draws_random_numbers_leaves_the_next_ones_as_they_were() -> None:
-    network, before = WithChance(), torch.get_rng_state()
+def test_tracing_a_random_forward_preserves_the_rng_state() -> None:
+    network, before = WithRandomness(), torch.get_rng_state()
     split_into_stages(network, [X])
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_forward_that_draws_random_numbers_is_one_link() -> None:
-    assert len(split_into_stages(WithChance(), [X]).stages) == 1  # a number that is drawn once would be a constant
+def test_a_random_forward_is_one_stage() -> None:
+    assert len(split_into_stages(WithRandomness(), [X]).stages) == 1  # a traced random number would be a constant
 
 
-def test_a_forward_that_changes_its_input_without_saying_so_is_still_answered_right() -> None:
+def test_an_unannounced_inplace_operation_is_computed_correctly() -> None:
     class Silent(Simple):
         def forward(self, x: Tensor) -> Tensor:
             found = self.body(x)

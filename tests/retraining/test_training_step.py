@@ -1,4 +1,4 @@
-"""Steps as a plan says: the same gradients, however the batches are cut and whatever is computed again."""
+"""Accumulation and checkpointing do not change gradients; freezing stops them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def stepper_of(network: nn.Module, few: Batch, **options: bool) -> Stepper:
 def stepped(
     kind: Kind, plan: RetrainingPlan, batches: Sequence[Batch], **options: bool
 ) -> tuple[nn.Module, dict[str, Any], float]:
-    """A network after an update of no length, with the gradients that made it up, and the loss."""
+    """Return a network after an update with lr 0, the accumulated gradients, and the loss."""
     network = kind.network()
     stepper = stepper_of(network, kind.batch(4), **options)
-    stepper.follow(plan)
+    stepper.use_plan(plan)
     gradients: dict[str, Tensor] = {}
-    stepper.updates.apply = lambda weights, lr: gradients.update(  # type: ignore[union-attr,method-assign]
+    stepper.optimizer.step = lambda weights, lr: gradients.update(  # type: ignore[union-attr,method-assign]
         {name: weight.grad.clone() for name, weight in network.named_parameters() if weight.grad is not None}
     )
     torch.manual_seed(5)
@@ -52,7 +52,7 @@ def are_close(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 
 
 @pytest.mark.parametrize("size", [2, 3, 8])
 @pytest.mark.parametrize("name", WITHOUT_BATCH_NORM)
-def test_batches_that_add_up_give_the_gradients_of_one_large_batch(name: str, size: int) -> None:
+def test_accumulated_batches_have_the_gradients_of_one_large_batch(name: str, size: int) -> None:
     kind = KINDS[name]
     batch = kind.batch(8)
     network = kind.network()
@@ -77,13 +77,13 @@ def test_segments_change_neither_gradients_nor_statistics(name: str, segments: i
         assert torch.equal(one, other)
 
 
-def test_batch_norms_that_train_count_every_batch_once() -> None:
+def test_batch_norm_counts_every_batch_once() -> None:
     batches = [KINDS["residual"].batch(SMALL_BATCH, seed) for seed in range(3)]
     network, *_ = stepped(KINDS["residual"], RetrainingPlan(SMALL_BATCH, 3, segments=3), batches)
     assert [int(norm.num_batches_tracked) for norm in norms(network)] == [3] * 7
 
 
-def test_dropout_drops_the_same_when_it_is_computed_again() -> None:
+def test_dropout_is_replayed_on_recomputation() -> None:
     kind = KINDS["dropping"]
     _, some, _ = stepped(kind, RetrainingPlan(8), [kind.batch(8)])
     torch.manual_seed(6)
@@ -100,8 +100,8 @@ def norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
     return [one for one in network.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
 
 
-class Passed(torch.autograd.Function):
-    """Hands on what comes, and notes when its gradient comes back."""
+class RecordedIdentity(torch.autograd.Function):
+    """The identity, which records its backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, note: Callable[[], None]) -> Tensor:
@@ -114,40 +114,40 @@ class Passed(torch.autograd.Function):
         return gradient, None
 
 
-class Noting(nn.Module):
-    """A layer that notes when it is gone back through."""
+class RecordingLayer(nn.Module):
+    """A layer that records its backward pass."""
 
     def __init__(self, notes: list[int], number: int) -> None:
         super().__init__()
         self.layer, self.notes, self.number = nn.Linear(8, 8), notes, number
 
     def forward(self, x: Tensor) -> Tensor:
-        if float(x.detach().sum()) > float("inf"):  # a condition on its data: it stays whole
+        if float(x.detach().sum()) > float("inf"):  # data-dependent: it stays in one piece
             return x
-        return Passed.apply(self.layer(x).tanh(), lambda: self.notes.append(self.number))
+        return RecordedIdentity.apply(self.layer(x).tanh(), lambda: self.notes.append(self.number))
 
 
 @pytest.mark.parametrize("segments", [1, 2])
-def test_frozen_links_are_not_gone_back_through_and_nothing_is_remembered_of_them(segments: int) -> None:
+def test_frozen_stages_have_no_backward_pass_and_no_state(segments: int) -> None:
     notes: list[int] = []
-    network = nn.Sequential(*(Noting(notes, number) for number in range(4)), nn.Linear(8, CLASSES))
+    network = nn.Sequential(*(RecordingLayer(notes, number) for number in range(4)), nn.Linear(8, CLASSES))
     batch = KINDS["perceptron"].batch(8)
     stepper = stepper_of(network, batch)
-    stepper.follow(RetrainingPlan(8, freeze_rate=0.45, segments=segments))
+    stepper.use_plan(RetrainingPlan(8, freeze_rate=0.45, segments=segments))
     before = copy.deepcopy(network.state_dict())
     notes.clear()
     stepper.update([batch], 8, 1e-2)
     assert notes == [3, 2]
-    frozen, learning = list(network[:2].parameters()), list(network[2:].parameters())
+    frozen, training = list(network[:2].parameters()), list(network[2:].parameters())
     assert all(weight.grad is None and not weight.requires_grad for weight in frozen)
-    assert stepper.weights == learning
-    assert stepper.updates is not None
-    assert set(stepper.updates._memory) == set(learning)
+    assert stepper.weights == training
+    assert stepper.optimizer is not None
+    assert set(stepper.optimizer._state) == set(training)
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {name for name in before if name[0] in "234"}
 
 
-def test_batch_norms_of_frozen_links_do_not_move() -> None:
+def test_statistics_of_frozen_stages_are_unchanged() -> None:
     kind = KINDS["residual"]
     network, _, _ = stepped(kind, RetrainingPlan(32, freeze_rate=0.5), [kind.batch(32)])
     fresh = kind.network()
@@ -156,14 +156,14 @@ def test_batch_norms_of_frozen_links_do_not_move() -> None:
     assert [norm.training for norm in norms(network)] == moved
 
 
-def test_gradients_of_weights_that_are_frozen_now_are_gone() -> None:
+def test_freezing_frees_gradients() -> None:
     kind = KINDS["perceptron"]
     network = kind.network()
     stepper = stepper_of(network, kind.batch(4))
-    stepper.follow(RetrainingPlan(8))
+    stepper.use_plan(RetrainingPlan(8))
     stepper.update([kind.batch(8)], 8, 1e-3)
     assert all(weight.grad is not None for weight in network.parameters())
-    stepper.follow(RetrainingPlan(8, freeze_rate=1.0))
+    stepper.use_plan(RetrainingPlan(8, freeze_rate=1.0))
     *front, last, bias = network.parameters()
     assert all(weight.grad is None for weight in front)
     assert last.grad is not None
@@ -173,7 +173,7 @@ def test_gradients_of_weights_that_are_frozen_now_are_gone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
-def test_a_change_of_plan_keeps_what_is_known_of_weights_that_go_on_learning(kind: str) -> None:
+def test_a_change_of_plan_keeps_optimizer_state(kind: str) -> None:
     made = KINDS["perceptron"]
     network, twin = made.network(), made.network()
     stepper = stepper_of(network, made.batch(4))
@@ -187,7 +187,7 @@ def test_a_change_of_plan_keeps_what_is_known_of_weights_that_go_on_learning(kin
     for number, plan in enumerate(plan for plan in plans for _ in range(3)):
         batch = made.batch(8, number)
         if number % 3 == 0:
-            stepper.follow(plan)
+            stepper.use_plan(plan)
             frozen = stepper.staged.frozen_stages(plan.freeze_rate)
             for weight in list(twin.parameters())[: 2 * frozen]:
                 weight.requires_grad_(False)
@@ -199,19 +199,19 @@ def test_a_change_of_plan_keeps_what_is_known_of_weights_that_go_on_learning(kin
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
 
 
-def test_another_optimizer_begins_anew() -> None:
+def test_another_optimizer_starts_afresh() -> None:
     kind = KINDS["perceptron"]
     stepper = stepper_of(kind.network(), kind.batch(4))
-    stepper.follow(RetrainingPlan(8))
-    adam = stepper.updates
-    stepper.follow(RetrainingPlan(4, freeze_rate=0.5))
-    assert stepper.updates is adam
-    stepper.follow(RetrainingPlan(4, optimizer="sgd"))
-    assert stepper.updates is not adam
+    stepper.use_plan(RetrainingPlan(8))
+    adam = stepper.optimizer
+    stepper.use_plan(RetrainingPlan(4, freeze_rate=0.5))
+    assert stepper.optimizer is adam
+    stepper.use_plan(RetrainingPlan(4, optimizer="sgd"))
+    assert stepper.optimizer is not adam
 
 
 @pytest.mark.parametrize("size", [2, SMALL_BATCH - 1, SMALL_BATCH, 32])
-def test_batch_norms_go_by_the_data_in_small_batches_and_by_the_batch_in_large_ones(size: int) -> None:
+def test_batch_norm_uses_running_statistics_for_small_batches(size: int) -> None:
     kind, batch = KINDS["residual"], KINDS["residual"].batch(size)
     is_small = size < SMALL_BATCH
     network, _, loss = stepped(kind, RetrainingPlan(size), [batch])
@@ -219,39 +219,39 @@ def test_batch_norms_go_by_the_data_in_small_batches_and_by_the_batch_in_large_o
     assert loss == pytest.approx(cross_entropy(by(batch[0]), batch[1]).item(), rel=1e-5)
     assert all(torch.equal(one, other) for one, other in zip(network.buffers(), by.buffers()))
     assert all(norm.training != is_small for norm in norms(network))
-    _, _, unsteady = stepped(kind, RetrainingPlan(size), [batch], steady_norms=False)
+    _, _, unsteady = stepped(kind, RetrainingPlan(size), [batch], running_statistics=False)
     by_batch = kind.network().train()
     assert unsteady == pytest.approx(cross_entropy(by_batch(batch[0]), batch[1]).item(), rel=1e-5)
 
 
-def test_a_network_that_cannot_be_followed_learns_all_the_same() -> None:
+def test_an_untraceable_network_can_be_trained() -> None:
     kind, batch = KINDS["deciding"], KINDS["deciding"].batch(32)
     stepper = stepper_of(kind.network(), kind.batch(4))
-    stepper.follow(RetrainingPlan(8, 4, freeze_rate=1.0, segments=3))
+    stepper.use_plan(RetrainingPlan(8, 4, freeze_rate=1.0, segments=3))
     losses = [stepper.update(cut(batch, 8), 32, 1e-2) for _ in range(30)]
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_words_come_in_through_segments() -> None:
+def test_integer_inputs_pass_through_segments() -> None:
     kind, batch = KINDS["recurrent"], KINDS["recurrent"].batch(8)
     stepper = stepper_of(kind.network(), kind.batch(4))
-    stepper.follow(RetrainingPlan(8, segments=4))
+    stepper.use_plan(RetrainingPlan(8, segments=4))
     losses = [stepper.update([batch], 8, 1e-2) for _ in range(5)]
     assert losses[-1] < losses[0]
 
 
-def test_a_plan_comes_first() -> None:
+def test_an_update_needs_a_plan() -> None:
     stepper = stepper_of(KINDS["perceptron"].network(), KINDS["perceptron"].batch(4))
-    with pytest.raises(RuntimeError, match="follow"):
+    with pytest.raises(RuntimeError, match="use_plan"):
         stepper.update([KINDS["perceptron"].batch(4)], 4, 1e-3)
 
 
-def test_learning_goes_on_after_gradients_were_dropped_halfway() -> None:
+def test_training_continues_after_dropped_gradients() -> None:
     kind = KINDS["perceptron"]
     network, twin = kind.network(), kind.network()
     one, other = (stepper_of(each, kind.batch(4)) for each in (network, twin))
-    one.follow(RetrainingPlan(4, 2))
-    other.follow(RetrainingPlan(4, 2))
+    one.use_plan(RetrainingPlan(4, 2))
+    other.use_plan(RetrainingPlan(4, 2))
 
     def broken() -> Any:
         yield kind.batch(4, 8)
@@ -265,17 +265,17 @@ def test_learning_goes_on_after_gradients_were_dropped_halfway() -> None:
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), twin.parameters()))
 
 
-# What is wrong
+# Regressions
 
 
-def test_a_last_batch_of_one_sample_can_be_learned_from() -> None:
+def test_a_last_batch_of_one_sample() -> None:
     kind = KINDS["normed"]
     stepper = stepper_of(kind.network(), kind.batch(4))
-    stepper.follow(RetrainingPlan(SMALL_BATCH, 2))
+    stepper.use_plan(RetrainingPlan(SMALL_BATCH, 2))
     stepper.update(cut(kind.batch(SMALL_BATCH + 1), SMALL_BATCH), SMALL_BATCH + 1, 1e-3)
 
 
-def test_other_norms_count_a_batch_once_too() -> None:
+def test_instance_norm_counts_a_batch_once() -> None:
     network = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.ReLU(),
         nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, CLASSES),
@@ -286,30 +286,30 @@ def test_other_norms_count_a_batch_once_too() -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain.buffers(), again.buffers()))
 
 
-def test_a_first_segment_does_not_compute_the_gradient_of_the_samples() -> None:
+def test_no_gradient_of_the_inputs_is_computed() -> None:
     class First(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer, self.asked = nn.Linear(8, 8), []
 
         def forward(self, x: Tensor) -> Tensor:
-            if float(x.detach().sum()) > float("inf"):  # a condition on its data: it stays whole
+            if float(x.detach().sum()) > float("inf"):  # data-dependent: it stays in one piece
                 return x
             self.asked.append(x.requires_grad)
             return functional.relu(self.layer(x))
 
     first, batch = First(), KINDS["perceptron"].batch(8)
     stepper = stepper_of(nn.Sequential(first, nn.Linear(8, 8), nn.Linear(8, CLASSES)), batch)
-    stepper.follow(RetrainingPlan(8, segments=3))
+    stepper.use_plan(RetrainingPlan(8, segments=3))
     first.asked.clear()
     stepper.update([batch], 8, 1e-3)
     assert first.asked == [False, False]
 
 
-def test_plans_that_differ_in_their_learning_rate_alone_leave_all_as_it_is() -> None:
+def test_a_new_learning_rate_keeps_the_trained_weights() -> None:
     kind = KINDS["perceptron"]
     stepper = stepper_of(kind.network(), kind.batch(4))
-    stepper.follow(RetrainingPlan(8, freeze_rate=0.5))
+    stepper.use_plan(RetrainingPlan(8, freeze_rate=0.5))
     before = list(stepper.weights)
-    stepper.follow(replace(RetrainingPlan(8, freeze_rate=0.5), lr=1e-4))
+    stepper.use_plan(replace(RetrainingPlan(8, freeze_rate=0.5), lr=1e-4))
     assert stepper.weights == before

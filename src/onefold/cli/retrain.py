@@ -1,10 +1,11 @@
-"""`onefold retrain`: a deployed model, made better on new data within a memory limit and a time window."""
+"""`onefold retrain`: retrain a deployed model on new data, within a memory limit and a time window."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,92 +16,115 @@ from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
 from onefold.vocabulary.quantities import duration
+from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, Reaction, RetrainingEvent
+
+PLANNING = "Planning"
 
 
 def retrain(
-    model: Annotated[Path, typer.Argument(help="A folder that onefold tune … --save or onefold train … --save wrote")],
-    data: Annotated[Path, typer.Option(help="A folder of new data: inputs.npy, targets.npy; or an .npz with both")],
+    model: Annotated[Path, typer.Argument(help="Model folder that onefold tune or onefold train saved")],
+    data: Annotated[Path, typer.Option(help="New data: a folder with inputs.npy and targets.npy, or an .npz file")],
     memory: Annotated[
-        str | None, typer.Option(help="The most that this process may ever take, such as 500MB (default: what is free)")
+        str | None, typer.Option(help="Limit of the peak memory, such as 500MB (default: the free memory)")
     ] = None,
-    window: Annotated[str, typer.Option(help="When it must be done, such as 90s, 10m or 1h")] = "10m",
-    device: Annotated[str, typer.Option(help="host, cuda, or a device whose cores and memory are the limits")] = HOST,
+    window: Annotated[str, typer.Option(help="Time limit, such as 90s, 10m or 1h")] = "10m",
+    device: Annotated[
+        str, typer.Option(help="host, cuda, or a device whose cores and memory become the limits")
+    ] = HOST,
+    metric: Annotated[
+        str | None, typer.Option(help="Validation metric that decides which model is better (default: accuracy)")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the new model here instead of updating the model folder in place")
+    ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Show the plans that fit, and retrain nothing")
+        bool, typer.Option("--plan-only", help="Show the plans that fit the limits, without retraining")
     ] = False,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd", rich_help_panel=PLANNING)] = "adam",
+    alpha: Annotated[
+        str, typer.Option(help="Weight of gain against speed: 0 to 1, or auto", rich_help_panel=PLANNING)
+    ] = "0.9",
+    rules: Annotated[
+        Path | None, typer.Option(help="TOML file with rules of your own", rich_help_panel=PLANNING)
+    ] = None,
     strategy: Annotated[
         str,
-        typer.Option(help="onefold; or static, dgc, dga, sage, bayesian, oom-retry, last-layer, to compare"),
+        typer.Option(
+            help="onefold, or a baseline: static, dgc, dga, sage, bayesian, oom-retry, last-layer",
+            rich_help_panel=PLANNING,
+        ),
     ] = "onefold",
-    rules: Annotated[Path | None, typer.Option(help="A file with rules of your own")] = None,
-    alpha: Annotated[str, typer.Option(help="What gain counts against speed: 0 to 1, or auto")] = "0.9",
-    optimizer: Annotated[str, typer.Option(help="adam, sgd")] = "adam",
-    metric: Annotated[str | None, typer.Option(help="What the model is judged by (default: accuracy)")] = None,
-    save: Annotated[Path | None, typer.Option(help="Leave the model's folder as it is and write here")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same batches")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the batch order", rich_help_panel=PLANNING)] = 0,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Retrain a deployed model on new data, within a memory limit and a time window. It never gets worse."""
-    began = _process_began()
+    """Retrain a deployed model on new data, within a memory limit and a time window.
+
+    The model is replaced only if the new one is better on validation data.
+    """
+    started_at = _process_start()
     from onefold.retraining.api import plan_retraining
-    from onefold.retraining.api import retrain as make
+    from onefold.retraining.api import retrain as retrain_model
+    from onefold.retraining.options import RetrainingOptions
 
     if strategy != "onefold":
-        import onefold.baselines.retraining  # noqa: F401 - registers the strategies to compare with
+        import onefold.baselines.retraining  # noqa: F401 - registers the baselines
 
-    options: dict[str, Any] = dict(
-        memory=memory, window=window, device=device, strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer,
-        metric=metric, home=home, seed=seed, began=began,
+    options = RetrainingOptions(
+        strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, seed=seed, home=home,
+        started_at=started_at,
     )  # fmt: skip
+    arguments: dict[str, Any] = dict(memory=memory, window=window, device=device, options=options)
     try:
-        with nullcontext() if as_json else out.status("opening the model …") as status:
-            tell = _teller(status, began)
+        with nullcontext() if as_json else out.status("loading the model …") as status:
+            on_event = _progress_display(status, started_at)
             if plan_only:
-                plans, limits = plan_retraining(model, data, tell=tell, **options)
+                feasible = plan_retraining(model, data, on_event=on_event, **arguments)
             else:
-                found = make(model, data, save=save, tell=tell, **options)
+                result = retrain_model(model, data, save=save, on_event=on_event, **arguments)
     except KeyboardInterrupt:
-        err.print("interrupted; the model is as it was")
+        err.print("interrupted; the model is unchanged")
         raise typer.Exit(130) from None
     from onefold.report.retraining import RetrainingReport, as_plans_json, as_plans_text
 
     if plan_only:
-        out.out(json.dumps(as_plans_json(plans, limits)) if as_json else as_plans_text(plans, limits))
+        as_text = as_plans_text(feasible.plans, feasible.limits)
+        out.out(json.dumps(as_plans_json(feasible.plans, feasible.limits)) if as_json else as_text)
         return
-    print_report(RetrainingReport(found.summary), as_json)
+    print_report(RetrainingReport(result.summary), as_json)
     if as_json:
         return
-    if found.summary.kept_new:
-        out.print(f"model   {found.folder}", soft_wrap=True)
-    out.print(f"report  {found.report}", soft_wrap=True)
+    if result.summary.kept_new:
+        out.print(f"model   {result.folder}", soft_wrap=True)
+    out.print(f"report  {result.report}", soft_wrap=True)
 
 
-def _teller(status: Any, began: float) -> Any:
-    """Shows what is going on."""
+def _progress_display(status: Any, started_at: float) -> Callable[[RetrainingEvent], None]:
+    """Return a callback that shows events in the status line, and reactions above it."""
 
-    def tell(what: Any) -> None:
+    def on_event(event: RetrainingEvent) -> None:
         if status is None:
             return
-        at = duration(time.monotonic() - began)
-        if isinstance(what, str):
-            status.update(f"{at}  {what} …")
-        elif hasattr(what, "rule"):
-            out.print(f"{at}  {what.rule}: {what.said}", soft_wrap=True, highlight=False)
-        elif hasattr(what, "loss"):
-            score = "" if what.score is None else f", score {what.score:.4f}"
-            status.update(f"{at}  micro-window {what.number}: {what.plan}, loss {what.loss:.4f}{score}")
+        elapsed = duration(time.monotonic() - started_at)
+        if isinstance(event, PhaseStarted):
+            status.update(f"{elapsed}  {event.phase} …")
+        elif isinstance(event, Reaction):
+            out.print(f"{elapsed}  {event.rule}: {event.said}", soft_wrap=True, highlight=False)
+        elif isinstance(event, MicroWindow):
+            score = "" if event.score is None else f", score {event.score:.4f}"
+            status.update(f"{elapsed}  micro-window {event.number}: {event.plan}, loss {event.loss:.4f}{score}")
         else:
-            status.update(f"{at}  {len(what)} plans fit; trying them …")
+            status.update(f"{elapsed}  {len(event.plans)} plans fit; trying them …")
 
-    return tell
+    return on_event
 
 
-def _process_began() -> float:
-    """When this process began, on the monotonic clock: the window is the user's, who waits for the interpreter too."""
+def _process_start() -> float:
+    """Return when this process started, on the monotonic clock: the window includes the interpreter's start."""
     now = time.monotonic()
     try:
-        began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        return now - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return now - max(0.0, age_s)
     except (OSError, ValueError, IndexError, AttributeError):  # not Linux
         return now

@@ -1,4 +1,4 @@
-"""`onefold shift`: data as a deployed model may meet them, to try retraining on."""
+"""`onefold shift`: write corrupted images of a workload as new data, to try retraining on."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from onefold.vocabulary.workload_reference import load
 
 def shift(
     workload: Annotated[
-        str | None, typer.Argument(help="FILE.py[:Class], package.module:Class, or a ready workload")
+        str | None, typer.Argument(help="FILE.py[:Class], package.module:Class, or a bundled workload")
     ] = None,
-    corruption: Annotated[str | None, typer.Option(help="What happens to its pictures; --list shows what can")] = None,
-    severity: Annotated[int, typer.Option(help="How much of it, from 1 to 5")] = 3,
-    save: Annotated[Path | None, typer.Option(help="Make a folder of new data here")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same pictures")] = 0,
-    listed: Annotated[bool, typer.Option("--list", help="Show the corruptions")] = False,
+    corruption: Annotated[str | None, typer.Option(help="Image corruption; --list shows all")] = None,
+    severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5")] = 3,
+    save: Annotated[Path | None, typer.Option(help="Folder to write the new data to")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the corruption")] = 0,
+    listed: Annotated[bool, typer.Option("--list", help="List the corruptions")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Corrupt the pictures of a workload, and write them as a folder of new data."""
+    """Corrupt the images of a workload and write them as a folder of new data."""
     import numpy as np
 
     from onefold.baselines.corruptions import check
@@ -38,7 +38,7 @@ def shift(
         return
     if workload is None or corruption is None or save is None:
         raise InputError(
-            "say whose pictures, what happens to them and where to put them: onefold shift digits --corruption fog "
+            "a workload, --corruption and --save are required, for example: onefold shift digits --corruption fog "
             "--save new; onefold shift --list shows the corruptions"
         )
     check(corruption, severity, seed)
@@ -52,13 +52,13 @@ def shift(
     channels, height, width = after.shape[1:]
     change = float(np.abs(after - before).mean() / max(float(np.ptp(before)), 1e-12))
     if as_json:
-        said = {"folder": str(save), "corruption": corruption, "severity": severity, "seed": seed}
-        out.out(json.dumps({**said, "samples": samples, "shape": [channels, height, width], "change": change}))
+        settings = {"folder": str(save), "corruption": corruption, "severity": severity, "seed": seed}
+        out.out(json.dumps({**settings, "samples": samples, "shape": [channels, height, width], "change": change}))
         return
     counts = ", ".join(f"{count:,} for {name}" for name, count in samples.items())
-    out.print(f"{corruption}, severity {severity}, on pictures of {height}x{width} pixels: {counts}", soft_wrap=True)
-    out.print(f"values changed by {change:.1%} of the range of the clean ones, on average", soft_wrap=True)
-    out.print("what each channel spans in the clean training part was taken as 0 to 255", soft_wrap=True)
+    out.print(f"{corruption}, severity {severity}, images of {height}x{width} pixels: {counts}", soft_wrap=True)
+    out.print(f"mean absolute change {change:.1%} of the value range of the clean images", soft_wrap=True)
+    out.print("the value range of each channel in the clean training split was mapped to 0 to 255", soft_wrap=True)
     out.print(f"saved in {save}; retrain a model on it with: onefold retrain FOLDER --data {save}", soft_wrap=True)
 
 
@@ -67,16 +67,16 @@ def _show_corruptions(as_json: bool) -> None:
 
     if as_json:
         rows = [
-            {"corruption": kind.name, "family": family, "what": kind.what}
-            for family, kinds in FAMILIES.items()
-            for kind in kinds
+            {"corruption": corruption.name, "family": family, "what": corruption.what}
+            for family, corruptions in FAMILIES.items()
+            for corruption in corruptions
         ]
         out.out(json.dumps(rows))
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("corruption", "family", "what happens"):
+    for column in ("corruption", "family", "effect"):
         table.add_column(column)
-    for family, kinds in FAMILIES.items():
-        for kind in kinds:
-            table.add_row(kind.name, family, kind.what)
+    for family, corruptions in FAMILIES.items():
+        for corruption in corruptions:
+            table.add_row(corruption.name, family, corruption.what)
     out.print(table)

@@ -1,10 +1,9 @@
-"""Address space put aside, for the day when a limit on this process falls.
+"""Reserved address space, released when a limit on this process (RLIMIT_AS, RLIMIT_DATA) falls.
 
-When oneDNN meets batches of a new size it writes code for them, and maps 10 to 30 MB for it, of which a tenth is ever
-used. Under a limit on the process's data that has just fallen such a mapping is refused, which some of its kernels do
-not look at: they run into an address that is not there, and the process is killed. So some space is mapped that nobody
-touches; it is no memory. As soon as a limit falls the space is given up: whatever is going on at that moment goes on in
-it, and so does the code of the smaller plan that follows. The memory that is used falls by as much as the limit asks.
+For each new batch size oneDNN generates code and maps 10 to 30 MB for it, of which it uses about a tenth. Under a limit
+that has just fallen such a mapping is refused; some oneDNN kernels do not check for that and crash the process. A
+mapping that is never touched takes no memory; releasing it leaves room for the code of the current plan and of the
+smaller plan that follows, while resident memory still falls by as much as the limit did.
 """
 
 from __future__ import annotations
@@ -16,91 +15,93 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
-SIZE = 64 * 2**20
-CODE = 32 * 2**20  # bytes that a new plan may need for code
-LOOKS_EVERY_S = 0.005
+RESERVED_BYTES = 64 * 2**20
+CODE_BYTES = 32 * 2**20  # that a new plan may map for generated code
+POLL_INTERVAL_S = 0.005
 UNLIMITED = 2**60
 MAPS = Path("/proc/self/maps")
 Status = Callable[[], dict[str, int]]
 
 
 class AddressSpaceReserve:
-    """Is held from the beginning, unless there is a limit already, and given up once."""
+    """Address space that is held from `hold` until a limit falls or `close`. Holds nothing if there is a limit."""
 
     def __init__(self, status: Status) -> None:
+        """`status` returns the Vm* lines of /proc/self/status in bytes."""
         self._status = status
         self._block: mmap.mmap | None = None
-        self._code: int | None = None  # bytes mapped for code when the space was given up
-        self._fell: tuple[int, int] | None = None  # the limit then, and the memory that it allowed
-        self._over = Event()
+        self._code_bytes: int | None = None  # mapped for code when the reserve was released
+        self._fallen: tuple[int, int] | None = None  # the limit that fell, and the resident memory that it allowed
+        self._closed = Event()
 
     def hold(self) -> None:
-        """From now on, until a limit falls or `close`."""
-        self._code = code_bytes()
-        if sys.platform != "linux" or own_limits():
+        """Reserve the address space and start watching the limits."""
+        self._code_bytes = mapped_code_bytes()
+        if sys.platform != "linux" or process_limits():
             return
-        self._block = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        Thread(target=self._watch, name="onefold-spare", daemon=True).start()
+        self._block = mmap.mmap(-1, RESERVED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        Thread(target=self._watch, name="onefold-address-space", daemon=True).start()
 
     def close(self) -> None:
-        self._over.set()
-        self._give_up()
+        """Stop watching and release the reserve."""
+        self._closed.set()
+        self._release()
 
     def allowed(self) -> int:
-        """Bytes of memory that the limits on this process allow."""
-        limits = own_limits()
+        """Return the bytes of resident memory that the limits on this process allow."""
+        limits = process_limits()
         if not limits:
             return UNLIMITED
         status = self._status()
-        room = min(limit - status.get(counted, 0) for limit, counted in limits) - self._owed()
-        return min(status.get("VmRSS", 0) + room, self._asked_for(limits))
+        room = min(limit - status.get(counter, 0) for limit, counter in limits) - self._pending_code_bytes()
+        return min(status.get("VmRSS", 0) + room, self._allowed_at_fall(limits))
 
-    def _owed(self) -> int:
-        """Bytes that must be left for code that is still to be written."""
-        if self._code is None or self._block is not None:
+    def _pending_code_bytes(self) -> int:
+        """Return the bytes to leave free for code that is still to be generated."""
+        if self._code_bytes is None or self._block is not None:
             return 0
-        return max(0, CODE - (code_bytes() - self._code))
+        return max(0, CODE_BYTES - (mapped_code_bytes() - self._code_bytes))
 
-    def _asked_for(self, limits: list[tuple[int, str]]) -> int:
-        """What was allowed when a limit fell; nobody asks for that any more once it has been raised."""
-        if self._fell is None or min(limits)[0] > self._fell[0]:
+    def _allowed_at_fall(self, limits: list[tuple[int, str]]) -> int:
+        """Return the resident memory that was allowed when a limit fell; unlimited once it has been raised again."""
+        if self._fallen is None or min(limits)[0] > self._fallen[0]:
             return UNLIMITED
-        return self._fell[1]
+        return self._fallen[1]
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOKS_EVERY_S):
-            limits = own_limits()
+        while not self._closed.wait(POLL_INTERVAL_S):
+            limits = process_limits()
             if limits:
                 status = self._status()
-                left = min(limit - status.get(counted, 0) for limit, counted in limits)
-                self._fell = min(limits)[0], status.get("VmRSS", 0) + left
-                self._give_up()
+                room = min(limit - status.get(counter, 0) for limit, counter in limits)
+                self._fallen = min(limits)[0], status.get("VmRSS", 0) + room
+                self._release()
                 return
 
-    def _give_up(self) -> None:
+    def _release(self) -> None:
         block, self._block = self._block, None
         if block is not None:
             block.close()
-            self._code = code_bytes()
+            self._code_bytes = mapped_code_bytes()
 
 
-def own_limits() -> list[tuple[int, str]]:
-    """Limits on this process alone, each with the line of its status that is counted against it."""
+def process_limits() -> list[tuple[int, str]]:
+    """Return the resource limits on this process, each with the line of its status that counts against it."""
     kinds = [(resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")]
-    found = [(resource.getrlimit(kind)[0], counted) for kind, counted in kinds]
-    return [(limit, counted) for limit, counted in found if limit != resource.RLIM_INFINITY]
+    limits = [(resource.getrlimit(kind)[0], counter) for kind, counter in kinds]
+    return [(limit, counter) for limit, counter in limits if limit != resource.RLIM_INFINITY]
 
 
-def code_bytes() -> int:
-    """What is mapped to be both written and run."""
+def mapped_code_bytes() -> int:
+    """Return the bytes that are mapped both writable and executable; 0 outside Linux."""
     try:
         lines = MAPS.read_text().splitlines()
-    except OSError:  # no Linux
+    except OSError:
         return 0
-    mapped = (line.split(maxsplit=2) for line in lines)
-    return sum(_length(where) for where, may, *_ in mapped if may.startswith("rwx"))
+    mappings = (line.split(maxsplit=2) for line in lines)
+    return sum(_length(addresses) for addresses, permissions, *_ in mappings if permissions.startswith("rwx"))
 
 
-def _length(where: str) -> int:
-    begin, end = (int(part, 16) for part in where.split("-"))
+def _length(addresses: str) -> int:
+    begin, end = (int(address, 16) for address in addresses.split("-"))
     return end - begin

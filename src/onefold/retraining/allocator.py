@@ -1,8 +1,8 @@
-"""Makes the memory of this process follow its tensors.
+"""glibc malloc settings under which resident memory follows the live tensors.
 
-The C library keeps what tensors give back, in pieces that later tensors do not fit into: a step of a small residual
-network takes more than twice the bytes of its tensors. Told to map every larger block by itself, it hands each back at
-once. Mapping costs time for every page, so larger pages are asked for, which makes it as fast as before.
+By default glibc keeps freed blocks in fragments that later tensors do not fit: a training step of a small residual
+network takes more than twice the bytes of its tensors. With a fixed mmap threshold every large block is mapped by
+itself and unmapped when freed. Page faults make that slow, so torch is asked for transparent huge pages.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ import sys
 from functools import cache
 from typing import Any
 
-MAPPED_FROM = 2**20  # bytes; smaller blocks come from the heap
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt(3)
-LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # torch reads it before its first tensor
+MMAP_THRESHOLD_BYTES = 2**20  # smaller blocks come from the heap
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of mallopt(3)
+HUGE_PAGES_VARIABLE = "THP_MEM_ALLOC_ENABLE"  # read by torch before its first allocation
 
 
 def request_huge_pages() -> None:
-    """Has an effect before the first tensor of this process is made; afterwards it is merely slower without."""
-    os.environ.setdefault(LARGE_PAGES, "1")
+    """Ask torch for transparent huge pages. Has no effect after the first tensor of this process."""
+    os.environ.setdefault(HUGE_PAGES_VARIABLE, "1")
 
 
 @cache
 def map_large_blocks() -> bool:
-    """From now on, for the whole process; False where the C library cannot."""
-    library = _library()
+    """Make malloc map and unmap every large block, for the whole process. Return False without glibc."""
+    library = _glibc()
     if library is None:
         return False
-    done = [
-        library.mallopt(_MMAP_THRESHOLD, MAPPED_FROM),
-        library.mallopt(_TRIM_THRESHOLD, MAPPED_FROM),
-        library.mallopt(_ARENA_MAX, 1),
+    results = [
+        library.mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES),
+        library.mallopt(_M_TRIM_THRESHOLD, MMAP_THRESHOLD_BYTES),
+        library.mallopt(_M_ARENA_MAX, 1),
     ]
-    return all(done)
+    return all(results)
 
 
 def release_free_memory() -> None:
-    """Lets go of what nobody needs, and hands free memory back to the system."""
+    """Collect garbage and return free heap memory to the operating system."""
     gc.collect()
-    library = _library()
+    library = _glibc()
     if library is not None:
         library.malloc_trim(0)
 
 
 @cache
-def _library() -> Any:
+def _glibc() -> Any:
     if sys.platform != "linux":
         return None
     try:
         library = ctypes.CDLL("libc.so.6")
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
-    except OSError:  # another C library
+    except OSError:  # another C library, such as musl
         return None

@@ -1,14 +1,14 @@
-"""How much gain counts against speed, where nobody says: found by Bayesian optimisation on the way."""
+"""Bayesian optimization of alpha, the weight of gain against speed, during a retraining."""
 
 from __future__ import annotations
 
 from onefold.vocabulary.records import Config
 
-ROUND = 3  # micro-windows with one weight
+MICRO_WINDOWS_PER_TRIAL = 3
 
 
 class AlphaSearch:
-    """Proposes a weight for some micro-windows, and learns from what they gained."""
+    """Propose an alpha for a few micro-windows and learn from what they gained."""
 
     def __init__(self, seed: int = 0) -> None:
         from onefold.search.algorithms import create_searcher
@@ -20,11 +20,11 @@ class AlphaSearch:
         self._gains: list[float] = []
 
     def tell(self, gain_per_s: float) -> float:
-        """What a micro-window gained; the weight for the next one."""
+        """Record the gain of a micro-window and return alpha for the next one."""
         from onefold.search.searcher import Observation
 
         self._gains.append(gain_per_s)
-        if len(self._gains) >= ROUND:
+        if len(self._gains) >= MICRO_WINDOWS_PER_TRIAL:
             self._searcher.tell(Observation(self._number, 1, self._config, (-sum(self._gains) / len(self._gains),)))
             self._number, self._gains = self._number + 1, []
             self._config = self._searcher.ask(self._number)

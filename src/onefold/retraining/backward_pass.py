@@ -1,7 +1,6 @@
-"""Going backward from a tensor with the gradient that arrived there.
+"""The backward pass from a tensor with a given gradient.
 
-`torch.autograd.backward` does the same, but checks a given gradient with a library for symbolic mathematics, whose
-import takes 25 MB.
+`torch.autograd.backward` does the same, but validates the gradient with sympy, whose import takes 25 MB.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradien
 
 
 def run_backward(edge: GradientEdge, gradient: Tensor) -> None:
-    """Adds to the gradients of all that led to this place in the graph."""
+    """Accumulate the gradients of all leaves that lead to this edge of the autograd graph."""
     _engine_run_backward((edge,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def gradient_edge(output: Tensor) -> GradientEdge:
-    """The place in the graph where a tensor was made: with it one can go back when the tensor itself is gone."""
+    """Return the edge of the autograd graph that produced a tensor; it stays valid after the tensor is freed."""
     return get_gradient_edge(output)

@@ -1,8 +1,7 @@
-"""What batch norms know of the data, measured on the new data.
+"""Re-estimation of BatchNorm statistics on new data.
 
-A batch norm scales by the mean and the variance of its inputs. On data from elsewhere those are wrong, and small
-batches tell them badly. Passing some of the new data forward, which keeps nothing and so needs little memory, tells
-them well.
+After a distribution shift the running mean and variance are wrong, and small training batches estimate them poorly.
+A forward pass over some of the new data, which keeps no activations, estimates them well.
 """
 
 from __future__ import annotations
@@ -12,20 +11,23 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from onefold.retraining.training_step import Norm
+BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def batch_norms(network: nn.Module) -> list[nn.Module]:
-    """The batch norms that keep statistics."""
-    return [one for one in network.modules() if isinstance(one, Norm) and one.track_running_stats]
+    """Return the BatchNorm modules that track running statistics."""
+    return [module for module in network.modules() if isinstance(module, BatchNorm) and module.track_running_stats]
 
 
 @torch.no_grad()
 def reestimate_statistics(network: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> int:
-    """Replaces the statistics of all batch norms by those of these batches, the targets last; counts the samples."""
+    """Replace the running statistics of all BatchNorms by those of these batches, targets last.
+
+    Returns the number of samples used.
+    """
     norms = batch_norms(network)
     modes = [(module, module.training) for module in network.modules()]
-    before = [norm.momentum for norm in norms]
+    momenta = [norm.momentum for norm in norms]
     network.eval()
     for norm in norms:
         norm.reset_running_stats()  # type: ignore[operator]
@@ -34,13 +36,13 @@ def reestimate_statistics(network: nn.Module, batches: Iterable[tuple[Tensor, ..
     try:
         for *inputs, targets in batches:
             if len(targets) == 1 and seen:
-                continue  # a variance of one is none
+                continue  # a single sample has no variance
             seen += len(targets)
             for norm in norms:
-                norm.momentum = len(targets) / seen  # type: ignore[assignment] # every sample counts the same
+                norm.momentum = len(targets) / seen  # type: ignore[assignment] # weights every sample equally
             network(*inputs)
     finally:
-        for norm, momentum in zip(norms, before):
+        for norm, momentum in zip(norms, momenta):
             norm.momentum = momentum
         for module, training in modes:
             module.training = training

@@ -1,4 +1,4 @@
-"""The controller: reads what there is, asks for a plan, retrains, watches, and changes the plan when it must."""
+"""The retraining loop: profile, plan, train in micro-windows, react to rules, return the best model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import MemoryMonitor, monitor_for
 from onefold.retraining.messages import insufficient_memory_message, short_window_message
 from onefold.retraining.network_profile import NetworkProfile, profile_network
-from onefold.retraining.plan_runner import OutOfMemory, PlanRunner
+from onefold.retraining.plan_runner import PlanOutOfMemory, PlanRunner
 from onefold.retraining.planning_context import PlanningContext
 from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
+from onefold.retraining.rules import Verdict
 from onefold.retraining.samples import BatchOrder
 from onefold.retraining.stages import split_into_stages
 from onefold.retraining.time_window import TimeWindow
@@ -28,61 +29,70 @@ from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import (
     MemoryLesson,
     MicroWindow,
+    PhaseStarted,
     PlanEstimate,
+    PlansFound,
     Reaction,
     RetrainingPlan,
     RetrainingSummary,
 )
 
-MICRO_WINDOWS, FEWEST_MICRO_WINDOWS = 40, 8  # in a window
-GLANCE = 0.08  # of a micro-window, about, to look how good the model is by then
-MEASURED = 0.02  # of the window, at most, for the statistics of batch norms
-FEWEST_MEASURED = 32  # samples, below which statistics say nothing
+MAX_MICRO_WINDOWS, MIN_MICRO_WINDOWS = 40, 8  # in a window
+UPDATES_PER_MICRO_WINDOW = 4  # of the slowest plan, at least
+EVALUATION_SHARE = 0.08  # of a micro-window, about, to evaluate a subset
+STATISTICS_SHARE = 0.02  # of the window, at most, to re-estimate BatchNorm statistics
+MIN_STATISTICS_SAMPLES = 32
+PROFILED_SAMPLES = 4
 
 
 class RetrainingController:
-    """One retraining. `run` leaves the network with the weights that are handed back."""
+    """One retraining. After `run` the network has the weights that are returned."""
 
     def __init__(self, job: RetrainingJob) -> None:
         self.job = job
-        self.window = TimeWindow(job.limits.window_s, job.began)
+        self.window = TimeWindow(job.limits.window_s, job.started_at, job.clock)
         self.memory: MemoryMonitor = monitor_for(job.data.train.device, job.limits.memory_bytes)
         self.windows: list[MicroWindow] = []
         self.reactions: list[Reaction] = []
-        self.lowered = 0  # how often learning rates were halved
-        self.layouts: dict[nn.Parameter, tuple[int, ...]] = {}  # of weights, as they were found
+        self.lr_halvings = 0
+        self.strides: dict[nn.Parameter, tuple[int, ...]] = {}  # original memory format of the weights
 
     @property
-    def learned(self) -> list[MemoryLesson]:
-        """What plans really took, for later retrainings."""
-        return self.practice.learned
+    def lessons(self) -> list[MemoryLesson]:
+        """The memory measurements of this retraining."""
+        return self.runner.lessons
 
     def plan_only(self) -> tuple[PlanEstimate, ...]:
-        """The feasible plans, without retraining anything."""
+        """Return the feasible plans without training. Raises as `run` does."""
         try:
             self._prepare()
-            return self._plans()
+            return self._plan()
         finally:
-            self._leave()
+            self._release()
 
     def run(self) -> RetrainingSummary:
-        """Retrains. Raises InputError where no plan can keep the limits; the network is then as it was."""
+        """Retrain the network. After any exception the network is as given.
+
+        Raises:
+            InputError: No plan can keep the limits.
+            DatasetError: The network cannot be trained on the data.
+        """
         try:
             self._prepare()
-            plans = self._plans()
-            self.planning_s = self.window.elapsed_s - self.scored_s
-            self.job.tell(plans)
-            self._measure_statistics()
+            plans = self._plan()
+            self.planning_s = self.window.elapsed_s - self.evaluation_s
+            self.job.on_event(PlansFound(plans))
+            self._reestimate_statistics()
             self._train()
             return self._finish()
         except BaseException:
             if hasattr(self, "given"):
-                self.given.put_back()
-            self._leave()
+                self.given.restore()
+            self._release()
             raise
 
     def _prepare(self) -> None:
-        """Looks at the data, the network and the model as it is."""
+        """Check the data, profile the network and evaluate the given model."""
         job = self.job
         torch.manual_seed(job.seed)
         if job.data.train.device.type == "cpu":
@@ -90,25 +100,25 @@ class RetrainingController:
         self.memory.open()
         job.network.eval()
         check_compatible(job.network, job.data, job.workload, job.config)
-        if job.strategy.is_adaptive and any(isinstance(one, nn.Conv2d) for one in job.network.modules()):
-            self.layouts = {weight: weight.stride() for weight in job.network.parameters()}
+        if job.strategy.is_adaptive and any(isinstance(module, nn.Conv2d) for module in job.network.modules()):
+            self.strides = {weight: weight.stride() for weight in job.network.parameters()}
             job.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             job.data = job.data.with_channels_last()
-        job.tell("profiling the network")
+        job.on_event(PhaseStarted("profiling the network"))
         self.given, self.best = WeightSnapshot(job.network), WeightSnapshot(job.network)
         started = self.window.elapsed_s
         release_free_memory()
-        self.collecting_s = self.window.elapsed_s - started  # long where a process has many objects
-        at_first = self.memory.used()
-        self.memory.begin()
-        batch = job.data.train.batch(slice(0, 4))
+        self.collection_s = self.window.elapsed_s - started  # long in a process with many objects
+        used = self.memory.used()
+        self.memory.reset_peak()
+        batch = job.data.train.batch(slice(0, PROFILED_SAMPLES))
         staged = split_into_stages(job.network, batch[:-1])
-        self.profile: NetworkProfile = profile_network(staged, batch, self._loss, job.lessons)
-        self.planning_bytes = max(0, (self.memory.peak() or 0) - at_first)
+        self.profile: NetworkProfile = profile_network(staged, batch, self._loss, job.lessons, job.clock)
+        self.planning_bytes = max(0, (self.memory.peak() or 0) - used)
         release_free_memory()
-        self.has_norms = bool(batch_norms(job.network))
-        self.practice = PlanRunner(
-            Stepper(staged, self.profile.trace, self._loss, steady_norms=job.strategy.is_adaptive),
+        self.has_batch_norm = bool(batch_norms(job.network))
+        self.runner = PlanRunner(
+            Stepper(staged, self.profile.trace, self._loss, running_statistics=job.strategy.is_adaptive),
             self.profile,
             self.memory,
             self.window,
@@ -118,224 +128,242 @@ class RetrainingController:
             job.signature,
             job.strategy.is_adaptive,
         )
-        self._score_as_given()
+        self._evaluate_given()
 
-    def _score_as_given(self) -> None:
+    def _evaluate_given(self) -> None:
         job = self.job
-        job.tell("scoring the model as it is")
-        self.judge = Evaluator(job, self.profile, self._room())
+        job.on_event(PhaseStarted("evaluating the given model"))
+        self.evaluator = Evaluator(job, self.profile, self._evaluation_bytes())
         started = self.window.elapsed_s
         try:
-            self.before = self.judge.whole()
-        except OutOfMemory:
-            raise InputError(insufficient_memory_message(self._situation(), job.limits, job.afterwards_bytes)) from None
-        self.scored_s = self.window.elapsed_s - started
+            self.before = self.evaluator.evaluate()
+        except PlanOutOfMemory:
+            raise InputError(insufficient_memory_message(self._context(), job.limits, job.save_bytes)) from None
+        self.evaluation_s = self.window.elapsed_s - started
+        # Two full evaluations and two collections come after training, with some slack.
         self.window.reserve_s = (
-            2.2 * self.scored_s + 2 * self.collecting_s + 0.015 * self.window.length_s + 0.1 + job.afterwards_s
+            2.2 * self.evaluation_s + 2 * self.collection_s + 0.015 * self.window.length_s + 0.1 + job.save_s
         )
-        self.first_glimpse = self.best_glimpse = self.judge.glimpse() if job.strategy.is_adaptive else self.before
+        self.first_subset = self.best_subset = (
+            self.evaluator.evaluate_subset() if job.strategy.is_adaptive else self.before
+        )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        found: Tensor = self.job.workload.loss(outputs, targets, self.job.config)
-        return found
+        loss: Tensor = self.job.workload.loss(outputs, targets, self.job.config)
+        return loss
 
-    def _situation(self) -> PlanningContext:
+    def _context(self) -> PlanningContext:
         return PlanningContext(
             self.profile,
-            self.practice.held,
+            self.runner.held_bytes,
             self.memory.limit(),
             max(self.window.left_s, 0.0),
             len(self.job.data.train),
-            self.has_norms,
+            self.has_batch_norm,
             self.job.optimizer,
         )
 
-    def _room(self) -> int:
-        """What scoring may take above the process as it is."""
-        return round(self._situation().room) - self.practice.held
+    def _evaluation_bytes(self) -> int:
+        """Return what an evaluation may add to the process."""
+        return round(self._context().usable_bytes) - self.runner.held_bytes
 
-    def _plans(self) -> tuple[PlanEstimate, ...]:
-        """The plans that fit now; says what is the least that is possible where there are none."""
-        context = self._situation()
+    def _plan(self) -> tuple[PlanEstimate, ...]:
+        """Return the plans that fit now, and size the micro-windows for them. Raises InputError if none fits."""
+        context = self._context()
         plans = self.job.strategy.plans(context)
-        if not plans or self.practice.held + self.job.afterwards_bytes > context.limit:
-            raise InputError(insufficient_memory_message(context, self.job.limits, self.job.afterwards_bytes))
-        quickest = min(one.update_s / one.plan.accumulation for one in plans)
-        if quickest > context.left_s:
-            besides_s = self.window.elapsed_s + self.window.reserve_s
-            raise InputError(short_window_message(quickest, besides_s, self.job.limits))
-        slowest = max(one.update_s for one in plans)
-        longest = max(self.window.length_s / MICRO_WINDOWS, 4 * slowest, self.judge.least_s / GLANCE)
-        self.micro_s = min(longest, self.window.length_s / FEWEST_MICRO_WINDOWS)
-        self.judge.within(GLANCE * self.micro_s)
+        if not plans or self.runner.held_bytes + self.job.save_bytes > context.limit_bytes:
+            raise InputError(insufficient_memory_message(context, self.job.limits, self.job.save_bytes))
+        step_s = min(estimate.update_s / estimate.plan.accumulation for estimate in plans)
+        if step_s > context.left_s:
+            other_s = self.window.elapsed_s + self.window.reserve_s
+            raise InputError(short_window_message(step_s, other_s, self.job.limits))
+        slowest_s = max(estimate.update_s for estimate in plans)
+        wanted_s = max(
+            self.window.length_s / MAX_MICRO_WINDOWS,
+            UPDATES_PER_MICRO_WINDOW * slowest_s,
+            self.evaluator.shortest_s / EVALUATION_SHARE,
+        )
+        self.micro_window_s = min(wanted_s, self.window.length_s / MIN_MICRO_WINDOWS)
+        self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)
         return plans
 
-    def _replanned(self) -> bool:
-        """Whether there are plans for what is there now."""
-        self.practice.let_go()
-        self.practice.weigh()
-        self.judge.fit(self._room())
+    def _replan(self) -> bool:
+        """Search for plans under the present limit; return False if none fits any more."""
+        self.runner.release()
+        self.runner.update_held_bytes()
+        self.evaluator.fit_batch(self._evaluation_bytes())
         try:
-            self._plans()
+            self._plan()
         except InputError as error:
-            self._react("nothing fits any more", str(error))
+            self._react("no plan fits any more", str(error))
             return False
         return True
 
-    def _measure_statistics(self) -> None:
-        """Of the new data, for batch norms; kept where the model is no worse with them."""
+    def _reestimate_statistics(self) -> None:
+        """Re-estimate the BatchNorm statistics on the new data; keep them if the loss falls."""
         job = self.job
-        count = min(len(job.data.train), self.judge.samples_within(MEASURED * self.window.length_s))
-        if not (job.strategy.is_adaptive and self.has_norms and count >= FEWEST_MEASURED):
+        count = min(len(job.data.train), self.evaluator.samples_within(STATISTICS_SHARE * self.window.length_s))
+        if not (job.strategy.is_adaptive and self.has_batch_norm and count >= MIN_STATISTICS_SAMPLES):
             return
         before = WeightSnapshot(job.network)
-        reestimate_statistics(job.network, job.data.train.share(count).batches(self.judge.batch_size))
-        after = self.judge.glimpse()
-        if after.loss < self.best_glimpse.loss:
-            self.best_glimpse = after
-            self.best.take()
-            self._react("batch norms", f"their statistics were measured on {count} samples of the new data")
+        reestimate_statistics(job.network, job.data.train.first(count).batches(self.evaluator.batch_size))
+        after = self.evaluator.evaluate_subset()
+        if after.loss < self.best_subset.loss:
+            self.best_subset = after
+            self.best.capture()
+            self._react("batch norms", f"statistics re-estimated on {count} samples of the new data")
         else:
-            before.put_back()
+            before.restore()
 
     def _train(self) -> None:
-        """Micro-window after micro-window, until the window is over or a rule says so."""
-        plan: RetrainingPlan | None = None
-        stalled, last, lowest = 0, self.best_glimpse, self.best_glimpse.loss
+        """Run micro-windows until the window is over or a rule ends the retraining."""
+        stalled, last, lowest_loss = 0, self.best_subset, self.best_subset.loss
         while self.window.left_s > 0:
-            plan = self.job.strategy.next_plan(self.window.share)
+            plan = self.job.strategy.next_plan(self.window.elapsed_share)
             try:
-                window = self.practice.run(len(self.windows) + 1, plan, self.micro_s)
-            except OutOfMemory:
-                if not self._ran_out(plan):
+                window = self.runner.run(len(self.windows) + 1, plan, self.micro_window_s)
+                if window is None:
+                    break
+                self.evaluator.shrink_batch(self._evaluation_bytes())
+                evaluation = self.evaluator.evaluate_subset() if self.job.strategy.is_adaptive else None
+            except PlanOutOfMemory:
+                if not self._recover_from_out_of_memory(plan):
                     break
                 continue
-            if window is None:
-                break
-            self.judge.shrink(self._room())
-            try:
-                seen = self.judge.glimpse() if self.job.strategy.is_adaptive else None
-            except OutOfMemory:
-                if not self._ran_out(plan):
-                    break
-                continue
-            self._judge(window, last if seen is not None else None, seen)
-            if seen is not None:
-                is_better = seen.is_better_than(self.best_glimpse)
-                stalled = 0 if is_better or seen.loss < lowest else stalled + 1
-                last, lowest = seen, min(lowest, seen.loss)
+            self._record(window, last, evaluation)
+            if evaluation is not None:
+                is_better = evaluation.is_better_than(self.best_subset)
+                stalled = 0 if is_better or evaluation.loss < lowest_loss else stalled + 1
+                last, lowest_loss = evaluation, min(lowest_loss, evaluation.loss)
                 if is_better:
-                    self.best_glimpse = seen
-                    self.best.take()
-            if not self._goes_on(plan, self.windows[-1], stalled):
+                    self.best_subset = evaluation
+                    self.best.capture()
+            if not self._continue(plan, self.windows[-1], stalled):
                 break
 
-    def _judge(self, window: MicroWindow, before: Evaluation | None, seen: Evaluation | None) -> None:
-        """What a micro-window gained: on kept-back data where that was looked at, else on what it learned from."""
-        took = max(1e-9, window.ended_s - window.began_s)
-        if before is not None and seen is not None:
-            gain = _fell(before.loss, seen.loss) / took
+    def _record(self, window: MicroWindow, before: Evaluation, evaluation: Evaluation | None) -> None:
+        """Record a micro-window with its gain: on validation data if it was evaluated, else on its training data."""
+        seconds = max(1e-9, window.ended_s - window.began_s)
+        if evaluation is not None:
+            gain = _relative_decrease(before.loss, evaluation.loss) / seconds
         else:
-            gain = _fell(self.windows[-1].loss if self.windows else window.loss, window.loss) / took
-        merit = self.job.strategy.tell(window.plan, gain, took / max(1, window.samples))
-        score = None if seen is None else seen.score
+            previous_loss = self.windows[-1].loss if self.windows else window.loss
+            gain = _relative_decrease(previous_loss, window.loss) / seconds
+        merit = self.job.strategy.tell(window.plan, gain, seconds / max(1, window.samples))
+        score = None if evaluation is None else evaluation.score
         self.windows.append(replace(window, gain_per_s=gain, merit=merit, score=score))
-        self.job.tell(self.windows[-1])
+        self.job.on_event(self.windows[-1])
 
-    def _ran_out(self, plan: RetrainingPlan) -> bool:
-        """Memory did; whether there is another plan."""
+    def _recover_from_out_of_memory(self, plan: RetrainingPlan) -> bool:
+        """Replan after a failed allocation; return False if no plan fits any more."""
         is_handled = self.job.strategy.on_out_of_memory()
-        if not is_handled and self.profile.estimate(plan, self.practice.held).memory_bytes <= self.memory.limit():
-            self.practice.does_not_fit(plan)  # and not because the limit fell
-        self._react("memory ran out", f"{plan} does not fit; planning anew")
-        return self._replanned()
+        if not is_handled and self.runner.estimate(plan).memory_bytes <= self.memory.limit():
+            self.runner.mark_infeasible(plan)  # the prediction was too low; the limit did not fall
+        self._react("memory ran out", f"{plan} does not fit; replanning")
+        return self._replan()
 
-    def _goes_on(self, plan: RetrainingPlan, window: MicroWindow, stalled: int) -> bool:
-        """Does what the rules say; whether there is anything more to do."""
-        expected = self.profile.estimate(plan, self.practice.held)
+    def _continue(self, plan: RetrainingPlan, window: MicroWindow, stalled: int) -> bool:
+        """Apply the first rule that holds; return False to end the retraining."""
+        estimate = self.runner.estimate(plan)
         if not self.job.strategy.is_adaptive:
-            if expected.memory_bytes > self.memory.limit():
-                self._react("memory shrinks", "planning anew")
-                return self._replanned()
+            if estimate.memory_bytes > self.memory.limit():
+                self._react("memory shrinks", "replanning")
+                return self._replan()
             return math.isfinite(window.loss)
-        fastest = max(one.samples_per_s for one in self.job.strategy.estimates())
-        way = RetrainingProgress(
+        progress = self._progress(plan, window, stalled, estimate)
+        fastest = max(other.samples_per_s for other in self.job.strategy.estimates())
+        facts = {**plan_facts(self._context(), estimate, fastest), **progress.facts()}
+        verdict = self.job.rules.reaction(facts)
+        return True if verdict is None else self._apply(verdict)
+
+    def _progress(
+        self, plan: RetrainingPlan, window: MicroWindow, stalled: int, estimate: PlanEstimate
+    ) -> RetrainingProgress:
+        oriented = self.evaluator.oriented
+        return RetrainingProgress(
             elapsed_s=self.window.elapsed_s,
             left_s=self.window.left_s,
-            micro_window_s=self.micro_s,
+            micro_window_s=self.micro_window_s,
             windows=self.windows,
-            best_score=self.judge.oriented(self.best_glimpse.score),
-            first_score=self.judge.oriented(self.first_glimpse.score),
-            score=self.judge.oriented(window.score if window.score is not None else math.nan),
+            best_score=oriented(self.best_subset.score),
+            first_score=oriented(self.first_subset.score),
+            score=oriented(window.score if window.score is not None else math.nan),
             stalled=stalled,
             best_other_merit=self.job.strategy.best_other_merit(plan),
-            predicted_bytes=expected.memory_bytes,
+            predicted_bytes=estimate.memory_bytes,
             limit_bytes=self.memory.limit(),
             used_bytes=self.memory.used(),
             plans=len(self.job.strategy.estimates()),
-            lowered=self.lowered,
+            lowered=self.lr_halvings,
         )
-        facts = {**plan_facts(self._situation(), expected, fastest), **way.facts()}
-        verdict = self.job.rules.reaction(facts)
-        if verdict is None:
-            return True
-        if verdict.then == "give way":
+
+    def _apply(self, verdict: Verdict) -> bool:
+        """Carry out the action of a rule; return False to end the retraining."""
+        if verdict.then == "switch plan":
             self.job.strategy.switch_plan()
             return True
-        if verdict.then != "finish" or self.window.left_s > self.micro_s:
+        is_regular_end = verdict.then == "finish" and self.window.left_s <= self.micro_window_s
+        if not is_regular_end:
             self._react(verdict.rule, verdict.said)
         if verdict.then == "replan":
-            return self._replanned()
-        if verdict.then in ("slow down", "go back"):
-            self.practice.rate, self.lowered = self.practice.rate / 2, self.lowered + 1
-        if verdict.then == "go back":
-            self.best.put_back()
-            self.practice.stepper.forget()
+            return self._replan()
+        if verdict.then in ("lower lr", "restore best"):
+            self.runner.lr_factor, self.lr_halvings = self.runner.lr_factor / 2, self.lr_halvings + 1
+        if verdict.then == "restore best":
+            self.best.restore()
+            self.runner.stepper.reset_optimizer()
         return verdict.then != "finish"
 
-    def _react(self, rule: str, said: str) -> None:
-        reaction = Reaction(self.window.elapsed_s, rule, said)
+    def _react(self, rule: str, message: str) -> None:
+        reaction = Reaction(self.window.elapsed_s, rule, message)
         self.reactions.append(reaction)
-        self.job.tell(reaction)
+        self.job.on_event(reaction)
 
     def _finish(self) -> RetrainingSummary:
-        """Hands over the best on the kept-back data: what came last, the best on the way, or what was given."""
-        network = self.job.network
-        self.practice.let_go()
-        self.judge.fit(self._room())
-        try:
-            after = self.judge.whole()
-        except OutOfMemory:
-            self._react("memory ran out", "none is left to score the model with: it stays as it was given")
-            self.given.put_back()
-            self.best.take()
-            after = self.before
-        soon = self.window.elapsed_s + 1.2 * self.scored_s + self.job.afterwards_s
-        in_time = soon < self.window.length_s
-        if self.job.strategy.is_adaptive and in_time and not self.best.is_what_is_there():
-            latest = WeightSnapshot(network)
-            self.best.put_back()
-            other = self.judge.whole()
-            if other.is_better_than(after):
-                after = other
-            else:
-                latest.put_back()
+        """Keep the best model on all validation data: the last one, the best on the subset, or the given one."""
+        after = self._best_evaluation()
         kept_new = after.score != self.before.score and after.is_better_than(self.before)
         if not kept_new:
-            self.given.put_back()
+            self.given.restore()
             after = self.before
-        self._leave()
-        chosen = self._most_used()
+        self._release()
+        return self._summary(after, kept_new)
+
+    def _best_evaluation(self) -> Evaluation:
+        """Evaluate the last model, and the best so far if there is time; the network has the better weights."""
+        self.runner.release()
+        self.evaluator.fit_batch(self._evaluation_bytes())
+        try:
+            last = self.evaluator.evaluate()
+        except PlanOutOfMemory:
+            self._react("memory ran out", "not enough memory to evaluate the new model; the given model is returned")
+            self.given.restore()
+            self.best.capture()
+            return self.before
+        end_s = self.window.elapsed_s + 1.2 * self.evaluation_s + self.job.save_s
+        is_in_time = end_s < self.window.length_s
+        if not self.job.strategy.is_adaptive or not is_in_time or self.best.matches_network():
+            return last
+        latest = WeightSnapshot(self.job.network)
+        self.best.restore()
+        best = self.evaluator.evaluate()
+        if best.is_better_than(last):
+            return best
+        latest.restore()
+        return last
+
+    def _summary(self, after: Evaluation, kept_new: bool) -> RetrainingSummary:
+        chosen = self._most_used_plan()
         return RetrainingSummary(
             model=self.job.name,
             device=self.job.device,
             strategy=self.job.strategy.name,
             limits=self.job.limits,
-            metric=self.judge.metric,
+            metric=self.evaluator.metric,
             before=self.before.score,
             after=after.score,
             kept_new=kept_new,
-            why=self._why(chosen, kept_new),
+            why=self._reason(chosen, kept_new),
             chosen=chosen,
             plans=self.job.strategy.estimates(),
             windows=tuple(self.windows),
@@ -344,43 +372,42 @@ class RetrainingController:
             alpha=self.job.alpha,
             planning_s=self.planning_s,
             planning_bytes=self.planning_bytes,
-            held_bytes=self.practice.held,
+            held_bytes=self.runner.held_bytes,
             peak_bytes=self.memory.highest(),
             elapsed_s=self.window.elapsed_s,
-            higher_is_better=self.judge.higher_is_better,
+            higher_is_better=self.evaluator.higher_is_better,
         )
 
-    def _leave(self) -> None:
-        """The network as anybody would expect it."""
+    def _release(self) -> None:
+        """Put the network into evaluation mode, without gradients and in its original memory format."""
         self.memory.close()
-        if hasattr(self, "practice"):
-            self.practice.stepper.leave()
-        for weight, strides in self.layouts.items():
+        if hasattr(self, "runner"):
+            self.runner.stepper.release()
+        for weight, strides in self.strides.items():
             if weight.stride() != strides:
                 weight.data = torch.empty_like(weight.data).as_strided(weight.shape, strides).copy_(weight.data)
         self.job.network.eval()
 
-    def _most_used(self) -> RetrainingPlan | None:
-        """The plan that had the most time."""
-        times: dict[RetrainingPlan, float] = {}
-        for one in self.windows:
-            times[one.plan] = times.get(one.plan, 0.0) + one.ended_s - one.began_s
-        return max(times, key=lambda plan: times[plan]) if times else None
+    def _most_used_plan(self) -> RetrainingPlan | None:
+        seconds: dict[RetrainingPlan, float] = {}
+        for window in self.windows:
+            seconds[window.plan] = seconds.get(window.plan, 0.0) + window.ended_s - window.began_s
+        return max(seconds, key=lambda plan: seconds[plan]) if seconds else None
 
-    def _why(self, chosen: RetrainingPlan | None, kept_new: bool) -> str:
+    def _reason(self, chosen: RetrainingPlan | None, kept_new: bool) -> str:
         if not kept_new:
-            return "nothing was better on the data kept back, so the model stays as it was given"
+            return "no new model was better on the validation data, so the given model is returned"
         if chosen is None:
-            return "measuring the statistics of batch norms on the new data was enough"
-        mine = [one for one in self.windows if one.plan == chosen]
+            return "re-estimating the BatchNorm statistics on the new data was enough"
+        count = sum(window.plan == chosen for window in self.windows)
         return (
-            f"it had {len(mine)} of {len(self.windows)} micro-windows: no other plan promised more of "
+            f"it had {count} of {len(self.windows)} micro-windows: no other plan had a higher merit, "
             f"{self.job.alpha:g} x gain + {1 - self.job.alpha:g} / time"
         )
 
 
-def _fell(before: float, after: float) -> float:
-    """By what share a loss fell."""
+def _relative_decrease(before: float, after: float) -> float:
+    """Return by what share a loss fell; 0 if either is not finite."""
     if not (math.isfinite(before) and math.isfinite(after)) or before <= 0:
         return 0.0
     return (before - after) / before

@@ -1,4 +1,4 @@
-"""Whether the new data can be learned from by this model, told before anything is touched."""
+"""Checks that a model can be trained on new data, before anything is changed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.workload import Workload
 
+TARGETS_PER_READ = 4096
+
 
 def check_compatible(network: nn.Module, data: NewData, workload: Workload, config: Config) -> None:
-    """Raises DatasetError for inputs that the model does not take and for classes that it does not know."""
+    """Run the network and the loss on two samples of each split.
+
+    Raises:
+        DatasetError: The network rejects the inputs, the loss rejects the targets, or a class is out of range.
+    """
     for samples in (data.train, data.validation):
         *inputs, targets = samples.batch(slice(0, 2))
-        shapes = " and ".join(str(tuple(one.shape[1:])) for one in inputs)
+        shapes = " and ".join(str(tuple(tensor.shape[1:])) for tensor in inputs)
         try:
             with torch.no_grad():
                 outputs = network(*inputs)
         except Exception as error:
-            told = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DatasetError(
-                f"the model does not take the new data, with samples of shape {shapes} and {inputs[0].dtype}: {told}"
+                f"the model rejects the new data, samples of shape {shapes} and {inputs[0].dtype}: {_first_line(error)}"
             ) from error
         has_classes = isinstance(outputs, Tensor) and not targets.is_floating_point() and outputs.dim() > 1
         if has_classes and outputs.shape[2:] == targets.shape[1:]:
@@ -31,24 +36,23 @@ def check_compatible(network: nn.Module, data: NewData, workload: Workload, conf
         try:
             workload.loss(outputs, targets, config)
         except Exception as error:
-            told = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DatasetError(
-                f"the loss cannot be told from targets of shape {tuple(targets.shape[1:])} and {targets.dtype}: {told}"
+                f"the loss rejects targets of shape {tuple(targets.shape[1:])} and {targets.dtype}: "
+                f"{_first_line(error)}"
             ) from error
 
 
-def _check_classes(samples: Samples, known: int) -> None:
-    targets = np.concatenate([batch[-1].cpu().numpy().ravel() for batch in _targets(samples)])
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _check_classes(samples: Samples, classes: int) -> None:
+    targets_only = Samples(samples.arrays[-1:], samples.rows, samples.device)  # inputs may be large
+    batches = targets_only.batches(TARGETS_PER_READ)
+    targets = np.concatenate([batch[-1].cpu().numpy().ravel() for batch in batches])
     low, high = int(targets.min()), int(targets.max())
-    if low < 0 or high >= known:
-        other = high if high >= known else low
+    if low < 0 or high >= classes:
         raise DatasetError(
-            f"the new data has the class {other}, but the model tells {known} classes apart, 0 to {known - 1}; "
-            "give data with those classes, or train a model with more outputs"
+            f"the new data has class {high if high >= classes else low}, but the model has {classes} classes, 0 to "
+            f"{classes - 1}; use data with these classes, or train a model with more outputs"
         )
-
-
-def _targets(samples: Samples) -> list[tuple[Tensor, ...]]:
-    """The targets alone: inputs may be large."""
-    only = Samples(samples.arrays[-1:], samples.rows, samples.device)
-    return list(only.batches(4096))

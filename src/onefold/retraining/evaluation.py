@@ -1,4 +1,4 @@
-"""How good the model is on data that was kept back: a glance often, the whole of it at the beginning and the end."""
+"""Evaluation on validation data: a subset after each micro-window, all of it before and after the retraining."""
 
 from __future__ import annotations
 
@@ -11,94 +11,100 @@ from onefold.retraining.allocator import release_free_memory
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import is_out_of_memory
 from onefold.retraining.network_profile import NetworkProfile
-from onefold.retraining.plan_runner import OutOfMemory
+from onefold.retraining.plan_runner import PlanOutOfMemory
 from onefold.retraining.samples import Samples
 from onefold.vocabulary.errors import InputError, suggestion
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
-JUDGED = 0.03  # of the window, at most, for judging once by all that was kept back
-FEWEST = 256  # samples to judge by, where there are as many: fewer would tell plans apart by chance
+FULL_EVALUATION_SHARE = 0.03  # of the window, at most
+MIN_SAMPLES = 256  # if there are as many: fewer would rank plans by chance
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metric and the loss."""
+    """The metric and the loss on validation data."""
 
     score: float
     loss: float
     higher_is_better: bool
 
     def is_better_than(self, other: Evaluation) -> bool:
-        """By the metric; by the loss where that is the same."""
+        """Compare by the metric, and by the loss if that is equal."""
         if self.score == other.score:
             return self.loss < other.loss
         return (self.score > other.score) == self.higher_is_better
 
 
 class Evaluator:
-    """Scores the network on kept-back data, in batches that fit."""
+    """Evaluate the network on validation data, in batches that fit the memory limit."""
 
-    def __init__(self, job: RetrainingJob, profile: NetworkProfile, room: int) -> None:
+    def __init__(self, job: RetrainingJob, profile: NetworkProfile, available_bytes: int) -> None:
+        """`available_bytes` may be used on top of what the process holds."""
         self.job = job
         self.profile = profile
-        self.sample_s = max(1e-9, sum(one.forward.per_sample for one in profile.times))
-        self.fit(room)
-        whole = self.samples_within(JUDGED * job.limits.window_s)
-        self._whole = job.data.validation.share(max(FEWEST, whole))
-        self._glance = self._whole
+        self.sample_s = max(1e-9, sum(stage.forward.per_sample for stage in profile.times))
+        self.fit_batch(available_bytes)
+        count = self.samples_within(FULL_EVALUATION_SHARE * job.limits.window_s)
+        self._samples = job.data.validation.first(max(MIN_SAMPLES, count))
+        self._subset = self._samples
         self.metric = job.metric or ""
         self.higher_is_better = True
 
-    def fit(self, room: int) -> None:
-        """From now on in batches that take no more than this."""
+    def fit_batch(self, available_bytes: int) -> None:
+        """Use the largest batch size that fits."""
         self.batch_size = LARGEST_BATCH
-        self.shrink(room)
+        self.shrink_batch(available_bytes)
 
-    def shrink(self, room: int) -> None:
-        """In smaller batches, where that has become less."""
-        while self.batch_size > 1 and self.profile.scoring_bytes(self.batch_size) > room:
+    def shrink_batch(self, available_bytes: int) -> None:
+        """Reduce the batch size until it fits."""
+        while self.batch_size > 1 and self.profile.inference_bytes(self.batch_size) > available_bytes:
             self.batch_size //= 2
 
     def samples_within(self, seconds: float) -> int:
-        """How many samples can be answered in so many seconds, about."""
+        """Return about how many samples can be evaluated in this time."""
         return int(seconds / self.sample_s)
 
     @property
-    def least_s(self) -> float:
-        """What judging by the fewest samples takes, about."""
-        return FEWEST * self.sample_s
+    def shortest_s(self) -> float:
+        """The approximate time to evaluate the fewest samples."""
+        return MIN_SAMPLES * self.sample_s
 
-    def within(self, seconds: float) -> None:
-        """A glance may take so long."""
-        self._glance = self._whole.share(max(FEWEST, self.samples_within(seconds)))
+    def limit_subset(self, seconds: float) -> None:
+        """Choose a subset that takes about this long to evaluate."""
+        self._subset = self._samples.first(max(MIN_SAMPLES, self.samples_within(seconds)))
 
-    def whole(self) -> Evaluation:
-        """By all that is judged by."""
-        return self._judged(self._whole)
+    def evaluate(self) -> Evaluation:
+        """Evaluate all validation samples.
 
-    def glimpse(self) -> Evaluation:
-        """By a part of it, always the same."""
-        return self._judged(self._glance)
+        Raises:
+            InputError: The workload does not report the metric.
+            PlanOutOfMemory: Not even a single sample fits.
+        """
+        return self._evaluate(self._samples)
+
+    def evaluate_subset(self) -> Evaluation:
+        """Evaluate the subset, which is always the same; raises as `evaluate` does."""
+        return self._evaluate(self._subset)
 
     def oriented(self, score: float) -> float:
-        """So that higher is better."""
+        """Return the score so that higher is better."""
         return score if self.higher_is_better else -score
 
-    def _judged(self, samples: Samples) -> Evaluation:
-        found = self._metrics(samples)
+    def _evaluate(self, samples: Samples) -> Evaluation:
+        metrics = self._metrics(samples)
         if not self.metric:
-            self.metric = next((name for name in ("accuracy", *found) if name in found), "loss")
-        if self.metric not in found:
-            raise InputError(f"the model is not scored by {self.metric!r}{suggestion(self.metric, found)}")
+            self.metric = next((name for name in ("accuracy", *metrics) if name in metrics), "loss")
+        if self.metric not in metrics:
+            raise InputError(f"the workload reports no metric {self.metric!r}{suggestion(self.metric, metrics)}")
         self.higher_is_better = self.metric not in LOWER_IS_BETTER
-        score, loss = float(found[self.metric]), float(found.get("loss", math.nan))
+        score, loss = float(metrics[self.metric]), float(metrics.get("loss", math.nan))
         if math.isnan(loss):
             loss = -score if self.higher_is_better else score
         return Evaluation(score, loss, self.higher_is_better)
 
     def _metrics(self, samples: Samples) -> dict[str, float]:
-        """In smaller and smaller batches where memory has become scarce; OutOfMemory when one sample is too much."""
+        """Run the workload's evaluation, halving the batch size whenever memory runs out."""
         job = self.job
         job.network.eval()
         while True:
@@ -109,6 +115,6 @@ class Evaluator:
                 if not is_out_of_memory(error):
                     raise
                 if self.batch_size == 1:
-                    raise OutOfMemory from None
+                    raise PlanOutOfMemory from None
             self.batch_size //= 2
             release_free_memory()

@@ -1,8 +1,8 @@
-"""The memory range searcher: from all plans there could be down to ten or fewer that fit and are worth trying.
+"""The memory range search of MPOptimizer: from all possible plans to at most ten that fit and are worth trying.
 
-For each freeze rate and each number of segments the largest batch that fits is found by halving the range. Of the
-plans with one freeze rate, which learn the same from a sample, the fastest stays, in the smallest batches that are
-nearly as fast. Learning rates are spread around the one that belongs to the batch. What remains is put to the rules.
+For each freeze rate and number of segments a binary search finds the largest batch that fits. Plans with one freeze
+rate learn the same from a sample, so only the fastest stays, with the smallest batch that is nearly as fast. Learning
+rates are spread around the one that suits the effective batch. The rules choose among the rest.
 """
 
 from __future__ import annotations
@@ -15,106 +15,108 @@ from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rules import Rules
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
 
-MOST = 10  # plans that are left
+MAX_PLANS = 10
 LARGEST_BATCH = 256
 FREEZE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
-RATES = (1.0, 3.0, 1 / 3)  # learning rates around the usual one, the most promising first
+LR_FACTORS = (1.0, 3.0, 1 / 3)  # around the base learning rate, most promising first
 LOWEST_LR, HIGHEST_LR = 1e-5, 1e-2
-USUAL_LR = {"adam": 1e-3, "sgd": 1e-2}  # for an update from 256 samples
-ENOUGH_UPDATES = 400  # in a window, to get anywhere
-SMALLEST_UPDATE = 16  # samples
+BASE_LR = {"adam": 1e-3, "sgd": 1e-2}  # at the full effective batch
+MIN_UPDATES = 400  # in a window, before the effective batch is reduced
+MIN_UPDATES_PER_EPOCH = 8
+SMALLEST_EFFECTIVE_BATCH = 16
+STEADY_BATCH = 16  # samples, from which BatchNorm trains on batch statistics
 NEARLY_AS_FAST = 0.95
 
 
 def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate, ...]:
-    """At most ten plans that fit, the fastest first within each freeze rate; none where nothing fits."""
-    shapes = [shape for rate in FREEZE_RATES if (shape := _best_shape(context, rate)) is not None]
-    shapes = list({(one.batch_size, _frozen(context, one), one.segments): one for one in reversed(shapes)}.values())
-    shapes.reverse()
+    """Return at most ten plans that fit the memory limit, the most promising first; empty if none fits."""
+    shapes = [shape for rate in FREEZE_RATES if (shape := _fastest_shape(context, rate)) is not None]
+    frozen_stages = context.profile.staged.frozen_stages
+    distinct = {
+        (shape.batch_size, frozen_stages(shape.freeze_rate), shape.segments): shape for shape in reversed(shapes)
+    }
+    shapes = list(reversed(distinct.values()))
     if not shapes:
         return ()
-    samples_in_update = update_samples(context, max(context.estimate(one).samples_per_s for one in shapes))
+    effective = effective_batch(context, max(context.estimate(shape).samples_per_s for shape in shapes))
     sized = [
-        replace(one, batch_size=size, accumulation=samples_in_update // size)
-        for one in shapes
-        for size in [min(one.batch_size, samples_in_update)]
-        if context.fits(replace(one, batch_size=size))
+        replace(shape, batch_size=size, accumulation=effective // size)
+        for shape in shapes
+        for size in [min(shape.batch_size, effective)]
+        if context.fits(replace(shape, batch_size=size))
     ]
     if not sized:
         return ()
-    # Few frozen layers and the usual learning rate promise most; both are varied from there.
-    places = sorted((at + 2 * by, at, by) for at in range(len(sized)) for by in range(len(RATES)))
-    spread = dict.fromkeys(_learning(sized[at], RATES[by], context.optimizer) for _, at, by in places)
-    return _narrowed(context, [context.estimate(plan) for plan in spread], rules)
+    # Few frozen layers and the base learning rate promise most; both are varied from there.
+    order = sorted((at + 2 * by, at, by) for at in range(len(sized)) for by in range(len(LR_FACTORS)))
+    plans = dict.fromkeys(_with_lr(sized[at], LR_FACTORS[by], context.optimizer) for _, at, by in order)
+    return _apply_rules(context, [context.estimate(plan) for plan in plans], rules)
 
 
-def update_samples(context: PlanningContext, samples_per_s: float) -> int:
-    """How many samples an update learns from: 256, or fewer where the window would hold too few updates."""
+def effective_batch(context: PlanningContext, samples_per_s: float) -> int:
+    """Return the samples per update: 256, or fewer if the window or the data would allow too few updates."""
     size = EFFECTIVE_BATCH
-    while size > SMALLEST_UPDATE and (
-        samples_per_s * context.left_s / size < ENOUGH_UPDATES or size * 8 > context.samples
+    while size > SMALLEST_EFFECTIVE_BATCH and (
+        samples_per_s * context.left_s / size < MIN_UPDATES or size * MIN_UPDATES_PER_EPOCH > context.samples
     ):
         size //= 2
     return size
 
 
-def largest_batch(fits: Callable[[int], bool], most: int = LARGEST_BATCH) -> int:
-    """The largest batch that fits, by halving the range; 0 where not even one sample does."""
+def largest_batch(fits: Callable[[int], bool], largest: int = LARGEST_BATCH) -> int:
+    """Return the largest batch size that fits, by binary search; 0 if one sample does not."""
     if not fits(1):
         return 0
-    low, high = 1, most + 1  # low fits, high does not
-    if fits(most):
-        return most
+    if fits(largest):
+        return largest
+    low, high = 1, largest  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-def segment_counts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, … up to the most there can be."""
+def segment_counts(maximum: int) -> list[int]:
+    """Return 1, 2, 3, 4, 6, 8, 12, … up to the maximum."""
     counts = [1, 2, 3]
-    while counts[-1] < most:
+    while counts[-1] < maximum:
         counts.append(counts[-2] * 2)
-    return sorted({min(count, most) for count in counts})
+    return sorted({min(count, maximum) for count in counts})
 
 
-def _best_shape(context: PlanningContext, rate: float) -> RetrainingPlan | None:
-    """The fastest way to learn from the layers that this rate leaves."""
-    found: list[PlanEstimate] = []
+def _fastest_shape(context: PlanningContext, freeze_rate: float) -> RetrainingPlan | None:
+    """Return the batch size and segments that train the unfrozen layers fastest."""
+    estimates: list[PlanEstimate] = []
     for segments in segment_counts(context.max_segments):
-        plan = RetrainingPlan(1, freeze_rate=rate, segments=segments, optimizer=context.optimizer)
-        most = largest_batch(lambda size, plan=plan: context.fits(replace(plan, batch_size=size)))  # type: ignore[misc]
-        sizes = {2**power for power in range(9) if 2**power <= most}
-        tried = (context.estimate(replace(plan, batch_size=size)) for size in sorted(sizes))
-        found += [one for one in tried if one.memory_bytes <= context.room]
-    if not found:
+        plan = RetrainingPlan(1, freeze_rate=freeze_rate, segments=segments, optimizer=context.optimizer)
+        largest = largest_batch(lambda size, plan=plan: context.fits(replace(plan, batch_size=size)))  # type: ignore[misc]
+        sizes = [2**power for power in range(9) if 2**power <= largest]
+        sized = (context.estimate(replace(plan, batch_size=size)) for size in sizes)
+        estimates += [estimate for estimate in sized if estimate.memory_bytes <= context.usable_bytes]
+    if not estimates:
         return None
-    fastest = max(one.samples_per_s for one in found)
-    quick = [one for one in found if one.samples_per_s >= NEARLY_AS_FAST * fastest]
-    steady = [one for one in quick if one.plan.batch_size >= 16] if context.has_batch_norm else quick
-    return min(steady or quick, key=lambda one: (round(one.memory_bytes / 1e6), one.plan.segments)).plan
+    fastest = max(estimate.samples_per_s for estimate in estimates)
+    fast = [estimate for estimate in estimates if estimate.samples_per_s >= NEARLY_AS_FAST * fastest]
+    steady = [estimate for estimate in fast if estimate.plan.batch_size >= STEADY_BATCH]
+    candidates = (steady if context.has_batch_norm else fast) or fast
+    return min(candidates, key=lambda estimate: (round(estimate.memory_bytes / 1e6), estimate.plan.segments)).plan
 
 
-def _frozen(context: PlanningContext, plan: RetrainingPlan) -> int:
-    return context.profile.staged.frozen_stages(plan.freeze_rate)
-
-
-def _learning(plan: RetrainingPlan, factor: float, optimizer: str) -> RetrainingPlan:
-    """With its learning rate: smaller updates take smaller steps."""
+def _with_lr(plan: RetrainingPlan, factor: float, optimizer: str) -> RetrainingPlan:
+    """Scale the learning rate with the effective batch: by its square root for Adam, linearly for SGD."""
     share = plan.effective_batch / EFFECTIVE_BATCH
-    scaled = USUAL_LR[optimizer] * (share**0.5 if optimizer == "adam" else share)
+    scaled = BASE_LR[optimizer] * (share**0.5 if optimizer == "adam" else share)
     return replace(plan, lr=float(f"{min(max(factor * scaled, LOWEST_LR), HIGHEST_LR):.3g}"))
 
 
-def _narrowed(context: PlanningContext, plans: Sequence[PlanEstimate], rules: Rules) -> tuple[PlanEstimate, ...]:
-    """What the rules leave; all of them where they leave nothing."""
-    fastest = max(one.samples_per_s for one in plans)
-    order = {"prefer": 0, "keep": 1, "defer": 2}
+def _apply_rules(context: PlanningContext, estimates: Sequence[PlanEstimate], rules: Rules) -> tuple[PlanEstimate, ...]:
+    """Return the plans that the rules keep, preferred ones first; all of them if the rules would refuse every plan."""
+    fastest = max(estimate.samples_per_s for estimate in estimates)
+    rank = {"prefer": 0, "keep": 1, "defer": 2}
     kept = []
-    for place, one in enumerate(plans):
-        then = rules.verdict(plan_facts(context, one, fastest)).then
-        if then != "refuse":
-            kept.append((order[then], place, one))
-    chosen = [one for *_, one in sorted(kept, key=lambda each: each[:2])] if kept else list(plans)
-    return tuple(chosen[:MOST])
+    for position, estimate in enumerate(estimates):
+        action = rules.verdict(plan_facts(context, estimate, fastest)).then
+        if action != "refuse":
+            kept.append((rank[action], position, estimate))
+    chosen = [estimate for *_, estimate in sorted(kept, key=lambda entry: entry[:2])] if kept else list(estimates)
+    return tuple(chosen[:MAX_PLANS])

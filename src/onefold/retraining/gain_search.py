@@ -1,8 +1,8 @@
-"""The gain search: which plan goes on.
+"""The gain search of MPOptimizer: which plan continues.
 
-Each plan is tried for a micro-window, whose work is kept. P = alpha * gain + beta / time judges it, both as shares of
-the best plan's; beta is 1 - alpha. Gains fall as a model gets better, whoever trains it: a gain counts relative to
-what was usual when it was made. The best plan goes on, is judged again, and gives way when another is better.
+Each plan runs for a micro-window, whose training is kept. Its merit is P = alpha * gain + (1 - alpha) / time, both
+relative to the best plan. Gains shrink as a model improves, whatever the plan: a gain counts relative to what was usual
+at the time. The best plan continues, is measured again, and is replaced when another has a higher merit.
 """
 
 from __future__ import annotations
@@ -13,81 +13,92 @@ from dataclasses import dataclass, field, replace
 
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
-FALLS = 0.6  # of what is usual is left after a micro-window, at least: what gains still less is the plan's own fault
-LATEST = 0.5  # how much the latest judgement of a plan counts in what is thought of it
+MAX_DECAY = 0.6  # of the usual gain remains after a micro-window, at least: a larger drop is the plan's own
+SMOOTHING = 0.5  # weight of the latest gain of a plan
+MAX_RELATIVE_GAIN = 4.0  # one lucky micro-window decides little
 
 
 @dataclass
-class _Known:
-    expected: PlanEstimate
-    relative: float | None = None  # its gain, where 1 is usual
+class _PlanRecord:
+    estimate: PlanEstimate
+    relative_gain: float | None = None  # 1 is usual; None before the first micro-window
     gain_per_s: float | None = None
-    seconds: float = 0.0  # for a sample
+    seconds_per_sample: float = 0.0
 
 
 @dataclass
 class GainSearch:
-    """What is known of each plan, and so which one is next."""
+    """Record the gain of each plan and rank plans by merit."""
 
     alpha: float = DEFAULT_ALPHA
-    _known: dict[RetrainingPlan, _Known] = field(default_factory=dict)
-    _usual: float | None = None
+    _records: dict[RetrainingPlan, _PlanRecord] = field(default_factory=dict)
+    _usual_gain: float | None = None
 
-    def offer(self, plans: Sequence[PlanEstimate]) -> None:
-        """These are the plans from now on; what is known of those that stay is kept."""
-        before = self._known
-        self._known = {}
-        for one in plans:
-            seconds = 1.0 / one.samples_per_s if one.samples_per_s > 0 else 1.0
-            known = before.get(one.plan, _Known(one))
-            self._known[one.plan] = replace(known, expected=one, seconds=known.seconds or seconds)
+    def offer(self, estimates: Sequence[PlanEstimate]) -> None:
+        """Replace the plans to choose from; records of plans that stay are kept."""
+        before = self._records
+        self._records = {}
+        for estimate in estimates:
+            predicted_s = 1.0 / estimate.samples_per_s if estimate.samples_per_s > 0 else 1.0
+            record = before.get(estimate.plan, _PlanRecord(estimate))
+            seconds = record.seconds_per_sample or predicted_s
+            self._records[estimate.plan] = replace(record, estimate=estimate, seconds_per_sample=seconds)
 
     def tell(self, plan: RetrainingPlan, gain_per_s: float, seconds_per_sample: float) -> float:
-        """Learns what a micro-window showed; returns the plan's merit."""
-        known = self._known[plan]
+        """Record the result of a micro-window and return the plan's merit."""
+        record = self._records[plan]
         gain = max(0.0, gain_per_s)
-        if self._usual is None and gain > 0:
-            self._usual = gain  # what gains nothing is no measure of the others
-        elif self._usual is not None and known.relative and gain > 0:  # its share is known, so it tells the whole
-            self._usual = max(gain / known.relative, FALLS * self._usual)
-        relative = min(gain / self._usual, 4.0) if self._usual is not None else 0.0  # one lucky window decides little
-        known.relative = relative if known.relative is None else (1 - LATEST) * known.relative + LATEST * relative
-        known.gain_per_s, known.seconds = gain_per_s, seconds_per_sample
+        if self._usual_gain is None and gain > 0:
+            self._usual_gain = gain
+        elif self._usual_gain is not None and record.relative_gain and gain > 0:  # a known plan calibrates the usual
+            self._usual_gain = max(gain / record.relative_gain, MAX_DECAY * self._usual_gain)
+        relative = min(gain / self._usual_gain, MAX_RELATIVE_GAIN) if self._usual_gain is not None else 0.0
+        previous = record.relative_gain
+        record.relative_gain = relative if previous is None else (1 - SMOOTHING) * previous + SMOOTHING * relative
+        record.gain_per_s, record.seconds_per_sample = gain_per_s, seconds_per_sample
         return self.merit(plan)
 
     def merit(self, plan: RetrainingPlan) -> float:
-        """P of a plan; one that was not tried yet is thought to gain what is usual."""
-        known = self._known[plan]
-        best = max((1.0 if one.relative is None else one.relative for one in self._known.values()), default=1.0)
-        fastest = min(one.seconds for one in self._known.values())
-        gain = (1.0 if known.relative is None else known.relative) / best if best > 0 else 1.0
-        return self.alpha * gain + (1 - self.alpha) * fastest / known.seconds
+        """Return P of a plan; an untried plan is assumed to gain what is usual."""
+        record, records = self._records[plan], self._records.values()
+        best = max((_relative_gain(other) for other in records), default=1.0)
+        fastest = min(other.seconds_per_sample for other in records)
+        gain = _relative_gain(record) / best if best > 0 else 1.0
+        return self.alpha * gain + (1 - self.alpha) * fastest / record.seconds_per_sample
 
     def best_other(self, plan: RetrainingPlan | None) -> tuple[RetrainingPlan, float] | None:
-        """The best of the other plans that were tried, with its merit."""
-        others = [one for one, known in self._known.items() if one != plan and known.relative is not None]
+        """Return the best of the other tried plans with its merit; None if there is none."""
+        others = [other for other in self._tried() if other != plan]
         if not others:
             return None
         best = max(others, key=self.merit)
         return best, self.merit(best)
 
     def untried(self) -> list[RetrainingPlan]:
-        """In the order in which they were offered."""
-        return [plan for plan, known in self._known.items() if known.relative is None]
+        """Return the plans without a micro-window, in the order in which they were offered."""
+        return [plan for plan, record in self._records.items() if record.relative_gain is None]
 
     def best(self, like: RetrainingPlan | None = None) -> RetrainingPlan:
-        """The one to go on with; where what went on until now fits no longer, the one that is most like it."""
+        """Return the plan of the highest merit; with `like`, a plan that no longer fits, the one most similar to it."""
         if like is not None:
-            return min(self._known, key=lambda plan: (abs(plan.freeze_rate - like.freeze_rate), _apart(plan, like)))
-        tried = [plan for plan, known in self._known.items() if known.relative is not None]
-        return max(tried or list(self._known), key=self.merit)
+            return min(
+                self._records, key=lambda plan: (abs(plan.freeze_rate - like.freeze_rate), _lr_distance(plan, like))
+            )
+        return max(self._tried() or list(self._records), key=self.merit)
 
     @property
     def estimates(self) -> tuple[PlanEstimate, ...]:
-        """All of them, with their gains."""
-        return tuple(replace(known.expected, gain_per_s=known.gain_per_s) for known in self._known.values())
+        """All plans with their latest gains."""
+        return tuple(replace(record.estimate, gain_per_s=record.gain_per_s) for record in self._records.values())
+
+    def _tried(self) -> list[RetrainingPlan]:
+        return [plan for plan, record in self._records.items() if record.relative_gain is not None]
 
 
-def _apart(one: RetrainingPlan, other: RetrainingPlan) -> float:
-    """How far two learning rates are from each other, for what an update of theirs learns from."""
+def _relative_gain(record: _PlanRecord) -> float:
+    return 1.0 if record.relative_gain is None else record.relative_gain
+
+
+def _lr_distance(one: RetrainingPlan, other: RetrainingPlan) -> float:
+    """Return the log ratio of two learning rates, each relative to its effective batch."""
     return abs(math.log(one.lr / other.lr) - 0.5 * math.log(one.effective_batch / other.effective_batch))

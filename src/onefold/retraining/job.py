@@ -1,7 +1,8 @@
-"""The description of one retraining: model, data, limits and how to plan."""
+"""The specification of one retraining."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,23 +11,15 @@ from torch import nn
 from onefold.retraining.rules import Rules
 from onefold.retraining.samples import NewData
 from onefold.retraining.strategy import PlanStrategy
+from onefold.retraining.time_window import Clock
 from onefold.vocabulary.records import Config
-from onefold.vocabulary.retraining import (
-    DEFAULT_ALPHA,
-    MemoryLesson,
-    MicroWindow,
-    PlanEstimate,
-    Reaction,
-    RetrainingLimits,
-)
+from onefold.vocabulary.retraining import DEFAULT_ALPHA, MemoryLesson, RetrainingEvent, RetrainingLimits
 from onefold.vocabulary.workload import Workload
-
-RetrainingEvent = MicroWindow | Reaction | tuple[PlanEstimate, ...] | str
 
 
 @dataclass
 class RetrainingJob:
-    """What is to be retrained, on what, within what."""
+    """A network, new data, limits, and how to plan."""
 
     network: nn.Module
     data: NewData
@@ -44,7 +37,8 @@ class RetrainingJob:
     metric: str | None = None
     alpha: float = DEFAULT_ALPHA
     seed: int = 0
-    afterwards_bytes: int = 0  # that will be needed once it is done, to write the model
-    afterwards_s: float = 0.0
-    began: float | None = None  # on the monotonic clock; now without it
-    tell: Callable[[RetrainingEvent], None] = lambda _: None
+    save_bytes: int = 0  # of memory that writing the model will need
+    save_s: float = 0.0  # that writing the model will take
+    started_at: float | None = None  # on the clock; None for now
+    on_event: Callable[[RetrainingEvent], None] = lambda _: None
+    clock: Clock = time.monotonic

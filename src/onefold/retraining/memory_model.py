@@ -1,4 +1,4 @@
-"""A traced step and a plan -> the memory at its peak, above what the process has before."""
+"""Prediction of a plan's peak memory from a traced step, on top of what the process holds already."""
 
 from __future__ import annotations
 
@@ -7,139 +7,141 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onefold.retraining.memory_trace import Amount, MemoryCurve, StageTrace, StepTrace
+from onefold.retraining.batch_cost import NO_COST, BatchCost
+from onefold.retraining.memory_trace import MemoryCurve, StageTrace, StepTrace
 from onefold.retraining.stages import StagedNetwork
 from onefold.vocabulary.retraining import RetrainingPlan
 
-STATES = {"adam": 2, "sgd": 1}  # what an optimizer remembers of each weight; sgd: its momentum
+OPTIMIZER_STATES = {"adam": 2, "sgd": 1}  # tensors per weight; for SGD its momentum
+BISECTIONS = 30
 
 
 @dataclass(frozen=True)
 class MemoryFootprint:
-    """Where the memory of a plan goes. Weights are not in it: the network is there before."""
+    """The bytes that a plan adds to the process. Weights are not included: the network exists before."""
 
     gradients: float
     optimizer: float
     batch: float
-    activations: float  # at the peak, with the gradients on their way
-    scratch: float  # of the update
+    activations: float  # peak, with activation gradients
+    scratch: float  # of the optimizer step
 
     @property
     def bytes(self) -> int:
-        """All together."""
+        """Peak of all parts together."""
         return round(self.gradients + self.optimizer + self.batch + max(self.activations, self.scratch))
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a step needs from some stretch on, in some segments, for any batch size and optimizer."""
+    """The memory of a step with given frozen stages and segments, for any batch size and optimizer."""
 
-    moments: MemoryCurve
-    batch: Amount
-    learned: float  # bytes of the weights that learn
-    largest: float  # of them
+    curve: MemoryCurve
+    batch: BatchCost
+    trainable_bytes: float  # of weights that are not frozen
+    largest_weight_bytes: float
 
-    def of(self, plan: RetrainingPlan) -> MemoryFootprint:
-        """For a plan of that kind."""
+    def footprint(self, plan: RetrainingPlan) -> MemoryFootprint:
+        """Return the footprint at the plan's batch size."""
         return MemoryFootprint(
-            gradients=self.learned,
-            optimizer=self.learned * STATES[plan.optimizer],
-            batch=self.batch.of(plan.batch_size),
-            activations=self.moments.peak(plan.batch_size),
-            scratch=2.0 * self.largest,
+            gradients=self.trainable_bytes,
+            optimizer=self.trainable_bytes * OPTIMIZER_STATES[plan.optimizer],
+            batch=self.batch.at(plan.batch_size),
+            activations=self.curve.peak(plan.batch_size),
+            scratch=2.0 * self.largest_weight_bytes,
         )
 
 
 def step_memory(trace: StepTrace, staged: StagedNetwork, frozen: int, segments: int) -> StepMemory:
-    """Of a step that learns from all but the first `frozen` stretches."""
-    weights = {
-        id(one): one.nelement() * one.element_size() for stage in staged.stages[frozen:] for one in stage.weights
-    }
-    moments = envelope(trace.stages, frozen, checkpoint_segments(trace, frozen, segments))
-    return StepMemory(moments, trace.batch, float(sum(weights.values())), float(max(weights.values(), default=0)))
+    """Return the memory of a step with the first `frozen` stages frozen."""
+    trainable = (weight for stage in staged.stages[frozen:] for weight in stage.weights)
+    sizes = {id(weight): weight.nelement() * weight.element_size() for weight in trainable}
+    curve = step_curve(trace.stages, frozen, checkpoint_segments(trace, frozen, segments))
+    return StepMemory(curve, trace.batch, float(sum(sizes.values())), float(max(sizes.values(), default=0)))
 
 
 def plan_footprint(trace: StepTrace, staged: StagedNetwork, plan: RetrainingPlan) -> MemoryFootprint:
-    """What a plan needs above the process as it is, as far as tensors tell."""
-    return step_memory(trace, staged, staged.frozen_stages(plan.freeze_rate), plan.segments).of(plan)
+    """Return the footprint of a plan, as far as tensors account for it."""
+    return step_memory(trace, staged, staged.frozen_stages(plan.freeze_rate), plan.segments).footprint(plan)
 
 
-def checkpoint_segments(trace: StepTrace, frozen: int, segments: int) -> list[range]:
-    """The learning links in this many groups that follow one another, so that the largest keeps as little as may be."""
-    stages = range(frozen, len(trace.stages))
-    count = max(1, min(segments, len(stages)))
-    kept = [trace.stages[at].saved.per_sample + 1.0 for at in stages]
-    low, high = max(kept), sum(kept)
-    for _ in range(30):  # the smallest size into which they can be parted
+def checkpoint_segments(trace: StepTrace, frozen: int, count: int) -> list[range]:
+    """Group the trainable stages into `count` consecutive segments, minimizing the largest saved activations."""
+    trainable = range(frozen, len(trace.stages))
+    count = max(1, min(count, len(trainable)))
+    saved = [trace.stages[index].saved.per_sample + 1.0 for index in trainable]
+    low, high = max(saved), sum(saved)
+    for _ in range(BISECTIONS):  # for the smallest capacity that `count` segments suffice for
         middle = (low + high) / 2
-        low, high = (low, middle) if len(_parted(kept, middle)) <= count else (middle, high)
-    parts = _parted(kept, high)
-    while len(parts) < count:  # fewer would do: part the longest ones further
-        at = max(range(len(parts)), key=lambda one: len(parts[one]))
-        middle_of = parts[at].start + len(parts[at]) // 2
-        parts[at : at + 1] = [range(parts[at].start, middle_of), range(middle_of, parts[at].stop)]
-    return [range(part.start + frozen, part.stop + frozen) for part in parts]
+        low, high = (low, middle) if len(_pack(saved, middle)) <= count else (middle, high)
+    segments = _pack(saved, high)
+    while len(segments) < count:  # split the longest ones further
+        longest = max(range(len(segments)), key=lambda index: len(segments[index]))
+        start, stop = segments[longest].start, segments[longest].stop
+        half = start + (stop - start) // 2
+        segments[longest : longest + 1] = [range(start, half), range(half, stop)]
+    return [range(segment.start + frozen, segment.stop + frozen) for segment in segments]
 
 
-def _parted(kept: Sequence[float], most: float) -> list[range]:
-    """In order, each group as long as it may be without keeping more than so much."""
+def _pack(saved: Sequence[float], capacity: float) -> list[range]:
+    """Group consecutive stages greedily, each group up to the capacity."""
     groups, start, filled = [], 0, 0.0
-    for at, one in enumerate(kept):
-        if at > start and filled + one > most * (1 + 1e-9):
-            groups.append(range(start, at))
-            start, filled = at, 0.0
-        filled += one
-    return [*groups, range(start, len(kept))]
+    for index, size in enumerate(saved):
+        if index > start and filled + size > capacity * (1 + 1e-9):
+            groups.append(range(start, index))
+            start, filled = index, 0.0
+        filled += size
+    return [*groups, range(start, len(saved))]
 
 
-def envelope(stages: Sequence[StageTrace], frozen: int, groups: Sequence[range]) -> MemoryCurve:
-    """All moments of a step, on the way there and on the way back: what is alive in each, for any batch size."""
-    moments: list[MemoryCurve] = []
-    given = Amount()
+def step_curve(stages: Sequence[StageTrace], frozen: int, segments: Sequence[range]) -> MemoryCurve:
+    """Return the live bytes over a whole step: frozen stages, checkpointed forward, recomputation and backward."""
+    curves: list[MemoryCurve] = []
+    value = NO_COST
     for stage in stages[:frozen]:
-        moments.append(stage.forward.above(given))
-        given = stage.output
-    doors = [given]  # where each group begins: kept until its gradients are done
-    for group in groups[:-1]:  # forward, keeping nothing else
-        held, inner = _total(doors), Amount()
-        for at in group:
-            moments.append(stages[at].forward.above(held + inner))
-            inner = stages[at].output
-        doors.append(inner)
-    for place in reversed(range(len(groups))):  # forward again, and back
-        held = _total(doors[: place + 1])
-        if place < len(groups) - 1:
-            held += stages[groups[place][-1]].output  # the gradient that arrived
-        there, back = _there_and_back(stages, groups[place])
-        moments += [one.above(held) for one in there]
-        if len(groups) == 1 and not stages[groups[0][0]].keeps_input:
-            held = Amount()  # what came in is gone by then
-        moments += [one.above(held) for one in back]
+        curves.append(stage.forward.above(value))
+        value = stage.output
+    boundaries = [value]  # the input of each segment, which is kept until its backward pass is done
+    for segment in segments[:-1]:  # forward, keeping the boundaries alone
+        held, value = _total(boundaries), NO_COST
+        for index in segment:
+            curves.append(stages[index].forward.above(held + value))
+            value = stages[index].output
+        boundaries.append(value)
+    for position in reversed(range(len(segments))):  # recomputation and backward
+        held = _total(boundaries[: position + 1])
+        if position < len(segments) - 1:
+            held += stages[segments[position][-1]].output  # the incoming gradient
+        forward, backward = _training_curves(stages, segments[position])
+        curves += [curve.above(held) for curve in forward]
+        if len(segments) == 1 and not stages[segments[0][0]].keeps_input:
+            held = NO_COST  # the input has been freed by then
+        curves += [curve.above(held) for curve in backward]
     return MemoryCurve(
-        np.concatenate([one.fixed for one in moments]), np.concatenate([one.per_sample for one in moments])
+        np.concatenate([curve.fixed for curve in curves]), np.concatenate([curve.per_sample for curve in curves])
     )
 
 
-def _there_and_back(stages: Sequence[StageTrace], group: range) -> tuple[list[MemoryCurve], list[MemoryCurve]]:
-    """Forward with all that is kept, then backward."""
-    moments, before = [], []
-    kept, given = Amount(), Amount()
-    for at in group:
-        stage = stages[at]
-        before.append(kept)
-        is_there = at == group[0] or _is_kept(stages, at - 1, group)
-        moments.append(stage.learning.above(kept if is_there else kept + given))
-        kept += stage.saved
-        if not stage.keeps_output and _is_kept(stages, at, group):
-            kept += stage.output
-        given = stage.output
-    return moments, [stages[at].backward.above(before[at - group[0]]) for at in group]
+def _training_curves(stages: Sequence[StageTrace], segment: range) -> tuple[list[MemoryCurve], list[MemoryCurve]]:
+    """Return the curves of a segment's forward with saved activations, and of its backward."""
+    forward, saved_before = [], []
+    saved, value = NO_COST, NO_COST
+    for index in segment:
+        stage = stages[index]
+        saved_before.append(saved)
+        is_counted = index == segment[0] or _is_output_saved(stages, index - 1, segment)
+        forward.append(stage.training.above(saved if is_counted else saved + value))
+        saved += stage.saved
+        if not stage.keeps_output and _is_output_saved(stages, index, segment):
+            saved += stage.output
+        value = stage.output
+    return forward, [stages[index].backward.above(saved_before[index - segment[0]]) for index in segment]
 
 
-def _is_kept(stages: Sequence[StageTrace], at: int, group: range) -> bool:
-    """Whether what a link hands on stays for the gradients, of its own or of the next one's."""
-    return stages[at].keeps_output or (at + 1 in group and stages[at + 1].keeps_input)
+def _is_output_saved(stages: Sequence[StageTrace], index: int, segment: range) -> bool:
+    """Return whether a stage's output stays for the backward pass of this stage or of the next one."""
+    return stages[index].keeps_output or (index + 1 in segment and stages[index + 1].keeps_input)
 
 
-def _total(amounts: Sequence[Amount]) -> Amount:
-    return sum(amounts, Amount())
+def _total(costs: Sequence[BatchCost]) -> BatchCost:
+    return sum(costs, NO_COST)

@@ -1,7 +1,7 @@
-"""How much memory this process has, how much it may have now, and how much it had at most.
+"""Memory use, limit and peak of the process, or of a GPU.
 
-A limit can come from the caller, from a control group, from the limits of the process, or from what the machine has
-left; the least of them counts, and it is read again and again, since others may change it.
+A limit may come from the caller, a control group, a resource limit of the process, or the free memory of the machine.
+The lowest counts. It is read again and again, since others may change it.
 """
 
 from __future__ import annotations
@@ -17,50 +17,54 @@ from onefold.meter.memory import PROCESS_MEMORY, Peak
 from onefold.retraining.address_space_reserve import UNLIMITED, AddressSpaceReserve
 
 PROC = Path("/proc")
-GROUPS = Path("/sys/fs/cgroup")
-
-TOLD = ("not enough memory", "can't allocate memory", "out of memory", "could not create a primitive")
+CGROUPS = Path("/sys/fs/cgroup")
+OUT_OF_MEMORY_MESSAGES = (
+    "not enough memory",
+    "can't allocate memory",
+    "out of memory",
+    "could not create a primitive",
+)
 
 
 class MemoryMonitor(Protocol):
-    """The memory that a retraining lives in."""
+    """The memory that a retraining runs in."""
 
     def open(self) -> None:
-        """Before the first plan: gets ready for limits that fall."""
+        """Prepare for limits that fall; call before the first plan."""
 
     def close(self) -> None:
-        """After the last one."""
+        """Undo `open`; call after the last plan."""
 
     def used(self) -> int:
-        """Bytes of this process now."""
+        """Return the bytes in use now."""
 
     def limit(self) -> int:
-        """Bytes that it may have at most, as things stand now."""
+        """Return the bytes that may be in use at most, as of now."""
 
-    def begin(self) -> None:
-        """Begins to watch the peak anew."""
+    def reset_peak(self) -> None:
+        """Start measuring the peak anew."""
 
     def peak(self) -> int | None:
-        """The peak since; None where the system does not tell."""
+        """Return the peak since `reset_peak`; None if the system does not report it."""
 
     def highest(self) -> int | None:
-        """The highest of all peaks."""
+        """Return the highest peak of all; None if the system does not report it."""
 
 
 class ProcessMemory:
-    """The resident memory of this process, as the system counts it."""
+    """Resident memory of this process."""
 
-    def __init__(self, asked: int | None = None, proc: Path = PROC, groups: Path = GROUPS) -> None:
-        self.asked, self.proc, self.groups = asked, proc, groups
-        self.spare = AddressSpaceReserve(self._status)
+    def __init__(self, limit_bytes: int | None = None, proc: Path = PROC, cgroups: Path = CGROUPS) -> None:
+        self.limit_bytes, self.proc, self.cgroups = limit_bytes, proc, cgroups
+        self.reserve = AddressSpaceReserve(self._status)
         self._peak: Peak | None = None
         self._highest: int | None = None
 
     def open(self) -> None:
-        self.spare.hold()
+        self.reserve.hold()
 
     def close(self) -> None:
-        self.spare.close()
+        self.reserve.close()
 
     def used(self) -> int:
         return self._status().get("VmRSS", 0)
@@ -68,12 +72,12 @@ class ProcessMemory:
     def limit(self) -> int:
         used = self.used()
         room = [UNLIMITED]
-        room += [limit - usage for limit, usage in self._group_limits()]
+        room += [limit - usage for limit, usage in self._cgroup_limits()]
         available = self._available()
         room += [available] if available is not None else []
-        return min(self.asked or UNLIMITED, self.spare.allowed(), used + min(room))
+        return min(self.limit_bytes or UNLIMITED, self.reserve.allowed(), used + min(room))
 
-    def begin(self) -> None:
+    def reset_peak(self) -> None:
         self._highest = self.highest()
         if self._peak is not None:
             PROCESS_MEMORY.close(self._peak)
@@ -83,32 +87,32 @@ class ProcessMemory:
         return PROCESS_MEMORY.read(self._peak) if self._peak is not None else None
 
     def highest(self) -> int | None:
-        return max((one for one in (self._highest, self.peak()) if one is not None), default=None)
+        return max((peak for peak in (self._highest, self.peak()) if peak is not None), default=None)
 
     def _status(self) -> dict[str, int]:
+        """Return the Vm* lines of /proc/self/status in bytes; the resident memory alone outside Linux."""
         try:
             lines = (self.proc / "self" / "status").read_text().splitlines()
-        except OSError:  # no Linux
-            return {
-                "VmRSS": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-            }
+        except OSError:
+            unit = 1 if sys.platform == "darwin" else 1024
+            return {"VmRSS": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
         fields = (line.split() for line in lines if line.startswith("Vm"))
         return {name.rstrip(":"): int(value) * 1024 for name, value, *_ in fields}
 
-    def _group_limits(self) -> list[tuple[int, int]]:
-        """Limit and usage of every control group that this process is in; what can be dropped is not counted."""
-        found = []
-        for folder in self._folders():
-            for most, usage, inactive in (
+    def _cgroup_limits(self) -> list[tuple[int, int]]:
+        """Return limit and usage of each control group of this process, without reclaimable page cache."""
+        limits = []
+        for folder in self._cgroup_folders():
+            for limit_file, usage_file, inactive_field in (
                 ("memory.max", "memory.current", "inactive_file"),
                 ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
             ):
-                limit, used = _number(folder / most), _number(folder / usage)
-                if limit is not None and used is not None and limit < UNLIMITED:
-                    found.append((limit, max(0, used - _field(folder / "memory.stat", inactive))))
-        return found
+                limit, usage = _read_number(folder / limit_file), _read_number(folder / usage_file)
+                if limit is not None and usage is not None and limit < UNLIMITED:
+                    limits.append((limit, max(0, usage - _read_field(folder / "memory.stat", inactive_field))))
+        return limits
 
-    def _folders(self) -> list[Path]:
+    def _cgroup_folders(self) -> list[Path]:
         try:
             lines = (self.proc / "self" / "cgroup").read_text().splitlines()
         except OSError:
@@ -116,38 +120,38 @@ class ProcessMemory:
         folders = []
         for line in lines:
             _, controllers, path = line.split(":", 2)
-            root = self.groups if not controllers else self.groups / "memory"
+            root = self.cgroups if not controllers else self.cgroups / "memory"
             if not controllers or "memory" in controllers.split(","):
-                inner = root / path.lstrip("/")
-                folders += [inner, *(one for one in inner.parents if one.is_relative_to(root))]
+                leaf = root / path.lstrip("/")
+                folders += [leaf, *(parent for parent in leaf.parents if parent.is_relative_to(root))]
         return [folder for folder in folders if folder.is_dir()]
 
     def _available(self) -> int | None:
-        found = _field(self.proc / "meminfo", "MemAvailable:")
-        return found * 1024 if found else None
+        kibibytes = _read_field(self.proc / "meminfo", "MemAvailable:")
+        return kibibytes * 1024 if kibibytes else None
 
 
-class AcceleratorMemory:
-    """What torch holds on a GPU."""
+class GpuMemory:
+    """Memory that torch's caching allocator has reserved on a GPU."""
 
-    def __init__(self, device: torch.device, asked: int | None = None) -> None:
-        self.device, self.asked = device, asked
+    def __init__(self, device: torch.device, limit_bytes: int | None = None) -> None:
+        self.device, self.limit_bytes = device, limit_bytes
         self._highest = 0
 
     def open(self) -> None:
-        pass
+        """Do nothing."""
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
     def used(self) -> int:
         return torch.cuda.memory_reserved(self.device)
 
     def limit(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.device)
-        return min(self.asked or UNLIMITED, self.used() + free)
+        return min(self.limit_bytes or UNLIMITED, self.used() + free)
 
-    def begin(self) -> None:
+    def reset_peak(self) -> None:
         self._highest = self.highest()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -159,17 +163,19 @@ class AcceleratorMemory:
         return max(self._highest, torch.cuda.max_memory_reserved(self.device))
 
 
-def monitor_for(device: torch.device, asked: int | None) -> MemoryMonitor:
-    """The memory that counts on this device."""
-    return AcceleratorMemory(device, asked) if device.type == "cuda" else ProcessMemory(asked)
+def monitor_for(device: torch.device, limit_bytes: int | None) -> MemoryMonitor:
+    """Return the monitor of the memory that counts on this device."""
+    return GpuMemory(device, limit_bytes) if device.type == "cuda" else ProcessMemory(limit_bytes)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was not enough of it; torch and oneDNN say so on a processor in a plain RuntimeError."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in str(error) for words in TOLD)
+    """Return whether an allocation failed; on a CPU torch and oneDNN report that as a plain RuntimeError."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
         text = path.read_text().strip()
     except OSError:
@@ -177,7 +183,7 @@ def _number(path: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _field(path: Path, name: str) -> int:
+def _read_field(path: Path, name: str) -> int:
     try:
         for line in path.read_text().splitlines():
             if line.startswith(name):

@@ -1,34 +1,40 @@
-"""What is said when no plan can keep the limits."""
+"""Error messages for limits that no plan can keep."""
 
 from __future__ import annotations
 
+import math
+
 from onefold.retraining.feasible_plans import FREEZE_RATES, segment_counts
-from onefold.retraining.network_profile import least
-from onefold.retraining.planning_context import MARGIN, PlanningContext
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
+from onefold.vocabulary.quantities import duration, share, size
 from onefold.vocabulary.retraining import RetrainingLimits, RetrainingPlan
 
+STEPS = 20  # that the suggested window leaves room for
 
-def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, afterwards: int = 0) -> str:
-    """Says the least that is possible."""
+
+def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, save_bytes: int = 0) -> str:
+    """State the least memory that any plan needs."""
     plans = [
         RetrainingPlan(1, 1, rate, segments, optimizer=context.optimizer)
         for rate in FREEZE_RATES
         for segments in segment_counts(context.max_segments)
     ]
-    smallest = least(context.profile, plans, context.held)
-    needed = max(smallest.memory_bytes / (1 - MARGIN), context.held + afterwards)
-    asked = f"{limits.memory_bytes / 1e6:.0f} MB"
-    now = "" if context.limit >= limits.memory_bytes else f", of which {context.limit / 1e6:.0f} MB are there now"
+    smallest = context.profile.cheapest(plans, context.held_bytes)
+    needed = max(smallest.memory_bytes / (1 - MEMORY_MARGIN), context.held_bytes + save_bytes)
+    is_lower_now = context.limit_bytes < limits.memory_bytes
+    now = f", of which {size(context.limit_bytes)} are available now" if is_lower_now else ""
     return (
-        f"retraining this model takes at least {needed / 1e6:.0f} MB, one sample at a time with "
-        f"{smallest.plan.freeze_rate:.0%} of its layers frozen, but the limit is {asked}{now}; Python, torch and the "
-        f"model themselves hold {context.held / 1e6:.0f} MB of it. Give --memory {-(-needed // 1e6):.0f}MB or more"
+        f"retraining this model needs at least {size(needed)}, with one sample per batch and "
+        f"{share(smallest.plan.freeze_rate)} of its layers frozen, but the memory limit is {size(limits.memory_bytes)}"
+        f"{now}; Python, torch and the model hold {size(context.held_bytes)}. "
+        f"Set memory to {math.ceil(needed / 2**20)}MiB or more"
     )
 
 
-def short_window_message(step_s: float, besides_s: float, limits: RetrainingLimits) -> str:
-    """Says how long the window must be at least."""
+def short_window_message(step_s: float, other_s: float, limits: RetrainingLimits) -> str:
+    """State the shortest sensible window; `other_s` is the time to load, evaluate and save the model."""
     return (
-        f"one step takes about {step_s:.2g} s, and opening, scoring and saving the model {besides_s:.2g} s, but the "
-        f"window is {limits.window_s:g} s; give --window {max(1, -(-(besides_s + 20 * step_s) // 1)):.0f}s or more"
+        f"one step takes about {duration(step_s)}, and loading, evaluating and saving the model {duration(other_s)}, "
+        f"but the window is {duration(limits.window_s)}; set window to "
+        f"{max(1, math.ceil(other_s + STEPS * step_s))}s or more"
     )

@@ -1,8 +1,7 @@
-"""Training with a plan for a micro-window, and learning what memory it really takes."""
+"""Training under a plan for one micro-window, and measuring the memory that it needs."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -14,57 +13,62 @@ from onefold.retraining.network_profile import NetworkProfile
 from onefold.retraining.samples import BatchOrder, Indices
 from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
-from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, RetrainingPlan
+from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimate, RetrainingPlan
 
-FALLS_FROM = 0.5  # of the window on, the learning rate falls to nothing
-SMALLER = 0.75  # of the tensors of a plan that did not fit: what is tried next
-LOOKS_EVERY_S = 0.05  # at the limit of the memory
-Shape = tuple[int, float, int]
+DECAY_START = 0.5  # share of the window left from which the learning rate decays linearly
+LOWEST_LR_FACTOR = 0.02
+SHRINK_FACTOR = 0.75  # tensor bytes to try next, relative to those of a plan that ran out of memory
+LIMIT_POLL_S = 0.05
+MemoryShape = tuple[int, float, int]  # batch size, freeze rate, segments: what determines a plan's memory
 
 
-class OutOfMemory(Exception):
-    """A step does not fit after all."""
+class PlanOutOfMemory(Exception):
+    """A step ran out of memory although its plan was predicted to fit."""
 
 
 @dataclass
 class PlanRunner:
-    """Trains; what it learns about memory corrects the profile at once, and is kept for later retrainings."""
+    """Train under plans. Memory measurements correct the profile at once and are kept as lessons for later."""
 
     stepper: Stepper
     profile: NetworkProfile
     memory: MemoryMonitor
     window: TimeWindow
     order: BatchOrder
-    held: int  # bytes of the process before any plan
+    held_bytes: int  # of the process before any plan
     machine: str
     signature: str
-    is_adaptive: bool  # tries new plans out in small, and lets learning rates fall towards the end
-    rate: float = 1.0  # by which learning rates were lowered on the way
-    learned: list[MemoryLesson] = field(default_factory=list)
-    _tried_out: set[Shape] = field(default_factory=set)
-    _looked: float = 0.0
-    _limit: int = 0
+    is_adaptive: bool  # probes new plans with a small batch, and decays the learning rate
+    lr_factor: float = 1.0
+    lessons: list[MemoryLesson] = field(default_factory=list)
+    _probed: set[MemoryShape] = field(default_factory=set)
+    _polled_at_s: float = float("-inf")
+    _polled_limit: int = 0
 
-    def run(self, number: int, plan: RetrainingPlan, micro_s: float) -> MicroWindow | None:
-        """Trains with a plan for a short time; None when there is none left for a single update."""
+    def run(self, number: int, plan: RetrainingPlan, length_s: float) -> MicroWindow | None:
+        """Train for a micro-window. Return None if no time is left for a single update.
+
+        Raises:
+            PlanOutOfMemory: The plan does not fit after all.
+        """
         is_new = plan != self.stepper.plan
-        self.stepper.follow(plan)
-        if is_new:  # what the former one left; not every time, since looking for it takes a while
+        self.stepper.use_plan(plan)
+        if is_new:  # frees what the previous plan left; too slow to do every time
             release_free_memory()
-        self.memory.begin()
-        if self.is_adaptive and _shape(plan) not in self._tried_out:
-            self._try_out(plan)
-        expected = self.profile.estimate(plan, self.held)
+        self.memory.reset_peak()
+        if self.is_adaptive and _memory_shape(plan) not in self._probed:
+            self._probe(plan)
+        estimate = self.estimate(plan)
         began, samples, updates, loss, longest = self.window.elapsed_s, 0, 0, 0.0, 0.0
         while True:
             started = self.window.elapsed_s
-            if self.window.left_s < (longest if updates else expected.update_s):
+            if self.window.left_s < (longest if updates else estimate.update_s):
                 break
-            if updates and (started - began >= micro_s or self.limit() < expected.memory_bytes):
-                break  # its time is over; or the limit fell, and the rules decide
-            places = self.order.following(plan.effective_batch)
-            loss += self._update(plan, places) * len(places)
-            samples, updates = samples + len(places), updates + 1
+            if updates and (started - began >= length_s or self._limit(started) < estimate.memory_bytes):
+                break  # when the limit falls, the rules decide
+            indices = self.order.take(plan.effective_batch)
+            loss += self._update(plan, indices) * len(indices)
+            samples, updates = samples + len(indices), updates + 1
             longest = max(longest, self.window.elapsed_s - started)
         if not updates:
             return None
@@ -72,82 +76,89 @@ class PlanRunner:
         self._learn(plan, measured)
         return MicroWindow(
             number, plan, began, self.window.elapsed_s, updates, samples, loss / samples, None, 0.0, 0.0,
-            expected.memory_bytes, measured, self.memory.limit(),
+            estimate.memory_bytes, measured, self.memory.limit(),
         )  # fmt: skip
 
-    def limit(self) -> int:
-        """The limit of the memory, as it was a moment ago."""
-        now = time.monotonic()
-        if now - self._looked > LOOKS_EVERY_S:
-            self._looked, self._limit = now, self.memory.limit()
-        return self._limit
+    def estimate(self, plan: RetrainingPlan) -> PlanEstimate:
+        """Return the predicted cost of a plan in the process as it is."""
+        return self.profile.estimate(plan, self.held_bytes)
 
-    def let_go(self) -> None:
-        """Of all that a plan needs besides the network."""
+    def release(self) -> None:
+        """Free everything that a plan needs besides the network and the optimizer state."""
         self.stepper.drop_gradients()
         release_free_memory()
 
-    def weigh(self) -> None:
-        """What the process holds by now besides a plan: code written for earlier ones, and pieces nobody can use."""
-        self.memory.begin()  # a GPU's allocator keeps what nobody uses until then
-        updates = self.stepper.updates
-        grown = self.memory.used() - (updates.bytes if updates is not None else 0) - self.held
-        if grown > 0:
-            self.held += grown
-            mine = {_shape(one.plan) for one in self.learned}
+    def update_held_bytes(self) -> None:
+        """Measure what the process holds besides a plan: generated code and fragments grow with every plan."""
+        self.memory.reset_peak()  # also empties the cache of a GPU's allocator
+        optimizer = self.stepper.optimizer
+        state_bytes = optimizer.state_bytes if optimizer is not None else 0
+        growth = self.memory.used() - state_bytes - self.held_bytes
+        if growth > 0:
+            self.held_bytes += growth
+            own = {_memory_shape(lesson.plan) for lesson in self.lessons}
             self.profile.lessons = [
-                replace(one, measured_bytes=max(1, one.measured_bytes - grown)) if _shape(one.plan) in mine else one
-                for one in self.profile.lessons
+                replace(lesson, measured_bytes=max(1, lesson.measured_bytes - growth))
+                if _memory_shape(lesson.plan) in own
+                else lesson
+                for lesson in self.profile.lessons
             ]
 
-    def does_not_fit(self, plan: RetrainingPlan) -> None:
-        """Such plans take more than was thought, and so do larger ones; of smaller ones that says nothing."""
-        self.profile.too_much = min(self.profile.too_much, SMALLER * self.profile.tensors(plan))
+    def mark_infeasible(self, plan: RetrainingPlan) -> None:
+        """Rule out this plan and larger ones after it ran out of memory."""
+        bound = SHRINK_FACTOR * self.profile.tensor_bytes(plan)
+        self.profile.infeasible_tensor_bytes = min(self.profile.infeasible_tensor_bytes, bound)
 
-    def _try_out(self, plan: RetrainingPlan) -> None:
-        """A first update in batches of a quarter of the size tells whether the prediction can be trusted."""
-        self._tried_out.add(_shape(plan))
+    def _limit(self, now_s: float) -> int:
+        """Return the memory limit, read at most every LIMIT_POLL_S."""
+        if now_s - self._polled_at_s > LIMIT_POLL_S:
+            self._polled_at_s, self._polled_limit = now_s, self.memory.limit()
+        return self._polled_limit
+
+    def _probe(self, plan: RetrainingPlan) -> None:
+        """Make an update with a quarter of the batch size, to check the prediction before the full batch."""
+        self._probed.add(_memory_shape(plan))
         smaller = replace(plan, batch_size=max(1, plan.batch_size // 4))
         if smaller != plan:
-            self.stepper.follow(smaller)
-            self._update(smaller, self.order.following(2 * smaller.batch_size))
+            self.stepper.use_plan(smaller)
+            self._update(smaller, self.order.take(2 * smaller.batch_size))
             self._learn(smaller, self.memory.peak())
-            self.stepper.follow(plan)
-            self.memory.begin()
-        if self.profile.estimate(plan, self.held).memory_bytes > self.memory.limit():
-            raise OutOfMemory
+            self.stepper.use_plan(plan)
+            self.memory.reset_peak()
+        if self.estimate(plan).memory_bytes > self.memory.limit():
+            raise PlanOutOfMemory
 
-    def _update(self, plan: RetrainingPlan, places: Indices) -> float:
+    def _update(self, plan: RetrainingPlan, indices: Indices) -> float:
         try:
-            return self.stepper.update(self._batches(plan, places), len(places), plan.lr * self.rate * self._falling())
+            lr = plan.lr * self.lr_factor * self._lr_decay()
+            return self.stepper.update(self._batches(plan, indices), len(indices), lr)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise OutOfMemory from None
+            raise PlanOutOfMemory from None
 
-    def _batches(self, plan: RetrainingPlan, places: Indices) -> Iterator[tuple[Tensor, ...]]:
-        for start in range(0, len(places), plan.batch_size):
-            yield self.order.samples.batch(places[start : start + plan.batch_size])
+    def _batches(self, plan: RetrainingPlan, indices: Indices) -> Iterator[tuple[Tensor, ...]]:
+        for start in range(0, len(indices), plan.batch_size):
+            yield self.order.samples.batch(indices[start : start + plan.batch_size])
 
-    def _falling(self) -> float:
-        """What the learning rate is multiplied with: less and less as the window ends."""
+    def _lr_decay(self) -> float:
+        """Return the factor of the learning rate, which falls linearly towards the end of the window."""
         if not self.is_adaptive:
             return 1.0
-        return min(1.0, max(0.02, self.window.left_s / self.window.length_s / FALLS_FROM))
+        return min(1.0, max(LOWEST_LR_FACTOR, self.window.left_s / self.window.length_s / DECAY_START))
 
-    def _learn(self, plan: RetrainingPlan, measured: int | None) -> None:
-        if measured is None:
+    def _learn(self, plan: RetrainingPlan, measured_bytes: int | None) -> None:
+        if measured_bytes is None:
             return
-        above = measured - self.held
-        lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensors(plan), above)
-        self.learned = [*_others(self.learned, plan), lesson]
-        self.profile.lessons = [*_others(self.profile.lessons, plan), lesson]
+        added = measured_bytes - self.held_bytes
+        lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensor_bytes(plan), added)
+        self.lessons = [*_without(self.lessons, plan), lesson]
+        self.profile.lessons = [*_without(self.profile.lessons, plan), lesson]
 
 
-def _shape(plan: RetrainingPlan) -> Shape:
-    """What decides its memory."""
+def _memory_shape(plan: RetrainingPlan) -> MemoryShape:
     return plan.batch_size, plan.freeze_rate, plan.segments
 
 
-def _others(lessons: list[MemoryLesson], plan: RetrainingPlan) -> list[MemoryLesson]:
-    return [one for one in lessons if _shape(one.plan) != _shape(plan)]
+def _without(lessons: list[MemoryLesson], plan: RetrainingPlan) -> list[MemoryLesson]:
+    return [lesson for lesson in lessons if _memory_shape(lesson.plan) != _memory_shape(plan)]

@@ -1,4 +1,4 @@
-"""What a search for plans rests on."""
+"""The inputs of a search for plans."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from dataclasses import dataclass
 from onefold.retraining.network_profile import NetworkProfile
 from onefold.vocabulary.retraining import PlanEstimate, RetrainingPlan
 
-MARGIN = 0.03  # of the limit, left free
+MEMORY_MARGIN = 0.03  # of the limit, left free
+LAYERS_PER_SEGMENT = 3  # at least
 
 
 @dataclass(frozen=True)
 class PlanningContext:
-    """A network, what it may take, and how much of it is left."""
+    """A profiled network with its limits and its data."""
 
     profile: NetworkProfile
-    held: int  # bytes of the process before any plan
-    limit: int  # bytes
+    held_bytes: int  # of the process before any plan
+    limit_bytes: int
     left_s: float
     samples: int
     has_batch_norm: bool
     optimizer: str = "adam"
 
     @property
-    def room(self) -> float:
-        """What a plan may be predicted to need."""
-        return self.limit * (1 - MARGIN)
+    def usable_bytes(self) -> float:
+        """The memory that a plan may be predicted to need."""
+        return self.limit_bytes * (1 - MEMORY_MARGIN)
 
     def estimate(self, plan: RetrainingPlan) -> PlanEstimate:
-        """A plan with what it needs."""
-        return self.profile.estimate(plan, self.held)
+        """Return the predicted cost of a plan."""
+        return self.profile.estimate(plan, self.held_bytes)
 
     def fits(self, plan: RetrainingPlan) -> bool:
-        """Whether it stays below the limit."""
-        return self.estimate(plan).memory_bytes <= self.room
+        """Return whether the plan is predicted to stay below the limit."""
+        return self.estimate(plan).memory_bytes <= self.usable_bytes
 
     @property
     def max_segments(self) -> int:
-        """A third of the layers, and no more than there are stretches."""
+        """The most checkpoint segments: a third of the layers, and no more than there are stages."""
         staged = self.profile.staged
-        return max(1, min(staged.layers // 3, len(staged.stages)))
+        return max(1, min(staged.layers // LAYERS_PER_SEGMENT, len(staged.stages)))

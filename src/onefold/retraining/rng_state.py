@@ -1,4 +1,4 @@
-"""The state of all random numbers that a network may draw from, to come back to."""
+"""The state of every random number generator that a network may draw from."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class RngState:
-    """The state of the processor's generator, and of the GPU's where one is in use."""
+    """The generator state of the CPU, and of all GPUs if CUDA is initialized."""
 
-    processor: Tensor
-    accelerators: tuple[Tensor, ...]
+    cpu: Tensor
+    gpus: tuple[Tensor, ...]
 
     @classmethod
-    def now(cls) -> RngState:
-        """As it is."""
-        on_gpus = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        return cls(torch.get_rng_state(), tuple(torch.cuda.get_rng_state_all()) if on_gpus else ())
+    def capture(cls) -> RngState:
+        """Return the current state."""
+        uses_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        return cls(torch.get_rng_state(), tuple(torch.cuda.get_rng_state_all()) if uses_gpu else ())
 
-    def put_back(self) -> None:
-        """As it was."""
-        torch.set_rng_state(self.processor)
-        if self.accelerators:
-            torch.cuda.set_rng_state_all(self.accelerators)
+    def restore(self) -> None:
+        """Set all generators back to this state."""
+        torch.set_rng_state(self.cpu)
+        if self.gpus:
+            torch.cuda.set_rng_state_all(self.gpus)

@@ -1,4 +1,4 @@
-"""What rules may ask about: a plan, and how things stand on the way."""
+"""The facts that rules may refer to: about a plan, and about the progress of a retraining."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from onefold.retraining.rules import Fact
 from onefold.vocabulary.retraining import MicroWindow, PlanEstimate
 
 
-def plan_facts(context: PlanningContext, expected: PlanEstimate, fastest: float) -> dict[str, Fact]:
-    """What a rule may ask about a plan."""
-    plan = expected.plan
-    seen = expected.samples_per_s * context.left_s
+def plan_facts(context: PlanningContext, estimate: PlanEstimate, fastest_samples_per_s: float) -> dict[str, Fact]:
+    """Return the facts about a plan."""
+    plan = estimate.plan
+    trainable_samples = estimate.samples_per_s * context.left_s
+    is_timed = fastest_samples_per_s > 0
     return {
         "batch_size": float(plan.batch_size),
         "accumulation": float(plan.accumulation),
@@ -26,20 +27,20 @@ def plan_facts(context: PlanningContext, expected: PlanEstimate, fastest: float)
         "optimizer": plan.optimizer,
         "layers": float(context.profile.staged.layers),
         "samples": float(context.samples),
-        "updates": seen / plan.effective_batch,
-        "passes": seen / max(1, context.samples),
-        "memory_bytes": float(expected.memory_bytes),
-        "limit_bytes": float(context.limit),
-        "update_s": expected.update_s,
+        "updates": trainable_samples / plan.effective_batch,
+        "passes": trainable_samples / max(1, context.samples),
+        "memory_bytes": float(estimate.memory_bytes),
+        "limit_bytes": float(context.limit_bytes),
+        "update_s": estimate.update_s,
         "window_s": context.left_s,
-        "fastest_update_share": expected.samples_per_s / fastest if fastest > 0 else 1.0,
+        "fastest_update_share": estimate.samples_per_s / fastest_samples_per_s if is_timed else 1.0,
         "has_batch_norm": context.has_batch_norm,
     }
 
 
 @dataclass(frozen=True)
 class RetrainingProgress:
-    """How things stand after a micro-window. Scores are turned so that higher is better."""
+    """The state after a micro-window. Scores are oriented so that higher is better."""
 
     elapsed_s: float
     left_s: float
@@ -57,9 +58,9 @@ class RetrainingProgress:
     lowered: int
 
     def facts(self) -> dict[str, Fact]:
-        """What a rule may ask about it; a number that nobody knows is not a number."""
+        """Return the facts about the progress; an unknown number is nan."""
         last = self.windows[-1]
-        losses = [one.loss for one in self.windows if math.isfinite(one.loss)]
+        losses = [window.loss for window in self.windows if math.isfinite(window.loss)]
         return {
             "elapsed_s": self.elapsed_s,
             "left_s": self.left_s,

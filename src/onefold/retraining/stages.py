@@ -1,9 +1,9 @@
-"""An ordinary network as a chain of stretches, each of which takes one tensor and hands one on.
+"""A network as a sequence of stages, each of which takes one tensor and returns one.
 
-Nobody marks anything. The network's forward is followed once (`torch.fx`); it is cut wherever a single tensor is all
-that later layers need: between the blocks of a residual network, between the halves of a transformer's block. What
-cannot be followed, a module with conditions on its data, stays whole. A network that cannot be followed at all is one
-stretch: it can be retrained in small batches, but neither frozen from the front nor computed again in parts.
+The forward is traced with `torch.fx` and cut wherever later layers need a single tensor: between the blocks of a
+residual network, between attention and MLP of a transformer block. No annotations are needed. A module that cannot be
+traced, such as one with data-dependent control flow, stays in one piece. A network that cannot be traced at all is one
+stage: it can be trained in small batches, but neither partly frozen nor checkpointed.
 """
 
 from __future__ import annotations
@@ -26,135 +26,130 @@ Inputs = Sequence[Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A stretch of the network. It shares its modules and weights with the network that it is a part of."""
+    """A part of a network, which shares modules and weights with it."""
 
     name: str
-    run: nn.Module
-    layers: int  # modules with weights of their own, and weights used directly
+    module: nn.Module
+    layers: int  # modules that own weights, and weights used directly
 
     def __call__(self, *values: Any) -> Any:
-        """What it hands on. Not by way of the graph's own call, which imports the compiler to word an error."""
-        return self.run.forward(*values) if isinstance(self.run, GraphModule) else self.run(*values)
+        """Run the stage. Bypasses GraphModule.__call__, which imports the compiler to format errors."""
+        return self.module.forward(*values) if isinstance(self.module, GraphModule) else self.module(*values)
 
     @cached_property
     def weights(self) -> list[nn.Parameter]:
-        """Its weights, each once."""
-        return list(self.run.parameters())
+        """The distinct weights of the stage."""
+        return list(self.module.parameters())
 
 
 @dataclass(frozen=True, eq=False)
 class StagedNetwork:
-    """The whole network, in order."""
+    """A network and its stages, in the order of the forward."""
 
     network: nn.Module
     stages: tuple[Stage, ...]
 
     @cached_property
     def layers(self) -> int:
-        """Of all stretches."""
+        """Number of layers in all stages."""
         return sum(stage.layers for stage in self.stages)
 
     def frozen_stages(self, freeze_rate: float) -> int:
-        """How many stretches stay as they are: as many from the front as have no more than this share of layers.
+        """Return how many stages from the input are frozen: as many as hold at most this share of the layers.
 
-        At a rate of 1 all but the last one with weights do: something must learn.
+        The last stage with weights is never frozen, not even at a rate of 1.
         """
-        return min(bisect_right(self._layers_up_to, freeze_rate * self.layers + 1e-9), self._last)
+        return min(bisect_right(self._cumulative_layers, freeze_rate * self.layers + 1e-9), self._last_trainable)
 
     @cached_property
-    def _layers_up_to(self) -> list[int]:
-        """How many layers there are up to the end of each stretch."""
+    def _cumulative_layers(self) -> list[int]:
         return list(accumulate(stage.layers for stage in self.stages))
 
     @cached_property
-    def _last(self) -> int:
-        """The last stretch with weights."""
-        return max((at for at, stage in enumerate(self.stages) if stage.layers), default=0)
+    def _last_trainable(self) -> int:
+        return max((index for index, stage in enumerate(self.stages) if stage.layers), default=0)
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """What the network answers."""
+        """Run all stages."""
         values: Any = inputs
-        for at, stage in enumerate(self.stages):
-            values = stage(*values) if at == 0 else stage(values)
+        for index, stage in enumerate(self.stages):
+            values = stage(*values) if index == 0 else stage(values)
         return values
 
 
 def split_into_stages(network: nn.Module, inputs: Inputs) -> StagedNetwork:
-    """The chain of a network; `inputs` are a few samples to follow it with. The network is left as it was."""
-    before = set(vars(network))
+    """Split a network into stages. `inputs` are a few samples to run it with; its state is preserved."""
+    attributes = set(vars(network))
     try:
         with preserved_state(network):
-            graph = _followed(network)
-            staged = (
-                None
-                if graph is None
-                else StagedNetwork(network, _stages(network, graph, _kinds(network, graph, inputs)))
-            )
-            if staged is not None and staged.stages and _is_the_same(network, staged, inputs):
-                return staged
-    except Exception:  # noqa: BLE001 - what was followed does not run: an argument that was left out, say
+            graph = _trace(network)
+            if graph is not None:
+                staged = StagedNetwork(network, _stages(network, graph, _tensor_nodes(network, graph, inputs)))
+                if staged.stages and _is_equivalent(network, staged, inputs):
+                    return staged
+    except Exception:  # noqa: BLE001 - a traced graph may fail to run in any way, for instance without a default
         pass
     finally:
-        _drop_constants(network, before)
-    return StagedNetwork(network, (Stage("network", network, _layers(network)),))
+        _drop_constants(network, attributes)
+    return StagedNetwork(network, (Stage("network", network, _layer_count(network)),))
 
 
-class _Follower(Tracer):
-    """Follows a forward into every module but those that were found to be impossible to follow."""
+class _Tracer(Tracer):
+    """Trace into every module except those that are known to be untraceable."""
 
-    def __init__(self, whole: set[str]) -> None:
+    def __init__(self, untraceable: set[str]) -> None:
         super().__init__()
-        self.whole = whole
-        self.inside: list[str] = []
+        self.untraceable = untraceable
+        self.call_stack: list[str] = []
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return (
-            module_qualified_name in self.whole
+            module_qualified_name in self.untraceable
             or not list(m.children())
             or super().is_leaf_module(m, module_qualified_name)
         )
 
     def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.inside.append(self.path_of_module(m))
-        found = super().call_module(m, forward, args, kwargs)
-        self.inside.pop()
-        return found
+        self.call_stack.append(self.path_of_module(m))
+        value = super().call_module(m, forward, args, kwargs)
+        self.call_stack.pop()
+        return value
 
 
-def _followed(network: nn.Module) -> Graph | None:
-    """The graph of a network's forward, with modules that cannot be followed left whole; None where it is all one."""
-    whole: set[str] = set()
-    before = set(vars(network))
+def _trace(network: nn.Module) -> Graph | None:
+    """Return the graph of the forward with untraceable modules as leaves; None if the network itself is untraceable."""
+    untraceable: set[str] = set()
+    attributes = set(vars(network))
     while True:
         graphs = []
         for training in (False, True):
-            follower = _Follower(whole)
-            _drop_constants(network, before)
+            tracer = _Tracer(untraceable)
+            _drop_constants(network, attributes)
             try:
-                graphs.append(follower.trace(network.train(training)))
-            except Exception:  # noqa: BLE001 - a forward may raise anything when it meets a stand-in
-                guilty = follower.inside[-1] if follower.inside else ""
+                graphs.append(tracer.trace(network.train(training)))
+            except Exception:  # noqa: BLE001 - a forward may raise anything when it meets a proxy
+                culprit = tracer.call_stack[-1] if tracer.call_stack else ""
                 break
         else:
-            switch = _switch(*graphs)
-            if switch is None:
-                followed = GraphModule(network, graphs[1])
-                followed.graph.eliminate_dead_code()  # half of a pair that nobody looks at would count as needed
-                return followed.graph
-            guilty = switch
-        if not guilty or guilty in whole:
+            mode_dependent = _mode_dependent_module(*graphs)
+            if mode_dependent is None:
+                traced = GraphModule(network, graphs[1])
+                traced.graph.eliminate_dead_code()  # an unused half of a pair would count as needed
+                return traced.graph
+            culprit = mode_dependent
+        if not culprit or culprit in untraceable:
             return None
-        whole.add(guilty)
+        untraceable.add(culprit)
 
 
-def _drop_constants(network: nn.Module, before: set[str]) -> None:
-    """torch.fx makes attributes of the network out of the constants in its forward."""
-    for name in set(vars(network)) - before:
+def _drop_constants(network: nn.Module, attributes: set[str]) -> None:
+    """Remove the attributes that torch.fx adds to the network for constants in its forward."""
+    for name in set(vars(network)) - attributes:
         delattr(network, name)
 
 
-def _switch(serving: Graph, training: Graph) -> str | None:
-    """The module whose forward reads whether it trains, as for dropout by a function: a graph would fix it for good."""
+def _mode_dependent_module(serving: Graph, training: Graph) -> str | None:
+    """Return the module whose forward reads `training`, as functional dropout does: a graph would fix its value."""
     for one, other in zip_longest(training.nodes, serving.nodes):
         if one is None or other is None or (one.op, one.target, str(one.args), str(one.kwargs)) != (
             other.op, other.target, str(other.args), str(other.kwargs)
@@ -164,8 +159,8 @@ def _switch(serving: Graph, training: Graph) -> str | None:
     return None
 
 
-class _Noting(Interpreter):
-    """Runs a graph and notes which of its values are tensors."""
+class _TensorRecorder(Interpreter):
+    """Run a graph and record which of its nodes produce tensors."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
@@ -178,82 +173,92 @@ class _Noting(Interpreter):
         return value
 
 
-def _kinds(network: nn.Module, graph: Graph, inputs: Inputs) -> set[str]:
-    """The nodes whose values are tensors."""
-    noting = _Noting(GraphModule(network, graph))
+def _tensor_nodes(network: nn.Module, graph: Graph, inputs: Inputs) -> set[str]:
+    recorder = _TensorRecorder(GraphModule(network, graph))
     with torch.no_grad(), preserved_state(network):
         network.eval()
-        noting.run(*inputs)
-    return noting.tensors
+        recorder.run(*inputs)
+    return recorder.tensors
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A run of nodes between two cuts."""
+
+    inputs: list[Node]
+    nodes: list[Node]
+    output: Node
 
 
 def _stages(network: nn.Module, graph: Graph, tensors: set[str]) -> tuple[Stage, ...]:
-    """The stretches between two places where one tensor is all that is needed further on."""
+    """Cut the graph wherever a single tensor is live."""
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    entries = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     end = next(node for node in graph.nodes if node.op == "output")
     if not isinstance(end.args[0], Node) or not nodes:
         return ()
-    place = {node: at for at, node in enumerate(nodes)}
-    last_use = {node: max((place.get(user, len(nodes)) for user in node.users), default=-1) for node in graph.nodes}
-    checkpoint_segments: list[tuple[list[Node], list[Node], Node]] = []  # what comes in, what is done, what goes out
-    coming, first = entries, 0
-    for at, node in enumerate(nodes):
-        alive = [one for one in [*entries, *nodes[: at + 1]] if last_use[one] > at]
-        ends_here = at == len(nodes) - 1
-        is_lost = any(_changes(network, user) for user in node.users)  # a stretch cannot be run twice from it
-        if ends_here or (alive == [node] and node.name in tensors and not is_lost):
-            checkpoint_segments.append((coming, nodes[first : at + 1], end.args[0] if ends_here else node))
-            coming, first = [node], at + 1
-    return tuple(_joined(network, checkpoint_segments))
+    position = {node: index for index, node in enumerate(nodes)}
+    last_use = {node: max((position.get(user, len(nodes)) for user in node.users), default=-1) for node in graph.nodes}
+    sections: list[_Section] = []
+    inputs, first = placeholders, 0
+    for index, node in enumerate(nodes):
+        live = [other for other in [*placeholders, *nodes[: index + 1]] if last_use[other] > index]
+        is_last = index == len(nodes) - 1
+        is_overwritten = any(_is_inplace(network, user) for user in node.users)  # could not be recomputed from
+        if is_last or (live == [node] and node.name in tensors and not is_overwritten):
+            sections.append(_Section(inputs, nodes[first : index + 1], end.args[0] if is_last else node))
+            inputs, first = [node], index + 1
+    return tuple(_stage(network, section) for section in _merge_weightless(network, sections))
 
 
-def _changes(network: nn.Module, node: Node) -> bool:
-    """Whether an operation changes what it is given."""
+def _is_inplace(network: nn.Module, node: Node) -> bool:
+    """Return whether an operation overwrites its input."""
     if node.op == "call_module":
         return bool(getattr(network.get_submodule(str(node.target)), "inplace", False))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return bool(node.kwargs.get("inplace")) or name in ("iadd", "isub", "imul") or name.endswith("_")
 
 
-def _joined(network: nn.Module, checkpoint_segments: list[tuple[list[Node], list[Node], Node]]) -> list[Stage]:
-    """Links; a stretch without weights goes with the one before it, since there is nothing in it to freeze."""
-    groups: list[tuple[list[Node], list[Node], Node]] = []
-    for coming, nodes, going in checkpoint_segments:
-        if groups and not _modules(network, nodes):
-            groups[-1] = (groups[-1][0], groups[-1][1] + nodes, going)
+def _merge_weightless(network: nn.Module, sections: list[_Section]) -> list[_Section]:
+    """Merge each section without weights into the one before: it has nothing to freeze."""
+    merged: list[_Section] = []
+    for section in sections:
+        if merged and not _weighted_targets(network, section.nodes):
+            before = merged[-1]
+            merged[-1] = _Section(before.inputs, before.nodes + section.nodes, section.output)
         else:
-            groups.append((coming, nodes, going))
-    return [_stage(network, *group) for group in groups]
+            merged.append(section)
+    return merged
 
 
-def _modules(network: nn.Module, nodes: Sequence[Node]) -> list[str]:
-    """The targets in these nodes that have weights."""
-    found = []
+def _weighted_targets(network: nn.Module, nodes: Sequence[Node]) -> list[str]:
+    """Return the distinct targets of these nodes that have weights."""
+    targets = []
     for node in nodes:
         is_module = node.op == "call_module" and any(True for _ in network.get_submodule(str(node.target)).parameters())
         if is_module or (node.op == "get_attr" and _is_weight(network, str(node.target))):
-            found.append(str(node.target))
-    return list(dict.fromkeys(found))
+            targets.append(str(node.target))
+    return list(dict.fromkeys(targets))
 
 
-def _stage(network: nn.Module, coming: list[Node], nodes: list[Node], going: Node) -> Stage:
-    part = Graph()
-    defaults = {node: node.args if node.op == "placeholder" else () for node in coming}
+def _stage(network: nn.Module, section: _Section) -> Stage:
+    graph = Graph()
+    defaults = {node: node.args if node.op == "placeholder" else () for node in section.inputs}
     copies: dict[Node, Node] = {
-        node: part.create_node("placeholder", node.name, args=defaults[node], name=node.name) for node in coming
+        node: graph.create_node("placeholder", node.name, args=defaults[node], name=node.name)
+        for node in section.inputs
     }
-    for node in nodes:
-        copies[node] = part.node_copy(node, lambda one: copies[one])
-    part.output(copies[going])
-    named = _modules(network, nodes)
-    layers = sum(_layers(network.get_submodule(name)) if _is_module(network, name) else 1 for name in named)
-    return Stage(named[0] if named else "start", GraphModule(network, part), layers)
+    for node in section.nodes:
+        copies[node] = graph.node_copy(node, lambda original: copies[original])
+    graph.output(copies[section.output])
+    targets = _weighted_targets(network, section.nodes)
+    layers = sum(_layer_count(network.get_submodule(name)) if _is_module(network, name) else 1 for name in targets)
+    return Stage(targets[0] if targets else "start", GraphModule(network, graph), layers)
 
 
 def _is_weight(network: nn.Module, name: str) -> bool:
-    path, _, own = name.rpartition(".")
-    return isinstance(getattr(network.get_submodule(path), own), nn.Parameter)
+    path, _, attribute = name.rpartition(".")
+    return isinstance(getattr(network.get_submodule(path), attribute), nn.Parameter)
 
 
 def _is_module(network: nn.Module, name: str) -> bool:
@@ -264,13 +269,13 @@ def _is_module(network: nn.Module, name: str) -> bool:
     return True
 
 
-def _layers(module: nn.Module) -> int:
-    """How many modules inside have weights of their own."""
-    return sum(1 for one in module.modules() if any(True for _ in one.parameters(recurse=False)))
+def _layer_count(module: nn.Module) -> int:
+    """Return how many modules inside own weights."""
+    return sum(1 for child in module.modules() if any(True for _ in child.parameters(recurse=False)))
 
 
-def _is_the_same(network: nn.Module, staged: StagedNetwork, inputs: Inputs) -> bool:
-    """Whether the chain answers as the network does, while training and while serving."""
+def _is_equivalent(network: nn.Module, staged: StagedNetwork, inputs: Inputs) -> bool:
+    """Return whether the stages compute what the network does, in training and in evaluation mode."""
     with torch.no_grad(), preserved_state(network):
         for training in (False, True):
             network.train(training)
@@ -282,8 +287,8 @@ def _is_the_same(network: nn.Module, staged: StagedNetwork, inputs: Inputs) -> b
     return True
 
 
-class preserved_state:  # noqa: N801 - used as `with untouched(network):`
-    """Puts back what a trial run changes: the buffers, the modes, and the random numbers."""
+class preserved_state:  # noqa: N801 - used as `with preserved_state(network):`
+    """Restore the buffers, the training modes and the RNG state on exit."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
@@ -291,7 +296,7 @@ class preserved_state:  # noqa: N801 - used as `with untouched(network):`
     def __enter__(self) -> None:
         self.buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         self.modes = {module: module.training for module in self.network.modules()}
-        self.chance = RngState.now()
+        self.rng_state = RngState.capture()
 
     def __exit__(self, *_: object) -> None:
         with torch.no_grad():
@@ -299,4 +304,4 @@ class preserved_state:  # noqa: N801 - used as `with untouched(network):`
                 buffer.copy_(self.buffers[name])
         for module, mode in self.modes.items():
             module.training = mode
-        self.chance.put_back()
+        self.rng_state.restore()

@@ -1,29 +1,33 @@
-"""The time that a retraining has."""
+"""The time window of a retraining."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]  # seconds that only ever increase
 
 
 class TimeWindow:
-    """Opens when it is made, or opened at `began` on the monotonic clock. Its end is kept free for what must be."""
+    """A window that opens on construction, or at `started_at` on the clock; nothing trains in the last `reserve_s`."""
 
-    def __init__(self, length_s: float, began: float | None = None) -> None:
+    def __init__(self, length_s: float, started_at: float | None = None, clock: Clock = time.monotonic) -> None:
         self.length_s = length_s
-        self.reserve_s = 0.0  # for what comes after the training
-        self._began = time.monotonic() if began is None else began
+        self.reserve_s = 0.0  # to evaluate and to save the model
+        self._clock = clock
+        self._started_at = clock() if started_at is None else started_at
 
     @property
     def elapsed_s(self) -> float:
-        """Since it opened."""
-        return time.monotonic() - self._began
+        """Seconds since the window opened."""
+        return self._clock() - self._started_at
 
     @property
-    def share(self) -> float:
-        """How much of it is over."""
+    def elapsed_share(self) -> float:
+        """Share of the window that has elapsed."""
         return self.elapsed_s / self.length_s
 
     @property
     def left_s(self) -> float:
-        """For training."""
+        """Seconds left for training."""
         return self.length_s - self.elapsed_s - self.reserve_s

@@ -1,4 +1,4 @@
-"""What a network knew at some moment, to come back to."""
+"""A copy of a network's weights and buffers, to restore later."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from torch import nn
 
 
 class WeightSnapshot:
-    """A copy of a network's weights and buffers."""
+    """The state dict of a network at the time of construction or of the last `capture`."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
-        self._kept = {name: value.detach().clone() for name, value in network.state_dict().items()}
+        self._state = {name: value.detach().clone() for name, value in network.state_dict().items()}
 
-    def take(self) -> None:
-        """Keeps what the network knows now instead."""
+    def capture(self) -> None:
+        """Overwrite the snapshot with the network's current state, without allocating memory."""
         for name, value in self.network.state_dict().items():
-            self._kept[name].copy_(value)
+            self._state[name].copy_(value)
 
-    def put_back(self) -> None:
-        """The network knows what it knew then."""
-        self.network.load_state_dict(self._kept)
+    def restore(self) -> None:
+        """Load the snapshot into the network."""
+        self.network.load_state_dict(self._state)
 
-    def is_what_is_there(self) -> bool:
-        """Whether nothing has changed since."""
-        return all(torch.equal(self._kept[name], value) for name, value in self.network.state_dict().items())
+    def matches_network(self) -> bool:
+        """Return whether the network still has exactly this state."""
+        return all(torch.equal(self._state[name], value) for name, value in self.network.state_dict().items())

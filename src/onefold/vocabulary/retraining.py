@@ -1,45 +1,46 @@
-"""What is said about retraining: limits, plans, what they are expected to cost, what was measured, what is kept."""
+"""Records of a retraining: limits, plans, predictions, measurements, result. Standard library only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.quantities import duration
 
-EFFECTIVE_BATCH = 256  # batch_size x accumulation of a plan, or fewer where the window is short
-DEFAULT_ALPHA = 0.9  # what gain counts against speed; a gain in a second knows of time already
+EFFECTIVE_BATCH = 256  # batch_size * accumulation of a plan; smaller if the window is short
+DEFAULT_ALPHA = 0.9  # weight of gain against speed; a gain per second accounts for time already
 
 
 @dataclass(frozen=True, slots=True)
 class RetrainingLimits:
-    """What a retraining has: the peak memory of the whole process (on a GPU: of that GPU's memory), and the time."""
+    """Peak memory of the whole process (on a GPU: of the GPU's memory) and duration of a retraining."""
 
     memory_bytes: int
     window_s: float
 
     def check(self) -> None:
-        """Tells the first mistake."""
+        """Raise InputError unless both limits are positive."""
         if self.memory_bytes < 1:
-            raise InputError(f"the memory must be at least one byte, but got {self.memory_bytes}")
+            raise InputError(f"memory must be at least one byte, got {self.memory_bytes}")
         if not self.window_s > 0:
-            raise InputError(f"the window must be longer than nothing, but got {self.window_s} s")
+            raise InputError(f"window must be longer than zero, got {duration(self.window_s)}")
 
 
 @dataclass(frozen=True, slots=True)
 class RetrainingPlan:
-    """How to retrain: what decides its memory, its time and its gain."""
+    """The training settings that determine memory, time and gain of a retraining."""
 
-    batch_size: int  # samples that pass through the network together
-    accumulation: int = 1  # of them for one update
-    freeze_rate: float = 0.0  # share of the layers, counted from the input, that stay as they are
-    segments: int = 1  # stretches of layers; what all but the last one computed is computed again for its gradients
-    epochs: int = 100  # passes over the new data, at most
+    batch_size: int  # samples in one forward pass
+    accumulation: int = 1  # batches per update (gradient accumulation)
+    freeze_rate: float = 0.0  # share of the layers, from the input, that are frozen
+    segments: int = 1  # activation checkpointing: all segments but the last are recomputed in the backward pass
+    epochs: int = 100  # over the new data, at most
     lr: float = 1e-3
     optimizer: str = "adam"  # or sgd
 
     @property
     def effective_batch(self) -> int:
-        """Samples that one update learns from."""
+        """Samples per update."""
         return self.batch_size * self.accumulation
 
     def __str__(self) -> str:
@@ -51,33 +52,33 @@ class RetrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """A plan with what it is predicted to need."""
+    """A plan with its predicted cost."""
 
     plan: RetrainingPlan
-    memory_bytes: int  # at its peak, of the whole process
+    memory_bytes: int  # peak of the whole process
     update_s: float  # one update: `accumulation` batches forward and backward
-    gain_per_s: float | None = None  # by what share the loss fell in a second, as last measured; None before
+    gain_per_s: float | None = None  # relative decrease of the loss per second, as last measured; None before
 
     @property
     def samples_per_s(self) -> float:
-        """How fast it learns from samples."""
+        """Training throughput."""
         return self.plan.effective_batch / self.update_s if self.update_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """One stretch of the network that follows on the one before, as profiled."""
+    """The profiled cost of one stage of the network."""
 
     name: str
     weight_bytes: int
-    saved_bytes: float  # activations kept for the gradients, of one sample
-    forward_s: float  # of one sample
-    backward_s: float
+    saved_bytes: float  # activations saved for the backward pass, per sample
+    forward_s: float  # per sample
+    backward_s: float  # per sample
 
 
 @dataclass(frozen=True, slots=True)
 class MicroWindow:
-    """A short time with one plan. Its work is kept."""
+    """A short time of training under one plan. The training is kept."""
 
     number: int
     plan: RetrainingPlan
@@ -85,18 +86,18 @@ class MicroWindow:
     ended_s: float
     updates: int
     samples: int
-    loss: float  # mean over its samples
-    score: float | None  # the metric on kept-back data at its end; None where only the loss was looked at
+    loss: float  # mean over its training samples
+    score: float | None  # the metric on validation data at its end; None if only the loss was recorded
     gain_per_s: float
-    merit: float  # P = alpha * gain + beta / time, both as shares of the best plan's
+    merit: float  # P = alpha * gain + (1 - alpha) / time, both relative to the best plan
     predicted_bytes: int
-    measured_bytes: int | None  # peak of the process inside it; None where the system does not tell
+    measured_bytes: int | None  # peak of the process inside it; None if the system does not report it
     limit_bytes: int  # at its end
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Something that a rule decided on the way."""
+    """A decision of a rule during the retraining."""
 
     at_s: float
     rule: str
@@ -105,29 +106,29 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLesson:
-    """What a plan was predicted to need, before any correction, and what it did need: for later retrainings."""
+    """Uncorrected prediction and measurement of a plan's memory, kept for later retrainings."""
 
     machine: str
     model: str  # signature of the network
     plan: RetrainingPlan
-    predicted_bytes: int  # above what the process had before
+    predicted_bytes: int  # that the plan adds to the process
     measured_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class RetrainingSummary:
-    """What a retraining came to."""
+    """The outcome of a retraining."""
 
     model: str
     device: str
     strategy: str
     limits: RetrainingLimits
     metric: str
-    before: float  # the metric of the model as it was given, on kept-back data
-    after: float  # of the model that is handed back, on the same data
-    kept_new: bool  # False: nothing was better, the given model is handed back
-    why: str  # this plan, or why the given model stays
-    chosen: RetrainingPlan | None
+    before: float  # metric of the given model on validation data
+    after: float  # metric of the returned model on the same data
+    kept_new: bool  # False if no new model was better and the given one is returned
+    why: str  # the reason for the chosen plan, or for returning the given model
+    chosen: RetrainingPlan | None  # the plan that had the most time
     plans: tuple[PlanEstimate, ...]
     windows: tuple[MicroWindow, ...]
     reactions: tuple[Reaction, ...] = ()
@@ -135,7 +136,7 @@ class RetrainingSummary:
     alpha: float = DEFAULT_ALPHA
     planning_s: float = 0.0
     planning_bytes: int = 0  # that planning added to the process
-    held_bytes: int = 0  # that the process had before any plan
+    held_bytes: int = 0  # of the process before any plan
     peak_bytes: int | None = None  # of the process over the whole retraining
     elapsed_s: float = 0.0
     higher_is_better: bool = True
@@ -143,5 +144,22 @@ class RetrainingSummary:
 
     @property
     def gain(self) -> float:
-        """By how much the metric became better."""
+        """Improvement of the metric."""
         return (self.after - self.before) * (1 if self.higher_is_better else -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStarted:
+    """A phase of the retraining has begun, such as "profiling the network"."""
+
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlansFound:
+    """The plans that fit the memory limit at the start."""
+
+    plans: tuple[PlanEstimate, ...]
+
+
+RetrainingEvent = PhaseStarted | PlansFound | MicroWindow | Reaction

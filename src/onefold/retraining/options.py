@@ -1,0 +1,58 @@
+"""Options of a retraining that few callers change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import Config
+from onefold.vocabulary.retraining import DEFAULT_ALPHA
+
+OPTIMIZERS = ("adam", "sgd")
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class RetrainingOptions:
+    """Options of `onefold.retrain`.
+
+    Args:
+        strategy: How plans are chosen: "onefold", or a registered one (`onefold.baselines.retraining` has some).
+        rules: A TOML file whose rules replace or extend the shipped ones.
+        alpha: Weight of gain against speed in the choice of a plan, from 0 to 1; "auto" searches for it.
+        optimizer: "adam" or "sgd".
+        metric: The validation metric that decides which model is better; accuracy, if the workload reports it.
+        config: Hyperparameters that the workload's loss and evaluation read; for a model without a folder.
+        seed: Seed of the batch order and of dropout.
+        home: The folder of the store with memory measurements of earlier retrainings.
+        started_at: When the window began, on time.monotonic(); None for the time of the call.
+    """
+
+    strategy: str = "onefold"
+    rules: str | Path | None = None
+    alpha: float | str = DEFAULT_ALPHA
+    optimizer: str = "adam"
+    metric: str | None = None
+    config: Config | None = None
+    seed: int = 0
+    home: str | Path | None = None
+    started_at: float | None = None
+
+    def check(self) -> None:
+        """Raise InputError for an unknown optimizer or an alpha out of range."""
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(f"optimizer must be adam or sgd, got {self.optimizer!r}")
+        self.fixed_alpha()
+
+    def fixed_alpha(self) -> float | None:
+        """Return alpha as a number; None for "auto"."""
+        if self.alpha == AUTO:
+            return None
+        try:
+            alpha = float(self.alpha)
+        except ValueError:
+            alpha = -1.0
+        if not 0 <= alpha <= 1:
+            raise InputError(f'alpha must be from 0 (speed alone) to 1 (gain alone), or "auto", got {self.alpha!r}')
+        return alpha
