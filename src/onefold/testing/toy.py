@@ -1,4 +1,4 @@
-"""A workload small enough for tests: two interleaved spirals and a tiny network. Trains in milliseconds."""
+"""Workloads for tests: tiny networks that train in milliseconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onefold.vocabulary.workload import Data, Workload
 
 
 class Spirals(Workload):
-    """Tells two spirals apart."""
+    """Classifies the points of two interleaved spirals."""
 
     space = Space(
         model=dict(width=Int(4, 32, log=True), layers=Int(1, 2)),
@@ -41,7 +41,7 @@ class Spirals(Workload):
 
 
 def spirals(samples: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Points of two spirals and which one each belongs to."""
+    """Return points of two spirals and the label of each point."""
     rng = np.random.default_rng(seed)
     label = np.arange(samples) % 2
     turn = rng.uniform(0.5, 3.0, samples)
@@ -51,12 +51,12 @@ def spirals(samples: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 
 
 class Lines(Workload):
-    """A regression: the default loss and metric for targets that are not class numbers."""
+    """A linear regression, with the default loss and metric for real targets."""
 
     space = Space(training=dict(lr=Float(1e-3, 1e-1, log=True)))
     objective = Objective(minimize="rmse")
 
-    def build(self, config: Config) -> nn.Module:  # noqa: ARG002 - it has no shape to choose
+    def build(self, config: Config) -> nn.Module:  # noqa: ARG002 - one architecture
         return nn.Linear(3, 1)
 
     def data(self) -> Data:
@@ -66,7 +66,7 @@ class Lines(Workload):
 
 
 class Troubled(Spirals):
-    """Fails in the way that its configuration says."""
+    """Fails as its parameter `trouble` says."""
 
     space = Space(
         training=dict(trouble=Choice("none", "raise", "nan", "memory", "hang", "death"), lr=Float(1e-2, 1e-1, log=True))
