@@ -87,11 +87,11 @@ def again(found: Any) -> tuple[int, int, float]:
     """How many cells come out the same when computed from the models' values alone, of how many, and how far apart."""
     evidence, pairs = found.findings.evidence, []
     for form in found.findings.forms:
-        base = evidence.top(form=form)
+        base = evidence.best_models(form=form)
         mine = [one for one in found.findings.effects if one.form == form]
         ps = []
         for effect in mine:
-            models = evidence.top(effect.arm, form)
+            models = evidence.best_models(effect.arm, form)
             ours = np.array([model.form(form)[effect.property] for model in models])
             theirs = np.array([model.form(form)[effect.property] for model in base])
             first = [max(group, key=lambda model: model.score).form(form)[effect.property] for group in (models, base)]
@@ -106,11 +106,11 @@ def again(found: Any) -> tuple[int, int, float]:
     for one in found.findings.deviations:
         higher = one.property == evidence.metric
         for form, value in (("plain", one.plain), ("compressed", one.compressed)):
-            values = [model.form(form)[one.property] for model in evidence.top(form=form)]
+            values = [model.form(form)[one.property] for model in evidence.best_models(form=form)]
             best, worst = (max(values), min(values)) if higher else (min(values), max(values))
             pairs.append((value, abs((best - worst) / worst)))
     for name, pair in found.findings.pairs.items():
-        models = evidence.top(form="compressed")
+        models = evidence.best_models(form="compressed")
         plain, small = ([model.form(form)[name] for model in models] for form in ("plain", "compressed"))
         before, after = ([(a - b) / b for a, b in itertools.combinations(values, 2)] for values in (plain, small))
         pairs += [(pair.p, ks_2samp(before, after).pvalue), *zip(pair.delta, np.subtract(after, before))]

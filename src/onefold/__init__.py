@@ -32,7 +32,7 @@ from onefold.vocabulary.workload import Data, Workload
 
 if TYPE_CHECKING:
     from onefold.compression.api import compress
-    from onefold.impact_analysis.api import impact_of
+    from onefold.impact_analysis.api import impact
     from onefold.kernels.api import compile
     from onefold.retraining.api import retrain
     from onefold.search import Search
@@ -64,7 +64,7 @@ _LAZY = {
     "compile_many": "onefold.kernels.api",
     "compress": "onefold.compression.api",
     "deploy": "onefold.serving",
-    "impact_of": "onefold.impact_analysis.api",
+    "impact": "onefold.impact_analysis.api",
     "measure": "onefold.serving.api",
     "retrain": "onefold.retraining.api",
     "serve_check": "onefold.serving.api",
@@ -102,7 +102,7 @@ __all__ = [
     "compress",
     "datasets",
     "deploy",
-    "impact_of",
+    "impact",
     "measure",
     "retrain",
     "serve_check",

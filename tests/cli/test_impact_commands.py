@@ -1,4 +1,4 @@
-"""`onefold impact` and `onefold tune --compress after` as a person uses them."""
+"""The commands `onefold impact` and `onefold tune --compress after`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = ("--parallel", "1", "--knobs", "off")
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Path:
-    """A folder with a workload, and a home that knows this machine."""
+    """A folder with a workload, and a home with a calibrated host."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "mine.py").write_text(WORKLOAD)
     shutil.copytree(calibrated, folder / "home" / "devices")
@@ -35,19 +35,19 @@ def here(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(here: Path) -> str:
+def text(here: Path) -> str:
     answer = onefold(here, *WORDS, *QUICK, "--output", "page.html")
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
 
 
-def test_impact_tells_its_advice_and_its_tables(told: str) -> None:
+def test_impact_prints_advice_and_tables(text: str) -> None:
     for line in (
-        "6 trainings in 3 arms, of which",
+        "6 trials in 3 arms; ",
         "compressing and measuring on host: ",
         "What tuning changes: mine",
         "What is worth tuning?",
-        "2 models are too few to say.",
+        "2 models per arm are too few for a significant difference.",
         "What holding something fixed changes: plain models",
         "What holding something fixed changes: compressed models",
         "How far properties spread",
@@ -56,10 +56,10 @@ def test_impact_tells_its_advice_and_its_tables(told: str) -> None:
         "compression: int8",
         "report  page.html",
     ):
-        assert line in told
+        assert line in text
 
 
-def test_impact_under_the_same_name_is_told_again_as_json(here: Path, told: str) -> None:
+def test_a_finished_analysis_is_printed_again_as_json(here: Path, text: str) -> None:
     folder = here / "home" / "studies" / "mine"
     assert (here / "page.html").read_text() == (folder / "impact.html").read_text()
     again = onefold(here, *WORDS, *QUICK, "--json")
@@ -72,12 +72,12 @@ def test_impact_under_the_same_name_is_told_again_as_json(here: Path, told: str)
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("mine.py", "--best", "50", "--trials", "5"), "an arm of 5 trials has no 50 best"),
+        (("mine.py", "--best", "50", "--trials", "5"), "best must be at most trials (5)"),
         (("nowhere.py",), "there is no file 'nowhere.py'"),
         (("mine.py", "--precision", "int9"), "did you mean 'int8'"),
     ],
 )
-def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, ...], complaint: str) -> None:
+def test_mistakes_are_answered_with_one_line(here: Path, words: tuple[str, ...], complaint: str) -> None:
     answer = onefold(here, "impact", *words)
     assert complaint in answer.stderr
     assert answer.returncode == 2
@@ -86,7 +86,7 @@ def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, .
 
 
 @pytest.mark.slow
-def test_tune_compresses_the_best_trials_afterwards(here: Path) -> None:
+def test_tune_compresses_the_best_trials_after_the_study(here: Path) -> None:
     words = ("tune", "digits", "--trials", "1", "--max-epochs", "1", *QUICK)
     tuned = onefold(here, *words, "--compress", "after", "--save", "out")
     assert tuned.returncode == 0, tuned.stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onefold.impact_analysis import TUNE_ALL, Arm, ArmPlan, arms
+from onefold.impact_analysis import TUNE_ALL, Arm, ArmPlan, plan_arms
 from onefold.testing.spaces import spaces
 from onefold.vocabulary.errors import InputError, Rejected
 from onefold.vocabulary.records import Config
@@ -31,8 +31,8 @@ def by_arm(plan: ArmPlan) -> dict[str, list[Config]]:
     return {arm.name: tried(plan, arm) for arm in plan.arms}
 
 
-def test_each_group_comes_before_its_hyperparameters_in_the_order_of_the_space() -> None:
-    assert [(arm.name, arm.kind, arm.fixed) for arm in arms(SPACE, 2).arms] == [
+def test_groups_precede_their_hyperparameters_in_the_order_of_the_space() -> None:
+    assert [(arm.name, arm.kind, arm.fixed) for arm in plan_arms(SPACE, 2).arms] == [
         (TUNE_ALL, "all", ()),
         ("fix model", "group", ("width", "depth")),
         ("fix width", "hyperparameter", ("width",)),
@@ -45,16 +45,22 @@ def test_each_group_comes_before_its_hyperparameters_in_the_order_of_the_space()
 
 
 def test_a_flat_space_has_no_groups_to_hold_fixed() -> None:
-    assert [arm.name for arm in arms(FLAT, 2).arms] == [TUNE_ALL, "fix a", "fix b", "fix c"]
+    assert [arm.name for arm in plan_arms(FLAT, 2).arms] == [TUNE_ALL, "fix a", "fix b", "fix c"]
 
 
-def test_a_group_that_is_called_like_a_hyperparameter_can_be_told_from_it() -> None:
+def test_a_group_with_the_name_of_a_hyperparameter_gets_another_arm_name() -> None:
     space = Space(lr=dict(lr=Float(0.0, 1.0), decay=Float(0.0, 1.0)), model=dict(width=Choice(1, 2, 3)))
-    assert [arm.name for arm in arms(space, 2).arms] == [TUNE_ALL, "fix lr (all)", "fix lr", "fix decay", "fix width"]
+    assert [arm.name for arm in plan_arms(space, 2).arms] == [
+        TUNE_ALL,
+        "fix lr (all)",
+        "fix lr",
+        "fix decay",
+        "fix width",
+    ]
 
 
-def test_what_is_fixed_is_at_its_default_or_in_the_middle_everywhere() -> None:
-    plan = arms(SPACE, 12)
+def test_fixed_hyperparameters_have_their_defaults() -> None:
+    plan = plan_arms(SPACE, 12)
     for arm in plan.arms:
         for name in arm.fixed:
             held = [config[name] for config in tried(plan, arm) if name in config]
@@ -65,7 +71,7 @@ def test_what_is_fixed_is_at_its_default_or_in_the_middle_everywhere() -> None:
 
 
 def test_conditions_hold_in_every_arm() -> None:
-    plan = arms(SPACE, 12)
+    plan = plan_arms(SPACE, 12)
     for config in plan.configs:
         SPACE.check(config)
     found = by_arm(plan)
@@ -74,10 +80,10 @@ def test_conditions_hold_in_every_arm() -> None:
     assert len({config["momentum"] for config in found["fix optimizer"]}) == 12
 
 
-def test_what_arms_have_in_common_has_one_place() -> None:
-    plan = arms(SPACE, 12)
-    assert plan.asked == 12 * len(plan.arms) == sum(len(arm.members) for arm in plan.arms)
-    assert len(set(plan.configs)) == len(plan.configs) < plan.asked
+def test_shared_configurations_are_listed_once() -> None:
+    plan = plan_arms(SPACE, 12)
+    assert plan.total_trials == 12 * len(plan.arms) == sum(len(arm.members) for arm in plan.arms)
+    assert len(set(plan.configs)) == len(plan.configs) < plan.total_trials
     assert {place for arm in plan.arms for place in arm.members} == set(range(len(plan.configs)))
     everything = plan.arms[0]
     assert everything.members == tuple(range(12))
@@ -90,45 +96,45 @@ def _is_held(config: Config, arm: Arm) -> bool:
     return all(config[name] == HELD[name] for name in arm.fixed if name in config)
 
 
-def test_draws_of_arms_differ_by_what_is_fixed_alone() -> None:
-    found = by_arm(arms(FLAT, 8))
+def test_arms_use_common_random_numbers() -> None:
+    found = by_arm(plan_arms(FLAT, 8))
     for name, middle in (("a", 0.5), ("b", 0.25), ("c", 2.0)):
         assert found[f"fix {name}"] == [Config({**config, name: middle}) for config in found[TUNE_ALL]]
 
 
-def test_an_arm_is_what_it_would_be_alone() -> None:
+def test_an_arm_does_not_depend_on_the_others() -> None:
     """Neither more trials nor other arms change what it tries."""
-    few, many = by_arm(arms(SPACE, 4)), by_arm(arms(SPACE, 9))
+    few, many = by_arm(plan_arms(SPACE, 4)), by_arm(plan_arms(SPACE, 9))
     assert few == {name: configs[:4] for name, configs in many.items()}
-    flat = by_arm(arms(Space(**SPACE.parameters), 9))
+    flat = by_arm(plan_arms(Space(**SPACE.parameters), 9))
     assert flat == {name: configs for name, configs in many.items() if name not in ("fix model", "fix training")}
 
 
-def test_the_seed_decides_what_is_drawn() -> None:
-    one, other = arms(SPACE, 6, seed=1), arms(SPACE, 6, seed=2)
-    assert one == arms(SPACE, 6, seed=1)
+def test_the_seed_determines_the_draws() -> None:
+    one, other = plan_arms(SPACE, 6, seed=1), plan_arms(SPACE, 6, seed=2)
+    assert one == plan_arms(SPACE, 6, seed=1)
     assert not set(by_arm(one)[TUNE_ALL]) & set(by_arm(other)[TUNE_ALL])
     assert all(configs != by_arm(other)[name] for name, configs in by_arm(one).items())
 
 
-def test_what_the_workload_refuses_is_replaced() -> None:
+def test_rejected_configurations_are_drawn_again() -> None:
     def check(config: Config) -> None:
         if config.width == 32 or config.lr > 3e-3:
             raise Rejected("too much")
 
-    plan = arms(SPACE, 10, check=check)
+    plan = plan_arms(SPACE, 10, check=check)
     assert all(config.width < 32 and config.lr <= 3e-3 for config in plan.configs)
     assert {len(arm.members) for arm in plan.arms} == {10}
-    loose = by_arm(arms(SPACE, 10))[TUNE_ALL]
+    loose = by_arm(plan_arms(SPACE, 10))[TUNE_ALL]
     kept = [(place, config) for place, config in enumerate(loose) if config.width < 32 and config.lr <= 3e-3]
     assert all(by_arm(plan)[TUNE_ALL][place] == config for place, config in kept)  # only the others are drawn again
 
 
-def test_a_small_space_has_fewer_rather_than_repeats() -> None:
-    plan = arms(Space(a=Choice(1, 2), b=Choice(1, 2, 3)), 50)
+def test_a_small_space_has_fewer_trials_instead_of_repetitions() -> None:
+    plan = plan_arms(Space(a=Choice(1, 2), b=Choice(1, 2, 3)), 50)
     assert {arm.name: len(arm.members) for arm in plan.arms} == {TUNE_ALL: 6, "fix a": 3, "fix b": 2}
     assert len(plan.configs) == 6
-    assert plan.asked == 11
+    assert plan.total_trials == 11
 
 
 def refuse(config: Config) -> None:
@@ -140,22 +146,22 @@ def refuse_the_default(config: Config) -> None:
         raise Rejected("too usual")
 
 
-def test_what_has_no_arms_is_told() -> None:
-    with pytest.raises(InputError, match="at least one configuration, but got 0"):
-        arms(SPACE, 0)
-    with pytest.raises(InputError, match="the space has 1 that vary"):
-        arms(Space(lr=Float(0.0, 1.0), epochs=3, width=Int(4, 4)), 5)
-    with pytest.raises(InputError, match="tune all: the workload refuses every configuration"):
-        arms(SPACE, 1, check=refuse)
-    with pytest.raises(InputError, match="fix model: the workload refuses every configuration"):
-        arms(SPACE, 1, check=refuse_the_default)
+def test_spaces_without_arms_are_rejected() -> None:
+    with pytest.raises(InputError, match="trials must be at least 1, but got 0"):
+        plan_arms(SPACE, 0)
+    with pytest.raises(InputError, match="but the space has 1"):
+        plan_arms(Space(lr=Float(0.0, 1.0), epochs=3, width=Int(4, 4)), 5)
+    with pytest.raises(InputError, match="tune all: the workload rejects every configuration"):
+        plan_arms(SPACE, 1, check=refuse)
+    with pytest.raises(InputError, match="fix model: the workload rejects every configuration"):
+        plan_arms(SPACE, 1, check=refuse_the_default)
 
 
 @settings(derandomize=True, max_examples=60)
 @given(space=spaces(most=5), trials=st.integers(1, 4), seed=st.integers(0, 99))
-def test_every_arm_of_every_space_is_valid_and_without_repeats(space: Space, trials: int, seed: int) -> None:
+def test_every_arm_of_every_space_is_valid_and_without_repetitions(space: Space, trials: int, seed: int) -> None:
     assume(sum(parameter.size > 1 for parameter in space.parameters.values()) > 1)
-    plan, default = arms(space, trials, seed=seed), space.default()
+    plan, default = plan_arms(space, trials, seed=seed), space.default()
     assert len({config.digest for config in plan.configs}) == len(plan.configs)
     for arm in plan.arms:
         assert 1 <= len(arm.members) == len(set(arm.members)) <= trials

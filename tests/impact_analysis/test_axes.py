@@ -12,13 +12,13 @@ from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.space import Choice, Float, Int, Space
 
 
-def test_a_range_is_placed_by_how_much_of_it_lies_below() -> None:
-    assert Range("x", 2.0, 6.0).place({"x": 3}) == 0.25
-    assert Range("lr", 1e-4, 1.0, log=True).place({"lr": 1e-3}) == pytest.approx(0.25)
-    assert Range("x", 2.0, 6.0, absent=0.5).place({}) == ABSENT
+def test_the_coordinate_of_a_range_is_the_share_below() -> None:
+    assert Range("x", 2.0, 6.0).coordinate({"x": 3}) == 0.25
+    assert Range("lr", 1e-4, 1.0, log=True).coordinate({"lr": 1e-3}) == pytest.approx(0.25)
+    assert Range("x", 2.0, 6.0, absent=0.5).coordinate({}) == ABSENT
 
 
-def test_a_range_has_a_cell_between_each_two_cuts_and_one_for_being_absent() -> None:
+def test_a_range_has_a_cell_between_thresholds_and_one_for_absence() -> None:
     points, shares = Range("x", 0.0, 1.0).cells(np.array([-np.inf, 0.75, 0.25, 0.75, np.inf]))
     assert points.tolist() == [0.125, 0.5, 0.875]
     assert shares.tolist() == [0.25, 0.5, 0.25]
@@ -27,9 +27,9 @@ def test_a_range_has_a_cell_between_each_two_cuts_and_one_for_being_absent() -> 
     assert shares.tolist() == pytest.approx([0.2, 0.4, 0.4])
 
 
-def test_categories_are_numbered_and_weigh_the_same() -> None:
+def test_categories_have_equal_shares() -> None:
     axis = Categories("act", ("relu", "tanh"), absent=True)
-    assert [axis.place({"act": "tanh"}), axis.place({"act": "relu"}), axis.place({})] == [1.0, 0.0, -1.0]
+    assert [axis.coordinate({"act": "tanh"}), axis.coordinate({"act": "relu"}), axis.coordinate({})] == [1.0, 0.0, -1.0]
     points, shares = axis.cells(np.array([0.4]))
     assert points.tolist() == [-1.0, 0.0, 1.0]
     assert shares.tolist() == pytest.approx([1 / 3] * 3)
@@ -53,7 +53,7 @@ def test_the_axes_of_a_space_follow_its_parameters() -> None:
     )
 
 
-def test_without_a_space_each_value_seen_is_a_category() -> None:
+def test_without_a_space_each_observed_value_is_a_category() -> None:
     configs = [dict(lr=0.1, act="tanh"), dict(lr=0.001, act="relu"), dict(lr=0.01, act="relu", nesterov=True)]
     expected = (
         Categories("lr", (0.001, 0.01, 0.1)),
@@ -64,25 +64,25 @@ def test_without_a_space_each_value_seen_is_a_category() -> None:
     assert set(axes_of(configs[::-1])) == set(expected)
 
 
-def test_one_and_true_are_two_options() -> None:
+def test_one_and_true_are_different_options() -> None:
     axis = axes_of([{"x": 1}, {"x": True}])[0]
-    assert {axis.place({"x": 1}), axis.place({"x": True})} == {0.0, 1.0}
+    assert {axis.coordinate({"x": 1}), axis.coordinate({"x": True})} == {0.0, 1.0}
 
 
-def test_values_from_elsewhere_are_refused() -> None:
+def test_values_outside_the_space_are_rejected() -> None:
     space = Space(width=Choice(8, 16), lr=Float(0.0, 1.0))
     width, lr = axes_of([{"width": 8, "lr": 0.5}], space)
     with pytest.raises(InputError, match="width must be one of"):
-        width.place({"width": 9})
+        width.coordinate({"width": 9})
     with pytest.raises(InputError, match="lr must lie between"):
-        lr.place({"lr": 2.0})
+        lr.coordinate({"lr": 2.0})
     with pytest.raises(InputError, match="lr must lie between"):
-        lr.place({"lr": "fast"})
+        lr.coordinate({"lr": "fast"})
 
 
 @settings(derandomize=True)
 @given(st.lists(st.floats(-3, 3), max_size=6), st.sampled_from([0.0, 0.3, 1.0]))
-def test_cells_fill_the_axis_and_no_cut_divides_them(cuts: list[float], absent: float) -> None:
+def test_cells_partition_the_axis(cuts: list[float], absent: float) -> None:
     points, shares = Range("x", 0.0, 1.0, absent=absent).cells(np.array(cuts))
     assert shares.sum() == pytest.approx(1.0)
     assert (shares >= 0).all()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from onefold.impact_analysis import cliffs_delta, compare_samples, magnitude
-from onefold.impact_analysis.comparison import SMALL
+from onefold.impact_analysis import compare_samples, magnitude
+from onefold.impact_analysis.comparison import MAX_EXACT_SIZE
 from onefold.vocabulary.errors import InputError
 
 few_values = st.lists(st.integers(0, 4), min_size=1, max_size=9)  # many are equal
@@ -41,7 +41,7 @@ def test_a_sample_all_below_the_baseline() -> None:
     assert (found.method, found.note) == ("exact", "")
 
 
-def test_equal_values_count_half() -> None:
+def test_ties_count_half() -> None:
     # 1 is below 2 and 3; each 2 is equal to 2 and below 3: none above, four below, two equal of six pairs.
     found = compare_samples([1, 2, 2], [2, 3])
     assert found.u == 1.0
@@ -52,13 +52,13 @@ def test_equal_values_count_half() -> None:
 
 @settings(derandomize=True)
 @given(few_values, few_values)
-def test_the_effect_is_that_of_a_double_loop_with_equal_values(one: list[float], other: list[float]) -> None:
-    assert cliffs_delta(one, other) == looped_delta(one, other)
+def test_cliffs_delta_matches_a_double_loop_with_ties(one: list[float], other: list[float]) -> None:
+    assert compare_samples(one, other).delta == looped_delta(one, other)
 
 
 @settings(derandomize=True)
 @given(many_values, many_values)
-def test_the_effect_and_the_statistic_say_the_same(one: list[float], other: list[float]) -> None:
+def test_cliffs_delta_follows_from_the_u_statistic(one: list[float], other: list[float]) -> None:
     found, turned = compare_samples(one, other), compare_samples(other, one)
     assert found.delta == looped_delta(one, other)
     assert found.delta == pytest.approx(2 * found.u / (len(one) * len(other)) - 1)
@@ -68,7 +68,7 @@ def test_the_effect_and_the_statistic_say_the_same(one: list[float], other: list
 
 @settings(derandomize=True)
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=9, unique=True), st.integers(2, 7))
-def test_few_values_are_tested_exactly(values: list[float], cut: int) -> None:
+def test_small_samples_are_tested_exactly(values: list[float], cut: int) -> None:
     one, other = values[: min(cut, len(values) - 2)], values[min(cut, len(values) - 2) :]
     found = compare_samples(one, other)
     assert found.method == "exact"
@@ -77,7 +77,7 @@ def test_few_values_are_tested_exactly(values: list[float], cut: int) -> None:
 
 @settings(derandomize=True)
 @given(st.lists(st.integers(0, 2), max_size=4), st.lists(st.integers(0, 2), max_size=4))
-def test_whatever_comes_a_record_is_made_of_it(one: list[float], other: list[float]) -> None:
+def test_any_samples_can_be_compared(one: list[float], other: list[float]) -> None:
     found = compare_samples(one, other)
     assert (found.p is None) == (min(len(one), len(other)) < 2)
     assert (found.delta is None) == (not one or not other)
@@ -86,15 +86,15 @@ def test_whatever_comes_a_record_is_made_of_it(one: list[float], other: list[flo
     assert bool(found.note) == (len(one) < 2 or len(other) < 2 or len(set(one)) == 1 or len(set(other)) == 1)
 
 
-def test_too_few_values_have_an_effect_but_no_test() -> None:
+def test_a_single_value_has_an_effect_size_but_no_test() -> None:
     found = compare_samples([3.0], [1.0, 2.0, 4.0])
     assert (found.u, found.p, found.method) == (2.0, None, None)
     assert found.delta == pytest.approx(1 / 3)  # above two, below one
-    assert found.note == "no test: it takes two values on either side, and there are 1 and 3"
+    assert found.note == "no test: both samples need at least two values, but have 1 and 3"
     assert compare_samples([], [1.0, 2.0]).magnitude is None
 
 
-def test_values_that_are_all_the_same_do_not_differ() -> None:
+def test_constant_samples_do_not_differ() -> None:
     found = compare_samples([0.5] * 10, [0.5] * 10)
     assert (found.u, found.p, found.delta, found.magnitude) == (50.0, 1.0, 0.0, "negligible")
     assert found.note == "all values of the sample and of the baseline are the same"
@@ -104,14 +104,14 @@ def test_values_that_are_all_the_same_do_not_differ() -> None:
     assert apart.p < 0.001
 
 
-def test_larger_groups_are_approximated_closely() -> None:
-    one, other = [2.0 * i + 20 for i in range(SMALL)], [2.0 * i + 1 for i in range(SMALL)]
+def test_the_asymptotic_test_is_close_to_the_exact_one() -> None:
+    one, other = [2.0 * i + 20 for i in range(MAX_EXACT_SIZE)], [2.0 * i + 1 for i in range(MAX_EXACT_SIZE)]
     exact, more = compare_samples(one, other), compare_samples([*one, 999.0], other)
     assert (exact.method, more.method) == ("exact", "asymptotic")
     assert exact.p == pytest.approx(stats.mannwhitneyu(one, other, method="asymptotic").pvalue, abs=0.002)
 
 
-def test_of_ten_and_ten_a_significant_difference_is_always_large() -> None:
+def test_a_significant_difference_of_ten_and_ten_is_always_large() -> None:
     def beside(pairs_above: int) -> tuple[float, str]:
         # Each value of the sample is above two of the baseline, some above three.
         threes = pairs_above - 20
@@ -138,14 +138,12 @@ def test_of_ten_and_ten_a_significant_difference_is_always_large() -> None:
         (1.0, "large"),
     ],
 )
-def test_the_word_for_an_effect_holds_from_its_bound_on(delta: float, word: str) -> None:
+def test_magnitude_labels_start_at_their_thresholds(delta: float, word: str) -> None:
     assert magnitude(delta) == word
 
 
-def test_what_is_no_effect_and_no_number_is_refused() -> None:
+def test_invalid_values_are_rejected() -> None:
     with pytest.raises(InputError, match="between -1 and 1"):
         magnitude(1.5)
     with pytest.raises(InputError, match="finite"):
         compare_samples([1.0, float("inf")], [1.0, 2.0])
-    with pytest.raises(InputError, match="at least 1"):
-        cliffs_delta([], [1.0])

@@ -13,14 +13,14 @@ from onefold.vocabulary.errors import InputError
 rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=12)
 
 
-def test_a_swap_of_two_costs_half() -> None:
+def test_swapping_two_of_three_halves_the_rank_correlation() -> None:
     # Ranks differ by 0, 1 and 1: 1 - 6 * 2 / (3 * 8) = 0.5; these values are their ranks, so Pearson's is the same.
     found = correlations({"size": [1, 2, 3], "latency": [1, 3, 2]}).between("latency", "size")
     assert found.spearman == pytest.approx(0.5)
     assert found.pearson == pytest.approx(0.5)
 
 
-def test_order_is_seen_where_there_is_no_line() -> None:
+def test_rank_correlation_captures_nonlinear_monotonic_relations() -> None:
     found = correlations({"width": [1, 2, 3, 4, 5], "flops": [1, 16, 81, 256, 625]}).pairs[0]
     assert found.spearman == pytest.approx(1.0)
     assert found.spearman_p == pytest.approx(0.0)
@@ -30,7 +30,7 @@ def test_order_is_seen_where_there_is_no_line() -> None:
 
 @settings(derandomize=True)
 @given(rows)
-def test_coefficients_are_those_of_scipy(values: list[tuple[int, int]]) -> None:
+def test_coefficients_match_scipy(values: list[tuple[int, int]]) -> None:
     one, other = [float(a) for a, _ in values], [float(b) for _, b in values]
     found = correlations({"one": one, "other": other})
     pair = found.pairs[0]
@@ -42,7 +42,7 @@ def test_coefficients_are_those_of_scipy(values: list[tuple[int, int]]) -> None:
         assert (pair.spearman, pair.spearman_p) == pytest.approx((order.statistic, order.pvalue))
 
 
-def test_the_matrix_is_symmetric_and_has_gaps_where_a_property_is_constant() -> None:
+def test_the_matrix_is_symmetric_and_empty_for_constant_properties() -> None:
     found = correlations({"a": [1, 2, 3, 4], "flat": [0.1 + 0.2, 0.3, 0.3, 0.3], "b": [4, 3, 2, 1]})
     assert found.constant == ("flat",)  # but for rounding
     expected = ((1.0, None, pytest.approx(-1.0)), (None, None, None), (pytest.approx(-1.0), None, 1.0))
@@ -50,15 +50,15 @@ def test_the_matrix_is_symmetric_and_has_gaps_where_a_property_is_constant() -> 
     assert found.matrix("pearson") == expected
 
 
-def test_two_models_say_nothing() -> None:
+def test_two_models_have_no_correlation() -> None:
     found = correlations({"a": [1, 2], "b": [2, 1]})
     assert found.pairs[0].pearson is None
     assert found.matrix() == ((None, None), (None, None))
     assert correlations({}).matrix() == ()
 
 
-def test_columns_must_belong_together_and_names_be_known() -> None:
-    with pytest.raises(InputError, match="as many"):
+def test_unequal_columns_and_unknown_names_are_rejected() -> None:
+    with pytest.raises(InputError, match="same length"):
         correlations({"a": [1, 2, 3], "b": [1, 2]})
     found = correlations({"latency": [1, 2, 3], "size": [1, 2, 3]})
     with pytest.raises(InputError, match="did you mean 'latency'"):

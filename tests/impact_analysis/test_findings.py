@@ -24,9 +24,9 @@ from onefold.impact_analysis import (
     ImpactMeasurements,
     MeasuredModel,
     advice,
-    arms,
     findings,
     importance,
+    plan_arms,
 )
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Choice, Float, Space
@@ -75,7 +75,7 @@ def evidence(metric: str = "accuracy", higher: bool = True, levels: int | None =
             trial, configs[trial], float(ended[trial]), plain, compressed if trial in going_on else {}
         )
     scores = dict(enumerate(begun.tolist()))
-    return ImpactMeasurements("made up", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8")
+    return ImpactMeasurements("synthetic", metric, higher, SPACE, ARMS, best, configs, scores, models, "here", "int8")
 
 
 CASES: dict[str, Callable[[], ImpactMeasurements]] = {
@@ -114,7 +114,7 @@ def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, f
 
 @every_case
 @pytest.mark.parametrize("form", FORMS)
-def test_effects_are_those_of_a_test_beside_tune_all(case: str, form: Form) -> None:
+def test_effects_compare_each_arm_with_tune_all(case: str, form: Form) -> None:
     given = found(case)
     rows = [effect for effect in given.effects if effect.form == form]
     assert [(row.arm, row.property) for row in rows] == [(a.name, name) for a in ARMS[1:] for name in names(given)]
@@ -134,7 +134,7 @@ def test_effects_are_those_of_a_test_beside_tune_all(case: str, form: Form) -> N
     assert given.effect("fix width", "latency_s", form) in [row for row in rows if row.is_significant]
 
 
-def test_both_ways_to_test_occur() -> None:
+def test_exact_and_asymptotic_tests_both_occur() -> None:
     assert {effect.compared.method for effect in found("higher is better").effects} == {"exact", "asymptotic"}
 
 
@@ -158,7 +158,7 @@ def test_the_best_model_of_an_arm_is_the_one_with_the_best_score(case: str, form
 
 @every_case
 @pytest.mark.parametrize("form", FORMS)
-def test_medians_have_bounds_from_drawing_again(case: str, form: Form) -> None:
+def test_medians_have_bootstrap_intervals(case: str, form: Form) -> None:
     given = found(case)
     for row in (effect for effect in given.effects if effect.form == form):
         mine, base = (np.array(column(given, row.property, form, arm)) for arm in (row.arm, TUNE_ALL))
@@ -170,7 +170,7 @@ def test_medians_have_bounds_from_drawing_again(case: str, form: Form) -> None:
 
 
 @every_case
-def test_deviations_are_of_the_best_from_the_worst(case: str) -> None:
+def test_deviations_are_relative_to_the_worst(case: str) -> None:
     given = found(case)
     assert [one.property for one in given.deviations] == list(names(given))
     for one in given.deviations:
@@ -181,7 +181,7 @@ def test_deviations_are_of_the_best_from_the_worst(case: str) -> None:
 
 
 @every_case
-def test_distributions_are_multiples_of_the_least(case: str) -> None:
+def test_distributions_are_multiples_of_the_smallest_value(case: str) -> None:
     given = found(case)
     everyone = [given.evidence.models[trial].plain for trial in range(12)]
     expected = {
@@ -198,7 +198,7 @@ def test_distributions_are_multiples_of_the_least(case: str) -> None:
 
 
 @every_case
-def test_changes_are_shares_of_the_plain_model(case: str) -> None:
+def test_changes_are_relative_to_the_plain_model(case: str) -> None:
     given = found(case)
     assert list(given.changes) == list(names(given))
     for name, changes in given.changes.items():
@@ -207,7 +207,7 @@ def test_changes_are_shares_of_the_plain_model(case: str) -> None:
 
 
 @every_case
-def test_pairs_are_all_pairs_of_the_best_first_with_second(case: str) -> None:
+def test_pairs_are_all_pairs_of_the_best_models(case: str) -> None:
     given = found(case)
     assert list(given.pairs) == list(names(given))
     for name, pair in given.pairs.items():
@@ -222,7 +222,7 @@ def test_pairs_are_all_pairs_of_the_best_first_with_second(case: str) -> None:
 
 @every_case
 @pytest.mark.parametrize("form", FORMS)
-def test_correlations_are_of_the_best_of_tune_all(case: str, form: Form) -> None:
+def test_correlations_cover_the_best_models_of_tune_all(case: str, form: Form) -> None:
     given = found(case)
     known = given.correlations[form]
     assert (known.names, known.n, known.constant) == (names(given), 6, ())
@@ -237,7 +237,7 @@ def test_correlations_are_of_the_best_of_tune_all(case: str, form: Form) -> None
 
 
 @every_case
-def test_importance_learns_the_metric_from_all_trials_and_the_rest_from_models(case: str) -> None:
+def test_importance_of_the_metric_uses_all_trials_and_of_costs_the_measured_models(case: str) -> None:
     given = found(case)
     measured = len(given.evidence.models)
     compressed = sum(bool(model.compressed) for model in given.evidence.models.values())
@@ -257,7 +257,7 @@ def changed(given: ImpactMeasurements, trial: int, **forms: dict[str, float]) ->
     return replace(given, models={**given.models, trial: replace(given.models[trial], **forms)})  # type: ignore[arg-type]
 
 
-def test_an_arm_with_one_model_has_an_effect_but_no_test() -> None:
+def test_an_arm_with_one_model_has_an_effect_size_but_no_test() -> None:
     usual = evidence()
     given = findings(replace(usual, best={**usual.best, "fix lr": usual.best["fix lr"][:1]}))
     for row in (effect for effect in given.effects if effect.arm == "fix lr"):
@@ -290,7 +290,7 @@ def test_trials_that_failed_are_left_out() -> None:
     assert len(next(one.scaled for one in given.distributions if one.models == "all")) == 11
 
 
-def test_without_compressed_models_nothing_is_said_of_them() -> None:
+def test_without_compressed_models_there_is_only_the_plain_form() -> None:
     usual = evidence()
     given = findings(
         replace(usual, models={trial: replace(model, compressed={}) for trial, model in usual.models.items()})
@@ -304,11 +304,11 @@ def test_without_compressed_models_nothing_is_said_of_them() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_property_that_is_nothing_for_one_model_is_left_out_with_a_word(form: Form) -> None:
+def test_a_property_that_is_zero_for_one_model_is_skipped_with_a_reason(form: Form) -> None:
     usual = evidence()
     trial = usual.best["fix lr"][2]
     given = findings(changed(usual, trial, **{form: {**usual.models[trial].form(form), "latency_s": 0.0}}))
-    assert given.skipped == ("latency is 0 or below for some model, so that there are no shares of it",)
+    assert given.skipped == ("latency is not above 0 for every model, so that relative differences are undefined",)
     left = {"accuracy", "size_bytes", "flops"}
     tables = [given.changes, given.pairs, given.importance["plain"], given.importance["compressed"]]
     assert all(set(table) == left for table in tables)
@@ -317,7 +317,7 @@ def test_a_property_that_is_nothing_for_one_model_is_left_out_with_a_word(form: 
     assert found("higher is better").skipped == ()
 
 
-def test_a_property_that_some_model_lacks_is_none() -> None:
+def test_a_property_that_some_model_lacks_is_left_out() -> None:
     usual = evidence()
     plain = {name: value for name, value in usual.models[3].plain.items() if name != "flops"}
     given = changed(usual, 3, plain=plain)
@@ -325,7 +325,7 @@ def test_a_property_that_some_model_lacks_is_none() -> None:
     assert findings(given).skipped == ()
 
 
-def test_values_that_are_all_the_same_are_no_finding() -> None:
+def test_constant_properties_have_no_effect() -> None:
     usual = evidence()
     models = {
         trial: replace(
@@ -359,7 +359,7 @@ def said(given: ImpactMeasurements) -> dict[str, tuple[str, ...]]:
 
 def filters_alone(trials: int, best: int, space: Space = FILTERS) -> ImpactMeasurements:
     """The filters make the size, and the accuracy is chance."""
-    plan, rng = arms(space, trials), np.random.default_rng(3)
+    plan, rng = plan_arms(space, trials), np.random.default_rng(3)
     models = {}
     for trial, config in enumerate(plan.configs):
         accuracy = float(rng.uniform(0.90, 0.91))
@@ -370,40 +370,42 @@ def filters_alone(trials: int, best: int, space: Space = FILTERS) -> ImpactMeasu
     scores = {trial: model.score for trial, model in models.items()}
     configs = {trial: model.config for trial, model in models.items()}
     return ImpactMeasurements(
-        "made up", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", ""
+        "synthetic", "accuracy", True, space, plan.arms, chosen, configs, scores, models, "here", ""
     )
 
 
-def test_what_drives_a_property_is_worth_tuning_and_the_rest_can_be_left() -> None:
+def test_influential_hyperparameters_are_worth_tuning_and_the_others_are_not() -> None:
     answers = said(filters_alone(30, 12))
     accuracy, size = answers["What is worth tuning?"]
-    assert accuracy.startswith("accuracy: too few models to say, or nothing tunes it: configurations foretell")
+    assert accuracy.startswith("accuracy: too few models, or no hyperparameter affects it: configurations predict")
     assert size.startswith("For size: filters (")
-    assert "Held fixed: filters −" in size
+    assert "Held at its default: filters −" in size
     assert ", large)." in size
     assert "kernel" not in size
     assert "lr" not in size
     (left,) = answers["What can be left at its default?"]
-    assert left.startswith("Leave alone: kernel, lr, decay. Held fixed, no property of the best 12 models changes")
+    assert left.startswith("Leave at the default: kernel, lr, decay. Held fixed, no property of the best 12 models")
     assert "What does compression change?" not in answers
 
 
-def test_what_explains_a_property_is_not_left_where_its_default_is_as_good_as_any() -> None:
+def test_a_hyperparameter_that_explains_a_property_is_not_left_at_a_good_default() -> None:
     model = {**FILTERS.groups["model"], "filters": Choice(4, 8, 16, 32, default=8)}
     middle = filters_alone(30, 12, Space(**{**FILTERS.groups, "model": model}))
     assert not any(effect.is_significant for effect in findings(middle).effects if effect.arm == "fix filters")
     answers = said(middle)
     assert answers["What is worth tuning?"][1].startswith("For size: filters (")
-    assert "Held fixed" not in answers["What is worth tuning?"][1]
-    assert answers["What can be left at its default?"][0].startswith("Leave alone: kernel, lr, decay.")
+    assert "Held at its default" not in answers["What is worth tuning?"][1]
+    assert answers["What can be left at its default?"][0].startswith("Leave at the default: kernel, lr, decay.")
 
 
 def test_with_few_models_the_advice_says_so() -> None:
     answers = said(filters_alone(3, 2))
-    assert answers["What can be left at its default?"] == ("2 models are too few to say.",)
-    assert "Which properties tell each other?" not in answers
+    assert answers["What can be left at its default?"] == (
+        "2 models per arm are too few for a significant difference.",
+    )
+    assert "Which properties are correlated?" not in answers
     accuracy, size = answers["What is worth tuning?"]
-    assert accuracy.startswith("accuracy: too few models to say, or nothing tunes it")
+    assert accuracy.startswith("accuracy: too few models, or no hyperparameter affects it")
     assert size.startswith("For size: filters (")
 
 
@@ -419,23 +421,23 @@ def rivals(*others: tuple[float, float, float], compressed: bool = False, higher
     configs = {trial: model.config for trial, model in models.items()}
     scores = {trial: model.score for trial, model in models.items()}
     best = {TUNE_ALL: tuple(models)}
-    return ImpactMeasurements("made up", metric, higher, SPACE, alone, best, configs, scores, models, "here", "int8")
+    return ImpactMeasurements("synthetic", metric, higher, SPACE, alone, best, configs, scores, models, "here", "int8")
 
 
 def test_a_model_that_is_as_good_and_much_cheaper_is_named() -> None:
     worse, larger, good = (0.90, 1e-3, 1e4), (0.95, 1e-3, 3e4), (0.945, 1e-3, 1e4)
     (answer,) = said(rivals(worse, larger, good))["Is the best model the one to take?"]
     assert answer == (
-        "Plain: trial 0 was chosen, but trial 3 has accuracy 0.945 instead of 0.95 and is 3.0× better in latency."
+        "Plain: trial 0 ranks first, but trial 3 has accuracy 0.945 instead of 0.95 and is 3.0× better in latency."
     )
     plain, compressed = said(rivals(worse, good, compressed=True))["Is the best model the one to take?"]
     assert "but trial 2 has" in plain
-    assert compressed.startswith("Compressed: trial 0 was chosen, but trial 2 has accuracy 0.945")
+    assert compressed.startswith("Compressed: trial 0 ranks first, but trial 2 has accuracy 0.945")
     (answer,) = said(rivals(worse, larger))["Is the best model the one to take?"]
     assert answer == "Plain: none of the best 3 is as good and clearly cheaper."
 
 
-def test_where_lower_is_better_a_model_is_as_good_that_is_hardly_higher() -> None:
+def test_similar_metrics_where_lower_is_better() -> None:
     worse, good = (1.0, 1e-3, 1e4), (0.955, 1e-3, 1e4)
     (answer,) = said(rivals(worse, good, higher=False))["Is the best model the one to take?"]
     assert "but trial 2 has rmse 0.955 instead of 0.95 and is 3.0× better in latency" in answer
@@ -445,7 +447,7 @@ def test_a_single_model_has_no_rivals() -> None:
     assert "Is the best model the one to take?" not in said(rivals())
 
 
-def test_compression_and_correlations_are_told_in_words() -> None:
+def test_compression_and_correlations_are_described() -> None:
     usual = evidence()
     models = {}
     for trial, model in usual.models.items():
@@ -454,4 +456,4 @@ def test_compression_and_correlations_are_told_in_words() -> None:
         models[trial] = replace(model, plain=plain, compressed=smaller if model.compressed else {})
     answers = said(replace(usual, models=models))
     assert answers["What does compression change?"] == ("size: −75.0 % at the median, from −75.0 % to −75.0 %.",)
-    assert answers["Which properties tell each other?"][0].startswith("size, FLOPs go together")
+    assert answers["Which properties are correlated?"][0].startswith("size, FLOPs are correlated")

@@ -19,13 +19,13 @@ RECORDS = [
     impact_analysis.compare_samples([1.0], []),
     impact_analysis.pairwise_differences([1.0, 2.0, 3.0], [2.0, 2.0, 1.0]),
     impact_analysis.correlations({"a": [1.0, 2.0, 4.0], "b": [1.0, 1.0, 1.0]}),
-    impact_analysis.bootstrap_interval(lambda rows: np.mean(rows, axis=-1), [1.0, 2.0], draws=10),
+    impact_analysis.bootstrap_interval(lambda rows: np.mean(rows, axis=-1), [1.0, 2.0], resamples=10),
     impact_analysis.importance([{"a": i, "b": i % 2} for i in range(8)], [float(i) for i in range(8)], trees=3),
 ]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_survives_json(record: Any) -> None:
+def test_records_survive_json(record: Any) -> None:
     assert from_json(type(record), json.loads(json.dumps(to_json(record)))) == record
 
 
@@ -35,7 +35,7 @@ def test_importing_needs_neither_scipy_nor_scikit_learn() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_everything_promised_is_there() -> None:
+def test_all_exports_exist() -> None:
     assert len(set(impact_analysis.__all__)) == len(impact_analysis.__all__)
     for name in impact_analysis.__all__:
         assert getattr(impact_analysis, name) is not None

@@ -22,7 +22,7 @@ def drawn(n: int, space: Space = SPACE) -> list[Config]:
     return [space.draw(rng) for _ in range(n)]
 
 
-def test_the_one_that_decides_has_nearly_everything() -> None:
+def test_the_only_influential_hyperparameter_has_nearly_all_the_variance() -> None:
     configs = drawn(80)
     found = importance(configs, [config.width**2 / 100 for config in configs], SPACE)
     assert found.singles[0].parameters == ("width",)
@@ -32,7 +32,7 @@ def test_the_one_that_decides_has_nearly_everything() -> None:
     assert (found.n, found.note) == (80, "")
 
 
-def test_two_that_add_up_share_by_their_variance() -> None:
+def test_additive_effects_share_by_their_variance() -> None:
     # Switches of 1 and of 2 have variances of 0.25 and 1: a fifth and four fifths, and nothing in common.
     space = Space(a=Choice(0, 1), b=Choice(0, 1), c=Choice(0, 1))
     configs = drawn(200, space)
@@ -43,7 +43,7 @@ def test_two_that_add_up_share_by_their_variance() -> None:
     assert found.of("b", "a").share == pytest.approx(0.0, abs=0.001)
 
 
-def test_what_takes_two_is_seen_as_a_pair() -> None:
+def test_an_interaction_is_attributed_to_the_pair() -> None:
     space = Space(a=Choice(0, 1), b=Choice(0, 1), c=Choice(0, 1))
     configs = drawn(200, space)
     found = importance(configs, [float(config.a != config.b) for config in configs], space)
@@ -57,7 +57,7 @@ def test_what_takes_two_is_seen_as_a_pair() -> None:
     assert found.pairs[0].share > 2 * max(found.singles[0].share, found.pairs[1].share)
 
 
-def test_what_a_condition_hides_is_shared_with_what_it_asks_about() -> None:
+def test_a_conditional_hyperparameter_shares_with_its_parent() -> None:
     configs = drawn(120)
     found = importance(configs, [float(config.optimizer == "sgd") for config in configs], SPACE)
     # Momentum is there with sgd and only then, so that no tree can tell which of the two decided.
@@ -65,7 +65,7 @@ def test_what_a_condition_hides_is_shared_with_what_it_asks_about() -> None:
     assert found.of("momentum").share > 0.1
 
 
-def test_a_range_is_seen_on_the_scale_it_is_drawn_on() -> None:
+def test_a_range_is_analyzed_on_its_sampling_scale() -> None:
     space = Space(lr=Float(1e-4, 1e-1, log=True), other=Float(0, 1))
     configs = drawn(150, space)
     # Half of all rates lie below the geometric middle: were they spread evenly, that would be 3 % of the variance.
@@ -74,7 +74,7 @@ def test_a_range_is_seen_on_the_scale_it_is_drawn_on() -> None:
     assert found.of("lr").spread < 0.05
 
 
-def test_being_absent_can_be_what_matters() -> None:
+def test_absence_can_be_influential() -> None:
     rng = random.Random(0)
     configs: list[dict[str, Value]] = [
         {"warmup": rng.random(), "width": 8} if rng.random() < 0.5 else {"width": 16} for _ in range(60)
@@ -85,7 +85,7 @@ def test_being_absent_can_be_what_matters() -> None:
         assert either.of("warmup").share + either.of("width").share + either.of("warmup", "width").share > 0.99
 
 
-def test_without_a_space_what_was_seen_is_looked_at() -> None:
+def test_without_a_space_the_observed_values_are_analyzed() -> None:
     configs = drawn(60)
     found = importance(configs, [float(config.depth) for config in configs])
     assert {share.parameters[0] for share in found.singles} == set(SPACE)
@@ -93,7 +93,7 @@ def test_without_a_space_what_was_seen_is_looked_at() -> None:
     assert found.singles[0].share > 0.9
 
 
-def test_a_group_can_be_looked_at_alone() -> None:
+def test_a_group_can_be_analyzed_alone() -> None:
     configs = drawn(40)
     found = importance(configs, [float(config.width) for config in configs], SPACE.only(["model"]))
     assert {share.parameters[0] for share in found.singles} == {"width", "depth", "act"}
@@ -111,7 +111,7 @@ def shares_of(found: Importance) -> list[float]:
     return [share.share for share in found.singles + found.pairs]
 
 
-def test_shares_are_shares_whatever_the_data() -> None:
+def test_shares_lie_between_0_and_1() -> None:
     rng = random.Random(2)
     for n in (2, 3, 5, 9, 25):
         found = importance(drawn(n), [rng.random() for _ in range(n)], SPACE, trees=16)
@@ -121,7 +121,7 @@ def test_shares_are_shares_whatever_the_data() -> None:
         assert len(found.pairs) == 10
 
 
-def test_the_unit_and_the_run_do_not_matter() -> None:
+def test_importance_is_deterministic_and_dimensionless() -> None:
     configs = drawn(30)
     values = [config.width * config.depth + random.Random(3).random() for config in configs]
     found = importance(configs, values, SPACE, trees=16)
@@ -130,32 +130,32 @@ def test_the_unit_and_the_run_do_not_matter() -> None:
     assert importance(configs, values, SPACE, trees=16, seed=1) != found
 
 
-def test_where_nothing_differs_nothing_is_important() -> None:
+def test_constant_values_have_no_importance() -> None:
     found = importance(drawn(20), [0.1 + 0.2, 0.3] * 10, SPACE)
     assert set(shares_of(found)) == {0.0}
     assert found.explained is None
-    assert found.note == "nothing differs, so nothing is important"
+    assert found.note == "nothing varies"
     assert importance([{}, {}], [1.0, 2.0]).singles == ()
 
 
-def test_configurations_that_do_not_differ_explain_nothing() -> None:
+def test_identical_configurations_explain_nothing() -> None:
     found = importance([{"width": 8}] * 12, [float(i) for i in range(12)])
     assert shares_of(found) == [0.0]
     assert found.explained is not None
     assert found.explained <= 0
 
 
-def test_few_configurations_say_so() -> None:
+def test_few_configurations_carry_a_note() -> None:
     configs = drawn(6)
     found = importance(configs, [float(config.width) for config in configs], SPACE)
-    assert found.note == "only 6 to learn from"
-    assert importance(drawn(1), [1.0], SPACE).note.endswith("only 1 to learn from")
+    assert found.note == "only 6 configurations"
+    assert importance(drawn(1), [1.0], SPACE).note.endswith("only 1 configurations")
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
-    with pytest.raises(InputError, match="each configuration has one value"):
+def test_invalid_arguments_are_rejected() -> None:
+    with pytest.raises(InputError, match="expected one value per configuration"):
         importance(drawn(2), [1.0])
-    with pytest.raises(InputError, match="at least one tree"):
+    with pytest.raises(InputError, match="trees must be at least 1"):
         importance(drawn(2), [1.0, 2.0], trees=0)
     with pytest.raises(InputError, match="one or two"):
         importance(drawn(2), [1.0, 2.0], SPACE, trees=1).of("heads")

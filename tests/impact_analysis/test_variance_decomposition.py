@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeRegressor
 
 from onefold.impact_analysis.axes import ABSENT, Axis, Categories, Range
-from onefold.impact_analysis.variance_decomposition import Leaves, Variances, decomposed, leaves_of
+from onefold.impact_analysis.variance_decomposition import Leaves, Variances, decompose_variance, leaves_of
 
 STEPS = 16  # of a range: values are sixteenths, so that cuts are thirty-seconds and a grid of 32 meets none
 
@@ -31,39 +31,39 @@ def two_switches() -> tuple[Axis, Axis]:
     return Categories("a", (0, 1)), Categories("b", (0, 1))
 
 
-def test_what_adds_up_has_no_share_in_common() -> None:
+def test_additive_effects_have_no_interaction() -> None:
     # a + 2 b: the variances of 0 or 1, and of 0 or 2, each as likely, are 0.25 and 1.
-    found = decomposed(four_leaves([0, 2, 1, 3]), two_switches())
+    found = decompose_variance(four_leaves([0, 2, 1, 3]), two_switches())
     assert found.total == pytest.approx(1.25)
     assert found.singles == pytest.approx([0.25, 1.0])
     assert found.pairs == pytest.approx([0.0])
 
 
-def test_what_takes_two_has_no_share_alone() -> None:
+def test_a_pure_interaction_has_no_main_effects() -> None:
     # Either but not both: 0 or 1, whatever the one, on average 0.5.
-    found = decomposed(four_leaves([0, 1, 1, 0]), two_switches())
+    found = decompose_variance(four_leaves([0, 1, 1, 0]), two_switches())
     assert found.total == pytest.approx(0.25)
     assert found.singles == pytest.approx([0.0, 0.0])
     assert found.pairs == pytest.approx([0.25])
 
 
-def test_a_range_weighs_by_its_length() -> None:
+def test_a_range_is_weighted_by_its_length() -> None:
     # 0 on a quarter and 4 on the rest: the mean is 3, the variance 0.25 * 9 + 0.75 * 1 = 3.
     leaves = Leaves(np.array([0.0, 4.0]), np.array([[-np.inf], [0.25]]), np.array([[0.25], [np.inf]]))
-    found = decomposed(leaves, (Range("x", 0.0, 1.0),))
+    found = decompose_variance(leaves, (Range("x", 0.0, 1.0),))
     assert (found.total, found.singles.tolist()) == (pytest.approx(3.0), pytest.approx([3.0]))
     assert len(found.pairs) == 0
 
 
-def test_being_absent_weighs_as_often_as_it_occurs() -> None:
+def test_absence_is_weighted_by_its_frequency() -> None:
     # 0 where it is absent, in half of all cases, and 2 elsewhere: the variance is 1.
     leaves = Leaves(np.array([0.0, 2.0]), np.array([[-np.inf], [-0.8]]), np.array([[-0.8], [np.inf]]))
-    assert decomposed(leaves, (Range("x", 0.0, 1.0, absent=0.5),)).total == pytest.approx(1.0)
+    assert decompose_variance(leaves, (Range("x", 0.0, 1.0, absent=0.5),)).total == pytest.approx(1.0)
 
 
-def test_a_tree_of_one_leaf_varies_nowhere() -> None:
+def test_a_single_leaf_has_no_variance() -> None:
     leaves = Leaves(np.array([7.0]), np.full((1, 2), -np.inf), np.full((1, 2), np.inf))
-    found = decomposed(leaves, two_switches())
+    found = decompose_variance(leaves, two_switches())
     assert (found.total, found.singles.tolist(), found.pairs.tolist()) == (0.0, [0.0, 0.0], [0.0])
 
 
@@ -111,11 +111,11 @@ def drawn(rng: np.random.Generator, n: int) -> np.ndarray:
 
 @settings(max_examples=15, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([(0, 1), (2, 3), (0, 2), (0, 1, 2), (1, 2, 3)]), st.integers(3, 40))
-def test_the_split_is_that_of_averaging_over_a_full_grid(seed: int, places: tuple[int, ...], n: int) -> None:
+def test_the_decomposition_matches_a_full_grid(seed: int, places: tuple[int, ...], n: int) -> None:
     rng = np.random.default_rng(seed)
     points = drawn(rng, n)[:, places]
     tree = DecisionTreeRegressor(random_state=0).fit(points, rng.normal(size=n))
-    found = decomposed(leaves_of(tree.tree_), [AXES[place] for place in places])
+    found = decompose_variance(leaves_of(tree.tree_), [AXES[place] for place in places])
     expected = by_brute_force(tree, places)
     assert found.total == pytest.approx(expected.total)
     assert found.singles == pytest.approx(expected.singles, abs=1e-9)
@@ -124,16 +124,16 @@ def test_the_split_is_that_of_averaging_over_a_full_grid(seed: int, places: tupl
 
 @settings(max_examples=15, derandomize=True)
 @given(st.integers(0, 10**6), st.integers(2, 40))
-def test_the_parts_do_not_exceed_the_whole(seed: int, n: int) -> None:
+def test_components_do_not_exceed_the_total(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     tree = DecisionTreeRegressor(random_state=0).fit(drawn(rng, n), rng.normal(size=n))
-    found = decomposed(leaves_of(tree.tree_), AXES)
+    found = decompose_variance(leaves_of(tree.tree_), AXES)
     assert (found.singles >= 0).all()
     assert (found.pairs >= 0).all()
     assert found.singles.sum() + found.pairs.sum() <= found.total + 1e-9
 
 
-def test_the_leaves_of_a_tree_say_what_it_predicts() -> None:
+def test_leaves_reproduce_the_predictions_of_the_tree() -> None:
     rng = np.random.default_rng(0)
     points = drawn(rng, 60)
     tree = DecisionTreeRegressor(max_depth=5, random_state=0).fit(points, rng.normal(size=60))

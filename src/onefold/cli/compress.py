@@ -15,7 +15,7 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.recipe_options import with_recipe_options
-from onefold.compression.registry import parameters
+from onefold.compression.registry import parameters, recipe_of_settings
 from onefold.device.catalogue import HOST
 from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError
@@ -81,11 +81,8 @@ def recipes_of(settings: Mapping[str, list[Value]]) -> list[Recipe]:
         raise InputError(f"no compression method is given; use one or several of {options}")
     neutral = {name: methods[0].neutral for name, methods in parameters().items()}
     values = [[neutral[name], *given] for name, given in settings.items()]
-    chosen = [
-        {name: value for name, value in zip(settings, combination) if value != neutral[name]}
-        for combination in product(*values)
-    ]
-    return [Recipe.of(combination) for combination in chosen if combination]
+    recipes = [recipe_of_settings(dict(zip(settings, combination))) for combination in product(*values)]
+    return [recipe for recipe in recipes if not recipe.is_plain]
 
 
 def _print_result(result: CompressionResult, volts: float) -> None:

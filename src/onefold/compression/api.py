@@ -26,6 +26,7 @@ from onefold.store.home import Home
 from onefold.training.model_folder import CARD, WEIGHTS
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload import Workload
 
@@ -71,6 +72,7 @@ class CompressionResult:
     folder: str = ""  # deployment folder of the selected variant, if one was written
 
 
+@suggest_keywords
 def compress(
     model: str | Path,
     recipe: Recipe | Sequence[Recipe],

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onefold.compression.encoding import tensor_payload
 from onefold.compression.graph_methods import compress_graph
 from onefold.compression.onnx_metadata import strip_metadata
-from onefold.compression.registry import CompressionMethod, active_methods, search_parameters
+from onefold.compression.registry import CompressionMethod, active_methods, recipe_of_settings, search_parameters
 from onefold.training.trained_model import after_each
 from onefold.vocabulary.errors import Rejected
 from onefold.vocabulary.records import Config, Metrics, Value
@@ -42,7 +42,7 @@ CALIBRATION_SAMPLES = 128
 def recipe_of(config: Config) -> Recipe:
     """Return the recipe in a configuration."""
     settings = {name.removeprefix(PREFIX): value for name, value in config.items() if name.startswith(PREFIX)}
-    return Recipe.of(settings)
+    return recipe_of_settings(settings)
 
 
 class CompressedWorkload(Workload):

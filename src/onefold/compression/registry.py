@@ -7,6 +7,7 @@ package, as an entry point of the group "onefold.compressors" (so that worker pr
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -80,6 +81,12 @@ def parameters() -> dict[str, tuple[CompressionMethod, ...]]:
     for method in methods():
         found[method.parameter] = (*found.get(method.parameter, ()), method)
     return found
+
+
+def recipe_of_settings(settings: Mapping[str, Value]) -> Recipe:
+    """Return the recipe with these settings, of which neutral ones are left out."""
+    neutral = {method.parameter: method.neutral for method in methods()}
+    return Recipe.of({name: value for name, value in settings.items() if value != neutral.get(name)})
 
 
 def check_recipe(recipe: Recipe) -> None:

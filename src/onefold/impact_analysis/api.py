@@ -1,10 +1,10 @@
-"""What tuning really changes: all arms trained as one study, the best of each compressed, measured and compared.
+"""`onefold.impact`: train all arms as one study, compress and measure the best of each, and compare them.
 
-found = impact_of("workload.py", trials=30, device="raspberry-pi-4")
-found.findings.effects, found.advice, found.report
+result = impact("workload.py", options=ImpactOptions(trials=30), device="raspberry-pi-4")
+result.findings.effects, result.advice, result.report
 
-Every configuration is trained once, however many arms try it, and only shortly at first; the best of each arm are
-trained in full. Cut off, it goes on where it stopped when it is asked for again under the same name.
+Every configuration is trained once, even if several arms share it: shortly at first, and fully if it is among the best
+of an arm. An interrupted analysis continues where it stopped when it is called again with the same name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from onefold.impact_analysis import (
     ImpactMeasurements,
     MeasuredModel,
     advice,
-    arms,
     findings,
+    plan_arms,
 )
 from onefold.report.impact import ImpactReport
 from onefold.store.home import Home, free_name
@@ -47,175 +47,199 @@ from onefold.vocabulary.errors import InputError, StoreError, StudyFailed
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Metrics, RungState, StudyState, Trial
+from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.variants import Recipe, Variant
 
-AS_IN_THE_PAPER = Recipe(sparsity=0.8, precision="int8")
+PAPER_RECIPE = Recipe(sparsity=0.8, precision="int8")
 PAGE, FIGURES = "impact.html", "impact.json"
 
 
+@dataclass(frozen=True, slots=True)
+class ImpactOptions:
+    """The size of an impact analysis."""
+
+    trials: int = 30  # configurations per arm
+    best: int = 10  # of each arm, which are fully trained and compared
+    max_epochs: int = 4  # of the full training
+    min_data: float = 0.2  # share of the data in the first rung, which is one epoch
+    fine_tuning_epochs: int = 1  # after pruning
+
+    def check(self) -> None:
+        """Raise InputError for values out of range."""
+        if self.best < 2:
+            raise InputError(f"best must be at least 2 to compare arms, but got {self.best}")
+        if self.best > self.trials:
+            raise InputError(f"best must be at most trials ({self.trials}), but got {self.best}")
+        if self.fine_tuning_epochs < 1:
+            raise InputError(
+                f"fine_tuning_epochs must be at least 1, since training follows pruning, got {self.fine_tuning_epochs}"
+            )
+
+
 @dataclass(frozen=True)
-class Impact:
-    """What a study of impact came to, and where it is written down."""
+class ImpactResult:
+    """The findings of an impact analysis, and the files of its report."""
 
     study: str
     findings: Findings
-    report: Path  # the page
-    figures: Path  # the same as JSON
+    report: Path  # HTML page
+    figures: Path  # JSON
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """What the findings say in plain words."""
+        """The findings in plain language."""
         return advice(self.findings)
 
 
-def impact_of(
+@suggest_keywords
+def impact(
     workload: WorkloadLike | Tunable,
     *,
-    trials: int = 30,
-    best: int = 10,
-    max_epochs: int = 4,
-    min_data: float = 0.2,
-    recipe: Recipe | None = AS_IN_THE_PAPER,
-    epochs: int = 1,
     device: str | Device = HOST,
+    recipe: Recipe | None = PAPER_RECIPE,
+    options: ImpactOptions | None = None,
+    parallelism: ParallelismOptions | None = None,
+    knobs: str | KnobOptions = "on",
     seed: int = 0,
     name: str | None = None,
     home: str | Path | Home | None = None,
-    accelerator: str = "cpu",
-    parallel: int | None = None,
-    threads: int | None = None,
-    memory_bytes: int | None = None,
-    patience_s: float = 600.0,
-    knobs: str | KnobOptions = "on",
     on_event: OnEvent | None = None,
-) -> Impact:
-    """Tunes everything, then holds each group and each hyperparameter fixed, and says what that changes.
+) -> ImpactResult:
+    """Analyze how hyperparameters and compression affect the properties of a workload's models.
 
-    Each arm tries `trials` configurations, one epoch on `min_data` of the data; its `best` go on to `max_epochs` epochs
-    on all of it. Those are compressed by the `recipe`, with `epochs` of training after pruning (None: they are not),
-    and served on the device. A study of that `name` that was cut off goes on.
+    Each arm is a random search: one with everything tuned, and one with each group and each hyperparameter held at its
+    default. The best models of each arm are fully trained, compressed and measured on the device, and compared.
+
+    Args:
+        workload: A `Workload` instance, or a reference such as "file.py:Class" or "digits".
+        device: Name of the device to measure on, or the device itself.
+        recipe: How models are compressed; None to analyze plain models only. By default as in the paper.
+        options: Number of trials and models per arm, and how long they are trained.
+        parallelism: Where trials run and how many in parallel; by default measured.
+        knobs: "on", "off", "probe" or "recall", or all knob options.
+        seed: The seed of all decisions and of the statistics.
+        name: Name of the study. An unfinished or finished study of that name, with the same options, continues.
+        home: Folder of studies and devices; by default $ONEFOLD_HOME or the user's data folder.
+        on_event: Called with every `StudyEvent`.
+
+    Returns:
+        The findings, the advice that they lead to, and the files of the report.
+
+    Raises:
+        InputError: An argument is invalid, or a study of that name has other options; nothing is trained then.
+        StudyFailed: No model could be trained and measured.
+        StoreError: The report cannot be written; call again with the same name to continue.
     """
-    if best < 2:
-        raise InputError(f"to compare arms takes 2 of the best models at least, but got {best}")
-    if best > trials:
-        raise InputError(f"an arm of {trials} trials has no {best} best; let best be {trials} or less")
-    if epochs < 1:
-        raise InputError(f"pruning is followed by one epoch of training at least, but got {epochs}")
+    options = options or ImpactOptions()
+    options.check()
     if recipe is not None:
         check_recipe(recipe)
         if recipe.is_plain:
-            raise InputError(
-                "the recipe leaves models as they are; give a sparsity, channels or a precision, or none at all"
-            )
-    subject = workload if isinstance(workload, Tunable) else Tunable(workload)
-    if subject.workload is None:
-        raise InputError("a function has no model whose properties could be measured: give a workload")
-    place = home if isinstance(home, Home) else Home(home)
-    target = device if isinstance(device, Device) else find_device(device, place.devices)
-    plan = arms(subject.space, trials, seed=seed, check=subject.check)
-    goal = subject.objective.goals[0]
-    objective = Objective(maximize=goal.metric) if goal.maximize else Objective(minimize=goal.metric)
-    budget = Budget(trials=len(plan.configs), kind="multi", max_epochs=max_epochs, min_data=min_data)
-    study = _opened(name, place, subject, plan, budget, best, on_event) or Study(
-        subject,
-        objective=objective,
+            raise InputError("the recipe leaves models unchanged; set a compression method, or pass recipe=None")
+    tunable = workload if isinstance(workload, Tunable) else Tunable(workload)
+    if tunable.workload is None:
+        raise InputError("a function has no model whose properties can be measured; give a workload")
+    home = home if isinstance(home, Home) else Home(home)
+    target = device if isinstance(device, Device) else find_device(device, home.devices)
+    plan = plan_arms(tunable.space, options.trials, seed=seed, check=tunable.check)
+    goal = tunable.objective.goals[0]
+    search = SearchOptions("random", "top-k", options.best, first=plan.configs, arms=[arm.members for arm in plan.arms])
+    budget = Budget(trials=len(plan.configs), kind="multi", max_epochs=options.max_epochs, min_data=options.min_data)
+    study = _open_study(name, home, tunable, search, budget, on_event) or Study(
+        tunable,
+        objective=Objective(maximize=goal.metric) if goal.maximize else Objective(minimize=goal.metric),
         budget=budget,
-        seed=seed,
-        name=name or name_for(subject, place),
-        home=place,
+        search=search,
+        parallelism=parallelism,
         knobs=knobs,
+        seed=seed,
+        name=name or default_name(tunable, home),
+        home=home,
         on_event=on_event,
-        search=SearchOptions(
-            algorithm="random", rungs="top-k", top_k=best, first=plan.configs, arms=[arm.members for arm in plan.arms]
-        ),
-        parallelism=ParallelismOptions(
-            accelerator=accelerator,
-            parallel=parallel,
-            threads=threads,
-            memory_bytes=memory_bytes,
-            hang_timeout_s=patience_s,
-        ),
     )
-    said = f"{plan.asked} trainings in {len(plan.arms)} arms, of which {len(plan.configs)} differ and are made"
-    study.on_event(StageStarted(lambda: StudyProgress(study.name), said))
+    shared = plan.total_trials - len(plan.configs)
+    message = (
+        f"{plan.total_trials} trials in {len(plan.arms)} arms; {shared} are shared, {len(plan.configs)} are trained"
+    )
+    study.on_event(StageStarted(lambda: StudyProgress(study.name), message))
     if study.record.state is not StudyState.DONE:
         study.run()
-    return _Analysis(study, plan, subject, target, place, recipe, epochs).make()
+    return _Analysis(study, plan, tunable, target, home, recipe, options.fine_tuning_epochs).run()
 
 
 @dataclass(frozen=True)
 class _Analysis:
-    """From a study whose trials are trained to what they say."""
+    """Compress and measure the models of a finished study, and write the report."""
 
     study: Study
     plan: ArmPlan
-    subject: Tunable
+    tunable: Tunable
     device: Device
     home: Home
     recipe: Recipe | None
-    epochs: int
+    fine_tuning_epochs: int
 
-    def make(self) -> Impact:
+    def run(self) -> ImpactResult:
         with self.home.study_lock(self.study.name) as folder:
             trials = {trial.number: trial for trial in self.study.trials}
             objective = self.study.spec.objective
-            best = {arm.name: _best(arm, trials, objective, self._count(arm)) for arm in self.plan.arms}
-            variants, failures = self._forms(folder, trials, best)
-            evidence = self._evidence(trials, best, variants, failures)
-            if not evidence.top():
-                why = next(iter(evidence.failures.values()), "no trial was trained in full")
-                raise StudyFailed(f"the study {self.study.name!r} has no model to compare with: {why}")
-            self._tell("comparing the arms")
-            found = findings(evidence, seed=self.study.spec.seed)
-            self._write(folder, found)
-            self._tidy(folder, best)
-        return Impact(self.study.name, found, folder / PAGE, folder / FIGURES)
+            best = {arm.name: _best_trials(arm, trials, objective, self._best_count(arm)) for arm in self.plan.arms}
+            variants, failures = self._build_variants(folder, trials, best)
+            measurements = self._measurements(trials, best, variants, failures)
+            if not measurements.best_models():
+                reason = next(iter(measurements.failures.values()), "no trial was fully trained")
+                raise StudyFailed(f"the study {self.study.name!r} has no models to compare: {reason}")
+            self._report("comparing the arms")
+            result = findings(measurements, seed=self.study.spec.seed)
+            self._write_report(folder, result)
+            self._remove_files(folder, best)
+        return ImpactResult(self.study.name, result, folder / PAGE, folder / FIGURES)
 
-    def _write(self, folder: Path, found: Findings) -> None:
+    def _write_report(self, folder: Path, result: Findings) -> None:
         try:
-            report = ImpactReport(found)
+            report = ImpactReport(result)
             (folder / PAGE).write_text(report.as_html(), encoding="utf-8")
             (folder / FIGURES).write_text(json.dumps(report.as_json(), indent=1), encoding="utf-8")
         except OSError as error:
             raise StoreError(
-                f"what was found cannot be written ({error}); nothing is lost: make {folder} writable, free some space "
-                f"and ask for the same again under the name {self.study.name}"
+                f"the report cannot be written ({error}); make {folder} writable or free some space, and run the "
+                f"analysis again with the name {self.study.name!r}: it continues from here"
             ) from error
 
-    def _count(self, arm: Arm) -> int:
-        """How many are the best of an arm; of one that has fewer trials than others, the same share of them."""
-        best, most = self.study.spec.top_k, max(len(each.members) for each in self.plan.arms)
-        return max(2, round(best * len(arm.members) / most))
+    def _best_count(self, arm: Arm) -> int:
+        """Return how many models of an arm are compared: of an arm with fewer trials, the same share of them."""
+        best, largest = self.study.spec.top_k, max(len(other.members) for other in self.plan.arms)
+        return max(2, round(best * len(arm.members) / largest))
 
-    def _forms(
+    def _build_variants(
         self, folder: Path, trials: Mapping[int, Trial], best: Mapping[str, Sequence[int]]
     ) -> tuple[Mapping[int, tuple[Variant, ...]], Mapping[int, str]]:
         spec = self.study.spec
         recipes = (self.recipe,) if self.recipe is not None else ()
         chosen = list(dict.fromkeys(number for group in best.values() for number in group))
         others = [number for number in self.plan.arms[0].members if number not in chosen]
-        orders = [
+        requests = [
             VariantRequest(
                 number,
                 trials[number].config,
                 str(weights),
                 recipes if number in chosen else (),
-                self.epochs,
+                self.fine_tuning_epochs,
                 on_test_data=True,
             )
             for number in (*chosen, *others)
             if (weights := self._weights(folder, trials, number)) is not None
         ]
 
-        def tell(done: int, of: int) -> None:
-            self._tell(f"compressing and measuring on {self.device.name}: {done} of {of} models")
+        def on_progress(done: int, total: int) -> None:
+            self._report(f"compressing and measuring on {self.device.name}: {done} of {total} models")
 
-        shutil.rmtree(folder / "data", ignore_errors=True)  # of a run that was killed; the data may be new
-        setup = self.subject.setup(folder, spec.parallelism.accelerator)
+        shutil.rmtree(folder / "data", ignore_errors=True)  # left by a killed run, and possibly outdated
+        setup = self.tunable.setup(folder, spec.parallelism.accelerator)
         slots = spec.parallelism.parallel or parallelism.most_workers(spec.parallelism.accelerator)
         with (
             open_engine(
-                "processes",
+                spec.parallelism.engine,
                 setup,
                 slots=slots,
                 hang_timeout_s=spec.parallelism.hang_timeout_s,
@@ -227,13 +251,13 @@ class _Analysis:
                 host(self.home.devices),
                 self.home.locks.measurement,
                 folder / "forms",
-                on_progress=tell,
-            ) as forms,
+                on_progress=on_progress,
+            ) as builder,
         ):
-            return forms.build(orders), forms.failures
+            return builder.build(requests), builder.failures
 
-    def _tell(self, said: str) -> None:
-        self.study.on_event(StageStarted(lambda: StudyProgress(self.study.name), said))
+    def _report(self, message: str) -> None:
+        self.study.on_event(StageStarted(lambda: StudyProgress(self.study.name), message))
 
     def _weights(self, folder: Path, trials: Mapping[int, Trial], number: int) -> Path | None:
         trial = trials.get(number)
@@ -241,7 +265,7 @@ class _Analysis:
             return None
         return best_weights_file(folder, number, trial.finished_rungs[-1].rung)
 
-    def _evidence(
+    def _measurements(
         self,
         trials: Mapping[int, Trial],
         best: Mapping[str, tuple[int, ...]],
@@ -261,7 +285,7 @@ class _Analysis:
         }
         failed = {number: trial.failure.reason for number, trial in trials.items() if trial.failure is not None}
         return ImpactMeasurements(
-            workload=self.subject.name,
+            workload=self.tunable.name,
             metric=goal.metric,
             higher_is_better=goal.maximize,
             space=self.study.spec.space,
@@ -277,29 +301,29 @@ class _Analysis:
             models=models,
             device=self.device.name,
             recipe=str(self.recipe) if self.recipe is not None else "",
-            ways=self._ways(goal.metric, [form for forms in variants.values() for form in forms]),
+            ways=self._how_measured(goal.metric, [form for forms in variants.values() for form in forms]),
             failures={**failed, **failures},
         )
 
-    def _ways(self, metric: str, variants: Sequence[Variant]) -> Mapping[str, str]:
-        """How each property came about, in words."""
+    def _how_measured(self, metric: str, variants: Sequence[Variant]) -> Mapping[str, str]:
+        """Describe how each property was measured."""
         data = "test" if self.study.record.result.get("test") else "validation"
         source = variants[0].source.value if variants else "unknown"
         energy = variants[0].energy.source if variants else "unknown"
         return {
-            metric: f"of what the runtime answers, on the {data} data; models are chosen on the validation data",
-            "latency_s": f"{source}: a single sample, the median of 30 runs or more after warm-up, "
-            "with the number of threads that suits the model",
+            metric: f"of the runtime's outputs on the {data} data; models are ranked on the validation data",
+            "latency_s": f"{source}: median of at least 30 runs at batch size 1 after warm-up, with the faster "
+            "number of threads",
             "energy_j": f"of a single sample: {energy}",
-            "size_bytes": "of the model's file",
-            "encoded_bytes": "of the file packed by DEFLATE or zstd, whichever is smaller, zeros stored sparse",
+            "size_bytes": "of the ONNX file",
+            "encoded_bytes": "of the file packed with DEFLATE or zstd, whichever is smaller; sparse tensors as bitmaps",
             "flops": "of a single sample, counted on the graph",
-            "useful_flops": "without multiplications by weights that are zero",
-            "memory_bytes": "of the process that serves the model",
+            "useful_flops": "without multiplications by zero weights",
+            "memory_bytes": "of the serving process",
         }
 
-    def _tidy(self, folder: Path, best: Mapping[str, Sequence[int]]) -> None:
-        """Keeps the weights of the models that were measured, and nothing else of the trials."""
+    def _remove_files(self, folder: Path, best: Mapping[str, Sequence[int]]) -> None:
+        """Remove the files of trials that were not measured."""
         shutil.rmtree(folder / "data", ignore_errors=True)
         kept = {number for group in (self.plan.arms[0].members, *best.values()) for number in group}
         for number in range(len(self.plan.configs)):
@@ -307,49 +331,48 @@ class _Analysis:
                 file.unlink()
 
 
-def _opened(
-    name: str | None, home: Home, subject: Tunable, plan: ArmPlan, budget: Budget, best: int, on_event: OnEvent | None
+def _open_study(
+    name: str | None, home: Home, tunable: Tunable, search: SearchOptions, budget: Budget, on_event: OnEvent | None
 ) -> Study | None:
-    """The study of that name, if it was begun; raises InputError when it is of something else."""
+    """Return the stored study of that name, if there is one; raises InputError if it differs in arms or budget."""
     with closing(home.store()) as store:
         record = next((record for record in store.studies() if record.name == name), None)
     if record is None:
         return None
-    spec, asked = Spec.from_json(record.spec), (plan.configs, tuple(arm.members for arm in plan.arms), budget, best)
-    if (spec.first, spec.arms, spec.budget, spec.top_k) != asked:
+    spec = Spec.from_json(record.spec)
+    arms = tuple(tuple(arm) for arm in search.arms)
+    if (spec.first, spec.arms, spec.budget, spec.top_k) != (tuple(search.first), arms, budget, search.top_k):
         raise InputError(
-            f"there is a study {record.name!r} already, with other arms or another budget; ask for the same, leave its "
-            "name out or choose another"
+            f"there is a study {record.name!r} already, with other arms or another budget; use its options, or choose "
+            "another name"
         )
-    return Study.open(record.name, home=home, workload=subject.reference or subject.workload, on_event=on_event)
+    return Study.open(record.name, home=home, workload=tunable.reference or tunable.workload, on_event=on_event)
 
 
-def name_for(subject: Tunable, home: Home) -> str:
-    """What a new study of a workload's impact is called."""
+def default_name(tunable: Tunable, home: Home) -> str:
+    """Return a free name for a new analysis of a workload."""
     with closing(home.store()) as store:
-        return free_name(f"{subject.name}-impact", {record.name for record in store.studies()})
+        return free_name(f"{tunable.name}-impact", {record.name for record in store.studies()})
 
 
-def _best(arm: Arm, trials: Mapping[int, Trial], objective: Objective, count: int) -> tuple[int, ...]:
-    """The trials that an arm has sent on, best first by what they came to in the end."""
-    begun = [(number, _result(trials.get(number), 0)) for number in arm.members]
-    sent = _ordered([(number, found) for number, found in begun if found is not None], objective)[:count]
-    top = max((rung.rung for trial in trials.values() for rung in trial.finished_rungs), default=0)
-    ended = [(number, _result(trials[number], top)) for number in sent]
-    return tuple(_ordered([(number, found) for number, found in ended if found is not None], objective))
+def _best_trials(arm: Arm, trials: Mapping[int, Trial], objective: Objective, count: int) -> tuple[int, ...]:
+    """Return the trials that an arm promoted, ranked by their final metrics."""
+    last = max((rung.rung for trial in trials.values() for rung in trial.finished_rungs), default=0)
+    promoted = _rank([trials[number] for number in arm.members if number in trials], 0, objective)[:count]
+    return tuple(trial.number for trial in _rank(promoted, last, objective))
 
 
-def _ordered(results: Sequence[tuple[int, Metrics]], objective: Objective) -> list[int]:
-    return [results[place][0] for place in objective.order([metrics for _, metrics in results])]
-
-
-def _result(trial: Trial | None, rung: int) -> Metrics | None:
-    done = [one for one in trial.finished_rungs if one.rung == rung] if trial is not None else []
-    return done[0].metrics if done else None
+def _rank(trials: Sequence[Trial], rung: int, objective: Objective) -> list[Trial]:
+    """Return the trials that finished a rung, best first by its metrics."""
+    metrics = {
+        trial.number: finished.metrics for trial in trials for finished in trial.finished_rungs if finished.rung == rung
+    }
+    finishers = [trial for trial in trials if trial.number in metrics]
+    return [finishers[place] for place in objective.order([metrics[trial.number] for trial in finishers])]
 
 
 def _properties(variant: Variant, metric: str) -> Metrics:
-    found = {
+    properties = {
         metric: variant.metrics[metric],
         "latency_s": variant.latency_s,
         "size_bytes": float(variant.size_bytes),
@@ -358,7 +381,7 @@ def _properties(variant: Variant, metric: str) -> Metrics:
         "useful_flops": variant.useful_flops,
     }
     if variant.energy.joules is not None:
-        found["energy_j"] = variant.energy.joules
+        properties["energy_j"] = variant.energy.joules
     if variant.memory_bytes is not None:
-        found["memory_bytes"] = float(variant.memory_bytes)
-    return found
+        properties["memory_bytes"] = float(variant.memory_bytes)
+    return properties

@@ -1,7 +1,7 @@
-"""Hyperparameters as axes: where a configuration lies on each, and how much of each a cell is.
+"""Hyperparameters as axes of a space: the coordinate of a configuration, and the probability mass of cells.
 
-A tree is the same everywhere between two of its cuts, and a category has nothing between it and the next. So an axis is
-made of cells, each with a point that stands for it and with its share of all that may be drawn.
+A regression tree is constant between two of its thresholds, and a category has nothing between it and the next. An axis
+is therefore divided into cells, each with a representative point and its share of the prior.
 """
 
 from __future__ import annotations
@@ -13,56 +13,56 @@ from typing import Protocol
 
 import numpy as np
 
-from onefold.impact_analysis.sample_validation import Numbers
+from onefold.impact_analysis.sample_validation import FloatArray
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value
 from onefold.vocabulary.space import Choice, Int, Parameter, Space
 
-ABSENT = -2.0  # where a range has what is not there: so far below 0 that a cut between the two is below 0 as well
+ABSENT = -2.0  # coordinate of a missing value: so low that any threshold between it and the range is below 0
 Configuration = Mapping[str, Value]
 
 
 class Axis(Protocol):
-    """One hyperparameter."""
+    """The axis of one hyperparameter."""
 
     @property
     def name(self) -> str:
-        """That of the hyperparameter."""
+        """Name of the hyperparameter."""
 
-    def place(self, config: Configuration) -> float:
-        """Where a configuration lies."""
+    def coordinate(self, config: Configuration) -> float:
+        """Return the coordinate of a configuration."""
 
-    def cells(self, cuts: Numbers) -> tuple[Numbers, Numbers]:
-        """The points and the shares, which add up to 1, of cells that none of the cuts divides."""
+    def cells(self, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return points and shares, which add up to 1, of cells that no threshold divides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """One of some options, all as likely; being absent, where that occurs, is an option like the others."""
+    """A categorical hyperparameter with equally likely options; being absent counts as one more option."""
 
     name: str
     options: tuple[Value, ...]
     absent: bool = False
 
-    def place(self, config: Configuration) -> float:
-        """The number of the option; -1 for none."""
+    def coordinate(self, config: Configuration) -> float:
+        """Return the index of the option; -1 if the hyperparameter is absent."""
         if self.name not in config:
             return -1.0
         value = config[self.name]
-        for number, option in enumerate(self.options):
-            if type(value) is type(option) and value == option:  # as a Choice sees it: 1 and True differ
-                return float(number)
+        for index, option in enumerate(self.options):
+            if type(value) is type(option) and value == option:  # 1 and True differ, as in a Choice
+                return float(index)
         raise InputError(f"{self.name} must be one of {self.options!r}, but got {value!r}")
 
-    def cells(self, cuts: Numbers) -> tuple[Numbers, Numbers]:  # noqa: ARG002 - a category cannot be divided
-        """One for each option, all of the same share."""
+    def cells(self, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002 - categories are never divided
+        """Return one cell per option, all with the same share."""
         points = np.arange(-1.0 if self.absent else 0.0, len(self.options))
         return points, np.full(len(points), 1.0 / len(points))
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number between two bounds, spread evenly over them or their magnitudes; `absent` is how often it is missing."""
+    """A number, uniform or log-uniform between two bounds; `absent` is the share of configurations without it."""
 
     name: str
     low: float
@@ -70,19 +70,19 @@ class Range:
     log: bool = False
     absent: float = 0.0
 
-    def place(self, config: Configuration) -> float:
-        """How much of the range lies below, from 0 to 1; ABSENT where it is not there."""
+    def coordinate(self, config: Configuration) -> float:
+        """Return the share of the range below the value, from 0 to 1; ABSENT if it is missing."""
         if self.name not in config:
             return ABSENT
         value = config[self.name]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.low <= value <= self.high:
             raise InputError(f"{self.name} must lie between {self.low} and {self.high}, but got {value!r}")
-        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        return (at - low) / (high - low)
+        low, high, point = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return (point - low) / (high - low)
 
-    def cells(self, cuts: Numbers) -> tuple[Numbers, Numbers]:
-        """What lies between neighbouring cuts, and one more for being absent."""
-        edges = np.concatenate([[0.0], np.unique(cuts[(cuts > 0) & (cuts < 1)]), [1.0]])
+    def cells(self, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the intervals between neighboring thresholds, and one more cell for absence."""
+        edges = np.concatenate([[0.0], np.unique(thresholds[(thresholds > 0) & (thresholds < 1)]), [1.0]])
         points, shares = (edges[1:] + edges[:-1]) / 2, np.diff(edges) * (1 - self.absent)
         if not self.absent:
             return points, shares
@@ -90,36 +90,36 @@ class Range:
 
 
 def axes_of(configs: Sequence[Configuration], space: Space | None = None) -> tuple[Axis, ...]:
-    """The axes of a space, or of whatever the configurations hold where none is given.
+    """Return the axes of a space, or of the configurations if no space is given.
 
-    A range of the space is absent as often as in the configurations. Without a space each value that was seen is a
-    category, so that it does not matter on which scale numbers were drawn; numbers are in their order.
+    A range is absent as often as in the configurations. Without a space each observed value is a category, so that the
+    scale on which numbers were sampled does not matter; numbers keep their order.
     """
     if space is not None:
         return tuple(_axis(name, parameter, configs) for name, parameter in space.parameters.items())
     names = dict.fromkeys(name for config in configs for name in config)
-    return tuple(_seen(name, configs) for name in names)
+    return tuple(_observed(name, configs) for name in names)
 
 
 def _axis(name: str, parameter: Parameter, configs: Sequence[Configuration]) -> Axis:
     missing = sum(name not in config for config in configs)
     if isinstance(parameter, Choice):
-        return Categories(name, _in_order(parameter.options), missing > 0)
+        return Categories(name, _sorted_numbers(parameter.options), missing > 0)
     if parameter.low == parameter.high:
         return Categories(name, (parameter.low,), missing > 0)
-    # A whole number stands for everything that is rounded to it.
+    # An integer represents the interval that rounds to it.
     margin = 0.5 if isinstance(parameter, Int) else 0.0
     low, high = parameter.low - margin, parameter.high + margin
     return Range(name, low, high, parameter.log, missing / len(configs))
 
 
-def _seen(name: str, configs: Sequence[Configuration]) -> Categories:
+def _observed(name: str, configs: Sequence[Configuration]) -> Categories:
     values = {(type(value), value): value for config in configs for key, value in config.items() if key == name}
-    # Sorted, so that the order of the configurations does not matter.
-    options = _in_order(sorted(values.values(), key=repr))
+    # Sorted, so that the result does not depend on the order of the configurations.
+    options = _sorted_numbers(sorted(values.values(), key=repr))
     return Categories(name, options, any(name not in config for config in configs))
 
 
-def _in_order(options: Sequence[Value]) -> tuple[Value, ...]:
+def _sorted_numbers(options: Sequence[Value]) -> tuple[Value, ...]:
     numbers = [option for option in options if isinstance(option, (int, float)) and not isinstance(option, bool)]
     return tuple(sorted(numbers)) if len(numbers) == len(options) else tuple(options)

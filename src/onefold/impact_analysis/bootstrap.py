@@ -1,4 +1,4 @@
-"""How far a figure would move if other models had been drawn: intervals by drawing again from those there are.
+"""Bootstrap confidence intervals.
 
 bootstrap_interval(lambda rows: np.median(rows, axis=-1), latencies)
 bootstrap_interval(lambda rows, others: rows.mean(axis=-1) - others.mean(axis=-1), arm, baseline)
@@ -6,20 +6,22 @@ bootstrap_interval(lambda rows, others: rows.mean(axis=-1) - others.mean(axis=-1
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from onefold.impact_analysis.sample_validation import Numbers, measured
+from onefold.impact_analysis.sample_validation import FloatArray, checked_sample
 from onefold.vocabulary.errors import InputError
 
-LITTLE = 10  # values in the smallest group below which an interval comes out too narrow
+MIN_SAMPLE = 10  # values, below which percentile intervals are too narrow
 
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """A figure with the bounds between which it lies in a share `level` of the draws."""
+    """A statistic with its percentile interval at the confidence `level`."""
 
     value: float
     low: float
@@ -29,36 +31,65 @@ class ConfidenceInterval:
 
 
 def bootstrap_interval(
-    statistic: Callable[..., Numbers],
+    statistic: Callable[..., FloatArray],
     *samples: Sequence[float],
     level: float = 0.95,
-    draws: int = 2000,
+    resamples: int = 2000,
     seed: int = 0,
 ) -> ConfidenceInterval:
-    """The figure that `statistic` makes of the samples, with its bootstrap percentile interval.
+    """Return a statistic of the samples with its bootstrap percentile interval.
 
-    `statistic` takes one array for each sample, whose last axis holds the values and whose first holds the draws, and
-    gives one number for each draw. Each sample is drawn from by itself; of pairs of values, give the differences.
+    `statistic` takes one array per sample, of shape (resamples, values), and returns one number per row. Samples are
+    resampled independently; for paired values, pass their differences.
     """
     if not 0 < level < 1:
-        raise InputError(f"the level must lie between 0 and 1, but got {level}")
-    if draws < 1 or not samples:
-        raise InputError(f"it takes at least one draw from one sample, but got {draws} from {len(samples)}")
-    known = [measured(values, "the values of a sample") for values in samples]
-    rng = np.random.default_rng(seed)
-    drawn = [numbers[rng.integers(len(numbers), size=(draws, len(numbers)))] for numbers in known]
-    value = _figures(statistic, [numbers[None] for numbers in known], 1)[0]
-    low, high = np.quantile(_figures(statistic, drawn, draws), [(1 - level) / 2, (1 + level) / 2])
-    few = min(len(numbers) for numbers in known)
-    note = f"only {few} to draw from: the interval is likely too narrow" if few < LITTLE else ""
-    return ConfidenceInterval(float(value), float(low), float(high), level, note)
-
-
-def _figures(statistic: Callable[..., Numbers], rows: Sequence[Numbers], draws: int) -> Numbers:
-    figures = np.asarray(statistic(*rows), dtype=np.float64)
-    if figures.shape != (draws,):
+        raise InputError(f"level must lie between 0 and 1, but got {level}")
+    if resamples < 1 or not samples:
         raise InputError(
-            f"the statistic must give one number for each draw, but gave the shape {figures.shape} for {draws}; "
-            "let it work along the last axis: np.mean(rows, axis=-1)"
+            f"a bootstrap needs at least one resample of one sample, but got {resamples} of {len(samples)}"
         )
-    return measured(figures, "the statistic's figures")
+    checked = [checked_sample(values, "the values of a sample") for values in samples]
+    value = float(_evaluate(statistic, [numbers[None] for numbers in checked])[0])
+    smallest = min(len(numbers) for numbers in checked)
+    note = f"only {smallest} values to resample: the interval is likely too narrow" if smallest < MIN_SAMPLE else ""
+    low, high = _percentiles(statistic, checked, level, resamples, seed)
+    return ConfidenceInterval(value, low, high, level, note)
+
+
+def _percentiles(
+    statistic: Callable[..., FloatArray], samples: list[FloatArray], level: float, resamples: int, seed: int
+) -> tuple[float, float]:
+    from scipy.stats import bootstrap
+
+    if any(len(numbers) == 1 for numbers in samples):  # which scipy refuses; every resample of one value is that value
+        samples = [np.repeat(numbers, 2) if len(numbers) == 1 else numbers for numbers in samples]
+
+    def along_axis(*rows: FloatArray, axis: int) -> FloatArray:  # noqa: ARG001 - scipy passes the last one
+        return (
+            _evaluate(statistic, list(rows))
+            if rows[0].ndim > 1
+            else _evaluate(statistic, [row[None] for row in rows])[0]
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about degenerate distributions, whose interval is a point
+        result: Any = bootstrap(
+            samples,
+            along_axis,
+            n_resamples=resamples,
+            confidence_level=level,
+            method="percentile",
+            vectorized=True,
+            rng=np.random.default_rng(seed),
+        )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def _evaluate(statistic: Callable[..., FloatArray], rows: Sequence[FloatArray]) -> FloatArray:
+    numbers = np.asarray(statistic(*rows), dtype=np.float64)
+    if numbers.shape != rows[0].shape[:-1]:
+        raise InputError(
+            f"the statistic must return one number per row, but returned the shape {numbers.shape} for "
+            f"{rows[0].shape[0]} rows; compute it along the last axis: np.mean(rows, axis=-1)"
+        )
+    return checked_sample(numbers, "the statistic's values")

@@ -1,7 +1,7 @@
-"""Two groups of models beside each other: whether they differ by more than chance, and by how much.
+"""Compare two samples: Mann-Whitney U test and Cliff's delta as effect size.
 
-The p-value is that of the two-sided Mann-Whitney U test, which asks nothing of how values are distributed. Since many
-values make any difference significant, Cliff's delta says how large it is.
+The U test makes no assumption on the distribution. Since large samples make any difference significant, the effect size
+says how large it is.
 """
 
 from __future__ import annotations
@@ -12,83 +12,76 @@ from typing import Literal
 
 import numpy as np
 
-from onefold.impact_analysis.sample_validation import Numbers, constant, measured
+from onefold.impact_analysis.sample_validation import FloatArray, checked_sample, is_constant
 from onefold.vocabulary.errors import InputError
 
 Magnitude = Literal["negligible", "small", "medium", "large"]
 Method = Literal["exact", "asymptotic"]
-# The usual words for Cliff's delta (Romano et al. 2006): each holds from its bound on.
+# Thresholds of |delta| after Romano et al. (2006).
 MAGNITUDES: tuple[tuple[float, Magnitude], ...] = ((0.474, "large"), (0.33, "medium"), (0.147, "small"))
-SMALL = 50  # values in the larger group up to which all ways to rank them are counted
+MAX_EXACT_SIZE = 50  # of the larger sample, up to which the exact distribution of U is used
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a sample differs from a baseline. What cannot be said of so few values is None, and `note` says why."""
+    """The comparison of a sample with a baseline. Fields that need more values are None, and `note` says why."""
 
     n: int
     n_baseline: int
-    u: float | None  # pairs in which the sample's value is the higher one; equal values count half
+    u: float | None  # number of pairs in which the sample's value is higher; ties count half
     p: float | None
-    delta: float | None  # Cliff's: from -1, all below the baseline, to 1, all above it
+    delta: float | None  # Cliff's delta: from -1, all below the baseline, to 1, all above it
     magnitude: Magnitude | None
-    method: Method | None  # how p was found
+    method: Method | None  # of computing p
     note: str = ""
 
 
 def compare_samples(sample: Sequence[float], baseline: Sequence[float]) -> Comparison:
-    """The sample beside the baseline: test, effect size and its word.
+    """Return the two-sided test, the effect size and its magnitude.
 
-    The test is exact where no values are equal and no group is larger than SMALL, otherwise asymptotic with a
-    correction for equal values. With fewer than two values on a side there is no test.
+    The test is exact without ties and up to MAX_EXACT_SIZE values; otherwise asymptotic with a correction for ties.
+    With fewer than two values in a sample there is no test.
     """
-    one, other = measured(sample, "the sample", least=0), measured(baseline, "the baseline", least=0)
-    sizes, note = (len(one), len(other)), _note(one, other)
+    first, second = checked_sample(sample, "the sample", 0), checked_sample(baseline, "the baseline", 0)
+    sizes, note = (len(first), len(second)), _note(first, second)
     if 0 in sizes:
         return Comparison(*sizes, None, None, None, None, None, note)
-    above, below = _above_and_below(one, other)
-    pairs = len(one) * len(other)
+    above, below = _count_pairs(first, second)
+    pairs = len(first) * len(second)
     delta = (above - below) / pairs
-    p, method = _tested(one, other) if min(sizes) > 1 else (None, None)
+    p, method = _mann_whitney(first, second) if min(sizes) > 1 else (None, None)
     return Comparison(*sizes, above + (pairs - above - below) / 2, p, delta, magnitude(delta), method, note)
 
 
-def cliffs_delta(sample: Sequence[float], baseline: Sequence[float]) -> float:
-    """How much more often the sample's value is the higher one of a pair than the lower one, from -1 to 1."""
-    one, other = measured(sample, "the sample"), measured(baseline, "the baseline")
-    above, below = _above_and_below(one, other)
-    return (above - below) / (len(one) * len(other))
-
-
 def magnitude(delta: float) -> Magnitude:
-    """The word for a Cliff's delta, whatever its sign."""
+    """Return the conventional label of a Cliff's delta."""
     if not -1 <= delta <= 1:
-        raise InputError(f"a Cliff's delta lies between -1 and 1, but got {delta}")
-    return next((word for bound, word in MAGNITUDES if abs(delta) >= bound), "negligible")
+        raise InputError(f"Cliff's delta must lie between -1 and 1, but got {delta}")
+    return next((label for bound, label in MAGNITUDES if abs(delta) >= bound), "negligible")
 
 
-def _above_and_below(one: Numbers, other: Numbers) -> tuple[int, int]:
-    """In how many pairs the first value is the higher, and in how many the lower one."""
-    ordered = np.sort(other)
-    above = int(np.searchsorted(ordered, one, side="left").sum())
-    not_below = int(np.searchsorted(ordered, one, side="right").sum())
-    return above, len(one) * len(other) - not_below
+def _count_pairs(first: FloatArray, second: FloatArray) -> tuple[int, int]:
+    """Return the number of pairs in which the first value is higher, and lower; scipy has no Cliff's delta."""
+    ordered = np.sort(second)
+    above = int(np.searchsorted(ordered, first, side="left").sum())
+    not_below = int(np.searchsorted(ordered, first, side="right").sum())
+    return above, len(first) * len(second) - not_below
 
 
-def _tested(one: Numbers, other: Numbers) -> tuple[float, Method]:
+def _mann_whitney(first: FloatArray, second: FloatArray) -> tuple[float, Method]:
     from scipy.stats import mannwhitneyu
 
-    pooled = np.concatenate([one, other])
+    pooled = np.concatenate([first, second])
     distinct = len(np.unique(pooled))
     if distinct == 1:
-        return 1.0, "exact"  # however the values are dealt out, the groups come out as they did
-    tied = distinct < len(pooled)
-    method: Method = "asymptotic" if tied or max(len(one), len(other)) > SMALL else "exact"
-    return float(mannwhitneyu(one, other, alternative="two-sided", method=method).pvalue), method
+        return 1.0, "exact"  # scipy divides by zero here
+    has_ties = distinct < len(pooled)
+    method: Method = "asymptotic" if has_ties or max(len(first), len(second)) > MAX_EXACT_SIZE else "exact"
+    return float(mannwhitneyu(first, second, alternative="two-sided", method=method).pvalue), method
 
 
-def _note(one: Numbers, other: Numbers) -> str:
-    if len(one) < 2 or len(other) < 2:
-        return f"no test: it takes two values on either side, and there are {len(one)} and {len(other)}"
-    same = [name for name, numbers in (("sample", one), ("baseline", other)) if constant(numbers)]
-    return f"all values of the {' and of the '.join(same)} are the same" if same else ""
+def _note(first: FloatArray, second: FloatArray) -> str:
+    if len(first) < 2 or len(second) < 2:
+        return f"no test: both samples need at least two values, but have {len(first)} and {len(second)}"
+    constant = [name for name, numbers in (("sample", first), ("baseline", second)) if is_constant(numbers)]
+    return f"all values of the {' and of the '.join(constant)} are the same" if constant else ""

@@ -1,4 +1,4 @@
-"""Properties beside each other: whether one says what another will be."""
+"""Pearson and Spearman correlations between properties of models."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from onefold.impact_analysis.sample_validation import Numbers, constant, measured, together
+from onefold.impact_analysis.sample_validation import FloatArray, check_same_length, checked_sample, is_constant
 from onefold.vocabulary.errors import InputError, suggestion
 
 Coefficient = Literal["pearson", "spearman"]
-FEWEST = 3  # through two points there is always a straight line
+MIN_MODELS = 3  # two points always lie on a line
 
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """How two properties go together: along a line (Pearson) and in their order (Spearman), each with its p-value.
+    """Linear (Pearson) and rank (Spearman) correlation of two properties, each with its p-value.
 
-    None where a property is constant or fewer than FEWEST models are known.
+    None if a property is constant or fewer than MIN_MODELS models are known.
     """
 
     one: str
@@ -31,52 +31,52 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True)
 class Correlations:
-    """The correlations between properties of `n` models: each pair of them once, in the order of `names`."""
+    """The correlations between all pairs of properties of `n` models, in the order of `names`."""
 
     names: tuple[str, ...]
     n: int
     pairs: tuple[Correlation, ...]
-    constant: tuple[str, ...]  # the properties that have no correlation, since they are the same for all models
+    constant: tuple[str, ...]  # properties without correlations, since they are the same for all models
 
     def between(self, one: str, other: str) -> Correlation:
-        """The correlation of two different properties, whichever is named first."""
+        """Return the correlation of two different properties, in either order."""
         for name in (one, other):
             if name not in self.names:
                 raise InputError(f"there is no property {name!r}{suggestion(name, self.names)}")
-        found = next((pair for pair in self.pairs if {pair.one, pair.other} == {one, other}), None)
-        if found is None:
-            raise InputError(f"a correlation is between two properties, but got {one!r} twice")
-        return found
+        match = next((pair for pair in self.pairs if {pair.one, pair.other} == {one, other}), None)
+        if match is None:
+            raise InputError(f"a correlation needs two different properties, but got {one!r} twice")
+        return match
 
     def matrix(self, coefficient: Coefficient = "spearman") -> tuple[tuple[float | None, ...], ...]:
-        """The coefficients as a symmetric matrix, a row and a column for each name."""
+        """Return the coefficients as a symmetric matrix, in the order of `names`."""
         return tuple(tuple(self._cell(row, column, coefficient) for column in self.names) for row in self.names)
 
     def _cell(self, row: str, column: str, coefficient: Coefficient) -> float | None:
         if row == column:
-            return None if row in self.constant or self.n < FEWEST else 1.0
+            return None if row in self.constant or self.n < MIN_MODELS else 1.0
         pair = self.between(row, column)
         return pair.pearson if coefficient == "pearson" else pair.spearman
 
 
 def correlations(columns: Mapping[str, Sequence[float]]) -> Correlations:
-    """How properties go together, two by two; each column holds one property, model by model.
+    """Return the correlations between properties; each column holds one property, model by model.
 
-    The p-values of Spearman's coefficient are an approximation that is rough below some twenty models.
+    The p-values of Spearman's coefficient are asymptotic and rough below about twenty models.
     """
-    known = {name: measured(values, f"the values of {name}") for name, values in columns.items()}
-    pairs = tuple(_correlation(one, known[one], other, known[other]) for one, other in combinations(known, 2))
-    n = len(next(iter(known.values()))) if known else 0
-    return Correlations(tuple(known), n, pairs, tuple(name for name in known if constant(known[name])))
+    checked = {name: checked_sample(values, f"the values of {name}") for name, values in columns.items()}
+    pairs = tuple(_correlation(one, checked[one], other, checked[other]) for one, other in combinations(checked, 2))
+    n = len(next(iter(checked.values()))) if checked else 0
+    return Correlations(tuple(checked), n, pairs, tuple(name for name in checked if is_constant(checked[name])))
 
 
-def _correlation(one: str, left: Numbers, other: str, right: Numbers) -> Correlation:
+def _correlation(one: str, left: FloatArray, other: str, right: FloatArray) -> Correlation:
     from scipy.stats import pearsonr, spearmanr
 
-    together(left, right, f"the values of {one} and {other}")
-    if len(left) < FEWEST or constant(left) or constant(right):
+    check_same_length(left, right, f"the values of {one} and {other}")
+    if len(left) < MIN_MODELS or is_constant(left) or is_constant(right):
         return Correlation(one, other, None, None, None, None)
-    line, order = pearsonr(left, right), spearmanr(left, right)
+    linear, rank = pearsonr(left, right), spearmanr(left, right)
     return Correlation(
-        one, other, float(line.statistic), float(line.pvalue), float(order.statistic), float(order.pvalue)
+        one, other, float(linear.statistic), float(linear.pvalue), float(rank.statistic), float(rank.pvalue)
     )

@@ -1,11 +1,11 @@
-"""Which hyperparameters make a property what it is, alone and two together: functional analysis of variance.
+"""Importance of hyperparameters for a property, alone and in pairs, by functional ANOVA (fANOVA).
 
-found = importance(configs, latencies, space)
-found.singles[0].parameters, found.singles[0].share       # the most important one, and its share of the variance
-found.of("width", "depth").share                          # what these two do beyond what each does alone
+result = importance(configs, latencies, space)
+result.singles[0].parameters, result.singles[0].share      # the most important one, and its share of the variance
+result.of("width", "depth").share                          # their interaction, beyond what each explains alone
 
-A random forest learns the property from the configurations; the variance of each of its trees over the whole space is
-split exactly. Other than a correlation it sees what goes up and down again, and what takes two.
+A random forest learns the property from the configurations; the variance of each of its trees over the space is
+decomposed exactly. Unlike a correlation, it captures non-monotonic effects and interactions.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import Any
 import numpy as np
 
 from onefold.impact_analysis.axes import Axis, Configuration, axes_of
-from onefold.impact_analysis.sample_validation import ROUNDING, Numbers, constant, measured
-from onefold.impact_analysis.variance_decomposition import decomposed, leaves_of
+from onefold.impact_analysis.sample_validation import ROUNDING, FloatArray, checked_sample, is_constant
+from onefold.impact_analysis.variance_decomposition import decompose_variance, leaves_of
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.space import Space
 
-LITTLE = 10  # configurations below which a forest mostly learns by heart
+MIN_CONFIGURATIONS = 10  # below which a forest mostly memorizes
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of the variance one hyperparameter explains, or two beyond what each explains alone."""
+    """Share of the variance that a hyperparameter explains, or the interaction of two."""
 
     parameters: tuple[str, ...]
-    share: float  # from 0 to 1, the mean over the trees
-    spread: float  # the standard deviation over the trees
+    share: float  # from 0 to 1, mean over the trees
+    spread: float  # standard deviation over the trees
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """The shares of each hyperparameter and of each two, largest first; what is left to 1 takes three or more.
+    """The shares of hyperparameters and of pairs, largest first; higher interactions take the rest to 1.
 
-    `explained` is how much of the variance the forest foretells of models that it has not seen, at most 1: when it is
-    near 0 or below, the shares are those of noise. None where there is nothing to foretell.
+    `explained` is the out-of-bag coefficient of determination (R²) of the forest, at most 1: near 0 or below, the
+    shares describe noise. None if nothing varies.
     """
 
     singles: tuple[Share, ...]
@@ -50,12 +50,12 @@ class Importance:
     note: str = ""
 
     def of(self, *parameters: str) -> Share:
-        """The share of one hyperparameter, or of two, in any order."""
+        """Return the share of one hyperparameter, or of two in any order."""
         for share in self.singles + self.pairs:
             if sorted(share.parameters) == sorted(parameters):
                 return share
         known = ", ".join(share.parameters[0] for share in self.singles)
-        raise InputError(f"shares are known of one or two of the hyperparameters {known}, but got {parameters!r}")
+        raise InputError(f"expected one or two of the hyperparameters {known}, but got {parameters!r}")
 
 
 def importance(
@@ -66,70 +66,70 @@ def importance(
     trees: int = 64,
     seed: int = 0,
 ) -> Importance:
-    """The importance of hyperparameters for a property, given by its value for each configuration.
+    """Return the importance of hyperparameters for a property, given its value for each configuration.
 
-    With a space, its hyperparameters are looked at, over their ranges; otherwise all that the configurations hold, over
-    the values that were seen. Where nothing differs all shares are 0. Being absent counts as a value, so that a
-    conditional hyperparameter and the one it depends on take parts of each other's share: read them together.
+    With a space, its hyperparameters are analyzed over their ranges; otherwise those in the configurations, over the
+    observed values. If nothing varies, all shares are 0. Being absent counts as a value, so that a conditional
+    hyperparameter and the one it depends on divide their share between them: read them together.
     """
-    numbers = measured(values, "the values")
+    numbers = checked_sample(values, "the values")
     if len(configs) != len(numbers):
-        raise InputError(f"each configuration has one value, but got {len(configs)} and {len(numbers)}")
+        raise InputError(f"expected one value per configuration, but got {len(numbers)} for {len(configs)}")
     if trees < 1:
-        raise InputError(f"a forest has at least one tree, but got {trees}")
+        raise InputError(f"trees must be at least 1, but got {trees}")
     axes = axes_of(configs, space)
-    note = f"only {len(numbers)} to learn from" if len(numbers) < LITTLE else ""
-    if constant(numbers) or not axes:
-        note = "; ".join(filter(None, ["nothing differs, so nothing is important", note]))
+    note = f"only {len(numbers)} configurations" if len(numbers) < MIN_CONFIGURATIONS else ""
+    if is_constant(numbers) or not axes:
+        note = "; ".join(filter(None, ["nothing varies", note]))
         return Importance(*_ranked(axes, np.zeros((1, _count(axes)))), None, len(numbers), note)
-    points = np.array([[axis.place(config) for axis in axes] for config in configs])
-    # What a share of the variance is does not depend on the unit, but what rounding is does.
-    forest = _fitted(points, (numbers - numbers.mean()) / numbers.std(), trees, seed)
-    return Importance(*_ranked(axes, _shares(forest, axes)), _explained(forest, points), len(numbers), note)
+    points = np.array([[axis.coordinate(config) for axis in axes] for config in configs])
+    # Shares do not depend on the unit, but the rounding threshold does.
+    forest = _fit(points, (numbers - numbers.mean()) / numbers.std(), trees, seed)
+    return Importance(*_ranked(axes, _shares(forest, axes)), _out_of_bag_r2(forest, points), len(numbers), note)
 
 
 @dataclass(frozen=True, slots=True)
 class _Forest:
-    trees: tuple[Any, ...]  # regression trees of scikit-learn
-    drawn: tuple[Any, ...]  # the places of the configurations that each has seen
-    values: Numbers  # of all configurations, with mean 0 and variance 1
+    trees: tuple[Any, ...]  # scikit-learn regression trees
+    in_bag: tuple[Any, ...]  # indices of the configurations that each was fitted on
+    values: FloatArray  # of all configurations, standardized
 
 
-def _fitted(points: Numbers, values: Numbers, trees: int, seed: int) -> _Forest:
+def _fit(points: FloatArray, values: FloatArray, trees: int, seed: int) -> _Forest:
     from sklearn.ensemble import RandomForestRegressor
 
     forest = RandomForestRegressor(n_estimators=trees, random_state=seed).fit(points, values)
     return _Forest(tuple(forest.estimators_), tuple(forest.estimators_samples_), values)
 
 
-def _shares(forest: _Forest, axes: Sequence[Axis]) -> Numbers:
-    """Of each single and then each pair, a row for each tree; trees that are the same everywhere say nothing."""
-    found = [decomposed(leaves_of(tree.tree_), axes) for tree in forest.trees]
-    rows = [np.concatenate([each.singles, each.pairs]) / each.total for each in found if each.total > ROUNDING]
+def _shares(forest: _Forest, axes: Sequence[Axis]) -> FloatArray:
+    """Return one row per tree, with singles before pairs; constant trees are left out."""
+    variances = [decompose_variance(leaves_of(tree.tree_), axes) for tree in forest.trees]
+    rows = [np.concatenate([tree.singles, tree.pairs]) / tree.total for tree in variances if tree.total > ROUNDING]
     return np.array(rows or [np.zeros(_count(axes))])
 
 
-def _explained(forest: _Forest, points: Numbers) -> float | None:
-    """The coefficient of determination over what each configuration gets from the trees that have not seen it."""
+def _out_of_bag_r2(forest: _Forest, points: FloatArray) -> float | None:
+    """Return R² of the predictions by trees that were not fitted on the configuration; None if nothing varies."""
     sums, votes = np.zeros(len(points)), np.zeros(len(points))
-    for tree, drawn in zip(forest.trees, forest.drawn):
-        unseen = np.setdiff1d(np.arange(len(points)), drawn)
+    for tree, in_bag in zip(forest.trees, forest.in_bag):
+        unseen = np.setdiff1d(np.arange(len(points)), in_bag)
         if len(unseen):
             sums[unseen] += tree.predict(points[unseen])
             votes[unseen] += 1
-    known = votes > 0
-    actual = forest.values[known]
-    if not known.any() or constant(actual):
+    predicted = votes > 0
+    actual = forest.values[predicted]
+    if not predicted.any() or is_constant(actual):
         return None
-    missed = float(((actual - sums[known] / votes[known]) ** 2).sum())
-    return 1.0 - missed / float(((actual - actual.mean()) ** 2).sum())
+    residual = float(((actual - sums[predicted] / votes[predicted]) ** 2).sum())
+    return 1.0 - residual / float(((actual - actual.mean()) ** 2).sum())
 
 
-def _ranked(axes: Sequence[Axis], shares: Numbers) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
-    together = [some for size in (1, 2) for some in combinations(axes, size)]
-    figures = zip(together, shares.mean(axis=0), shares.std(axis=0))
-    found = [Share(tuple(axis.name for axis in some), float(mean), float(std)) for some, mean, std in figures]
-    singles, pairs = found[: len(axes)], found[len(axes) :]
+def _ranked(axes: Sequence[Axis], shares: FloatArray) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
+    effects = [effect for size in (1, 2) for effect in combinations(axes, size)]
+    statistics = zip(effects, shares.mean(axis=0), shares.std(axis=0))
+    ranked = [Share(tuple(axis.name for axis in effect), float(mean), float(std)) for effect, mean, std in statistics]
+    singles, pairs = ranked[: len(axes)], ranked[len(axes) :]
     return _largest_first(singles), _largest_first(pairs)
 
 

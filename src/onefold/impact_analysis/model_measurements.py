@@ -1,4 +1,4 @@
-"""What a study of impact has measured, before anything is concluded from it."""
+"""The measurements of an impact analysis, from which its findings are computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMS: tuple[Form, ...] = ("plain", "compressed")
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A quantity that models have, by the name under which it is kept."""
+    """A measured property of models, by its name in the records."""
 
     name: str
     title: str
@@ -36,63 +36,63 @@ COSTS = (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """A trained configuration, what it is like, and what it is like once it is compressed."""
+    """The properties of a trained trial, plain and compressed."""
 
     trial: int
     config: Config
-    score: float  # on the validation data: what it was chosen by
+    score: float  # on the validation data, by which models are ranked
     plain: Metrics
-    compressed: Metrics = field(default_factory=dict)  # empty where it was not compressed
+    compressed: Metrics = field(default_factory=dict)  # empty if it was not compressed
 
     def form(self, form: Form) -> Metrics:
-        """Its properties in this form."""
+        """Return its properties in this form."""
         return self.plain if form == "plain" else self.compressed
 
 
 @dataclass(frozen=True)
 class ImpactMeasurements:
-    """The arms, who of each went on, and what the models are like."""
+    """The arms, the trials that each promoted, and the properties of their models."""
 
     workload: str
-    metric: str  # by which models are chosen, and the first property
+    metric: str  # by which models are ranked; the first property
     higher_is_better: bool
     space: Space
-    arms: tuple[Arm, ...]  # their members are trials
-    best: Mapping[str, tuple[int, ...]]  # by arm: the trials that were trained in full, best first
+    arms: tuple[Arm, ...]  # their members are trial numbers
+    best: Mapping[str, tuple[int, ...]]  # by arm: the fully trained trials, best first
     configs: Mapping[int, Config]  # of all trials
-    scores: Mapping[int, float]  # of all that finished it, on the validation data after the first, short training
+    scores: Mapping[int, float]  # validation score after the first rung, of all trials that finished it
     models: Mapping[int, MeasuredModel]
     device: str
-    recipe: str  # how models were compressed, in words
-    ways: Mapping[str, str] = field(default_factory=dict)  # by property: how its values came about
-    failures: Mapping[int, str] = field(default_factory=dict)  # trials without a result, and why
+    recipe: str  # how models were compressed, as text
+    ways: Mapping[str, str] = field(default_factory=dict)  # by property: how it was measured
+    failures: Mapping[int, str] = field(default_factory=dict)  # by trial: the reason for a missing result
 
     @property
     def properties(self) -> tuple[Property, ...]:
-        """The metric and the costs that every model has."""
-        own = Property(self.metric, self.metric, self.higher_is_better)
-        forms = [found for model in self.models.values() for found in (model.plain, model.compressed) if found]
-        return (own, *(one for one in COSTS if forms and all(one.name in found for found in forms)))
+        """The metric and the costs that every model has a value for."""
+        metric = Property(self.metric, self.metric, self.higher_is_better)
+        forms = [values for model in self.models.values() for values in (model.plain, model.compressed) if values]
+        return (metric, *(cost for cost in COSTS if forms and all(cost.name in values for values in forms)))
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """The forms that were measured."""
-        return FORMS if self.top(form="compressed") else FORMS[:1]
+        """The measured forms."""
+        return FORMS if self.best_models(form="compressed") else FORMS[:1]
 
     def arm(self, name: str) -> Arm:
-        """The arm of that name."""
+        """Return the arm of that name."""
         return next(arm for arm in self.arms if arm.name == name)
 
-    def top(self, arm: str = TUNE_ALL, form: Form = "plain") -> list[MeasuredModel]:
-        """The best models of an arm that have this form, best first."""
-        known = (self.models[trial] for trial in self.best.get(arm, ()) if trial in self.models)
-        return [model for model in known if model.form(form)]
+    def best_models(self, arm: str = TUNE_ALL, form: Form = "plain") -> list[MeasuredModel]:
+        """Return the best models of an arm that were measured in this form, best first."""
+        measured = (self.models[trial] for trial in self.best.get(arm, ()) if trial in self.models)
+        return [model for model in measured if model.form(form)]
 
     def all_models(self) -> list[MeasuredModel]:
-        """All models that "tune all" has made and that were measured, best or not."""
+        """Return all measured models of "tune all"."""
         return [self.models[trial] for trial in self.arm(TUNE_ALL).members if trial in self.models]
 
 
 def values(models: Sequence[MeasuredModel], name: str, form: Form = "plain") -> list[float]:
-    """One property of several models."""
+    """Return one property of several models."""
     return [model.form(form)[name] for model in models]

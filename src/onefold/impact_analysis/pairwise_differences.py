@@ -1,4 +1,4 @@
-"""Models two by two, before and after compression: whether they still differ as they did."""
+"""Relative differences between all pairs of models, before and after compression."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onefold.impact_analysis.descriptive_statistics import above_zero
-from onefold.impact_analysis.sample_validation import Numbers, measured, together
+from onefold.impact_analysis.sample_validation import FloatArray, check_positive, check_same_length, checked_sample
 
 
 @dataclass(frozen=True, slots=True)
 class PairwiseDifferences:
-    """All pairs of models, first with second, first with third, …: their relative differences before and after.
+    """Relative differences of all pairs, in the order (1, 2), (1, 3), …, before and after compression.
 
-    `statistic` and `p` are those of the Kolmogorov-Smirnov test between the two; None without a pair. The test takes
-    pairs for independent, while each model is in many of them: a small p says more than there is to know.
+    `statistic` and `p` are those of the two-sample Kolmogorov-Smirnov test between the two; None without a pair. The
+    test assumes independent pairs, but each model is in many of them, so that `p` is too small.
     """
 
     plain: tuple[float, ...]  # (m1 - m2) / m2
@@ -28,29 +27,33 @@ class PairwiseDifferences:
 
 
 def pairwise_differences(plain: Sequence[float], compressed: Sequence[float]) -> PairwiseDifferences:
-    """How the differences between models changed by compression; both in the same order, model by model.
+    """Compare the differences between models before and after compression; both sequences list the same models.
 
-    The differences are shares of the pair's second model, so that the order of the models decides their signs: give
-    them best first.
+    Differences are relative to the second model of a pair, so that the order decides their signs: list the best first.
     """
-    before, after = measured(plain, "the plain models"), measured(compressed, "the compressed models")
-    together(before, after, "plain and compressed models")
+    before, after = checked_sample(plain, "the plain models"), checked_sample(compressed, "the compressed models")
+    check_same_length(before, after, "plain and compressed models")
     of_plain, of_compressed = _differences(before, "plain"), _differences(after, "compressed")
-    statistic, p = _tested(of_plain, of_compressed) if len(of_plain) else (None, None)
-    plain_pairs, compressed_pairs = tuple(of_plain.tolist()), tuple(of_compressed.tolist())
-    return PairwiseDifferences(plain_pairs, compressed_pairs, tuple((of_compressed - of_plain).tolist()), statistic, p)
+    statistic, p = _kolmogorov_smirnov(of_plain, of_compressed) if len(of_plain) else (None, None)
+    return PairwiseDifferences(
+        tuple(of_plain.tolist()),
+        tuple(of_compressed.tolist()),
+        tuple((of_compressed - of_plain).tolist()),
+        statistic,
+        p,
+    )
 
 
-def _differences(numbers: Numbers, which: str) -> Numbers:
+def _differences(numbers: FloatArray, which: str) -> FloatArray:
     first, second = np.triu_indices(len(numbers), k=1)
-    above_zero(numbers, f"every value of the {which} models")
+    check_positive(numbers, f"every value of the {which} models")
     return np.asarray((numbers[first] - numbers[second]) / numbers[second])
 
 
-def _tested(one: Numbers, other: Numbers) -> tuple[float, float]:
+def _kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> tuple[float, float]:
     from scipy.stats import ks_2samp
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # where exact counting fails, the approximation is near 1
-        found = ks_2samp(one, other)
-    return float(found.statistic), float(found.pvalue)
+        warnings.simplefilter("ignore", RuntimeWarning)  # where the exact p-value fails, the approximation is near 1
+        result = ks_2samp(first, second)
+    return float(result.statistic), float(result.pvalue)

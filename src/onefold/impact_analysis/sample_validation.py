@@ -1,4 +1,4 @@
-"""Values as they came from measuring, made sure of before anything is computed from them."""
+"""Validate samples of measured values before statistics are computed from them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,42 @@ from numpy.typing import NDArray
 
 from onefold.vocabulary.errors import InputError
 
-Numbers = NDArray[np.float64]
-ROUNDING = 1e-12  # a spread below this share of the values is what adding them up in another order makes
+FloatArray = NDArray[np.float64]
+ROUNDING = 1e-12  # relative spread that summation order alone can cause
 
 
-def measured(values: Sequence[float] | Numbers, what: str, least: int = 1) -> Numbers:
-    """The values as one row of numbers; raises InputError unless there are `least` of them and all are finite.
+def checked_sample(values: Sequence[float] | FloatArray, what: str, min_size: int = 1) -> FloatArray:
+    """Return the values as a one-dimensional array.
 
-    `what` names them in the error.
+    Raises InputError, with `what` as their name, unless there are at least `min_size` values and all are finite.
     """
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{what} must be numbers, but got {values!r}") from None
     if numbers.ndim != 1:
-        raise InputError(f"{what} must be one row of numbers, but got the shape {numbers.shape}")
-    if len(numbers) < least:
-        raise InputError(f"{what} must be at least {least}, but got {len(numbers)}; measure more models first")
+        raise InputError(f"{what} must be one-dimensional, but got the shape {numbers.shape}")
+    if len(numbers) < min_size:
+        raise InputError(f"{what} must have at least {min_size} values, but got {len(numbers)}; measure more models")
     if not np.isfinite(numbers).all():
-        bad = numbers[~np.isfinite(numbers)][0]
-        raise InputError(f"{what} must be finite, but got {bad}; leave out models without a result")
+        invalid = numbers[~np.isfinite(numbers)][0]
+        raise InputError(f"{what} must be finite, but got {invalid}; leave out models without a result")
     return numbers
 
 
-def together(one: Numbers, other: Numbers, what: str) -> None:
-    """Raises InputError unless there is one value of the other kind for each of the one."""
-    if len(one) != len(other):
-        raise InputError(f"{what} must be as many of either, model by model, but got {len(one)} and {len(other)}")
+def check_same_length(first: FloatArray, second: FloatArray, what: str) -> None:
+    """Raise InputError unless paired samples have the same length."""
+    if len(first) != len(second):
+        raise InputError(f"{what} must have the same length, but got {len(first)} and {len(second)}")
 
 
-def constant(numbers: Numbers) -> bool:
-    """Whether the values do not differ, but for rounding."""
+def check_positive(numbers: FloatArray, what: str) -> FloatArray:
+    """Return the numbers; raises InputError unless all are above 0, so that relative differences are defined."""
+    if (numbers <= 0).any():
+        raise InputError(f"{what} must be above 0 for relative differences, but got {numbers.min()}; leave it out")
+    return numbers
+
+
+def is_constant(numbers: FloatArray) -> bool:
+    """Return whether the values are equal up to rounding."""
     return len(numbers) == 0 or bool(np.ptp(numbers) <= ROUNDING * np.abs(numbers).max())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onefold.impact_analysis import Findings, Form, Importance, Property, Share
-from onefold.impact_analysis.advice import TRUSTED, trusted
+from onefold.impact_analysis.advice import MIN_EXPLAINED, is_trusted
 from onefold.report.impact.phrases import part
 from onefold.report.impact.tables import TITLES, properties
 from onefold.report.table import Cell, Row, Table, columns
@@ -46,7 +46,7 @@ def shares(found: Findings, form: Form) -> list[Shares]:
             tuple(map(_bar, _seen(known.singles[:SHOWN]))),
             tuple(map(_bar, _seen(known.pairs[:PAIRS_SHOWN]))),
             explained(known),
-            trusted(known),
+            is_trusted(known),
         )
         for one, known in _known(found, form)
     ]
@@ -68,9 +68,7 @@ def singles_table(found: Findings, form: Form) -> Table:
     lines = [Row.of("explained", *(_foretold(each) for _, each in known), kind="baseline")]
     for name in dict.fromkeys(share.parameters[0] for _, each in known for share in each.singles):
         lines.append(Row.of(name, *(_cell(each, each.of(name)) for _, each in known)))
-    notes = (
-        f"Explained: how much is foretold of unseen models. In brackets: less than {part(TRUSTED)}, so may be noise.",
-    )
+    notes = (f"Explained: out-of-bag R² of the forest. In brackets: below {part(MIN_EXPLAINED)}, so possibly noise.",)
     title = f"Share of the variance: {TITLES[form].lower()}"
     head = columns("hyperparameter", (one.title for one, _ in known))
     return Table(f"importance-{form}", title, head, tuple(lines), notes)
@@ -101,7 +99,7 @@ def _bar(share: Share) -> Bar:
 
 def _cell(known: Importance, share: Share) -> Cell:
     told = part(share.share)
-    return Cell(told) if trusted(known) else Cell(f"({told})", "quiet")
+    return Cell(told) if is_trusted(known) else Cell(f"({told})", "quiet")
 
 
 def _foretold(known: Importance) -> Cell:

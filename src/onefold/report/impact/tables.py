@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from onefold.impact_analysis import TUNE_ALL, Arm, Effect, Findings, Form, MeasuredModel, Property
-from onefold.impact_analysis.advice import APART, TOGETHER
+from onefold.impact_analysis.advice import STRONG_CORRELATION, WEAK_CORRELATION
 from onefold.report.impact.phrases import BETTER, WORSE, chance, change, signed, spoken
 from onefold.report.plots.boxes import box_of
 from onefold.report.table import Cell, Column, ColumnKind, Row, RowKind, Table, Tone, columns
@@ -36,7 +36,7 @@ def effects(found: Findings, form: Form) -> Table:
         kind: RowKind = "group" if arm.kind == "group" else "member" if belongs else ""
         cells = [cell for one in shown for cell in _effect_cells(found.effect(arm.name, one.name, form))]
         lines.append(Row.of(arm.name.removeprefix("fix "), *cells, kind=kind))
-    count = len(found.evidence.top(form=form))
+    count = len(found.evidence.best_models(form=form))
     notes = (
         f"{BETTER} better, {WORSE} worse than tune all. Best model: how the best model of the arm differs from that of "
         f"tune all. Effect: of the best models together ({count} of tune all), the word of Cliff's delta where the "
@@ -96,7 +96,7 @@ def deviations(found: Findings) -> Table:
         if both:
             cells.append(EMPTY if one.compressed is None else Cell(f"{one.compressed:,.3f}"))
         lines.append(Row.of(titles[one.property], *cells))
-    count = len(found.evidence.top())
+    count = len(found.evidence.best_models())
     notes = (f"The best value less the worst, as a share of the worst, among the best {count} models of tune all.",)
     head = columns("property", ("plain", "compressed") if both else ("plain",))
     return Table("deviations", "Largest deviation (LARD)", head, tuple(lines), notes)
@@ -134,7 +134,7 @@ def correlated(found: Findings, form: Form) -> Table:
 
 def best_models(found: Findings) -> Table:
     """The best models of "tune all", plain and compressed."""
-    evidence, models = found.evidence, found.evidence.top()
+    evidence, models = found.evidence, found.evidence.best_models()
     varied = [name for name, parameter in evidence.space.parameters.items() if parameter.size > 1]
     places = quantities.decimals([model.score for model in models])
     lines = []
@@ -162,7 +162,7 @@ def failures(found: Findings) -> Table:
 def _baseline(found: Findings, form: Form, shown: list[Property]) -> Iterator[Row]:
     """What the best model of "tune all" is like, in units."""
     sign = 1 if found.evidence.higher_is_better else -1
-    best = max(found.evidence.top(form=form), key=lambda model: sign * model.score, default=None)
+    best = max(found.evidence.best_models(form=form), key=lambda model: sign * model.score, default=None)
     if best is not None and shown:
         cells = [
             cell for one in shown for cell in (Cell(quantities.metric(one.name, best.form(form)[one.name])), Cell(""))
@@ -191,7 +191,7 @@ def _marked(said: str, better: bool | None) -> tuple[str, Tone]:
 
 
 def _unmeasured(found: Findings, form: Form) -> list[str]:
-    empty = [arm.name for arm in found.evidence.arms if not found.evidence.top(arm.name, form)]
+    empty = [arm.name for arm in found.evidence.arms if not found.evidence.best_models(arm.name, form)]
     return [f"No {form} model was measured of: {', '.join(empty)}."] if empty else []
 
 
@@ -200,7 +200,7 @@ def _correlation(found: Findings, form: Form, one: str, other: str, value: float
         return Cell(signed(value), "quiet")
     pair = found.correlations[form].between(one, other)
     more = f"Spearman {signed(pair.spearman)}, p {chance(pair.spearman_p)}\nPearson {signed(pair.pearson)}, p "
-    tone: Tone = "strong" if abs(value) >= TOGETHER else "some" if abs(value) >= APART else ""
+    tone: Tone = "strong" if abs(value) >= STRONG_CORRELATION else "some" if abs(value) >= WEAK_CORRELATION else ""
     return Cell(signed(value), tone, more + chance(pair.pearson_p))
 
 
