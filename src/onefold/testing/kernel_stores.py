@@ -1,4 +1,4 @@
-"""What every store must do for those who compile kernels: the part of `StoreContract` about candidates."""
+"""The contract of every store about kernels: operators, schedule candidates and compilations."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PLACES = [  # implementation, operator and target
 
 
 def an_operator(key: str = "conv", weight: int = 3) -> Operator:
-    """A convolution that a model runs a few times."""
+    """Return a convolution."""
     return Operator(key, "fused_conv2d_add_relu", weight, "conv2d", ("1x32x32x3", "1x32x32x16"), 1.5e6)
 
 
 def a_candidate(implementation: str = "loops", operator: str = "conv", target: str = "llvm") -> ScheduleCandidate:
-    """An implementation that was measured."""
+    """Return a measured candidate."""
     trace = '[["SplitRV",{"b0":null}],["tile \\"x\\" → 8"]]'
     return ScheduleCandidate(
         operator, target, "a machine", 2, implementation, 1, (8, 4, -1), trace, 1e-4, None, 0.5, 0.25, 3.5
@@ -41,12 +41,12 @@ def a_candidate(implementation: str = "loops", operator: str = "conv", target: s
 
 
 def a_failed_candidate(failure: CandidateFailure, implementation: str = "loops") -> ScheduleCandidate:
-    """One that came to nothing, on a machine whose energy nobody can tell."""
+    """Return a failed candidate without energy."""
     return replace(a_candidate(implementation), decisions=(), latency_s=None, failure=failure, joules=None)
 
 
 def a_compilation(key: str = "c1", created: str = "2026-01-01T00:00:00+00:00", rounds: int = 0) -> CompilationRecord:
-    """A compilation that runs, after so many rounds."""
+    """Return a running compilation after this many rounds."""
     spec = {"models": ["lenet"], "device": "here", "options": {"seconds": 1200, "joules": None, "flag": True}}
     ended = tuple(a_round(number) for number in range(1, rounds + 1))
     spent = CompileCost({"search": 1.0 * rounds})
@@ -54,7 +54,7 @@ def a_compilation(key: str = "c1", created: str = "2026-01-01T00:00:00+00:00", r
 
 
 def a_round(number: int = 1) -> TuningRound:
-    """A round in which one operator got better and another has no candidate that works."""
+    """Return a round in which one operator improved and another has no valid candidate."""
     fast = OperatorState(an_operator(), 1e-4, tried=8 * number, filtered=2, failed=1)
     stuck = OperatorState(an_operator("dense", 1), None, failed=4, suspended=True)
     spent = CompileCost({"search": 0.5, "build": 2.0}, {"search": 3.5}, "modelled")
@@ -62,7 +62,7 @@ def a_round(number: int = 1) -> TuningRound:
 
 
 class KernelStoreContract:
-    """The promises of `Store` about operators, candidates and compilations, one test each."""
+    """The promises of KernelHistory, one test each."""
 
     @pytest.fixture
     def store(self) -> Store:
@@ -71,7 +71,7 @@ class KernelStoreContract:
 
     # operators
 
-    def test_operators_come_back_by_key(self, store: Store) -> None:
+    def test_operators_are_returned_by_key(self, store: Store) -> None:
         assert store.operators() == {}
         for key in ("dense", "conv"):
             store.save_operator(an_operator(key))
@@ -83,7 +83,7 @@ class KernelStoreContract:
             store.save_operator(an_operator(weight=weight))
         assert store.operators() == {"conv": an_operator(weight=7)}
 
-    def test_the_loops_of_an_operator_come_back(self, store: Store) -> None:
+    def test_the_loops_of_an_operator_are_returned(self, store: Store) -> None:
         assert store.loops("conv") == ""
         store.save_operator(an_operator(), "for i in …")
         store.save_operator(an_operator("dense"))
@@ -92,25 +92,25 @@ class KernelStoreContract:
 
     # candidates
 
-    def test_candidates_come_back_equal_in_the_order_saved(self, store: Store) -> None:
+    def test_candidates_are_returned_in_the_order_saved(self, store: Store) -> None:
         assert store.candidates() == []
         failed = [a_failed_candidate(failure, failure.name) for failure in CandidateFailure]
-        told = [a_candidate("z"), a_candidate("a", "dense"), *failed, a_candidate("m", target="cuda")]
-        store.save_candidates(told[:3])
-        store.save_candidates(told[3:])
-        assert store.candidates() == told
+        saved = [a_candidate("z"), a_candidate("a", "dense"), *failed, a_candidate("m", target="cuda")]
+        store.save_candidates(saved[:3])
+        store.save_candidates(saved[3:])
+        assert store.candidates() == saved
         assert [one.failure for one in store.candidates("conv", "llvm")[1:]] == list(CandidateFailure)
 
     def test_candidates_are_found_by_operator_and_target(self, store: Store) -> None:
-        told = [a_candidate(name, operator, target) for name, operator, target in PLACES]
-        store.save_candidates(told)
-        assert store.candidates("conv") == [told[0], told[2], told[4]]
-        assert store.candidates(target="llvm") == [told[0], told[3], told[4]]
-        assert store.candidates("conv", "llvm") == [told[0], told[4]]
-        assert store.candidates("dense", "cuda") == [told[1]]
+        saved = [a_candidate(name, operator, target) for name, operator, target in PLACES]
+        store.save_candidates(saved)
+        assert store.candidates("conv") == [saved[0], saved[2], saved[4]]
+        assert store.candidates(target="llvm") == [saved[0], saved[3], saved[4]]
+        assert store.candidates("conv", "llvm") == [saved[0], saved[4]]
+        assert store.candidates("dense", "cuda") == [saved[1]]
         assert store.candidates("pool") == store.candidates(target="") == store.candidates("") == []
 
-    def test_a_candidate_that_is_saved_again_keeps_its_place(self, store: Store) -> None:
+    def test_a_candidate_saved_again_keeps_its_position(self, store: Store) -> None:
         names = ("first", "second", "third")
         store.save_candidates([a_candidate(name) for name in names])
         better = replace(a_candidate("second"), latency_s=5e-5, decisions=(16,), trace="[]", joules=None)
@@ -118,24 +118,24 @@ class KernelStoreContract:
         store.save_candidates([better, a_candidate("fourth"), failed])
         assert store.candidates() == [failed, better, a_candidate("third"), a_candidate("fourth")]
 
-    def test_of_twins_in_one_batch_the_last_stays(self, store: Store) -> None:
+    def test_the_last_of_equal_keys_in_a_batch_wins(self, store: Store) -> None:
         twin = replace(a_candidate("a"), latency_s=2e-4)
         store.save_candidates([a_candidate("a"), a_candidate("b"), twin])
         assert store.candidates() == [twin, a_candidate("b")]
 
-    def test_the_same_loops_under_other_conditions_are_another_candidate(self, store: Store) -> None:
+    def test_other_conditions_make_another_candidate(self, store: Store) -> None:
         one = a_candidate()
-        told = [one, replace(one, machine="another"), replace(one, threads=1), replace(one, target="cuda")]
-        store.save_candidates(told)
-        assert store.candidates() == told
+        saved = [one, replace(one, machine="another"), replace(one, threads=1), replace(one, target="cuda")]
+        store.save_candidates(saved)
+        assert store.candidates() == saved
 
-    def test_saving_no_candidates_is_fine(self, store: Store) -> None:
+    def test_no_candidates_can_be_saved(self, store: Store) -> None:
         store.save_candidates([])
         store.save_candidates(())
         assert store.candidates() == []
 
-    def test_a_batch_is_saved_whole_or_not_at_all(self, store: Store) -> None:
-        # A record that cannot be written, which no compiler makes: a set is not a JSON value.
+    def test_a_batch_is_atomic(self, store: Store) -> None:
+        # A set is not a JSON value, so this record cannot be written.
         broken = replace(a_candidate("broken"), decisions=({1, 2},))  # type: ignore[arg-type]
         store.save_candidates([a_candidate("known")])
         with pytest.raises(TypeError):
@@ -154,17 +154,17 @@ class KernelStoreContract:
         assert store.compilations() == [done]
         assert store.compilation("c2") is None
 
-    def test_compilations_come_newest_first(self, store: Store) -> None:
+    def test_compilations_are_returned_newest_first(self, store: Store) -> None:
         assert store.compilations() == []
         old, new = a_compilation("old"), a_compilation("new", "2026-01-02T00:00:00+00:00")
         twin = a_compilation("a twin of the old one")
-        for one in (old, new, twin, old):  # saving the old one again leaves it as old as it was
+        for one in (old, new, twin, old):  # saving again does not change the order
             store.save_compilation(one)
         assert store.compilations() == [new, twin, old]
 
     # together
 
-    def test_what_is_about_compiling_is_kept_as_one(self, store: Store) -> None:
+    def test_a_transaction_commits_kernel_records_together(self, store: Store) -> None:
         with store.transaction():
             store.save_operator(an_operator())
             store.save_candidates([a_candidate()])
@@ -174,7 +174,7 @@ class KernelStoreContract:
         assert store.candidates() == [a_candidate()]
         assert store.compilations() == [a_compilation(rounds=1)]
 
-    def test_what_is_about_compiling_is_undone_as_one(self, store: Store) -> None:
+    def test_a_transaction_rolls_kernel_records_back_together(self, store: Store) -> None:
         def save(changed: bool) -> None:
             store.save_operator(an_operator(weight=9 if changed else 3))
             store.save_candidates([replace(a_candidate(), latency_s=9.0 if changed else 1.0)])
