@@ -37,7 +37,8 @@ from claims import Claim, arguments, conclude, median, table
 from onefold import Config
 from onefold.serving.load_test import BatchingQueue, load_test
 from onefold.serving.queue_simulation import IdlePenalty, LatencyCurve, split
-from onefold.serving.scenarios import MultiStream, Scenario, ScenarioSettings, Server, choose, predict
+from onefold.serving.scenario_settings import ScenarioSettings, choose_settings, predict
+from onefold.serving.scenarios import MultiStream, Scenario, Server
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
 from onefold.vocabulary.workload_reference import load
@@ -325,7 +326,7 @@ def main() -> None:
                 "fixed rate": Server(SAMPLES_PER_QUERY, round(LOAD / single_s / SAMPLES_PER_QUERY, 1)),
                 "Poisson": MultiStream(round(LOAD / single_s)),
             }
-            asked[name] = {kind: (scenario, choose(scenario, served)) for kind, scenario in scenarios.items()}
+            asked[name] = {kind: (scenario, choose_settings(scenario, served)) for kind, scenario in scenarios.items()}
             for kind, (scenario, choice) in asked[name].items():
                 print(f"{name}, {kind}, {scenario}: {choice.why}", flush=True)
                 figures["choices"][f"{name}, {kind}"] = asdict(choice)

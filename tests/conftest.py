@@ -80,7 +80,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def deployed(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A deployment folder of that network for this machine; not to be changed: copy it."""
     from onefold.device import QUICK, open_session, runtime
-    from onefold.serving.deploy import Deployment, settings, write
+    from onefold.serving.deploy import Deployment, choose_device_settings, write
     from onefold.serving.space import ServingSpace
     from onefold.serving.tuner import ServingTuner
 
@@ -88,7 +88,7 @@ def deployed(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFac
         tuner = ServingTuner(session, ServingSpace((1, 4), (1,), ("all",), ("sequential",)))
         tuner.prepare(tiny)
         surface = tuner.measure(tiny, QUICK)
-    found = settings(this_host, surface, tiny, ("single-stream", "offline:8"), "mean", this_host)
+    found = choose_device_settings(this_host, surface, tiny, ("single-stream", "offline:8"), "mean", this_host)
     about = {"file": tiny.name}
     return write(
         tmp_path_factory.mktemp("deployed") / "deploy", tiny, Deployment(this_host, (found,), runtime(), about)

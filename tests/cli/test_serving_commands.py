@@ -1,4 +1,4 @@
-"""`devices`, `measure`, `serve-check` and `tune --device` as a person uses them."""
+"""The commands `devices`, `measure`, `serve-check` and `tune --device`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from shell import WORKLOAD, onefold
 from onefold import ServingSpace, deploy, measure, serve_check
 from onefold.device import Device
 from onefold.device.catalogue import devices, read_devices, save_device
+from onefold.serving.api import PointMeasured
+from onefold.serving.options import ServingOptions
 
 QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "2")
 
 
 @pytest.fixture
 def here(tmp_path: Path, home: Path, this_host: Device, model: Path) -> Path:
-    """A folder with a workload, a model, and a home that knows this machine and a slow board."""
+    """A folder with a workload, a model, and a home with this machine calibrated and a slow board."""
     (tmp_path / "mine.py").write_text(WORKLOAD)
     for path in (model, model.with_suffix(".npz")):
         shutil.copyfile(path, tmp_path / path.name)
@@ -28,7 +30,7 @@ def here(tmp_path: Path, home: Path, this_host: Device, model: Path) -> Path:
     return tmp_path
 
 
-def test_the_catalogue_and_what_is_known_about_a_device(here: Path) -> None:
+def test_list_and_show_devices(here: Path) -> None:
     listed = onefold(here, "devices")
     assert listed.returncode == 0, listed.stderr
     for name in (*devices(), "slow"):
@@ -41,7 +43,7 @@ def test_the_catalogue_and_what_is_known_about_a_device(here: Path) -> None:
     assert json.loads(onefold(here, "devices", "show", "host", "--json").stdout)["source"] == "calibrated"
 
 
-def test_devices_are_probed_added_and_calibrated(here: Path) -> None:
+def test_probe_add_and_calibrate_devices(here: Path) -> None:
     probe = onefold(here, "devices", "probe")
     assert probe.returncode == 0
     compile(probe.stdout, "probe.py", "exec")
@@ -50,7 +52,7 @@ def test_devices_are_probed_added_and_calibrated(here: Path) -> None:
     assert "mine" in onefold(here, "devices").stdout
     calibrated = onefold(here, "devices", "calibrate", "--seconds", "0.2")
     assert calibrated.returncode == 0, calibrated.stderr
-    assert "GFLOP/s a core" in calibrated.stdout
+    assert "GFLOP/s per core" in calibrated.stdout
 
 
 def test_measure_save_and_serve_check(here: Path) -> None:
@@ -72,38 +74,42 @@ def test_measure_save_and_serve_check(here: Path) -> None:
     assert all(row["ratio"] > 0 for row in rows)
 
 
-def test_batches_stay_as_small_as_asked_for_and_notes_are_told(here: Path) -> None:
+def test_fixed_batch_size_is_noted(here: Path) -> None:
     (here / "small.npz").unlink(missing_ok=True)
     loaded = onnx.load(str(here / "small.onnx"))
     loaded.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     onnx.save(loaded, str(here / "small.onnx"))
     single = onefold(here, "measure", "small.onnx", "--save", "out")
     assert single.returncode == 0, single.stderr
-    assert "note: the model takes single samples only" in single.stdout
-    assert "note: the model takes single samples only" in (here / "out" / "README.md").read_text()
+    assert "note: the model has a fixed batch size of 1" in single.stdout
+    assert "note: the model has a fixed batch size of 1" in (here / "out" / "README.md").read_text()
     assert {one.point.batch_size for one in deploy.read(here / "out").on().surface.served} == {1}
-    assert "the model takes single samples only" in onefold(here, "serve-check", "out").stdout
+    assert "the model has a fixed batch size of 1" in onefold(here, "serve-check", "out").stdout
 
 
-def test_the_same_from_python(here: Path) -> None:
-    found = measure(here / "small.onnx", home=here / "home", serving_space=ServingSpace((1, 4)), save=here / "out")
-    assert {one.point.batch_size for one in found.on("host").surface.served} == {1, 4}
+def test_measure_and_serve_check_in_python(here: Path) -> None:
+    events: list[PointMeasured] = []
+    serving = ServingOptions(space=ServingSpace((1, 4)))
+    found = measure(here / "small.onnx", home=here / "home", serving=serving, save=here / "out", on_event=events.append)
+    assert {served.point.batch_size for served in found.on("host").surface.served} == {1, 4}
+    assert {event.device.name for event in events} == {"host"}
+    assert {event.served.point for event in events} == {s.point for s in found.on().surface.served if s.runs}
     assert deploy.read(here / "out") == found
     assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
 
 
-def test_weights_in_a_file_beside_the_model_are_deployed_with_it(here: Path) -> None:
+def test_external_data_is_embedded_in_the_deployment(here: Path) -> None:
     apart = here / "apart.onnx"
     onnx.save(onnx.load(here / "small.onnx"), str(apart), save_as_external_data=True, location="w", size_threshold=0)
-    found = measure(apart, home=here / "home", serving_space=ServingSpace((1,)), save=here / "out")
+    found = measure(apart, home=here / "home", serving=ServingOptions(space=ServingSpace((1,))), save=here / "out")
     (here / "w").unlink()
     assert found.model == {"file": "apart.onnx"}
     assert found.on().surface.size_bytes > apart.stat().st_size
     assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
 
 
-def test_a_check_says_what_could_not_be_tried(here: Path, this_host: Device) -> None:
-    measured = onefold(here, "measure", "small.onnx", "--search", "random", "--save", "out", "--json")
+def test_serve_check_notes_what_was_not_checked(here: Path) -> None:
+    measured = onefold(here, "measure", "small.onnx", "--largest-batch", "2", "--save", "out", "--json")
     assert measured.returncode == 0, measured.stderr
     assert json.loads(measured.stdout)["devices"][0]["device"]["name"] == "host"
     found = deploy.read(here / "out")
@@ -117,15 +123,15 @@ def test_a_check_says_what_could_not_be_tried(here: Path, this_host: Device) -> 
     deploy.write(here / "out", here / "out" / "model.onnx", replace(found, devices=(changed,)))
     checked = onefold(here, "serve-check", "out")
     assert checked.returncode == 0, checked.stderr
-    assert "not tried, since it takes more threads than this machine has cores: host single-stream" in checked.stdout
+    assert "not checked, needs more threads than this machine has cores: host single-stream" in checked.stdout
     assert "offline" in checked.stdout
 
 
-def test_a_device_is_fitted_to_measured_points(here: Path) -> None:
+def test_fit_a_device_to_measured_points(here: Path) -> None:
     (here / "points.csv").write_text("batch,threads,latency_s\n1,1,0.001\n4,1,0.002\n16,1,0.006\n")
     fitted = onefold(here, "devices", "fit", "slow", "--model", "small.onnx", "--points", "points.csv")
     assert fitted.returncode == 0, fitted.stderr
-    assert "left out one by one" in fitted.stdout
+    assert "leave-one-out error" in fitted.stdout
     assert "predicted" in fitted.stdout  # the rest of the grid
     assert read_devices(here / "home" / "devices" / "slow.toml")[0].source == "fitted"
 
@@ -149,26 +155,29 @@ def test_tune_for_a_device(here: Path) -> None:
     ("words", "complaint"),
     [
         (("devices", "show", "rasberry-pi-4"), "did you mean 'raspberry-pi-4'?"),
-        (("devices", "calibrate", "raspberry-pi-4"), "must be measured where it is: write the probe with"),
-        (("devices", "calibrate", "nowhere"), "there is no device 'nowhere'"),
+        (("devices", "calibrate", "raspberry-pi-4"), "must be measured on the board: write the probe with"),
+        (("devices", "calibrate", "nowhere"), "unknown device 'nowhere'"),
         (("devices", "add", "nothing.json", "--name", "x"), "nothing.json"),
         (("measure", "nothing.onnx"), "there is no model nothing.onnx"),
-        (("measure", "mine.py"), "is not an ONNX model that can be read"),
+        (("measure", "mine.py"), "is not a valid ONNX model"),
         (("measure", "small.onnx", "--device", "raspbery-pi-5"), "did you mean 'raspberry-pi-5'?"),
-        (("measure", "small.onnx", "--serve-for", "speed"), "got 'speed'"),
+        (("measure", "small.onnx", "--optimize-for", "speed"), "got 'speed'"),
         (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
         (("measure", "small.onnx", "--scenario", "serve"), "serve"),
-        (("measure", "small.onnx", "--scenario-goal", "best"), "the goal of a scenario is mean or p99; got 'best'"),
-        (("devices", "fit", "host", "--model", "small.onnx", "--points", "x.csv"), "use onefold devices calibrate"),
-        (("tune", "mine.py", "--scenario", "offline", *QUICK), "add --device host"),
-        (("serve-check", "."), "is no deployment folder"),
+        (("measure", "small.onnx", "--scenario-goal", "best"), "scenario_goal must be mean or p99; got 'best'"),
+        (
+            ("devices", "fit", "host", "--model", "small.onnx", "--points", "x.csv"),
+            "onefold devices calibrate",
+        ),
+        (("tune", "mine.py", "--scenario", "offline", *QUICK), 'device="host"'),
+        (("serve-check", "."), "is not a deployment folder"),
         (("tune", "mine.py", "--device", "jetson-nan", *QUICK), "did you mean 'jetson-nano'?"),
-        (("tune", "mine.py", "--minimize", "latency_s", *QUICK), "add --device host"),
+        (("tune", "mine.py", "--minimize", "latency_s", *QUICK), 'device="host"'),
         (("tune", "mine.py", "--device", "host", "--measure", "looser", *QUICK), "got 'looser'"),
         (("tune", "mine.py", "--device", "host", "--minimize", "latency_s / eval(x)", *QUICK), "more than arithmetic"),
     ],
 )
-def test_a_mistake_is_answered_with_one_sentence(here: Path, words: tuple[str, ...], complaint: str) -> None:
+def test_mistake_gets_one_line(here: Path, words: tuple[str, ...], complaint: str) -> None:
     answer = onefold(here, *words)
     assert complaint in answer.stderr
     assert answer.returncode == 2

@@ -220,5 +220,5 @@ def test_the_quality_is_what_the_objective_lets_suppose(objective: Objective, qu
 
 def test_the_nearest_is_told_when_nothing_keeps_the_requirements() -> None:
     page = checked(as_html(CASES["out of reach"]())).text
-    assert "no trial keeps latency_s<=1e-09; the nearest, trial" in page
+    assert "no trial meets latency_s<=1e-09; the closest, trial" in page
     assert "too much, emulated)" in page

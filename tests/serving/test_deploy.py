@@ -14,9 +14,11 @@ from torch import nn
 
 from onefold import deploy
 from onefold.device import Device, TimingEffort, open_session, runtime
-from onefold.serving.deploy import Deployment, DeviceSettings, card, check, load, read, write
+from onefold.serving.deploy import Deployment, DeviceSettings, check, load, read, write
 from onefold.serving.export import export
-from onefold.serving.scenarios import choose, scenario
+from onefold.serving.model_card import model_card
+from onefold.serving.scenario_settings import choose_settings
+from onefold.serving.scenarios import parse_scenario
 from onefold.serving.space import ServingSpace
 from onefold.serving.tuner import ServingTuner
 from onefold.vocabulary.errors import ModelError
@@ -62,7 +64,7 @@ def deployment(
             tuner = ServingTuner(session, SPACE)
             tuner.prepare(model)
             surface = tuner.measure(model, SHORT)
-        choices = tuple(choose(scenario(text), surface.served) for text in SCENARIOS)
+        choices = tuple(choose_settings(parse_scenario(text), surface.served) for text in SCENARIOS)
         found.append(DeviceSettings(device, surface, choices))
     about = {"study": "s-1", "trial": 7, "config": {"width": 16, "lr": 0.0123456789}, "metrics": {"accuracy": 0.91}}
     return model, Deployment(this_host, tuple(found), runtime(), about)
@@ -102,9 +104,9 @@ class TestWriting:
         assert check(found, this_host, "host", SHORT)
 
     def test_the_card_says_how_each_number_was_obtained(self, deployment: tuple[Path, Deployment]) -> None:
-        text = card(deployment[1])
+        text = model_card(deployment[1])
         assert "study s-1, trial 7" in text
-        assert "| lr | 0.012346 |" in text
+        assert "| lr | 0.01235 |" in text
         assert "| accuracy | 0.91 |" in text
         for on in deployment[1].devices:
             assert f"(`{on.device.name}`)" in text
@@ -116,7 +118,7 @@ class TestWriting:
         assert "`emulated`" in text
 
     def test_a_card_of_a_bare_model_says_nothing_of_a_study(self, deployment: tuple[Path, Deployment]) -> None:
-        assert "Tuned by Onefold" not in card(replace(deployment[1], model={"file": "x.onnx"}))
+        assert "Tuned by Onefold" not in model_card(replace(deployment[1], model={"file": "x.onnx"}))
 
 
 class TestExpectations:
@@ -133,15 +135,15 @@ class TestExpectations:
         assert neighbours[0] <= found.latency_s <= neighbours[1]
 
     def test_what_nothing_is_known_about_is_told(self, deployment: tuple[Path, Deployment]) -> None:
-        with pytest.raises(ModelError, match="nothing is known about serving on host at batch 99"):
+        with pytest.raises(ModelError, match="no measurement on host at batch 99"):
             deployment[1].on("host").expected(ServingPoint(99))
 
     def test_devices_and_scenarios_by_name(self, deployment: tuple[Path, Deployment]) -> None:
         assert deployment[1].on().device.name == "host"
         assert deployment[1].on("slow").choice("offline:40").scenario == "offline:40"
-        with pytest.raises(ModelError, match="no settings for the device 'slwo'; did you mean 'slow'"):
+        with pytest.raises(ModelError, match="no settings for device 'slwo'; did you mean 'slow'"):
             deployment[1].on("slwo")
-        with pytest.raises(ModelError, match="no settings for the scenario 'single'; "):
+        with pytest.raises(ModelError, match="no settings for scenario 'single'"):
             deployment[1].on().choice("single")
 
 
@@ -216,7 +218,7 @@ class TestServing:
 class TestChecking:
     @pytest.fixture(autouse=True)
     def briefly(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(deploy, "CONFIRM_S", 0.05)
+        monkeypatch.setattr(deploy, "LOAD_TEST_S", 0.05)
 
     def test_measured_stands_beside_expected(self, written: Path, this_host: Device) -> None:
         rows = check(written, this_host, effort=SHORT)
@@ -255,7 +257,7 @@ class TestChecking:
 
 class TestMistakes:
     def test_a_folder_that_is_none(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match=r"is no deployment folder: it has no deployment.json; make one with"):
+        with pytest.raises(ModelError, match=r"is not a deployment folder: it has no deployment.json; create one"):
             load(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"host": 3}', "null"])

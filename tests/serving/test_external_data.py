@@ -79,7 +79,7 @@ def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> No
 
 def test_weights_that_are_gone_are_told(apart: Path, tmp_path: Path) -> None:
     (apart.parent / "b.onnx.data").unlink()
-    with pytest.raises(ModelError, match=r"b\.onnx has weights in files beside it, and cannot be made one file"):
+    with pytest.raises(ModelError, match=r"external data of .*b\.onnx cannot be embedded"):
         with_embedded_weights(apart, tmp_path)
 
 

@@ -15,7 +15,8 @@ from torch import nn
 
 from onefold.serving.load_test import BatchingQueue, Serve, falls_behind, load_test
 from onefold.serving.queue_simulation import Response
-from onefold.serving.scenarios import MultiStream, Offline, Scenario, ScenarioSettings, Server, SingleStream
+from onefold.serving.scenario_settings import ScenarioSettings
+from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.serving import ServingPoint
 
@@ -128,10 +129,10 @@ def test_a_server_that_falls_behind_is_said_to_even_if_it_answers_all() -> None:
 
 
 def test_being_busy_is_no_sign_of_falling_behind_by_itself() -> None:
-    assert not falls_behind([1.0, 1.1, 0.9, 1.0], utilisation=0.99)
-    assert falls_behind([1.0, 2.0, 3.0, 4.0], utilisation=0.99)
-    assert not falls_behind([1.0, 2.0, 3.0, 4.0], utilisation=0.5)  # a slow moment at the end
-    assert not falls_behind([9.0], utilisation=1.0)
+    assert not falls_behind([1.0, 1.1, 0.9, 1.0], utilization=0.99)
+    assert falls_behind([1.0, 2.0, 3.0, 4.0], utilization=0.99)
+    assert not falls_behind([1.0, 2.0, 3.0, 4.0], utilization=0.5)  # a slow moment at the end
+    assert not falls_behind([9.0], utilization=1.0)
 
 
 def test_a_run_is_repeated_by_its_seed() -> None:
@@ -153,7 +154,7 @@ def test_what_the_session_raises_comes_out_and_no_thread_stays() -> None:
 
 
 def test_a_run_without_time_is_refused() -> None:
-    with pytest.raises(InputError, match="more than 0 s"):
+    with pytest.raises(InputError, match="seconds must be above 0"):
         load_test(Notebook(), Offline(), chosen(Offline()), seconds=0)
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.serving.point_search import ALGORITHMS, LOOKS, algorithm, few, grid, halving
+from onefold.baselines.serving import halving
+from onefold.serving.point_search import ALGORITHMS, MAX_REPEATS, algorithm, few, grid
 from onefold.serving.space import GRAPH_LEVELS, ServingSpace
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy
@@ -88,7 +89,7 @@ def test_few_never_leaves_the_space_and_asks_twice_for_finalists_only(
     cost: Cost, purpose: OptimizeFor, branches: bool, thorough: bool
 ) -> None:
     points = [one.point for one in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
-    assert max(Counter(points).values()) <= (LOOKS if thorough else 1)
+    assert max(Counter(points).values()) <= (MAX_REPEATS if thorough else 1)
     assert set(points) <= set(TWO_CORES.points())
 
 
@@ -180,5 +181,5 @@ def test_those_that_draw_take_their_share(name: str) -> None:
 
 
 def test_an_unknown_algorithm_is_told_with_the_nearest() -> None:
-    with pytest.raises(InputError, match="the serving search 'gird' is not known; did you mean 'grid'"):
+    with pytest.raises(InputError, match="got 'gird'; did you mean 'grid'"):
         algorithm("gird")

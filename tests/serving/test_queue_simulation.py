@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onefold.serving.queue_simulation import (
     IdlePenalty,
     LatencyCurve,
-    query_s,
+    query_service_s,
     simulate_poisson,
     simulate_server,
     split,
@@ -59,7 +59,7 @@ def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
     """M/G/1 with an exceptional first service of each busy spell."""
     service_s, woken_s = 0.002, 0.0035
     rate = load / service_s
-    slow = replace(curve({1: service_s}), rests=(IdlePenalty(1, *(3 * [woken_s - service_s])),))
+    slow = replace(curve({1: service_s}), idle_penalties=(IdlePenalty(1, *(3 * [woken_s - service_s])),))
     found = simulate_poisson(slow, rate, 1, 0.0, 200_000, seed=4)
     spell = 1 - load + rate * woken_s
     wait_s = rate * service_s**2 / (2 * (1 - load)) + rate * (woken_s**2 - service_s**2) / (2 * spell)
@@ -69,7 +69,8 @@ def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
 
 def test_a_query_that_finds_the_server_idle_wakes_it_once() -> None:
     slow = replace(
-        curve({1: 0.001, 4: 0.004}), rests=(IdlePenalty(1, 0.001, 0.001, 0.001), IdlePenalty(4, 0.002, 0.002, 0.002))
+        curve({1: 0.001, 4: 0.004}),
+        idle_penalties=(IdlePenalty(1, 0.001, 0.001, 0.001), IdlePenalty(4, 0.002, 0.002, 0.002)),
     )
     rare = simulate_server(slow, 8, 1.0, 4, 100, 0)
     assert rare.mean_s == pytest.approx(0.008 + 0.002)
@@ -105,7 +106,7 @@ def test_spread_service_times_wait_as_pollaczek_and_khinchine_say() -> None:
 @given(curves(), st.integers(1, 40))
 def test_the_line_between_two_points_stays_between_them(known: LatencyCurve, size: int) -> None:
     if size > known.largest:
-        with pytest.raises(InputError, match="were measured"):
+        with pytest.raises(InputError, match="within the measured"):
             known.time_s(size)
         return
     place = max(i for i, measured in enumerate(known.batch_sizes) if measured <= size)
@@ -157,7 +158,7 @@ def test_an_overloaded_server_is_not_stable_and_gets_later_and_later(
 ) -> None:
     size = min(size, known.largest)
     samples = 2 * size + 1
-    period_s = query_s(known, samples, size) / over
+    period_s = query_service_s(known, samples, size) / over
     short, long = (simulate_server(known, samples, period_s, size, queries, 0) for queries in (200, 2_000))
     assert not short.stable
     assert not long.stable
@@ -225,7 +226,7 @@ def test_measured_points_win_over_predicted_ones_and_many_runs_over_few() -> Non
 
 @pytest.mark.parametrize(
     ("sizes", "latencies", "says"),
-    [((), (), "needs a median"), ((2, 1), (1.0, 1.0), "grow from 1"), ((1, 2), (1.0, 0.0), "positive and finite")],
+    [((), (), "needs a median"), ((2, 1), (1.0, 1.0), "increase from 1"), ((1, 2), (1.0, 0.0), "positive and finite")],
 )
 def test_a_curve_that_makes_no_sense_is_refused(
     sizes: tuple[int, ...], latencies: tuple[float, ...], says: str
@@ -236,9 +237,9 @@ def test_a_curve_that_makes_no_sense_is_refused(
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
     known = curve({1: 1.0})
-    with pytest.raises(InputError, match="period_s is more than 0"):
+    with pytest.raises(InputError, match="period_s must be above 0"):
         simulate_server(known, 1, 0.0, 1, 10, 0)
-    with pytest.raises(InputError, match="rate_per_s is more than 0"):
+    with pytest.raises(InputError, match="rate_per_s must be above 0"):
         simulate_poisson(known, float("nan"), 1, 0.0, 10, 0)
-    with pytest.raises(InputError, match="a wait is 0 s or more"):
+    with pytest.raises(InputError, match="wait_s must be 0 or more"):
         simulate_poisson(known, 1.0, 1, -1.0, 10, 0)

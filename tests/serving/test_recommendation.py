@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold import Objective, at_least, at_most
-from onefold.serving.recommendation import (
-    NEAR,
-    Recommendation,
-    chosen_points,
-    cost_goal,
-    costs_of,
-    energy_way,
-    label,
-    recommend,
-)
+from onefold.serving.ranked_trials import best_points, cost_goal, energy_source, source_label, surface_costs
+from onefold.serving.recommendation import NEAR, Recommendation, recommend
 from onefold.vocabulary.objective import Goal, dominates
 from onefold.vocabulary.records import (
     Config,
@@ -93,8 +85,8 @@ def test_the_fastest_above_the_bound_is_recommended_and_beside_the_most_accurate
     this = found(study((0.95, 0.004), (0.946, 0.002), (0.85, 0.001), (0.91, 0.003)))
     assert (this.trial, this.keeps, this.shortfalls) == (1, True, ())
     assert this.reasons == (
-        "trial 1 keeps accuracy>=0.9 and has the lowest latency_s of the 3 that do: 1.41 ms (emulated)",
-        "against the trial of the highest accuracy (trial 0) it is 2x faster, for 0.4 points of accuracy",
+        "trial 1 meets accuracy>=0.9 and has the lowest latency_s of the 3 that do: 1.41 ms (emulated)",
+        "compared with the trial of the highest accuracy (trial 0) it is 2x faster, for 0.4 points of accuracy",
     )
 
 
@@ -130,7 +122,7 @@ def test_a_cheaper_trial_that_is_nearly_as_good_as_the_top_1_is_pointed_out() ->
 @pytest.mark.parametrize(
     ("goal", "says"),
     [
-        ("throughput_per_s", "serves 2x the samples per second"),
+        ("throughput_per_s", "has 2x the throughput"),
         ("energy_per_sample_j", "takes 50 % less energy per sample"),
         ("latency_p99_s", "is 2x faster at p99"),
     ],
@@ -159,16 +151,16 @@ def test_how_far_the_nearest_is_when_nothing_keeps_a_requirement() -> None:
     assert not this.keeps
     assert this.trial == 1
     assert this.shortfalls == (
-        "no trial keeps latency_s<=0.001; the nearest, trial 1, needs 0.0014 (40 % too much, emulated)",
+        "no trial meets latency_s<=0.001; the closest, trial 1, needs 0.0014 (40 % too much, emulated)",
     )
-    assert "no trial keeps every requirement; trial 1 comes nearest" in this.reasons[0]
+    assert "no trial meets every requirement; trial 1 comes closest" in this.reasons[0]
 
 
 def test_requirements_that_only_exclude_each_other_are_told_apart() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.002), "accuracy": at_least(0.94)})
     this = found(study((0.95, 0.008), (0.9, 0.001), objective=objective))
     assert this.shortfalls == (
-        "each requirement is kept by some trial, but none keeps all; trial 1 comes nearest",
+        "each requirement is met by some trial, but none meets all; trial 1 comes closest",
         "trial 1 misses accuracy>=0.94: it reaches 0.9 (4.26 % too little)",
     )
 
@@ -182,12 +174,12 @@ def test_measured_figures_have_no_label() -> None:
 
 def test_labels_say_the_weakest_thing_about_a_figure() -> None:
     rapl = Energy(1.0, "rapl")
-    assert label(served(1, 1, 0.1, LatencySource.MEASURED, rapl), "energy_per_sample_j") == ""
-    assert label(served(1, 1, 0.1, LatencySource.PREDICTED, rapl), "energy_per_sample_j") == "predicted"
-    assert label(served(1, 1, 0.1, LatencySource.PREDICTED), "size_bytes") == ""
-    assert energy_way(served(1, 1, 0.1, LatencySource.MEASURED, rapl)) == "rapl"
-    assert energy_way(served(1, 1, 0.1, LatencySource.PREDICTED, rapl)) == "predicted"
-    assert energy_way(served(1, 1, 0.1)) == "modelled"
+    assert source_label(served(1, 1, 0.1, LatencySource.MEASURED, rapl), "energy_per_sample_j") == ""
+    assert source_label(served(1, 1, 0.1, LatencySource.PREDICTED, rapl), "energy_per_sample_j") == "predicted"
+    assert source_label(served(1, 1, 0.1, LatencySource.PREDICTED), "size_bytes") == ""
+    assert energy_source(served(1, 1, 0.1, LatencySource.MEASURED, rapl)) == "rapl"
+    assert energy_source(served(1, 1, 0.1, LatencySource.PREDICTED, rapl)) == "predicted"
+    assert energy_source(served(1, 1, 0.1)) == "modelled"
 
 
 def test_points_say_why_they_were_chosen() -> None:
@@ -199,9 +191,9 @@ def test_points_say_why_they_were_chosen() -> None:
         "energy": 16,
     }
     assert on.reasons == (
-        "batch 1 on 2 threads answers first, in 2.83 ms (emulated): 1.4x faster than 1 thread",
-        "batch 16 on 2 threads serves the most, 665.5/s (emulated): 1.9x the samples per second of batch 1",
-        "the same point takes the least energy, 6.01 mJ (modelled) a sample",
+        "batch 1 on 2 threads has the lowest latency, 2.83 ms (emulated): 1.4x faster than 1 thread",
+        "batch 16 on 2 threads has the highest throughput, 665.5/s (emulated): 1.9x that of batch 1",
+        "the same point takes the least energy, 6.01 mJ (modelled) per sample",
     )
 
 
@@ -213,9 +205,9 @@ def test_points_that_nothing_improves_on_say_so() -> None:
     first, second, _ = this.devices[0].reasons
     assert (
         first
-        == "batch 1 on 1 thread (graph level all) answers first, in 1 ms (emulated); more threads do not make it faster"
+        == "batch 1 on 1 thread (graph level all) has the lowest latency, 1 ms (emulated); more threads are not faster"
     )
-    assert second.endswith("larger batches do not serve more")
+    assert second.endswith("larger batches do not increase it")
 
 
 def test_a_batch_that_misses_the_latency_bound_is_not_hidden() -> None:
@@ -228,11 +220,11 @@ def test_energy_is_compared_among_points_that_have_one() -> None:
     nothing = Energy(None, "unavailable")
     known = (served(1, 1, 0.1, energy=Energy(5.0, "modelled")), served(2, 1, 1e-6, energy=nothing))
     mixed = Surface("s", BOARD, known, 1)
-    assert chosen_points(mixed)["energy"] is known[0]
-    assert costs_of(mixed)[0]["energy_per_sample_j"] == 5.0
+    assert best_points(mixed)["energy"] is known[0]
+    assert surface_costs(mixed)[0]["energy_per_sample_j"] == 5.0
     bare = Surface("s", BOARD, (known[1],), 1)
-    assert set(chosen_points(bare)) == {"latency", "throughput"}
-    assert "energy_per_sample_j" not in costs_of(bare)[0]
+    assert set(best_points(bare)) == {"latency", "throughput"}
+    assert "energy_per_sample_j" not in surface_costs(bare)[0]
 
 
 def test_trials_of_low_levels_and_failed_ones_are_not_held_against_the_top_1() -> None:
@@ -263,7 +255,7 @@ def test_losses_are_compared_in_per_cent() -> None:
 def test_several_goals_tell_of_the_front() -> None:
     this = found(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
     assert this.reasons[0] == (
-        f"trial {this.trial} is one of 2 that no other beats in all of: highest accuracy 0.95, "
+        f"trial {this.trial} is on the Pareto front of 2 trials: highest accuracy 0.95, "
         "lowest latency_s 2.83 ms (emulated)"
     )
     assert this.devices[0].front == (0, 1)
@@ -279,8 +271,8 @@ def test_a_device_that_was_not_measured_is_said_to_be_so() -> None:
     assert other is not None
     assert (dict(other.points), other.top, this.on("third")) == ({}, 1, None)
     assert this.reasons[-2:] == (
-        "serving trial 0 on other has not been measured",
-        "serving trial 0 on third has not been measured",
+        "trial 0 has not been measured on other",
+        "trial 0 has not been measured on third",
     )
 
 
@@ -300,7 +292,7 @@ def test_trials_are_compared_on_the_device_that_the_objective_asks_about() -> No
     ]
     this = found(recommend(trials, Objective(minimize="latency_s@host"), servings, [BOARD, "host"], ACCURACY))
     assert this.reasons[1] == (
-        "on host, against the trial of the highest accuracy (trial 0) it is 2x faster, for 1 point of accuracy"
+        "on host, compared with the trial of the highest accuracy (trial 0) it is 2x faster, for 1 point of accuracy"
     )
 
 
@@ -309,7 +301,7 @@ def test_a_trial_that_failed_later_is_only_recommended_as_the_nearest() -> None:
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
     this = found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY))
-    assert this.reasons[0].startswith("no trial finished without a failure; trial 0 comes nearest")
+    assert this.reasons[0].startswith("no trial finished without a failure; trial 0 comes closest")
     assert this.devices == ()
 
 

@@ -9,18 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.serving.queue_simulation import LatencyCurve
-from onefold.serving.scenarios import (
-    MultiStream,
-    Offline,
-    Scenario,
-    ScenarioSettings,
-    Server,
-    SingleStream,
-    choose,
-    largest_rate,
-    predict,
-    scenario,
-)
+from onefold.serving.scenario_settings import ScenarioSettings, choose_settings, predict, sustainable_rate
+from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream, parse_scenario
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, from_json, to_json
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
@@ -49,16 +39,16 @@ def line(fixed_s: float, sample_s: float, threads: int = 1, spread: float = 1.0)
 
 @given(scenarios)
 def test_a_scenario_survives_being_written(asked: Scenario) -> None:
-    assert scenario(str(asked)) == asked
+    assert parse_scenario(str(asked)) == asked
 
 
 def test_the_texts_mean_what_the_grammar_says() -> None:
-    assert scenario("single-stream") == SingleStream()
-    assert scenario("server:8@20") == Server(samples_per_query=8, queries_per_s=20)
-    assert scenario("multi-stream:0.5") == MultiStream(rate_per_s=0.5)
-    assert scenario("offline") == Offline()
-    assert scenario("offline:50") == Offline(50)
-    assert str(scenario(" server:8@20 ")) == "server:8@20"
+    assert parse_scenario("single-stream") == SingleStream()
+    assert parse_scenario("server:8@20") == Server(samples_per_query=8, queries_per_s=20)
+    assert parse_scenario("multi-stream:0.5") == MultiStream(rate_per_s=0.5)
+    assert parse_scenario("offline") == Offline()
+    assert parse_scenario("offline:50") == Offline(50)
+    assert str(parse_scenario(" server:8@20 ")) == "server:8@20"
 
 
 @pytest.mark.parametrize(
@@ -66,18 +56,18 @@ def test_the_texts_mean_what_the_grammar_says() -> None:
 )
 def test_a_text_that_is_no_scenario_is_answered_with_the_grammar(text: str) -> None:
     with pytest.raises(InputError, match="server:N@Q"):
-        scenario(text)
+        parse_scenario(text)
 
 
 def test_a_near_name_is_offered() -> None:
     with pytest.raises(InputError, match="did you mean 'server'"):
-        scenario("servr:8@20")
+        parse_scenario("servr:8@20")
 
 
 @pytest.mark.parametrize("text", ["server:0@20", "server:8@0", "multi-stream:0", "offline:0"])
 def test_nothing_to_serve_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="more than 0"):
-        scenario(text)
+    with pytest.raises(InputError, match="must be above 0"):
+        parse_scenario(text)
 
 
 @settings(max_examples=12, deadline=None)
@@ -93,7 +83,7 @@ def test_the_choice_is_never_predicted_to_be_worse_than_one_by_one(
     asked: Scenario, fixed_s: float, sample_s: float, spread: float, goal: str, seed: int
 ) -> None:
     points = line(fixed_s, sample_s, 1, spread) + line(1.2 * fixed_s, 0.7 * sample_s, 2, spread)
-    choice = choose(asked, points, goal, seed)
+    choice = choose_settings(asked, points, goal, seed)
     found, single = choice.predicted, choice.batch_one
     assert found.stable >= single.stable
     if found.stable and single.stable and isinstance(asked, Server | MultiStream):
@@ -105,31 +95,31 @@ def test_the_choice_is_never_predicted_to_be_worse_than_one_by_one(
 
 def test_a_choice_is_repeated_by_its_seed() -> None:
     points = line(0.001, 0.0002, spread=1.2)
-    first, again, other = (choose(MultiStream(500), points, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (choose_settings(MultiStream(500), points, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.predicted != other.predicted
 
 
 def test_a_single_stream_gets_the_fastest_single_sample() -> None:
     points = [*line(0.001, 0.001), *line(0.0005, 0.001, threads=2)]
-    choice = choose(SingleStream(), points)
+    choice = choose_settings(SingleStream(), points)
     assert choice.point == ServingPoint(batch_size=1, threads=2)
     assert choice.predicted.p50_s == pytest.approx(0.0015)
     steady, shaky = served(1, 0.002), served(1, 0.0019, threads=2, spread=2.0)
-    assert choose(SingleStream(), [steady, shaky], "mean").point.threads == 2
-    assert choose(SingleStream(), [steady, shaky], "p99").point.threads == 1
+    assert choose_settings(SingleStream(), [steady, shaky], "mean").point.threads == 2
+    assert choose_settings(SingleStream(), [steady, shaky], "p99").point.threads == 1
 
 
 def test_offline_gets_the_most_samples_a_second() -> None:
     points = [served(1, 0.001), served(8, 0.004), served(32, 0.040)]
-    choice = choose(Offline(64), points)
+    choice = choose_settings(Offline(64), points)
     assert choice.point.batch_size == 8
     assert choice.predicted.throughput_per_s == pytest.approx(2_000)
     assert choice.batch_one.throughput_per_s == pytest.approx(1_000)
 
 
 def test_a_query_whose_batch_has_a_price_is_not_split() -> None:
-    choice = choose(Server(6, 10), line(0.010, 0.001))
+    choice = choose_settings(Server(6, 10), line(0.010, 0.001))
     assert choice.point.batch_size == 6  # between the measured 4 and 8
     assert choice.predicted.mean_s == pytest.approx(0.016)
     assert choice.batch_one.mean_s == pytest.approx(6 * 0.011)
@@ -137,47 +127,47 @@ def test_a_query_whose_batch_has_a_price_is_not_split() -> None:
 
 def test_a_query_whose_large_batches_are_slow_is_split() -> None:
     points = [served(1, 0.002), served(2, 0.003), served(4, 0.004), served(8, 0.020)]
-    assert choose(Server(8, 10), points).point.batch_size == 4
+    assert choose_settings(Server(8, 10), points).point.batch_size == 4
 
 
 def test_batches_that_bring_nothing_are_left() -> None:
-    choice = choose(MultiStream(50), [served(size, 0.001 * size) for size in SIZES])
+    choice = choose_settings(MultiStream(50), [served(size, 0.001 * size) for size in SIZES])
     assert choice.point.batch_size == 1
     assert choice.wait_s == 0
-    assert "do not pay" in choice.why
+    assert "batching does not help" in choice.why
 
 
 def test_random_arrivals_are_gathered_when_batches_are_cheap() -> None:
-    choice = choose(MultiStream(900), line(0.0009, 0.0001))
+    choice = choose_settings(MultiStream(900), line(0.0009, 0.0001))
     assert choice.point.batch_size > 1
     assert choice.predicted.mean_s < choice.batch_one.mean_s
-    assert "one by one" in choice.why
+    assert "at batch size 1" in choice.why
 
 
 def test_waiting_is_chosen_where_it_helps() -> None:
     # Two samples in one batch cost as much as one, and the second comes soon: going at once blocks it.
-    choice = choose(MultiStream(1_000), [served(1, 0.010), served(64, 0.0101)], "p99")
+    choice = choose_settings(MultiStream(1_000), [served(1, 0.010), served(64, 0.0101)], "p99")
     at_once = predict(MultiStream(1_000), LatencyCurve.of([served(1, 0.010), served(64, 0.0101)]), 64)
     assert choice.predicted.p99_s <= at_once.p99_s
 
 
 def test_an_overload_is_said_with_the_largest_rate_that_would_do() -> None:
     points = line(0.001, 0.001)
-    choice = choose(MultiStream(5_000), points)
+    choice = choose_settings(MultiStream(5_000), points)
     assert not choice.predicted.stable
     assert choice.point.batch_size == 32
-    limit = largest_rate(MultiStream(5_000), LatencyCurve.of(points), 32)
-    assert f"{limit:.4g} samples a second" in choice.why
-    assert choose(MultiStream(0.99 * limit), points).predicted.stable
-    queries = choose(Server(8, 1_000), points)
+    limit = sustainable_rate(MultiStream(5_000), LatencyCurve.of(points), 32)
+    assert f"stable below {limit:,.4g}/s (samples)" in choice.why
+    assert choose_settings(MultiStream(0.99 * limit), points).predicted.stable
+    queries = choose_settings(Server(8, 1_000), points)
     assert "overloaded" in queries.why
-    assert "111.1 queries a second" in queries.why  # 1 / (1 ms + 8 x 1 ms)
+    assert "stable below 111.1/s (queries)" in queries.why  # 1 / (1 ms + 8 x 1 ms)
 
 
 def test_a_wrong_goal_and_a_missing_single_sample_are_refused() -> None:
     with pytest.raises(InputError, match="mean or p99"):
-        choose(Offline(), line(0.001, 0.001), "median")
+        choose_settings(Offline(), line(0.001, 0.001), "median")
     with pytest.raises(InputError, match="batch size 1"):
-        choose(Offline(), [served(2, 0.001)])
+        choose_settings(Offline(), [served(2, 0.001)])
     with pytest.raises(InputError, match="batch size 1"):
-        choose(Offline(), [])
+        choose_settings(Offline(), [])

@@ -118,11 +118,11 @@ class TestMemo:
             memo_key("a", this_host, this_host, space, serving, QUICK),
             memo_key("b", this_host, this_host, space, serving, QUICK),
             memo_key("a", other, this_host, space, serving, QUICK),
-            memo_key("a", this_host, other, space, serving, QUICK),  # carried over from another machine
+            memo_key("a", this_host, other, space, serving, QUICK),  # scaled from another machine
             memo_key("a", this_host, this_host, replace(space, batch_sizes=(1, 2)), serving, QUICK),
-            memo_key("a", this_host, this_host, space, replace(serving, purpose=OptimizeFor.ENERGY), QUICK),
+            memo_key("a", this_host, this_host, space, replace(serving, optimize_for=OptimizeFor.ENERGY), QUICK),
             memo_key("a", this_host, this_host, space, replace(serving, algorithm="grid"), QUICK),
-            memo_key("a", this_host, this_host, space, serving, replace(QUICK, seconds=1.0)),
+            memo_key("a", this_host, this_host, space, serving, replace(QUICK, max_seconds=1.0)),
             memo_key("a", this_host, this_host, space, serving, QUICK, PRECISE),
         }
         assert len(keys) == 9
@@ -191,7 +191,7 @@ class TestDevices:
         slow(home, "thimble", memory_bytes=20_000_000)
         heard = Heard()
         study = small(home, heard, device="thimble")
-        with pytest.raises(StudyFailed, match=r"all 6 trials failed.*the 20 MB that thimble has"):
+        with pytest.raises(StudyFailed, match=r"all 6 trials failed.*of memory of thimble"):
             study.run()
         assert study.record.state is StudyState.FAILED
         assert all("thimble" in facts["reason"] for facts in heard.of("failed"))
@@ -214,7 +214,7 @@ class TestDevices:
         result = small(home, rungs="none").run()
         failures = [trial.failure for trial in result.trials if trial.failure is not None]
         assert len(failures) == 1
-        assert "was ended" in failures[0].reason
+        assert "was killed" in failures[0].reason
         assert asked["confine"] == 2
 
     def test_the_deployment_folder_serves_what_was_trained(self, home: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ class TestDevices:
         text = (tmp_path / "out" / "README.md").read_text()
         assert "| accuracy |" in text
         assert "| latency_s |" not in text  # it stands with the device, and says how it was obtained
-        assert "served for real" in text
+        assert "in a load test" in text
         assert found.model["trial"] == result.best.number
         assert {name: found.model["config"][name] for name in ("width", "layers")} == {
             name: result.config[name] for name in ("width", "layers")
@@ -340,7 +340,7 @@ class TestMistakes:
                 ObjectiveError,
                 "names a device that the study lacks; did you mean 'raspberry-pi-4'",
             ),
-            ({"serving": ServingOptions(optimize_for="beauty")}, InputError, "throughput, energy; got 'beauty'"),
+            ({"serving": ServingOptions(optimize_for="beauty")}, InputError, "throughput or energy; got 'beauty'"),
             ({"serving": ServingOptions(search="grib")}, InputError, "did you mean 'grid'"),
             ({"serving": ServingOptions(measure="looser")}, InputError, "trials or winner; got 'looser'"),
             (

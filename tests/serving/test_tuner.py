@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from onefold.baselines import serving as _  # noqa: F401 - registers halving
 from onefold.device import AFTER_IDLE, Device, HostSession, TimingEffort, open_session
 from onefold.serving.export import export, samples_beside
 from onefold.serving.signature import architecture
@@ -103,10 +104,10 @@ def test_single_samples_are_always_known(this_host: Device, model: Path) -> None
 
 def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Device, model: Path) -> None:
     pretended = Pretended(this_host, this_host.cores)
-    label = replace(SHORT, min_runs=9)
-    surface = ServingTuner(pretended, SPACE).measure(model, SHORT, label=label, rests=True)
+    final = replace(SHORT, min_runs=9)
+    surface = ServingTuner(pretended, SPACE).measure(model, SHORT, final=final, after_idle=True)
     best = {surface.best(purpose).point for purpose in OptimizeFor}
-    assert {point for point, efforts in pretended.efforts.items() if label in efforts} == best
+    assert {point for point, efforts in pretended.efforts.items() if final in efforts} == best
     rested = {point for point, efforts in pretended.efforts.items() if AFTER_IDLE in efforts}
     assert rested == {surface.best(purpose).point for purpose in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}
     assert {one.point for one in surface.served if one.after_rest_s is not None} == rested
@@ -121,7 +122,7 @@ def test_a_batch_that_does_not_fit_is_left_out_and_the_model_is_not(this_host: D
 
     for algorithm in ("few", "grid", "halving"):
         surface = ServingTuner(Tight(this_host, 1), SPACE, PointSearchOptions(algorithm=algorithm)).measure(
-            model, SHORT, label=SHORT
+            model, SHORT, final=SHORT
         )
         assert {one.point.batch_size for one in surface.served} == {1, 4}
         assert surface.best(OptimizeFor.THROUGHPUT).memory_bytes == 4 * 10**6
@@ -134,7 +135,7 @@ def test_a_batch_that_fits_only_just_is_no_recommendation(this_host: Device, mod
                 raise TooLarge("no")
             return 10**6
 
-    surface = ServingTuner(Tight(this_host, 1), SPACE).measure(model, SHORT, label=SHORT)
+    surface = ServingTuner(Tight(this_host, 1), SPACE).measure(model, SHORT, final=SHORT)
     assert surface.best(OptimizeFor.THROUGHPUT).point.batch_size == 4
 
 
@@ -147,10 +148,10 @@ def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: Hos
     onnx.save(fixed, str(path))
     surface = ServingTuner(session, SPACE).measure(path, SHORT)
     assert {one.point.batch_size for one in surface.served} == {1}
-    assert surface.notes[0].startswith("the model takes single samples only")
+    assert surface.notes[0].startswith("the model has a fixed batch size of 1")
     size.dim_value = 6
     onnx.save(fixed, str(path))
-    with pytest.raises(ModelError, match="takes batches of 6 only; export it with an open first dimension"):
+    with pytest.raises(ModelError, match="has a fixed batch size of 6; export it with a dynamic first dimension"):
         ServingTuner(session, SPACE).prepare(path)
 
 
@@ -162,7 +163,7 @@ def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: 
     assert ServingTuner(session, SPACE).measure(path, SHORT).notes == ()  # there are samples, which tell
     samples_beside(path).unlink()
     (said,) = ServingTuner(session, SPACE).measure(path, SHORT).notes
-    assert "count as 1: input0[words]; put real inputs beside it" in said
+    assert "measured at size 1: input0[words]; put real inputs beside the model" in said
 
 
 def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model: Path) -> None:

@@ -1,4 +1,4 @@
-"""`onefold measure` and `onefold serve-check`: how a model serves, by itself."""
+"""`onefold measure` and `onefold serve-check`: serve a single model."""
 
 from __future__ import annotations
 
@@ -12,65 +12,66 @@ from rich.table import Table
 
 from onefold.cli.console import out
 from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
-from onefold.device import Device, Session
+from onefold.device import Session
 from onefold.device.catalogue import HOST
 from onefold.device.host import host as this_machine
 from onefold.serving import deploy
+from onefold.serving.api import PointMeasured
 from onefold.serving.api import measure as measure_model
 from onefold.serving.api import serve_check as check_folder
 from onefold.serving.export import samples_beside
-from onefold.serving.scenarios import USUAL
+from onefold.serving.options import ServingOptions
 from onefold.serving.signature import read
 from onefold.study import Home
 from onefold.vocabulary.quantities import NOTHING, duration, number, rounded
 from onefold.vocabulary.records import to_json
-from onefold.vocabulary.serving import OptimizeFor, Served
+from onefold.vocabulary.serving import OptimizeFor
 
 
 def measure(
     model: Annotated[Path, typer.Argument(help="An ONNX model")],
-    devices: Annotated[list[str] | None, typer.Option("--device", help="Where it will be served; repeatable")] = None,
-    serve_for: Annotated[str, typer.Option(help="latency, throughput or energy")] = OptimizeFor.THROUGHPUT.value,
-    search: Annotated[str, typer.Option(help="few, grid, random, tpe, halving")] = "few",
+    devices: Annotated[list[str] | None, typer.Option("--device", help="Device to serve on; repeatable")] = None,
+    optimize_for: Annotated[
+        str, typer.Option(help="Goal of the serving points: latency, throughput, energy")
+    ] = OptimizeFor.THROUGHPUT.value,
+    search: Annotated[str, typer.Option(help="Search over serving points: few, grid")] = "few",
     scenarios: Annotated[
         list[str] | None,
-        typer.Option("--scenario", help="single-stream, server:8@20, multi-stream:100, offline; repeatable"),
+        typer.Option("--scenario", help="Load: single-stream, server:8@20, multi-stream:100, offline; repeatable"),
     ] = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
-    save: Annotated[Path | None, typer.Option(help="Make a deployment folder here")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write a deployment folder here")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find out how to serve a model that you already have."""
+    """Find the best serving points of an ONNX model."""
     names = devices or [HOST]
     with nullcontext() if as_json else out.status(f"measuring on {names[0]} …") as status:
         count = 0
 
-        def heard(device: Device, served: Served) -> None:
+        def show_progress(event: PointMeasured) -> None:
             nonlocal count
             count += 1
             if status is not None:
-                latency = duration(served.latency_s)
-                status.update(f"measuring on {device.name}: {count} measurements; {served.point}: {latency}")
+                latest = f"{event.served.point}: {duration(event.served.latency_s)}"
+                status.update(f"measuring on {event.device.name}: {count} measurements; {latest}")
 
         deployment = measure_model(
             model,
             names,
-            serve_for=serve_for,
-            serving_search=search,
-            serving_space=space_up_to(largest_batch),
-            scenarios=scenarios or USUAL,
-            scenario_goal=scenario_goal,
+            serving=ServingOptions(
+                optimize_for, search, space_up_to(largest_batch), tuple(scenarios or ()), scenario_goal
+            ),
             save=save,
             home=home,
-            listener=heard,
+            on_event=show_progress,
         )
     if as_json:
         out.out(json.dumps(to_json(deployment)))
         return
-    for on in deployment.devices:
-        _show(on)
+    for settings in deployment.devices:
+        _show(settings)
     if save is not None:
         out.print(f"saved in {save}; check it with: onefold serve-check {save}", soft_wrap=True)
 
@@ -81,54 +82,59 @@ def serve_check(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a deployed model with its recommended settings and put measured beside expected."""
+    """Serve a deployed model with its recommended settings and compare measured with expected latency."""
     deployment = deploy.read(folder)
     host = this_machine(Home(home).devices)
     with nullcontext() if as_json else out.status(f"serving {folder} …"):
-        rows = check_folder(folder, device, home=home)
+        checks = check_folder(folder, device, home=home)
     if as_json:
-        out.out(json.dumps([{**to_json(row), "ratio": row.ratio} for row in rows]))
+        out.out(json.dumps([{**to_json(check), "ratio": check.ratio} for check in checks]))
         return
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("device", "scenario", "batch", "threads", "expected", "measured", "ratio", "how", "response"):
-        words = ("device", "scenario", "how", "response")
-        table.add_column(column, justify="left" if column in words else "right")
-    for row in rows:
-        point = row.expected.point
-        cells = [duration(row.expected.latency_s), duration(row.measured.latency_s), f"{row.ratio:.2f}"]
-        how = row.measured.source.value
-        response = f"{duration(row.predicted.mean_s)} simulated"
-        if row.response is not None:
-            response += f", {duration(row.response.mean_s)} served (p99 {duration(row.response.p99_s)})"
-        table.add_row(row.device, row.scenario, str(point.batch_size), str(point.threads), *cells, how, response)
+    for column in ("device", "scenario", "batch", "threads", "expected", "measured", "ratio", "source", "response"):
+        is_text = column in ("device", "scenario", "source", "response")
+        table.add_column(column, justify="left" if is_text else "right")
+    for check in checks:
+        point = check.expected.point
+        response = f"{duration(check.predicted.mean_s)} simulated"
+        if check.response is not None:
+            response += f", {duration(check.response.mean_s)} in a load test (p99 {duration(check.response.p99_s)})"
+        table.add_row(
+            check.device, check.scenario, str(point.batch_size), str(point.threads),
+            duration(check.expected.latency_s), duration(check.measured.latency_s), f"{check.ratio:.2f}",
+            check.measured.source.value, response,
+        )  # fmt: skip
     out.print(table)
-    tried = {(row.device, row.scenario) for row in rows}
-    wanted = [(on.device.name, choice.scenario) for on in deployment.devices for choice in on.choices]
-    left = [f"{name} {text}" for name, text in wanted if device in (None, name) and (name, text) not in tried]
-    if left:
-        out.print(f"note: not tried, since it takes more threads than this machine has cores: {', '.join(left)}")
-    for on in deployment.devices:
-        for note in on.surface.notes if device in (None, on.device.name) else ():
-            out.print(f"note: when it was measured for {on.device.name}: {note}", soft_wrap=True)
+    checked = {(check.device, check.scenario) for check in checks}
+    selected = [settings for settings in deployment.devices if device in (None, settings.device.name)]
+    pairs = [(settings.device.name, choice.scenario) for settings in selected for choice in settings.choices]
+    skipped = [f"{name} {scenario}" for name, scenario in pairs if (name, scenario) not in checked]
+    if skipped:
+        out.print(f"note: not checked, needs more threads than this machine has cores: {', '.join(skipped)}")
+    for settings in selected:
+        for note in settings.surface.notes:
+            out.print(f"note: when measured for {settings.device.name}: {note}", soft_wrap=True)
     if host.digest != deployment.host.digest:
-        out.print("note: the expected figures were taken on another machine, or before it was calibrated anew")
+        out.print("note: the expected figures are from another machine, or from before it was calibrated again")
 
 
 def open_model(session: Session, model: Path) -> None:
-    """Loads a model with the samples beside it; a file that is no model is told now."""
+    """Load a model with the samples beside it. Raises ModelError if the file is not an ONNX model."""
     read(model)
     samples = samples_beside(model)
     session.prepare(model, samples if samples.is_file() else None, [])
 
 
-def _show(on: deploy.DeviceSettings) -> None:
-    measured = sum(served.runs > 0 for served in on.surface.served)
-    out.print(f"{on.device.name}: {on.device.title}; {measured} points measured in {duration(on.surface.measured_s)}")
+def _show(settings: deploy.DeviceSettings) -> None:
+    device, surface = settings.device, settings.surface
+    measured = sum(served.runs > 0 for served in surface.served)
+    out.print(f"{device.name}: {device.title}; {measured} points measured in {duration(surface.measured_s)}")
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("scenario", "batch", "threads", "graph", "wait", "latency", "p99", "samples/s", "J/sample", "how"):
-        table.add_column(column, justify="left" if column in ("scenario", "graph", "how") else "right")
-    for choice in on.choices:
-        served, point = on.expected(choice.point), choice.point
+    columns = ("scenario", "batch", "threads", "graph", "wait", "latency", "p99", "samples/s", "J/sample", "source")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("scenario", "graph", "source") else "right")
+    for choice in settings.choices:
+        served, point = settings.expected(choice.point), choice.point
         joules = served.energy_per_sample_j
         energy = NOTHING if joules is None else f"{number(joules)} ({served.energy.source})"
         table.add_row(
@@ -137,9 +143,9 @@ def _show(on: deploy.DeviceSettings) -> None:
             served.source.value,
         )  # fmt: skip
     out.print(table)
-    for choice in on.choices:
-        real = f"; served for real it was {duration(choice.confirmed.mean_s)}" if choice.confirmed else ""
-        out.print(f"{choice.scenario}: {choice.why}{real}", soft_wrap=True)
-    for note in on.surface.notes:
+    for choice in settings.choices:
+        tested = f"; in a load test it was {duration(choice.confirmed.mean_s)}" if choice.confirmed else ""
+        out.print(f"{choice.scenario}: {choice.why}{tested}", soft_wrap=True)
+    for note in surface.notes:
         out.print(f"note: {note}", soft_wrap=True)
     out.print()

@@ -130,14 +130,10 @@ class AfterStudyCompression:
         measure(
             model,
             self.device,
-            serve_for=self.serving.optimize_for,
-            serving_search=self.serving.search,
-            serving_space=self.serving.space,
-            scenarios=self.serving.scenarios,
-            scenario_goal=self.serving.scenario_goal,
+            serving=self.serving,
             save=self.folder / COMPRESSED_FOLDER,
             home=self.home.path,
-            about={**about, **result},
+            origin={**about, **result},
         )
         write_packed(self.folder / COMPRESSED_FOLDER, variant)
 

@@ -194,7 +194,7 @@ def _deploy(
         "metrics": dict(chosen.metrics),
         "test": builder.test(built.file),
     }
-    measure(built.file, device, save=folder, home=home.path, about=about)
+    measure(built.file, device, save=folder, home=home.path, origin=about)
     write_packed(folder, chosen)
 
 

@@ -1,1 +1,1 @@
-"""Model + device -> serving points: export, tune, and serve as a scenario asks."""
+"""Serving: export a model, tune its serving points on a device, and choose settings for a scenario."""

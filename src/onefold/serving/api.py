@@ -1,9 +1,11 @@
-"""How a model that somebody already has is served best, and whether a deployment folder keeps what it promises."""
+"""`onefold.measure` and `onefold.serve_check`: how to serve a model, and whether a deployment keeps its figures."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,68 +13,100 @@ from onefold.device import PRECISE, STANDARD, Device, open_session, runtime
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
 from onefold.serving import deploy
+from onefold.serving.deploy import Deployment, ServeCheck
 from onefold.serving.external_data import with_embedded_weights
 from onefold.serving.options import ServingOptions
-from onefold.serving.scenarios import USUAL, is_load, scenario
-from onefold.serving.space import ServingSpace
+from onefold.serving.scenarios import DEFAULT_SCENARIOS, is_open_loop, parse_scenario
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
 from onefold.vocabulary.serving import OptimizeFor, Served
 
-Heard = Callable[[Device, Served], None]
+
+@dataclass(frozen=True, slots=True)
+class PointMeasured:
+    """An event of `measure`: one serving point was measured."""
+
+    device: Device
+    served: Served
 
 
 def measure(
     model: str | Path,
     device: str | Device | Sequence[str | Device] = HOST,
     *,
-    serve_for: str = OptimizeFor.THROUGHPUT.value,
-    serving_search: str = "few",
-    serving_space: ServingSpace | None = None,
-    scenarios: Sequence[str] = USUAL,
-    scenario_goal: str = "mean",
+    serving: ServingOptions | None = None,
     save: str | Path | None = None,
     home: str | Path | None = None,
-    about: Mapping[str, Any] | None = None,
-    listener: Heard = lambda device, served: None,  # noqa: ARG005
-) -> deploy.Deployment:
-    """The inference tuner alone: how to serve an ONNX model on each device, and what to expect.
+    origin: Mapping[str, Any] | None = None,
+    on_event: Callable[[PointMeasured], None] | None = None,
+) -> Deployment:
+    """Find the best serving points of an ONNX model, and the settings for each scenario.
 
-    With `save` a deployment folder is made there; `about` says where the model comes from. `listener` hears of each
-    measurement.
+    Args:
+        model: The ONNX file; its first dimension should be dynamic. Samples are read from an .npz file of the same name
+            beside it, with one array per input; without it inputs are random.
+        device: The name of a device, a `Device`, or several. `host` is this machine; others are emulated.
+        serving: What to optimize for, how to search, and the scenarios (default: single-stream and offline).
+        save: Write a deployment folder here.
+        home: The folder of devices and locks; by default $ONEFOLD_HOME or the user's data folder.
+        origin: Recorded in the deployment as the origin of the model.
+        on_event: Called after each measurement.
+
+    Returns:
+        The measured serving points and the chosen settings for each device.
+
+    Raises:
+        InputError: An option is invalid.
+        DeviceError: A device is unknown.
+        ModelError: The file is not an ONNX model or cannot be served; TooLarge if the device has too little memory.
     """
-    options = ServingOptions(serve_for, serving_search, serving_space, tuple(scenarios), scenario_goal)
+    options = serving or ServingOptions()
     options.check()
     place = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
-    targets = [one if isinstance(one, Device) else find_device(one, place.devices) for one in given]
-    here = host(place.devices)
-    rests = any(is_load(scenario(text)) for text in scenarios)
-    found = []
+    targets = [target if isinstance(target, Device) else find_device(target, place.devices) for target in given]
+    this_machine = host(place.devices)
+    scenarios = options.scenarios or DEFAULT_SCENARIOS
+    after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
+    search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
+    settings = []
     with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
         file = with_embedded_weights(Path(model), Path(folder))
         for target in targets:
-            with open_session(target, here) as session:
-                tuner = ServingTuner(session, serving_space, PointSearchOptions(OptimizeFor(serve_for), serving_search))
+            with open_session(target, this_machine) as session:
+                tuner = ServingTuner(session, options.space, search)
                 tuner.prepare(file)
+                report = partial(_report, on_event, target)
                 with place.locks.measurement():
-                    heard = _heard(listener, target)
-                    surface = tuner.measure(file, STANDARD, heard, label=PRECISE, rests=rests)
-            found.append(deploy.settings(target, surface, file, options.scenarios, scenario_goal, here))
-        deployment = deploy.Deployment(here, tuple(found), runtime(), about or {"file": file.name})
+                    surface = tuner.measure(file, STANDARD, report, final=PRECISE, after_idle=after_idle)
+            settings.append(
+                deploy.choose_device_settings(target, surface, file, scenarios, options.scenario_goal, this_machine)
+            )
+        deployment = Deployment(this_machine, tuple(settings), runtime(), origin or {"file": file.name})
         if save is not None:
-            deploy.write(Path(save), file, deployment)
+            deploy.write(save, file, deployment)
     return deployment
 
 
-def serve_check(
-    folder: str | Path, device: str | None = None, *, home: str | Path | None = None
-) -> list[deploy.ServeCheck]:
-    """Serves a deployed model with its recommended settings and puts measured beside expected."""
+def serve_check(folder: str | Path, device: str | None = None, *, home: str | Path | None = None) -> list[ServeCheck]:
+    """Serve a deployed model with its recommended settings and compare measured with expected latency.
+
+    Args:
+        folder: A deployment folder.
+        device: One of the devices of the folder; by default all.
+        home: The folder of devices and locks; by default $ONEFOLD_HOME or the user's data folder.
+
+    Returns:
+        One check per device and scenario that can be measured on this machine.
+
+    Raises:
+        ModelError: The folder is not a deployment folder, or has no settings for the device.
+    """
     place = Home(home)
     with place.locks.measurement():
         return deploy.check(folder, host(place.devices), device)
 
 
-def _heard(listener: Heard, device: Device) -> Callable[[Served], None]:
-    return lambda served: listener(device, served)
+def _report(on_event: Callable[[PointMeasured], None] | None, device: Device, served: Served) -> None:
+    if on_event is not None:
+        on_event(PointMeasured(device, served))

@@ -1,8 +1,8 @@
-"""A chosen way of serving, tried out: real arrivals at real times, the real session behind them.
+"""A load test of chosen settings: real arrivals, a real batching queue and the real inference session behind it.
 
-A thread lets queries arrive when the scenario says so, whether the server keeps up or not (an open loop). The calling
-thread serves them as the choice says. A response counts from the moment at which the query was due, so a late
-generator or a full line never makes the server look better.
+A generator thread issues queries when the arrival process says so, whether or not the server keeps up (open loop); the
+calling thread serves them. Response times count from the scheduled arrival, so that a late generator or a full queue
+never makes the server look better (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -17,58 +17,62 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from onefold.serving.queue_simulation import Response, split, summary
-from onefold.serving.scenarios import MultiStream, Offline, Scenario, ScenarioSettings, Server, SingleStream
+from onefold.serving.scenario_settings import ScenarioSettings
+from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream
 from onefold.vocabulary.errors import InputError
 
 Query = TypeVar("Query")
-PATIENCE = 2.0  # an overloaded server is given so many times the asked seconds, then what waits is given up
+OVERLOAD_FACTOR = 2.0  # an overloaded test stops after this multiple of its duration; queued queries are dropped
 Serve = Callable[[int], None]
 
 
 class BatchingQueue(Generic[Query]):
-    """Who waits to be served, in order of arrival. Safe between the thread that adds and the one that takes."""
+    """A queue that hands out batches in order of arrival. Thread-safe between one producer and one consumer."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[float, Query]] = deque()
+        self._queue: deque[tuple[float, Query]] = deque()
         self._closed = False
 
     def add(self, queries: Iterable[Query]) -> None:
-        """Queries that arrive now, together."""
+        """Enqueue queries that arrive now."""
         now_s = time.perf_counter()
         with self._changed:
-            self._waiting.extend((now_s, query) for query in queries)
+            self._queue.extend((now_s, query) for query in queries)
             self._changed.notify()
 
     def close(self) -> None:
-        """Nobody comes any more."""
+        """Mark the arrival process as ended."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def take(self, batch_size: int, wait_s: float) -> list[Query]:
-        """The next batch: as soon as `batch_size` wait or the oldest has waited `wait_s`; empty after the last."""
+        """Wait for the next batch and return it; an empty list once the queue is closed and drained.
+
+        A batch is ready when `batch_size` queries are queued or the oldest has waited `wait_s`.
+        """
         with self._changed:
-            while not self._waiting and not self._closed:
+            while not self._queue and not self._closed:
                 self._changed.wait()
-            while self._waiting and len(self._waiting) < batch_size:
-                left_s = self._waiting[0][0] + wait_s - time.perf_counter()
+            while self._queue and len(self._queue) < batch_size:
+                left_s = self._queue[0][0] + wait_s - time.perf_counter()
                 if left_s <= 0:
                     break
                 self._changed.wait(left_s)
-            return [self._waiting.popleft()[1] for _ in range(min(batch_size, len(self._waiting)))]
+            return [self._queue.popleft()[1] for _ in range(min(batch_size, len(self._queue)))]
 
 
-def load_test(serve: Serve, scenario: Scenario, choice: ScenarioSettings, seconds: float, seed: int = 0) -> Response:
-    """Serves a scenario for so long as `choice` says; `serve(n)` runs one batch of n samples and returns when done.
+def load_test(serve: Serve, scenario: Scenario, settings: ScenarioSettings, seconds: float, seed: int = 0) -> Response:
+    """Serve a scenario with these settings for about `seconds` and return the response times.
 
-    Single stream and offline ask again as soon as they are answered (offline at least once, however long that takes).
-    The others run open loop. A server that does not keep up is stopped after a while: `stable` is False then and what
-    was still waiting is not counted. What `serve` raises comes out of here.
+    `serve(n)` runs one batch of n samples and returns when it is done; its exceptions propagate. Single-stream and
+    offline are closed loops (offline runs at least once), the others open loops. A server that does not keep up is
+    stopped after a while: then `stable` is False and queued queries are not counted.
     """
     if not 0 < seconds < float("inf"):
-        raise InputError(f"a real run takes more than 0 s and ends; got {seconds} s")
-    size = choice.point.batch_size
+        raise InputError(f"seconds must be above 0 and finite, got {seconds}")
+    size = settings.point.batch_size
     match scenario:
         case SingleStream():
             return _closed_loop(serve, (1,), seconds)
@@ -79,52 +83,54 @@ def load_test(serve: Serve, scenario: Scenario, choice: ScenarioSettings, second
             load = _Load(due_s.tolist(), split(samples, min(size, samples)), 1, 0.0)
         case MultiStream(rate_per_s=rate):
             due_s = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, max(1, int(seconds * rate))))
-            load = _Load(due_s.tolist(), (), size, choice.wait_s)
+            load = _Load(due_s.tolist(), (), size, settings.wait_s)
     return _open_loop(serve, load, seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
+    """An arrival process and the batching policy."""
+
     due_s: list[float]
-    batches: tuple[int, ...]  # what each query becomes; without any it is one sample of a common batch
+    batches: tuple[int, ...]  # that each query is split into; empty: each query is one sample of a dynamic batch
     batch_size: int
     wait_s: float
 
 
 def _closed_loop(serve: Serve, batches: tuple[int, ...], seconds: float) -> Response:
-    """One query after the other, each of these batches."""
+    """Issue each query when the previous one is answered."""
     responses: list[float] = []
-    began_s = now_s = time.perf_counter()
-    while not responses or now_s - began_s < seconds:
-        asked_s = now_s
+    start_s = now_s = time.perf_counter()
+    while not responses or now_s - start_s < seconds:
+        issued_s = now_s
         for size in batches:
             serve(size)
         now_s = time.perf_counter()
-        responses.append(now_s - asked_s)
-    span_s = now_s - began_s
+        responses.append(now_s - issued_s)
+    span_s = now_s - start_s
     return summary(np.array(responses), len(responses) * sum(batches), span_s, sum(responses), stable=True)
 
 
 def _open_loop(serve: Serve, load: _Load, seconds: float) -> Response:
-    """Queries at their times, served in the order in which they come."""
-    line: BatchingQueue[float] = BatchingQueue()
-    given_up = threading.Event()
-    began_s = time.perf_counter()
-    due_s = [began_s + due for due in load.due_s]
-    generator = threading.Thread(target=_arrive, args=(line, due_s, given_up), daemon=True)
+    """Issue queries at their scheduled times and serve them first come, first served."""
+    queue: BatchingQueue[float] = BatchingQueue()
+    stopped = threading.Event()
+    start_s = time.perf_counter()
+    due_s = [start_s + due for due in load.due_s]
+    generator = threading.Thread(target=_issue, args=(queue, due_s, stopped), daemon=True)
     generator.start()
     responses: list[float] = []
     busy_s, now_s = 0.0, due_s[0]
     try:
-        while now_s - due_s[0] < PATIENCE * seconds and (taken := line.take(load.batch_size, load.wait_s)):
-            left_s = time.perf_counter()
-            for size in load.batches or (len(taken),):
+        while now_s - due_s[0] < OVERLOAD_FACTOR * seconds and (batch := queue.take(load.batch_size, load.wait_s)):
+            batch_start_s = time.perf_counter()
+            for size in load.batches or (len(batch),):
                 serve(size)
             now_s = time.perf_counter()
-            busy_s += now_s - left_s
-            responses += [now_s - asked_s for asked_s in taken]
+            busy_s += now_s - batch_start_s
+            responses += [now_s - query_due_s for query_due_s in batch]
     finally:
-        given_up.set()
+        stopped.set()
         generator.join()
     span_s = now_s - due_s[0]
     stable = len(responses) == len(due_s) and not falls_behind(responses, busy_s / span_s)
@@ -132,21 +138,21 @@ def _open_loop(serve: Serve, load: _Load, seconds: float) -> Response:
     return summary(np.array(responses), samples, span_s, busy_s, stable=stable)
 
 
-def falls_behind(responses: list[float], utilisation: float) -> bool:
-    """Whether the server never rested and late queries took far longer than early ones (three times, in an overload).
+def falls_behind(responses: list[float], utilization: float) -> bool:
+    """Return whether the server was always busy and late queries took twice as long as early ones.
 
-    Being busy is no sign by itself: a server that gathers what came while it worked may never rest and yet keep up.
+    High utilization alone is no overload: with dynamic batching a server may always be busy and still keep up.
     """
     half = len(responses) // 2
-    return half > 0 and utilisation > 0.9 and sum(responses[-half:]) > 2 * sum(responses[:half])
+    return half > 0 and utilization > 0.9 and sum(responses[-half:]) > 2 * sum(responses[:half])
 
 
-def _arrive(line: BatchingQueue[float], due_s: list[float], given_up: threading.Event) -> None:
-    for moment_s in due_s:
-        left_s = moment_s - time.perf_counter()
+def _issue(queue: BatchingQueue[float], due_s: list[float], stopped: threading.Event) -> None:
+    for query_due_s in due_s:
+        left_s = query_due_s - time.perf_counter()
         if left_s > 0:
-            given_up.wait(left_s)
-        if given_up.is_set():
+            stopped.wait(left_s)
+        if stopped.is_set():
             break
-        line.add([moment_s])
-    line.close()
+        queue.add([query_due_s])
+    queue.close()

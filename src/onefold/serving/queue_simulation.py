@@ -1,9 +1,8 @@
-"""One server that answers in batches, simulated: how long answers take when samples come in as they like.
+"""Discrete-event simulation of a server with a batching queue: response times under a given arrival process.
 
-Service times come from a `LatencyCurve`, which holds what was measured. Nothing beyond its largest batch is assumed.
-A batch that finds the server idle takes longer than one that follows another, by what was measured of batches after a
-rest. Two things are left out, which a real run has: the work of taking samples in, and slow moments that come in a row
-(here each batch is slow or fast by itself).
+Service times are drawn from a `LatencyCurve` of measured latencies and never extrapolated beyond its largest batch. A
+batch that finds the server idle takes longer, by the measured idle penalty. The simulation leaves out the cost of
+receiving samples and the correlation between slow batches: service times are independent.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from onefold.vocabulary.serving import LatencySource, Served
 
 Seconds = NDArray[np.float64]
 
-_DRAWS = 1000  # quantiles of a service time to draw from: nothing rarer than 1 in 2,000 is made up
-_Z = np.array([NormalDist().inv_cdf((place + 0.5) / _DRAWS) for place in range(_DRAWS)])
+_DRAWS = 1000  # quantiles of a service time to draw from; rarer events than 1 in 2,000 are not simulated
+_Z = np.array([NormalDist().inv_cdf((rank + 0.5) / _DRAWS) for rank in range(_DRAWS)])
 _Z90, _Z99 = NormalDist().inv_cdf(0.90), NormalDist().inv_cdf(0.99)
-_TRUST = (LatencySource.PREDICTED, LatencySource.EMULATED, LatencySource.MEASURED)  # the later ones win
+_TRUST = (LatencySource.PREDICTED, LatencySource.EMULATED, LatencySource.MEASURED)  # in increasing order
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """How long queries took from their arrival to their last sample's answer."""
+    """Response times of queries, from arrival until the last sample is answered."""
 
     mean_s: float
     p50_s: float
     p90_s: float
     p99_s: float
     throughput_per_s: float  # samples
-    utilisation: float  # the share of the time in which the server was busy
-    stable: bool  # whether the server keeps up: otherwise the times grow for as long as one looks
+    utilisation: float  # share of time that the server was busy
+    stable: bool  # whether the server keeps up; otherwise response times grow without bound
     queries: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class IdlePenalty:
-    """How much longer a batch of this size takes when the server was idle before it: median, p90 and p99."""
+    """The extra latency of a batch that finds the server idle, at one batch size: median, p90 and p99."""
 
     batch_size: int
     median_s: float
@@ -54,188 +53,190 @@ class IdlePenalty:
 
     @classmethod
     def of(cls, served: Iterable[Served]) -> list[IdlePenalty]:
-        """What the points tell that were measured with rests too; of two with one batch size the lesser."""
-        found: dict[int, IdlePenalty] = {}
-        for one in served:
-            if one.after_rest_s is not None:
-                pairs = zip(one.after_rest_s, (one.latency_s, one.p90_s, one.p99_s))
-                rest = cls(one.point.batch_size, *(max(0.0, after - before) for after, before in pairs))
-                found[rest.batch_size] = min(rest, found.get(rest.batch_size, rest))
-        return list(found.values())
+        """Return the penalties of the points that were also measured after idle gaps; per batch size the smallest."""
+        penalties: dict[int, IdlePenalty] = {}
+        for point in served:
+            if point.after_rest_s is not None:
+                pairs = zip(point.after_rest_s, (point.latency_s, point.p90_s, point.p99_s))
+                penalty = cls(point.point.batch_size, *(max(0.0, idle - busy) for idle, busy in pairs))
+                penalties[penalty.batch_size] = min(penalty, penalties.get(penalty.batch_size, penalty))
+        return list(penalties.values())
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyCurve:
-    """Seconds per batch at the batch sizes that were measured, smallest first; straight lines between them.
+    """The latency of a batch over batch size, interpolated linearly between the measured batch sizes.
 
-    A straight line never leaves the range of its two ends. Batches below the smallest are taken to cost as much as
-    that; beyond the largest is an InputError.
+    Batches below the smallest measured size cost as much as that size. Batches beyond the largest raise InputError.
     """
 
     batch_sizes: tuple[int, ...]
     latency_s: tuple[float, ...]  # medians
     p90_s: tuple[float, ...]
     p99_s: tuple[float, ...]
-    rests: tuple[IdlePenalty, ...] = ()  # what a rest adds, by batch size, smallest first
+    idle_penalties: tuple[IdlePenalty, ...] = ()  # by increasing batch size
 
     def __post_init__(self) -> None:
         rows = (self.latency_s, self.p90_s, self.p99_s)
         if not self.batch_sizes or any(len(row) != len(self.batch_sizes) for row in rows):
-            raise InputError("a latency curve needs a median, a p90 and a p99 for each of its batch sizes")
+            raise InputError("a latency curve needs a median, a p90 and a p99 for each batch size")
         if self.batch_sizes[0] < 1 or any(b <= a for a, b in zip(self.batch_sizes, self.batch_sizes[1:])):
-            raise InputError(f"batch sizes of a latency curve grow from 1 or more; got {self.batch_sizes}")
+            raise InputError(f"batch sizes of a latency curve must increase from 1 or more, got {self.batch_sizes}")
         if not all(0 < value < math.inf for row in rows for value in row):
-            raise InputError("latencies are positive and finite; measure the points again that are not")
+            raise InputError("latencies must be positive and finite; measure the other points again")
 
     @classmethod
-    def of(cls, served: Iterable[Served], rests: Iterable[IdlePenalty] = ()) -> LatencyCurve:
-        """The curve through these points; of two with one batch size the measured one, then the one of more runs."""
-        kept: dict[int, Served] = {}
-        for one in sorted(served, key=lambda one: (_TRUST.index(one.source), one.runs)):
-            kept[one.point.batch_size] = one
-        rows = [kept[size] for size in sorted(kept)]
+    def of(cls, served: Iterable[Served], idle_penalties: Iterable[IdlePenalty] = ()) -> LatencyCurve:
+        """Return the curve through these points; per batch size the most trusted source, then the most runs."""
+        by_size: dict[int, Served] = {}
+        for point in sorted(served, key=lambda point: (_TRUST.index(point.source), point.runs)):
+            by_size[point.point.batch_size] = point
+        rows = [by_size[size] for size in sorted(by_size)]
         return cls(
-            tuple(sorted(kept)),
-            tuple(one.latency_s for one in rows),
-            tuple(one.p90_s for one in rows),
-            tuple(one.p99_s for one in rows),
-            tuple(sorted(rests)),
+            tuple(sorted(by_size)),
+            tuple(row.latency_s for row in rows),
+            tuple(row.p90_s for row in rows),
+            tuple(row.p99_s for row in rows),
+            tuple(sorted(idle_penalties)),
         )
 
     @property
     def largest(self) -> int:
-        """The largest batch that was measured."""
+        """The largest measured batch size."""
         return self.batch_sizes[-1]
 
     def time_s(self, batch_size: int) -> float:
-        """The median seconds of a batch."""
+        """Return the median latency of a batch."""
         return float(np.interp(self._within(batch_size), self.batch_sizes, self.latency_s))
 
     def mean_s(self, batch_size: int) -> float:
-        """The mean seconds of a batch, above the median when some runs are slow."""
+        """Return the mean latency of a batch."""
         return float(_service_times(self, batch_size).mean())
 
     def capacity_per_s(self, batch_size: int) -> float:
-        """Samples per second in full batches, one after the other."""
+        """Return the samples per second of back-to-back full batches."""
         return batch_size / self.mean_s(batch_size)
 
     def spread(self, batch_size: int) -> tuple[float, float]:
-        """p90 and p99 as multiples of the median, 1 or more."""
+        """Return p90 and p99 as multiples of the median, 1 or more."""
         size = self._within(batch_size)
-        slower = [
+        ratios = [
             float(np.interp(size, self.batch_sizes, np.divide(row, self.latency_s))) for row in (self.p90_s, self.p99_s)
         ]
-        p90 = max(1.0, slower[0])
-        return p90, max(p90, slower[1])
+        p90 = max(1.0, ratios[0])
+        return p90, max(p90, ratios[1])
 
     def _within(self, batch_size: int) -> int:
         if not 1 <= batch_size <= self.largest:
             raise InputError(
-                f"batches of 1 to {self.largest} were measured, {batch_size} was asked for; measure it or stay within"
+                f"batch_size must be within the measured 1 to {self.largest}, got {batch_size}; measure larger batches"
             )
         return batch_size
 
 
 @lru_cache(maxsize=1024)
 def _service_times(curve: LatencyCurve, batch_size: int) -> Seconds:
-    """Equally likely seconds of a batch, which have its median, p90 and p99.
+    """Return equally likely service times of a batch with its median, p90 and p99.
 
-    In the logarithm of the time and the quantiles of a normal distribution this is lognormal between the three; above
-    p99 it goes on as from p90 to p99. Below the median it mirrors the other side down to p10: work has a floor.
+    The distribution is piecewise lognormal through the three quantiles, extrapolated above p99 with the slope from p90
+    to p99. Below the median it mirrors the upper half down to p10, since work has a floor.
     """
-    slow90, slow99 = (math.log(times) for times in curve.spread(batch_size))
-    steepness = (slow99 - slow90) / (_Z99 - _Z90)
-    slowest = slow99 + steepness * (_Z[-1] - _Z99)
-    logarithms = np.interp(_Z, (-_Z90, 0.0, _Z90, _Z99, _Z[-1]), (-slow90, 0.0, slow90, slow99, slowest))
+    log_p90, log_p99 = (math.log(ratio) for ratio in curve.spread(batch_size))
+    slope = (log_p99 - log_p90) / (_Z99 - _Z90)
+    log_max = log_p99 + slope * (_Z[-1] - _Z99)
+    logarithms = np.interp(_Z, (-_Z90, 0.0, _Z90, _Z99, _Z[-1]), (-log_p90, 0.0, log_p90, log_p99, log_max))
     return np.asarray(curve.time_s(batch_size) * np.exp(logarithms))
 
 
 @lru_cache(maxsize=1024)
-def _rested_times(curve: LatencyCurve, batch_size: int) -> Seconds:
-    """The same after a rest: slow moments add what they added when that was measured."""
+def _idle_service_times(curve: LatencyCurve, batch_size: int) -> Seconds:
+    """Return the service times of a batch that finds the server idle: each quantile plus its idle penalty."""
     times = _service_times(curve, batch_size)
-    if not curve.rests:
+    if not curve.idle_penalties:
         return times
-    sizes = [rest.batch_size for rest in curve.rests]
-    rows = ([getattr(rest, name) for rest in curve.rests] for name in ("median_s", "p90_s", "p99_s"))
-    added = np.interp(_Z, (0.0, _Z90, _Z99), [np.interp(batch_size, sizes, row) for row in rows])
-    return np.asarray(times + added)
+    sizes = [penalty.batch_size for penalty in curve.idle_penalties]
+    rows = ([getattr(penalty, name) for penalty in curve.idle_penalties] for name in ("median_s", "p90_s", "p99_s"))
+    penalties = np.interp(_Z, (0.0, _Z90, _Z99), [np.interp(batch_size, sizes, row) for row in rows])
+    return np.asarray(times + penalties)
 
 
 def split(samples: int, batch_size: int) -> tuple[int, ...]:
-    """Full batches, and one with the rest."""
-    whole, rest = divmod(samples, batch_size)
-    return (batch_size,) * whole + ((rest,) if rest else ())
+    """Return the batch sizes that a query is split into: full batches and the remainder."""
+    full, remainder = divmod(samples, batch_size)
+    return (batch_size,) * full + ((remainder,) if remainder else ())
 
 
-def query_s(curve: LatencyCurve, samples_per_query: int, batch_size: int) -> float:
-    """Mean seconds of work that a query of so many samples makes."""
+def query_service_s(curve: LatencyCurve, samples_per_query: int, batch_size: int) -> float:
+    """Return the mean service time of a query that is split into batches."""
     return sum(curve.mean_s(size) for size in split(samples_per_query, batch_size))
 
 
 def simulate_server(
     curve: LatencyCurve, samples_per_query: int, period_s: float, batch_size: int, queries: int, seed: int
 ) -> Response:
-    """Queries of N samples, one every `period_s`, each split into batches of `batch_size` and a rest.
+    """Simulate queries of several samples at a fixed rate, one every `period_s`.
 
-    Batches of different queries do not mix. A response ends with the last sample of its query.
+    Each query is split into batches of `batch_size` and a remainder; batches of different queries do not mix. The
+    response time of a query ends with its last sample.
     """
     _check(samples_per_query=samples_per_query, period_s=period_s, batch_size=batch_size, queries=queries)
-    draws = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     first, *others = split(samples_per_query, min(batch_size, samples_per_query))
-    lots = draws.integers(_DRAWS, size=queries)
-    work = _service_times(curve, first)[lots]
-    longer: list[float] = (_rested_times(curve, first)[lots] - work).tolist()
+    ranks = rng.integers(_DRAWS, size=queries)
+    work = _service_times(curve, first)[ranks]
+    penalties: list[float] = (_idle_service_times(curve, first)[ranks] - work).tolist()
     for size in others:
-        work += _service_times(curve, size)[draws.integers(_DRAWS, size=queries)]
+        work += _service_times(curve, size)[rng.integers(_DRAWS, size=queries)]
     responses = []
-    waits_s = busy_s = 0.0
-    for work_s, longer_s in zip(work.tolist(), longer):
-        service_s = work_s if waits_s else work_s + longer_s
+    queued_s = busy_s = 0.0
+    for work_s, penalty_s in zip(work.tolist(), penalties):
+        service_s = work_s if queued_s else work_s + penalty_s
         busy_s += service_s
-        responses.append(waits_s + service_s)
-        waits_s = max(0.0, waits_s + service_s - period_s)  # of the next one
+        responses.append(queued_s + service_s)
+        queued_s = max(0.0, queued_s + service_s - period_s)  # queueing time of the next query
     ended_s = (queries - 1) * period_s + responses[-1]
-    stable = query_s(curve, samples_per_query, min(batch_size, samples_per_query)) < period_s
+    stable = query_service_s(curve, samples_per_query, min(batch_size, samples_per_query)) < period_s
     return summary(np.array(responses), queries * samples_per_query, ended_s, busy_s, stable=stable)
 
 
 def simulate_poisson(
     curve: LatencyCurve, rate_per_s: float, batch_size: int, wait_s: float, queries: int, seed: int
 ) -> Response:
-    """Single samples at random times. A batch leaves when the server is free and either `batch_size` samples are
-    waiting or the oldest of them has waited for `wait_s`; it takes all that wait then, up to `batch_size`.
+    """Simulate single samples with Poisson arrivals and dynamic batching.
+
+    A batch starts when the server is free and either `batch_size` samples are queued or the oldest has waited `wait_s`;
+    it takes all queued samples up to `batch_size`.
     """
     _check(rate_per_s=rate_per_s, batch_size=batch_size, queries=queries)
     if not 0 <= wait_s < math.inf:
-        raise InputError(f"a wait is 0 s or more; got {wait_s}")
-    draws = np.random.default_rng(seed)
-    arrivals: list[float] = np.cumsum(draws.exponential(1 / rate_per_s, queries)).tolist()
-    lots: list[int] = draws.integers(_DRAWS, size=queries).tolist()
-    times, rested = (
-        [[], *(seconds(curve, size).tolist() for size in range(1, batch_size + 1))]
-        for seconds in (_service_times, _rested_times)
+        raise InputError(f"wait_s must be 0 or more and finite, got {wait_s}")
+    rng = np.random.default_rng(seed)
+    arrivals: list[float] = np.cumsum(rng.exponential(1 / rate_per_s, queries)).tolist()
+    ranks: list[int] = rng.integers(_DRAWS, size=queries).tolist()
+    busy_times, idle_times = (
+        [[], *(distribution(curve, size).tolist() for size in range(1, batch_size + 1))]
+        for distribution in (_service_times, _idle_service_times)
     )
     responses: list[float] = []
     free_s = busy_s = 0.0
     first = 0
     while first < queries:
-        leaves_s = arrivals[first] + wait_s
+        start_s = arrivals[first] + wait_s
         if first + batch_size <= queries:
-            leaves_s = min(leaves_s, arrivals[first + batch_size - 1])
-        leaves_s = max(leaves_s, free_s)
-        after = bisect_right(arrivals, leaves_s, first, min(first + batch_size, queries))
-        service_s = (rested if leaves_s > free_s else times)[after - first][lots[first]]
-        free_s = leaves_s + service_s
+            start_s = min(start_s, arrivals[first + batch_size - 1])
+        start_s = max(start_s, free_s)
+        end = bisect_right(arrivals, start_s, first, min(first + batch_size, queries))
+        service_s = (idle_times if start_s > free_s else busy_times)[end - first][ranks[first]]
+        free_s = start_s + service_s
         busy_s += service_s
-        responses += [free_s - came_s for came_s in arrivals[first:after]]
-        first = after
+        responses += [free_s - arrival_s for arrival_s in arrivals[first:end]]
+        first = end
     stable = rate_per_s < curve.capacity_per_s(batch_size)
     return summary(np.array(responses), queries, free_s - arrivals[0], busy_s, stable=stable)
 
 
 def summary(responses: Seconds, samples: int, span_s: float, busy_s: float, *, stable: bool) -> Response:
-    """Responses in brief; percentiles are those that so many of a hundred do not exceed, as LoadGen has them."""
+    """Summarize response times; percentiles are nearest-rank, as in MLPerf LoadGen."""
     ordered = np.sort(responses)
     p50, p90, p99 = (float(ordered[int(len(ordered) * share)]) for share in (0.50, 0.90, 0.99))
     return Response(
@@ -253,4 +254,4 @@ def summary(responses: Seconds, samples: int, span_s: float, busy_s: float, *, s
 def _check(**numbers: float) -> None:
     for name, value in numbers.items():
         if not 0 < value < math.inf:
-            raise InputError(f"{name} is more than 0 and finite; got {value}")
+            raise InputError(f"{name} must be above 0 and finite, got {value}")

@@ -1,4 +1,4 @@
-"""What an architecture is, for serving: its graph and the shapes of its weights, but not their values."""
+"""The signature of an architecture: a hash of its graph and the shapes of its weights, without their values."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from onefold.vocabulary.errors import ModelError
 
-FEW = 64  # whole numbers in a constant of so few are shapes and axes, which change the cost
-BOOKKEEPING = {  # of shapes and first states: next to no work
+MAX_SHAPE_ELEMENTS = 64  # integer constants up to this size are shapes and axes, which change the cost
+BOOKKEEPING = {  # operators on shapes and initial states, at negligible cost
     "Shape", "Constant", "Gather", "Unsqueeze", "Squeeze", "Concat", "ConstantOfShape", "Expand", "Reshape", "Identity",
     "Cast", "Slice",
 }  # fmt: skip
 
 
 def read(path: Path) -> Any:
-    """The ONNX model of a file."""
+    """Return the ONNX model of a file. Raises ModelError if there is none or it is invalid."""
     import onnx
 
     if not path.is_file():
@@ -27,68 +27,73 @@ def read(path: Path) -> Any:
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
-    except Exception as error:  # protobuf and the checker raise many kinds
+    except Exception as error:  # protobuf and the checker raise many types
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"{path} is not an ONNX model that can be read: {first}") from error
+        raise ModelError(f"{path} is not a valid ONNX model: {first}") from error
     return model
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What is read from a model's file before anything is timed.
+    """The properties of a model that are read from its file.
 
-    The signature is equal for two models that cost the same to serve, whatever their weights. It covers the operators
-    with their attributes, how they are connected, the kinds and shapes of inputs and weights, and small constants of
-    whole numbers. Names, weights and training settings are left out.
+    Two models with the same signature cost the same to serve, whatever their weights. The signature covers the
+    operators with their attributes and connections, the types and shapes of inputs and weights, and small integer
+    constants; not names, weights and training settings.
     """
 
     signature: str
-    parameters: int  # how many numbers its weights are
-    branches: bool  # whether two of its operators could ever run side by side
-    batch_size: int | None = None  # the only one that it takes, where its first dimension is not open
-    open_dimensions: tuple[str, ...] = ()  # other than the first, as `input name[dimension]`
+    parameters: int
+    branches: bool  # whether any two operators could run in parallel
+    batch_size: int | None = None  # None if the batch dimension is dynamic
+    open_dimensions: tuple[str, ...] = ()  # other dynamic dimensions, as `input name[dimension]`
 
 
 def architecture(path: Path) -> Architecture:
-    """The architecture in an ONNX file."""
+    """Return the architecture in an ONNX file. Raises ModelError if it is invalid."""
     graph = read(path).graph
-    described = json.dumps(_described(graph), sort_keys=True)
+    described = json.dumps(_describe(graph), sort_keys=True)
     return Architecture(
         hashlib.sha256(described.encode()).hexdigest()[:32],
         sum(math.prod(weights.dims) for weights in graph.initializer),
         _has_branches(graph),
-        *_openness(graph),
+        *_dynamic_dimensions(graph),
     )
 
 
-def _openness(graph: Any) -> tuple[int | None, tuple[str, ...]]:
-    weights = {each.name for each in graph.initializer}
+def _dynamic_dimensions(graph: Any) -> tuple[int | None, tuple[str, ...]]:
+    """Return the fixed batch size, if any, and the names of the other dynamic dimensions."""
+    weights = {weight.name for weight in graph.initializer}
     batch_size, others = None, []
-    for each in graph.input:
-        dims = each.type.tensor_type.shape.dim
-        if each.name in weights or not dims:
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in weights or not dims:
             continue
         batch_size = dims[0].dim_value or batch_size
         others += [
-            f"{each.name}[{dim.dim_param or place}]" for place, dim in enumerate(dims) if place and not dim.dim_value
+            f"{value.name}[{dim.dim_param or axis}]" for axis, dim in enumerate(dims) if axis and not dim.dim_value
         ]
     return batch_size, tuple(others)
 
 
-def _described(graph: Any) -> Any:
-    places: dict[str, int] = {}
+def _describe(graph: Any) -> Any:
+    """Return a JSON value that is equal for graphs of equal cost; names are replaced by their order of appearance."""
+    numbers: dict[str, int] = {}
 
-    def place(name: str) -> int:
-        return places.setdefault(name, len(places)) if name else -1
+    def number(name: str) -> int:
+        return numbers.setdefault(name, len(numbers)) if name else -1
 
-    inputs = [[place(each.name), _shape(each)] for each in graph.input]
-    weights = [[place(each.name), each.data_type, list(each.dims), _small(each)] for each in graph.initializer]
+    inputs = [[number(value.name), _shape(value)] for value in graph.input]
+    weights = [
+        [number(weight.name), weight.data_type, list(weight.dims), _shape_constant(weight)]
+        for weight in graph.initializer
+    ]
     nodes = [
         [
             node.domain,
             node.op_type,
-            [place(name) for name in node.input],
-            [place(name) for name in node.output],
+            [number(name) for name in node.input],
+            [number(name) for name in node.output],
             sorted([attribute.name, _attribute(attribute)] for attribute in node.attribute),
         ]
         for node in graph.node
@@ -97,24 +102,27 @@ def _described(graph: Any) -> Any:
         "inputs": inputs,
         "weights": weights,
         "nodes": nodes,
-        "outputs": [place(each.name) for each in graph.output],
+        "outputs": [number(value.name) for value in graph.output],
     }
 
 
 def _has_branches(graph: Any) -> bool:
-    """Operators come in an order in which they can be run. When each needs the one before it, there is no other."""
-    behind: dict[str, int] = {}  # by name of a value: the operators that it comes from, a bit each
+    """Return whether the graph has no unique topological order, so that operators can run in parallel.
+
+    The nodes are in topological order; it is the only one if each operator depends on the one before it.
+    """
+    ancestors: dict[str, int] = {}  # by name of a value: the operators that it depends on, as a bit set
     count = 0
     for node in graph.node:
-        mine = 0
+        depends_on = 0
         for name in node.input:
-            mine |= behind.get(name, 0)
+            depends_on |= ancestors.get(name, 0)
         if node.op_type not in BOOKKEEPING:
-            if count and not mine >> (count - 1) & 1:
+            if count and not depends_on >> (count - 1) & 1:
                 return True
-            mine |= 1 << count
+            depends_on |= 1 << count
             count += 1
-        behind |= dict.fromkeys(node.output, mine)
+        ancestors |= dict.fromkeys(node.output, depends_on)
     return False
 
 
@@ -123,11 +131,11 @@ def _shape(value: Any) -> Any:
     return [kind.elem_type, [dim.dim_value or "batch" for dim in kind.shape.dim]]
 
 
-def _small(tensor: Any) -> Any:
-    """The values of a small constant of whole numbers; None for weights."""
+def _shape_constant(tensor: Any) -> Any:
+    """Return the values of a small integer constant; None for weights."""
     from onnx import TensorProto, numpy_helper
 
-    if tensor.data_type not in (TensorProto.INT64, TensorProto.INT32) or math.prod(tensor.dims) > FEW:
+    if tensor.data_type not in (TensorProto.INT64, TensorProto.INT32) or math.prod(tensor.dims) > MAX_SHAPE_ELEMENTS:
         return None
     return numpy_helper.to_array(tensor).tolist()
 
@@ -137,11 +145,11 @@ def _attribute(attribute: Any) -> Any:
 
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, onnx.TensorProto):
-        return [value.data_type, list(value.dims), _small(value)]
+        return [value.data_type, list(value.dims), _shape_constant(value)]
     if isinstance(value, onnx.GraphProto):
-        return _described(value)
+        return _describe(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, (str, int, float)):
         return value
-    return [each.decode(errors="replace") if isinstance(each, bytes) else each for each in value]
+    return [item.decode(errors="replace") if isinstance(item, bytes) else item for item in value]

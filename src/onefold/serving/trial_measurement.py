@@ -1,8 +1,8 @@
-"""Finds out what serving each trial's architecture costs, while the trials train.
+"""Measure how the architecture of each trial is served, while the trials train.
 
-An architecture is measured once per device, whatever its weights: the answer is kept in the store under its signature,
-the device's figures, the serving space and the runtime's version, for this study and for all to come. A measurement
-on this machine holds the trials still for a moment; how long that was stands in the surface.
+An architecture is measured once per device, whatever its weights: the store keeps the result under the signature, the
+device's figures, the serving space and the version of the runtime, for this study and all later ones. Measurements
+pause the trials on this machine; the surface records for how long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OnMeasured = Callable[[int, str, Surface, bool], None]  # trial, device, surface
 
 
 class TrialMeasurement:
-    """The inference tuner of one study. `with` opens its devices and closes them."""
+    """The serving measurements of one study; a context manager that closes the sessions with its devices."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class TrialMeasurement:
         self._devices = devices
         self._host = host
         self._serving = serving
-        self._within = ServingSpace() if space is None else space
+        self._whole_space = ServingSpace() if space is None else space
         self._measurement_lock = measurement_lock
         self._store = store
         self._engine = engine
         self.on_measured: OnMeasured = lambda trial, device, surface, recalled: None  # noqa: ARG005
         self._surfaces: dict[tuple[int, str], Surface] = {}
-        self._due: dict[int, Exported] = {}  # trials whose architecture waits to be measured
-        self._unfit: dict[int, ModelError] = {}  # trials whose model cannot be served, and why
+        self._pending: dict[int, Exported] = {}  # trials whose architecture is not measured yet
+        self._failed: dict[int, ModelError] = {}  # trials whose model cannot be served
         self._sessions: dict[str, Session] = {}
         self._stack = ExitStack()
 
@@ -65,55 +65,55 @@ class TrialMeasurement:
         self._stack.__exit__(None, None, None)
 
     def recall(self) -> None:
-        """Takes over what the store knows of this study's trials, as they were compared with each other."""
+        """Load the surfaces of this study's trials from the store, as measured for comparing trials."""
         devices = {device.name: device for device in self._devices}
         for (trial, name), linked in self._store.trial_surfaces(self._study).items():
-            brief = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
-            self._surfaces[trial, name] = brief or linked
+            quick = self._store.surface(self._key(linked.signature, devices[name])) if name in devices else None
+            self._surfaces[trial, name] = quick or linked
 
     def knows(self, trial: int) -> bool:
-        """Whether a trial's architecture is known on all devices."""
+        """Return whether the surfaces of a trial are known on all devices."""
         return all((trial, device.name) in self._surfaces for device in self._devices)
 
     def take(self, exported: Exported) -> None:
-        """An architecture has become known; what the store remembers of it needs no measurement."""
-        self._due[exported.trial] = exported
+        """Add an exported architecture; it is measured later unless the store has its surfaces."""
+        self._pending[exported.trial] = exported
         for device in self._devices:
             key = self._key(exported.signature, device)
             known = self._store.surface(key)
             if known is not None:
                 self._keep(exported.trial, device, key, known, recalled=True)
         if self.knows(exported.trial):
-            del self._due[exported.trial]
+            del self._pending[exported.trial]
 
-    def measure_due(self) -> None:
-        """Measures what waits, with the trials held still for it."""
-        for exported in list(self._due.values()):
+    def measure_pending(self) -> None:
+        """Measure the pending architectures, pausing the trials meanwhile."""
+        for exported in list(self._pending.values()):
             self._measure(exported)
 
     def metrics(self, trial: int) -> Metrics:
-        """What serving a trial costs, by the names that objectives use; raises ModelError when it cannot be served."""
-        if trial in self._due:
-            self._measure(self._due[trial])
-        if trial in self._unfit:
-            raise self._unfit[trial]
-        found: dict[str, float] = {}
-        for place, device in enumerate(self._devices):
+        """Return the serving metrics of a trial, measured now if needed. Raises ModelError if it cannot be served."""
+        if trial in self._pending:
+            self._measure(self._pending[trial])
+        if trial in self._failed:
+            raise self._failed[trial]
+        metrics: dict[str, float] = {}
+        for index, device in enumerate(self._devices):
             surface = self._surfaces.get((trial, device.name))
             if surface is not None:
-                found |= surface.metrics() if place == 0 else {}
-                found |= surface.metrics(device.name) if len(self._devices) > 1 else {}
-        return found
+                metrics |= surface.metrics() if index == 0 else {}
+                metrics |= surface.metrics(device.name) if len(self._devices) > 1 else {}
+        return metrics
 
-    def measure_carefully(self, trial: int, model: Path, signature: str, *, rests: bool) -> dict[str, Surface]:
-        """What is written on the label of the model handed over: all points soundly, the best ones with care.
+    def measure_precisely(self, trial: int, model: Path, signature: str, *, after_idle: bool) -> dict[str, Surface]:
+        """Return the surfaces of the winner by device: all points with standard effort, the best ones precisely.
 
-        `rests`: also after rests, which loads from outside need to know.
+        `after_idle` also measures latencies after idle gaps, which open-loop scenarios need.
         """
-        found = {}
+        surfaces = {}
         serving = replace(self._serving, thorough=True)
         for device in self._devices:
-            efforts = (STANDARD, PRECISE, AFTER_IDLE) if rests else (STANDARD, PRECISE)
+            efforts = (STANDARD, PRECISE, AFTER_IDLE) if after_idle else (STANDARD, PRECISE)
             key = memo_key(signature, device, self._host, self._space(device), serving, *efforts)
             surface = self._store.surface(key)
             recalled = surface is not None
@@ -121,25 +121,25 @@ class TrialMeasurement:
                 tuner = ServingTuner(self._session(device), self._space(device), serving)
                 tuner.prepare(model)
                 with self._measurement_lock(), self._engine.paused():
-                    surface = tuner.measure(model, STANDARD, label=PRECISE, rests=rests)
+                    surface = tuner.measure(model, STANDARD, final=PRECISE, after_idle=after_idle)
             self._keep(trial, device, key, surface, recalled=recalled)
-            found[device.name] = surface
-        return found
+            surfaces[device.name] = surface
+        return surfaces
 
     def _measure(self, exported: Exported) -> None:
-        del self._due[exported.trial]
+        del self._pending[exported.trial]
         try:
             for device in self._devices:
                 if (exported.trial, device.name) not in self._surfaces:
                     self._measure_on(device, exported)
         except ModelError as error:
-            self._unfit[exported.trial] = error
-            self._stack.close()  # it may have ended the process that serves; the next model gets a new one
+            self._failed[exported.trial] = error
+            self._stack.close()  # the model may have crashed the worker; the next one gets a new session
             self._sessions.clear()
 
     def _measure_on(self, device: Device, exported: Exported) -> None:
         key = self._key(exported.signature, device)
-        surface = self._store.surface(key)  # two trials of one architecture may have waited together
+        surface = self._store.surface(key)  # two pending trials may share an architecture
         recalled = surface is not None
         if surface is None:
             model = Path(exported.model)
@@ -158,7 +158,7 @@ class TrialMeasurement:
         self.on_measured(trial, device.name, surface, recalled)
 
     def _space(self, device: Device) -> ServingSpace:
-        return self._within.on(device.cores)
+        return self._whole_space.on(device.cores)
 
     def _key(self, signature: str, device: Device) -> str:
         return memo_key(signature, device, self._host, self._space(device), self._serving, QUICK)

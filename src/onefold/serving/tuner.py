@@ -1,4 +1,4 @@
-"""The inference tuner: a model and a device -> what serving it costs, at the points worth knowing."""
+"""The serving tuner: measure a model at the serving points of a device that are worth knowing."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ from onefold.vocabulary.errors import ModelError, TooLarge
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, ServingPoint, Surface, best
 
-FOR_LATENCY = 3  # measurements that are kept back for single samples while another purpose is searched for
+LATENCY_POINTS = 3  # measurements reserved for batch size 1 while another goal is searched
 
 
 @dataclass(frozen=True, slots=True)
 class PointSearchOptions:
-    """How the serving points of an architecture are searched."""
+    """How the serving points of an architecture are searched.
+
+    `thorough` lets `few` descend over batch size, compare graph levels and measure the best points again.
+    """
 
     optimize_for: OptimizeFor = OptimizeFor.THROUGHPUT
     algorithm: str = "few"
-    thorough: bool = True  # whether `few` looks between the first points, at graph levels, and twice at the best
+    thorough: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     architecture: Architecture
-    memory_bytes: int | None  # of a process that serves single samples
+    memory_bytes: int | None  # of a process that serves batch size 1
     notes: tuple[str, ...]
 
 
 class ServingTuner:
-    """Finds the serving points of models on one device, in two steps.
+    """Search the serving points of models on one device, in two steps.
 
-    `prepare` loads a model and may be done while the machine is busy. `measure` is timed and wants a quiet machine.
+    `prepare` loads a model and may run on a busy machine. `measure` is timed and needs a quiet one.
     """
 
     def __init__(
@@ -48,18 +51,18 @@ class ServingTuner:
     ) -> None:
         self.session = session
         self.serving = serving or PointSearchOptions()
-        asked = (ServingSpace() if space is None else space).on(session.device.cores)
-        self.asked = asked
-        self.space = replace(asked, threads=tuple(n for n in asked.threads if n <= session.threads) or (1,))
-        point_search.algorithm(self.serving.algorithm)  # a wrong name is told now
+        whole = (ServingSpace() if space is None else space).on(session.device.cores)
+        self._all_threads = whole.threads  # those that cannot be measured are predicted
+        self.space = replace(whole, threads=tuple(n for n in whole.threads if n <= session.threads) or (1,))
+        point_search.algorithm(self.serving.algorithm)  # raises for an unknown name
         self._prepared: dict[Path, _Prepared] = {}
 
     def prepare(self, model: Path) -> Architecture:
-        """Loads a model with the samples beside it, if there are any, and finds out how much memory it takes."""
+        """Load a model with the samples beside it, if there are any, and measure its memory."""
         found = architecture(model)
         if found.batch_size not in (None, 1):
             raise ModelError(
-                f"{model} takes batches of {found.batch_size} only; export it with an open first dimension, or of 1"
+                f"{model} has a fixed batch size of {found.batch_size}; export it with a dynamic first dimension"
             )
         samples = samples_beside(model)
         inputs = samples if samples.is_file() else None
@@ -75,118 +78,125 @@ class ServingTuner:
         self,
         model: Path,
         effort: TimingEffort = PRECISE,
-        listener: Callable[[Served], None] = lambda _: None,
+        on_measured: Callable[[Served], None] = lambda _: None,
         *,
-        label: TimingEffort | None = None,
-        rests: bool = False,
+        final: TimingEffort | None = None,
+        after_idle: bool = False,
     ) -> Surface:
-        """Searches the serving points of a prepared model; `listener` hears of each measurement.
+        """Search the serving points of a model and return all of them, those with too many threads predicted.
 
-        With `label`, what was found best for any purpose is measured once more, with that effort, and that counts;
-        also how much memory it takes. With `rests` it is found out what the best points cost after a rest.
+        Args:
+            model: The ONNX file; prepared now if it was not.
+            effort: The timing effort of the search.
+            on_measured: Called after each measurement.
+            final: Measure the best point for each goal again with this effort, and its memory; that result counts.
+            after_idle: Also measure the best points after idle gaps, which open-loop scenarios need.
         """
         if model not in self._prepared:
             self.prepare(model)
-        known = self._prepared[model]
-        began = time.monotonic()
-        found: dict[ServingPoint, Served] = {}
-        purposes = list(dict.fromkeys((self.serving.optimize_for, OptimizeFor.LATENCY)))
-        left = int(point_search.SHARE * len(self.space)) - FOR_LATENCY * (len(purposes) - 1)
-        for purpose in purposes:
-            for one in self._search(model, known, purpose, effort, found, left):
+        prepared = self._prepared[model]
+        start_s = time.monotonic()
+        served: dict[ServingPoint, Served] = {}
+        goals = list(dict.fromkeys((self.serving.optimize_for, OptimizeFor.LATENCY)))
+        left = int(point_search.MAX_SHARE * len(self.space)) - LATENCY_POINTS * (len(goals) - 1)
+        for goal in goals:
+            for measured in self._search(model, prepared, goal, effort, served, left):
                 left -= 1
-                listener(one)
-            left += FOR_LATENCY
-        for one in self._labelled(model, label, found) if label else ():
-            listener(one)
-        if rests:
-            self._rest(model, found)
+                on_measured(measured)
+            left += LATENCY_POINTS
+        for measured in self._measure_best(model, final, served) if final else ():
+            on_measured(measured)
+        if after_idle:
+            self._measure_after_idle(model, served)
+        points = list(served.values())
         return Surface(
-            known.architecture.signature,
+            prepared.architecture.signature,
             self.session.device.name,
-            (*found.values(), *extrapolate_threads(list(found.values()), self.asked.threads, self.session.device)),
+            (*points, *extrapolate_threads(points, self._all_threads, self.session.device)),
             size_bytes=model.stat().st_size,
-            parameters=known.architecture.parameters,
-            measured_s=time.monotonic() - began,
-            notes=(*known.notes, *self.session.notes(model)),
+            parameters=prepared.architecture.parameters,
+            measured_s=time.monotonic() - start_s,
+            notes=(*prepared.notes, *self.session.notes(model)),
         )
 
     def _search(
         self,
         model: Path,
-        known: _Prepared,
-        purpose: OptimizeFor,
+        prepared: _Prepared,
+        optimize_for: OptimizeFor,
         effort: TimingEffort,
-        found: dict[ServingPoint, Served],
-        most: int,
+        known: dict[ServingPoint, Served],
+        max_points: int,
     ) -> Iterator[Served]:
-        space = self.space if known.architecture.batch_size is None else replace(self.space, batch_sizes=(1,))
+        """Measure the proposed points, add them to `known` and yield each measurement."""
+        space = self.space if prepared.architecture.batch_size is None else replace(self.space, batch_sizes=(1,))
         first = ServingPoint(1, space.threads[0], space.graph_levels[-1], space.executions[0], space.precisions[0])
-        if not found and space.batch_sizes[0] == 1:
-            found[first] = self._served(model, known, first, effort)
-            yield found[first]
-        if first in found:
-            within = [n for n in space.batch_sizes if n == 1 or n * found[first].latency_s <= effort.max_batch_s]
-            space = replace(space, batch_sizes=tuple(within))
-        choose = point_search.algorithm(self.serving.algorithm)
-        branches, thorough = known.architecture.branches, self.serving.thorough
-        proposals = choose(space, purpose, branches=branches, thorough=thorough, most=most)
-        earlier = set(found)  # measured for another purpose: known. What this search asks for twice is wanted twice.
+        if not known and space.batch_sizes[0] == 1:
+            known[first] = self._measure(model, prepared, first, effort)
+            yield known[first]
+        if first in known:
+            short = [n for n in space.batch_sizes if n == 1 or n * known[first].latency_s <= effort.max_batch_s]
+            space = replace(space, batch_sizes=tuple(short))
+        search = point_search.algorithm(self.serving.algorithm)
+        branches, thorough = prepared.architecture.branches, self.serving.thorough
+        proposals = search(space, optimize_for, branches=branches, thorough=thorough, max_points=max_points)
+        earlier = set(known)  # measured for another goal; points that this search repeats are measured again
         try:
             point = next(proposals)
             while True:
                 if point in earlier:
                     earlier.remove(point)
-                    served = found[point]
+                    served = known[point]
                 else:
-                    served = self._served(model, known, point, effort)
+                    served = self._measure(model, prepared, point, effort)
                     if served.runs:
-                        # Of two measurements the quicker one counts: whatever disturbs makes slower.
-                        found[point] = min(found.get(point, served), served, key=lambda one: one.latency_s)
+                        # The faster of two measurements counts: contention only slows down.
+                        known[point] = min(known.get(point, served), served, key=lambda candidate: candidate.latency_s)
                         yield served
                 point = proposals.send(served)
         except StopIteration:
             return
 
-    def _served(self, model: Path, known: _Prepared, point: ServingPoint, effort: TimingEffort) -> Served:
-        """What a point costs; a batch that does not fit into the device's memory takes for ever, and has no runs."""
+    def _measure(self, model: Path, prepared: _Prepared, point: ServingPoint, effort: TimingEffort) -> Served:
+        """Return the cost of a point. A batch that exceeds the device's memory has infinite latency and zero runs."""
         try:
             served = self.session.serve(model, point, effort)
         except TooLarge:
             if point.batch_size == 1:
                 raise
-            never, nothing = math.inf, Energy(None, "unavailable")
-            return Served(point, never, never, never, never, never, 0, nothing, None, LatencySource.PREDICTED)
-        return replace(served, memory_bytes=known.memory_bytes) if point.batch_size == 1 else served
+            infinite, unknown = math.inf, Energy(None, "unavailable")
+            times = (infinite,) * 5
+            return Served(point, *times, 0, unknown, None, LatencySource.PREDICTED)
+        return replace(served, memory_bytes=prepared.memory_bytes) if point.batch_size == 1 else served
 
-    def _labelled(self, model: Path, effort: TimingEffort, found: dict[ServingPoint, Served]) -> Iterator[Served]:
-        """Measures the best points; what another point overtakes by that is no longer one of them."""
+    def _measure_best(self, model: Path, effort: TimingEffort, known: dict[ServingPoint, Served]) -> Iterator[Served]:
+        """Measure the best point for each goal again, until no other point becomes the best one."""
         done: set[ServingPoint] = set()
-        while wanted := {best(found.values(), purpose).point for purpose in OptimizeFor} - done:
-            point = min(wanted, key=str)
+        while remaining := {best(known.values(), goal).point for goal in OptimizeFor} - done:
+            point = min(remaining, key=str)
             done.add(point)
             try:
                 served = self.session.serve(model, point, effort)
-                found[point] = replace(served, memory_bytes=self.session.memory(model, point))
+                known[point] = replace(served, memory_bytes=self.session.memory(model, point))
             except TooLarge:
                 if point.batch_size == 1:
                     raise
-                del found[point]
+                del known[point]
                 continue
-            yield found[point]
+            yield known[point]
 
-    def _rest(self, model: Path, found: dict[ServingPoint, Served]) -> None:
-        for point in {best(found.values(), purpose).point for purpose in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}:
-            rested = self.session.serve(model, point, AFTER_IDLE)
-            found[point] = replace(found[point], after_rest_s=(rested.latency_s, rested.p90_s, rested.p99_s))
+    def _measure_after_idle(self, model: Path, known: dict[ServingPoint, Served]) -> None:
+        for point in {best(known.values(), goal).point for goal in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}:
+            idle = self.session.serve(model, point, AFTER_IDLE)
+            known[point] = replace(known[point], after_rest_s=(idle.latency_s, idle.p90_s, idle.p99_s))
 
 
 def _notes(found: Architecture, *, samples: bool) -> tuple[str, ...]:
-    """What to know of a model before it is measured."""
-    said = []
+    """Return caveats about a model that are known before it is measured."""
+    notes = []
     if found.batch_size is not None:
-        said.append("the model takes single samples only: export it with an open first dimension to serve batches")
+        notes.append("the model has a fixed batch size of 1; export it with a dynamic first dimension to serve batches")
     if found.open_dimensions and not samples:
         names = ", ".join(found.open_dimensions)
-        said.append(f"dimensions that the model leaves open count as 1: {names}; put real inputs beside it, as .npz")
-    return tuple(said)
+        notes.append(f"dynamic dimensions are measured at size 1: {names}; put real inputs beside the model, as .npz")
+    return tuple(notes)

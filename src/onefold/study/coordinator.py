@@ -170,7 +170,7 @@ class Coordinator:
                     self._take(event)
                 self._decide()
             if self._measurement is not None:
-                self._measurement.measure_due()
+                self._measurement.measure_pending()
             if not events:
                 self._on_event(Tick(self.progress))
 

@@ -15,7 +15,7 @@ from onefold.engine import Call, Engine, run_call
 from onefold.engine.failure_mapping import failure_of
 from onefold.report import StudyReport
 from onefold.serving import deploy
-from onefold.serving.scenarios import is_load, scenario
+from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home
@@ -187,10 +187,10 @@ class Handover:
         if isinstance(signature, Failure):
             raise ModelError(f"the winner cannot be exported to ONNX: {signature.reason}")
         serving = self.spec.serving
-        rests = any(is_load(scenario(text)) for text in serving.scenarios)
-        surfaces = self.measurement.measure_carefully(winner.number, model, signature, rests=rests)
+        after_idle = any(is_open_loop(parse_scenario(text)) for text in serving.scenarios)
+        surfaces = self.measurement.measure_precisely(winner.number, model, signature, after_idle=after_idle)
         settings = tuple(
-            deploy.settings(
+            deploy.choose_device_settings(
                 device, surfaces[device.name], model, serving.scenarios, serving.scenario_goal, self.spec.host
             )
             for device in self.spec.devices

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onefold.device import Device
 from onefold.device.host import find_device, host
 from onefold.serving.options import ServingOptions
-from onefold.serving.scenarios import USUAL, scenario
+from onefold.serving.scenarios import DEFAULT_SCENARIOS, parse_scenario
 from onefold.store.home import Home
 from onefold.study.spec import Spec
 from onefold.vocabulary.errors import InputError, ObjectiveError, suggestion
@@ -25,9 +25,9 @@ def with_devices(spec: Spec, devices: Sequence[str | Device], serving: ServingOp
         raise InputError("a device serves a model, and a function has none; give a workload")
     if not devices:
         _check_without_device(spec, serving)
-        return replace(spec, serving=replace(serving, scenarios=USUAL))
+        return replace(spec, serving=replace(serving, scenarios=DEFAULT_SCENARIOS))
     known = tuple(dict.fromkeys(one if isinstance(one, Device) else find_device(one, home.devices) for one in devices))
-    scenarios = tuple(str(scenario(text)) for text in serving.scenarios) or USUAL
+    scenarios = tuple(str(parse_scenario(text)) for text in serving.scenarios) or DEFAULT_SCENARIOS
     spec = replace(spec, devices=known, host=host(home.devices), serving=replace(serving, scenarios=scenarios))
     _check_metrics(spec)
     return spec

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import SHADES, Plot, said, shade
 from onefold.report.plots.svg import element, picture, text
-from onefold.serving.recommendation import energy_way
+from onefold.serving.ranked_trials import energy_source
 from onefold.vocabulary import quantities
 from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, Surface, best
 
@@ -153,7 +153,7 @@ def spoken(served: Served, purposes: Sequence[str] = ()) -> str:
     """All that is known about a served point, line by line, with how each number was obtained."""
     interval = f"{quantities.duration(served.low_s)} to {quantities.duration(served.high_s)}"
     joules = served.energy_per_sample_j
-    energy = "energy not known" if joules is None else f"{quantities.joules(joules)} a sample ({energy_way(served)})"
+    energy = "energy not known" if joules is None else f"{quantities.joules(joules)} a sample ({energy_source(served)})"
     memory = "" if served.memory_bytes is None else f", {quantities.size(served.memory_bytes)} of memory"
     lines = [
         str(served.point),

@@ -11,15 +11,8 @@ from onefold.report.plots.marks import Plot
 from onefold.report.plots.tradeoff import tradeoff
 from onefold.report.study.summary import Summary
 from onefold.report.table import Column, ColumnKind, Row, Table
-from onefold.serving.recommendation import (
-    ON_THE_FRONT,
-    DeviceRecommendation,
-    Recommendation,
-    compared_costs,
-    costs_of,
-    energy_way,
-    label,
-)
+from onefold.serving.ranked_trials import compared_costs, energy_source, source_label, surface_costs
+from onefold.serving.recommendation import FRONT_METRICS, DeviceRecommendation, Recommendation
 from onefold.vocabulary import quantities
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import is_rated
@@ -67,12 +60,12 @@ def _part(summary: Summary, found: Recommendation, on: DeviceRecommendation, pla
     return Part(on, drawn, points_table(on, surface), alternatives_table(summary, found, on), _remark(found, on))
 
 
-def written(metric: str, value: float | None, label: str = "") -> str:
+def written(metric: str, value: float | None, source_label: str = "") -> str:
     """A cost of serving in words; "≈" marks what was not measured on the device."""
     if value is None:
         return quantities.NOTHING
     told = quantities.rounded(value, 4) if metric == "throughput_per_s" else quantities.metric(metric, value)
-    return f"≈ {told}" if label else told
+    return f"≈ {told}" if source_label else told
 
 
 def points_table(on: DeviceRecommendation, surface: Surface | None) -> Table:
@@ -88,8 +81,8 @@ def points_table(on: DeviceRecommendation, surface: Surface | None) -> Table:
     for purpose, served in on.points.items():
         point = served.point
         settings = (point.batch_size, point.threads, *(getattr(point, knob) for knob in varied))
-        costs = (written(metric, value, label(served, metric)) for metric, value in _point_costs(served).items())
-        rows.append(Row.of(purpose, *map(str, settings), *costs, served.source.value, energy_way(served)))
+        costs = (written(metric, value, source_label(served, metric)) for metric, value in _point_costs(served).items())
+        rows.append(Row.of(purpose, *map(str, settings), *costs, served.source.value, energy_source(served)))
     return Table("points", "Serving points", tuple(columns), tuple(rows))
 
 
@@ -145,7 +138,7 @@ def trade_offs(summary: Summary) -> list[Plot]:
     """Quality against latency, energy and size on each device, with the Pareto front of the two."""
     found, plots = summary.recommendation, []
     for place, on in enumerate(found.devices if found else ()):
-        for metric in ON_THE_FRONT:
+        for metric in FRONT_METRICS:
             # The file is as large on every device.
             if (metric != "size_bytes" or place == 0) and (plot := _trade_off(summary, on, metric)) is not None:
                 plots.append(replace(plot, name=f"{plot.name}-{place}"))
@@ -170,7 +163,7 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     if len(seen) < 2:
         return None
     front = tuple(seen[place] for place in pair.front([trial.metrics for trial in seen]))
-    ways = {costs_of(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
+    ways = {surface_costs(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
     labels = {metric: way} if (way := ", ".join(sorted(filter(None, ways)))) else {}
     view = replace(summary, objective=pair, ranking=tuple(seen), front=front, labels=labels)
     title = f"{quality.metric.capitalize()} against {TITLES[metric].replace('/', ' per ')}"

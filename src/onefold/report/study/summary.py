@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onefold.serving.recommendation import Recommendation, Servings, costs_of, recommend
+from onefold.serving.ranked_trials import Servings, surface_costs
+from onefold.serving.recommendation import Recommendation, recommend
 from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
 from onefold.vocabulary.costs import total_cost
@@ -235,7 +236,7 @@ def _labels(servings: Servings, devices: Sequence[str]) -> dict[str, str]:
     """How the serving metrics were obtained, where that is not by measuring; several ways are all named."""
     found: dict[str, set[str]] = {}
     for (_, device), surface in servings.items():
-        for metric, label in costs_of(surface)[1].items():
+        for metric, label in surface_costs(surface)[1].items():
             found.setdefault(f"{metric}@{device}", set()).add(label)
             if device == devices[0]:
                 found.setdefault(metric, set()).add(label)

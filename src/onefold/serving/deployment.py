@@ -1,0 +1,63 @@
+"""The records of deployment.json: the measured serving points and the chosen settings per device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onefold.device import Device
+from onefold.serving.point_prediction import interpolate_batch_size
+from onefold.serving.scenario_settings import ScenarioSettings
+from onefold.vocabulary.errors import ModelError, suggestion
+from onefold.vocabulary.serving import Served, ServingPoint, Surface
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """The settings for one device: all known serving points, and the choice for each scenario."""
+
+    device: Device
+    surface: Surface
+    choices: tuple[ScenarioSettings, ...]
+
+    def choice(self, scenario: str) -> ScenarioSettings:
+        """Return the settings for a scenario. Raises ModelError if there are none."""
+        for choice in self.choices:
+            if choice.scenario == scenario:
+                return choice
+        known = [choice.scenario for choice in self.choices]
+        raise ModelError(f"the deployment has no settings for scenario {scenario!r}{suggestion(scenario, known)}")
+
+    def expected(self, point: ServingPoint) -> Served:
+        """Return the expected cost of a point, interpolated between measured batch sizes.
+
+        Raises ModelError if it was not measured.
+        """
+        served = interpolate_batch_size(self.surface.served, point)
+        if served is None:
+            raise ModelError(f"no measurement on {self.device.name} at {point}; measure the model again")
+        return served
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The content of a deployment folder."""
+
+    host: Device  # the machine that measured
+    devices: tuple[DeviceSettings, ...]
+    runtime: str
+    model: Mapping[str, Any] = field(default_factory=dict)  # origin: study, trial, config, metrics
+    version: int = VERSION
+
+    def on(self, device: str | None = None) -> DeviceSettings:
+        """Return the settings for a device, by default the first one. Raises ModelError for an unknown device."""
+        if device is None:
+            return self.devices[0]
+        for settings in self.devices:
+            if settings.device.name == device:
+                return settings
+        known = [settings.device.name for settings in self.devices]
+        raise ModelError(f"the deployment has no settings for device {device!r}{suggestion(device, known)}")

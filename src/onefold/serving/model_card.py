@@ -1,0 +1,67 @@
+"""The model card of a deployment folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onefold.serving.deployment import Deployment, DeviceSettings
+from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.quantities import NOTHING, duration, joules, number, rate, setting, size
+from onefold.vocabulary.serving import SERVING_METRICS
+
+_COLUMNS = (
+    "scenario", "batch", "threads", "graph level", "wait", "latency", "p90", "p99", "throughput", "energy/sample",
+    "memory", "source",
+)  # fmt: skip
+
+
+def model_card(deployment: Deployment) -> str:
+    """Return the model card as Markdown: configuration, metrics, settings per device, and the sources of numbers."""
+    origin = deployment.model
+    lines = ["# Model card", ""]
+    if origin.get("workload") or origin.get("study"):
+        lines += [f"Tuned by Onefold: study {origin.get('study')}, trial {origin.get('trial')}.", ""]
+    for title, key in (("Configuration", "config"), ("On validation data", "metrics"), ("On test data", "test")):
+        values = {name: value for name, value in (origin.get(key) or {}).items() if not _is_serving_metric(name)}
+        if values:
+            lines += [f"## {title}", "", "| name | value |", "| --- | --- |"]
+            lines += [f"| {name} | {setting(value)} |" for name, value in values.items()] + [""]
+    for settings in deployment.devices:
+        lines += [*_device_lines(settings), ""]
+    lines += [
+        "## Sources of the numbers",
+        "",
+        f"With {deployment.runtime} on {deployment.host.title}. `measured`: on the device itself. `emulated`: on that "
+        "machine, confined to the device's cores and memory, and scaled by a roofline model. `predicted`: from "
+        "other points. Response times of scenarios are simulated from the latencies. Energy names its own source.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _is_serving_metric(metric: str) -> bool:
+    """Return whether the tables of the devices show this metric, with its source."""
+    return any(name.partition("@")[0] in SERVING_METRICS for name in Objective(minimize=metric).inputs)
+
+
+def _device_lines(settings: DeviceSettings) -> Sequence[str]:
+    rows = [f"| {' | '.join(_COLUMNS)} |", f"|{' --- |' * len(_COLUMNS)}"]
+    for choice in settings.choices:
+        served, point = settings.expected(choice.point), choice.point
+        energy_j = served.energy_per_sample_j
+        cells = (
+            choice.scenario, number(point.batch_size), number(point.threads), point.graph_level,
+            duration(choice.wait_s), duration(served.latency_s), duration(served.p90_s), duration(served.p99_s),
+            rate(served.throughput_per_s),
+            NOTHING if energy_j is None else f"{joules(energy_j)} ({served.energy.source})",
+            size(served.memory_bytes), served.source.value,
+        )  # fmt: skip
+        rows.append(f"| {' | '.join(cells)} |")
+    reasons = [f"- {choice.scenario}: {choice.why}" for choice in settings.choices if choice.why]
+    tested = [
+        f"- {choice.scenario}: in a load test the mean response time was {duration(choice.confirmed.mean_s)}"
+        for choice in settings.choices
+        if choice.confirmed is not None
+    ]
+    notes = [f"- note: {note}" for note in settings.surface.notes]
+    return [f"## On {settings.device.title} (`{settings.device.name}`)", "", *rows, "", *reasons, *tested, *notes]

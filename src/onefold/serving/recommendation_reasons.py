@@ -1,0 +1,190 @@
+"""The sentences that explain a recommendation: why this trial, why these serving points, and what was missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onefold.serving.ranked_trials import (
+    RankedTrial,
+    TrialRecords,
+    best_points,
+    cost_goal,
+    is_fraction,
+    labeled,
+    source_label,
+)
+from onefold.vocabulary.objective import Goal, Objective
+from onefold.vocabulary.quantities import count, number
+from onefold.vocabulary.ranking import front, is_feasible
+from onefold.vocabulary.records import Trial
+from onefold.vocabulary.requirement import Bound
+from onefold.vocabulary.serving import OptimizeFor, Served, Surface, best
+
+EVEN = 1.05  # values whose ratio is below this count as equal
+CHEAPER = {  # by metric: how an advantage is phrased, by factor or percentage
+    "latency_s": "is {factor:.3g}x faster",
+    "latency_p99_s": "is {factor:.3g}x faster at p99",
+    "throughput_per_s": "has {factor:.3g}x the throughput",
+    "energy_per_sample_j": "takes {percent:.2g} % less energy per sample",
+    "size_bytes": "is {percent:.2g} % smaller",
+    "serving_memory_bytes": "takes {percent:.2g} % less memory",
+}
+
+
+def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[str]:
+    """Explain why the first trial of the ranking is recommended."""
+    winner, objective = ranking[0], records.objective
+    bounds = " and ".join(f"{metric}{bound}" for metric, bound in objective.require.items())
+    goals = ", ".join(f"{goal} {records.formatted(winner, goal.metric)}" for goal in objective.goals)
+    solutions = [trial for trial in ranking if is_feasible(trial.metrics, objective) and trial.failure is None]
+    peers = [trial for trial in solutions if trial.level == winner.level]
+    at_level = f" at level {winner.level}" if len({trial.level for trial in solutions}) > 1 else ""
+    if winner not in solutions:
+        lacking = "finished without a failure" if is_feasible(winner.metrics, objective) else "meets every requirement"
+        yield f"no trial {lacking}; trial {winner.number} comes closest: {goals}"
+    elif len(objective.goals) > 1:
+        meets = f"meets {bounds} and is" if bounds else "is"
+        members = count(len(front(records.trials, objective)), "trial")
+        yield f"trial {winner.number} {meets} on the Pareto front of {members}: {goals}"
+    elif len(peers) == 1:
+        meets = f"that meets {bounds}" if bounds else "with a result"
+        yield f"trial {winner.number} is the only one{at_level} {meets}: {goals}"
+    else:
+        meets = f"meets {bounds} and has" if bounds else "has"
+        value = records.formatted(winner, objective.goals[0].metric)
+        others = f"{len(peers)} that do{at_level}" if bounds else f"{len(peers)} trials{at_level}"
+        yield f"trial {winner.number} {meets} the {objective.goals[0]} of the {others}: {value}"
+
+
+def trial_comparisons(
+    records: TrialRecords, winner: Trial, top: int, alternatives: Sequence[RankedTrial]
+) -> Iterator[str]:
+    """Compare the recommended trial with the top-1, and with a cheaper trial of nearly the same quality."""
+    by_number = {trial.trial: trial for trial in alternatives}
+    quality, cost = records.quality, cost_goal(records.objective)
+    chosen, best_quality = by_number.get(winner.number), by_number[top]
+    if chosen is None:
+        return
+    if best_quality is not chosen:
+        loss = _quality_loss(quality, chosen.quality, best_quality.quality)
+        advantage = _advantage(cost, chosen, best_quality)
+        if advantage:
+            price = f", for {loss}" if loss else ""
+            yield f"compared with the trial of the {quality} (trial {top}) it {advantage}{price}"
+        elif loss:
+            but = "" if best_quality.keeps else ", but it misses a requirement"
+            yield f"trial {top} has the {quality}, {loss} better{but}"
+    cheapest = alternatives[0]
+    advantage = _advantage(cost, cheapest, chosen)
+    if cheapest is not chosen and cheapest.keeps and advantage:
+        loss = _quality_loss(quality, cheapest.quality, chosen.quality)
+        yield f"trial {cheapest.trial} is nearly as good and {advantage}" + (f", for {loss}" if loss else "")
+
+
+def _advantage(cost: Goal, trial: RankedTrial, other: RankedTrial) -> str:
+    """Phrase how much cheaper a trial is than another; "" if it is not."""
+    mine, theirs = trial.costs.get(cost.metric), other.costs.get(cost.metric)
+    if not mine or not theirs:
+        return ""
+    factor = mine / theirs if cost.maximize else theirs / mine
+    return CHEAPER[cost.metric].format(factor=factor, percent=100 - 100 / factor) if factor >= EVEN else ""
+
+
+def _quality_loss(quality: Goal, value: float, better: float) -> str:
+    """Phrase how much quality is given up; "" if none is."""
+    loss = quality.loss(value) - quality.loss(better)
+    if loss <= 0:
+        return ""
+    if is_fraction(quality, better):
+        points = f"{loss * 100:.2g}"
+        return f"{points} point{'s' * (points != '1')} of {quality.metric}"
+    return f"{loss / abs(better) * 100:.2g} % of {quality.metric}" if better else f"{loss:.3g} of {quality.metric}"
+
+
+def shortfalls(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[str]:
+    """Explain which requirements no trial meets, and by how much the closest trial misses them."""
+    objective = records.objective
+    if any(is_feasible(trial.metrics, objective) for trial in ranking):
+        return
+    each_is_met = True
+    for metric, bound in objective.require.items():
+        closest = min(ranking, key=lambda trial: bound.violation(trial.metrics[metric]))
+        if bound.violation(closest.metrics[metric]) > 0:
+            each_is_met = False
+            missed = _missed_by(records, closest, metric, bound)
+            yield f"no trial meets {metric}{bound}; the closest, trial {closest.number}, {missed}"
+    if not each_is_met:
+        return
+    yield f"each requirement is met by some trial, but none meets all; trial {ranking[0].number} comes closest"
+    for metric, bound in objective.require.items():
+        if bound.violation(ranking[0].metrics[metric]) > 0:
+            missed = _missed_by(records, ranking[0], metric, bound)
+            yield f"trial {ranking[0].number} misses {metric}{bound}: it {missed}"
+
+
+def _missed_by(records: TrialRecords, trial: Trial, metric: str, bound: Bound) -> str:
+    verb, direction = ("reaches", "too little") if bound.at_least else ("needs", "too much")
+    excess = [f"{bound.violation(trial.metrics[metric]) * 100:.3g} % {direction}"] if bound.limit else []
+    remark = ", ".join([*excess, *filter(None, [records.source_label(trial, metric)])])
+    return f"{verb} {number(trial.metrics[metric])}" + (f" ({remark})" if remark else "")
+
+
+def point_reasons(objective: Objective, surface: Surface) -> Iterator[str]:
+    """Explain the best serving points of a surface."""
+    points = best_points(surface)
+    latency, throughput, energy = points["latency"], points["throughput"], points.get("energy")
+    yield _explain_latency(surface, latency)
+    yield _explain_throughput(surface, throughput)
+    if energy is not None:
+        label = source_label(energy, "energy_per_sample_j")
+        value = labeled("energy_per_sample_j", energy.cost(OptimizeFor.ENERGY), label)
+        which = "the same point" if energy.point == throughput.point else _describe(surface, energy)
+        yield f"{which} takes the least energy, {value} per sample"
+    for metric, bound in objective.require.items():
+        base, _, device = metric.partition("@")
+        if base == "latency_s" and device in ("", surface.device) and bound.violation(throughput.latency_s) > 0:
+            value = labeled("latency_s", throughput.latency_s, source_label(throughput, "latency_s"))
+            yield f"a batch of {throughput.point.batch_size} takes {value}, which misses {metric}{bound}"
+    yield from (f"note: {note}" for note in surface.notes)
+
+
+def _explain_latency(surface: Surface, latency: Served) -> str:
+    value = labeled("latency_s", latency.latency_s, source_label(latency, "latency_s"))
+    same_batch = [served for served in surface.served if served.point.batch_size == latency.point.batch_size]
+    single_thread = [served for served in same_batch if served.point.threads == 1]
+    reason = f"{_describe(surface, latency)} has the lowest latency, {value}"
+    if latency.point.threads > 1 and single_thread:
+        speedup = min(served.latency_s for served in single_thread) / latency.latency_s
+        return f"{reason}: {speedup:.2g}x faster than 1 thread"
+    if latency.point.threads < max(served.point.threads for served in same_batch):
+        return f"{reason}; more threads are not faster"
+    return reason
+
+
+def _explain_throughput(surface: Surface, throughput: Served) -> str:
+    label = source_label(throughput, "throughput_per_s")
+    reason = (
+        f"{_describe(surface, throughput)} has the highest throughput, "
+        f"{labeled('throughput_per_s', throughput.throughput_per_s, label)}"
+    )
+    smallest = min(served.point.batch_size for served in surface.served)
+    smallest_batch = [served for served in surface.served if served.point.batch_size == smallest]
+    if throughput.point.batch_size > smallest:
+        factor = throughput.throughput_per_s / best(smallest_batch, OptimizeFor.THROUGHPUT).throughput_per_s
+        return f"{reason}: {factor:.2g}x that of batch {smallest}"
+    if smallest < max(served.point.batch_size for served in surface.served):
+        return f"{reason}; larger batches do not increase it"
+    return reason
+
+
+def _describe(surface: Surface, served: Served) -> str:
+    """Describe a point by its batch size, threads, and those other knobs that were varied."""
+    point = served.point
+    others = (("graph_level", "graph level "), ("execution", ""), ("precision", ""))
+    varied = [
+        f"{noun}{getattr(point, knob)}"
+        for knob, noun in others
+        if len({getattr(candidate.point, knob) for candidate in surface.served}) > 1
+    ]
+    text = f"batch {point.batch_size} on {count(point.threads, 'thread')}"
+    return f"{text} ({', '.join(varied)})" if varied else text

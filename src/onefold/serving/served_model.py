@@ -1,0 +1,61 @@
+"""A model loaded in ONNX Runtime with the settings to serve it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from onefold.device.session_options import session_options
+from onefold.serving.scenario_settings import ScenarioSettings
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.serving import ServingPoint
+
+_NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "object"}
+
+
+class ServedModel:
+    """A model in an ONNX Runtime session: call it with one array per input, the batch first.
+
+    `point` is the serving point of the session and `choice` the settings for its scenario, if any: they also have the
+    maximum wait for a batch (`wait_s`) and the expected response times. `session` is the `InferenceSession`.
+    """
+
+    def __init__(self, path: Path, point: ServingPoint, choice: ScenarioSettings | None = None) -> None:
+        import onnxruntime
+
+        self.point = point
+        self.choice = choice
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(path), session_options(point), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime raises many types
+            raise ModelError(f"{path} cannot be served: {error}") from error
+        inputs = self.session.get_inputs()
+        self._names = [value.name for value in inputs]
+        self._dtypes = [_NUMPY_TYPES.get(value.type, value.type[7:-1]) for value in inputs]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs for any number of samples, computed in batches of the recommended size.
+
+        Inputs may be lists or arrays of another precision of the same kind. Returns an array, or a list of arrays for a
+        model with several outputs. Raises ModelError if the inputs do not fit the model.
+        """
+        import numpy as np
+
+        if len(inputs) != len(self._names):
+            raise ModelError(f"the model takes {len(self._names)} inputs ({', '.join(self._names)}), got {len(inputs)}")
+        size = self.point.batch_size
+        try:
+            arrays = [np.asarray(value).astype(dtype, "C", "same_kind") for value, dtype in zip(inputs, self._dtypes)]
+            if len({len(array) for array in arrays}) > 1:
+                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
+            batches = [
+                self.session.run(None, dict(zip(self._names, (array[start : start + size] for array in arrays))))
+                for start in range(0, max(1, len(arrays[0])), size)
+            ]
+        except Exception as error:  # numpy and the runtime raise many types
+            expected = ", ".join(f"{value.name} {value.type} {value.shape}" for value in self.session.get_inputs())
+            raise ModelError(f"the model takes {expected}, the batch first: {error}") from error
+        outputs = [np.concatenate(parts) for parts in zip(*batches)]
+        return outputs[0] if len(outputs) == 1 else outputs
