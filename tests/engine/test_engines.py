@@ -1,4 +1,4 @@
-"""The engine's contract, on every engine; then what only processes promise, with real deaths and real hunger."""
+"""The contract of Engine for every engine; then what only worker processes promise, with real deaths and hangs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,49 +21,79 @@ from onefold.engine import (
     InlineEngine,
     ProcessEngine,
     Setup,
+    open_engine,
+    run_call,
 )
-from onefold.testing.engines import EngineContract, until_it_ends
-from onefold.vocabulary.errors import EngineError, WorkloadError
-from onefold.vocabulary.records import FailureKind
+from onefold.testing.engines import EngineContract, events_of
+from onefold.vocabulary.errors import EngineError, InputError, WorkloadError
+from onefold.vocabulary.records import Failure, FailureKind
 
 Steps = Generator[Any, None, Any]
+DEADLINE_S = 120.0
 
 
 class TestInline(EngineContract):
     @pytest.fixture
     def make(self) -> Callable[[Setup], Engine]:
-        return InlineEngine
+        return lambda setup: open_engine("inline", setup)
 
 
 class TestProcesses(EngineContract):
     @pytest.fixture
     def make(self) -> Callable[[Setup], Engine]:
-        return lambda setup: ProcessEngine(2, setup)
+        return lambda setup: open_engine("processes", setup)
 
 
-@pytest.fixture
-def engine() -> Iterator[ProcessEngine]:
-    with ProcessEngine(2, hang_timeout_s=2.0) as engine:
+def test_an_unknown_engine_is_an_error_with_the_nearest_name() -> None:
+    assert isinstance(open_engine("inline"), InlineEngine)
+    with pytest.raises(InputError, match="did you mean 'inline'"):
+        open_engine("inlin")
+
+
+@pytest.fixture(scope="module")
+def shared_engine() -> Iterator[ProcessEngine]:
+    with ProcessEngine(2) as engine:
         yield engine
 
 
-def sleeper(context: Any, seconds: float, *, tick: Callable[[], None]) -> Steps:
+@pytest.fixture
+def engine(shared_engine: ProcessEngine) -> Iterator[ProcessEngine]:
+    """Return an engine whose slots are free before and after each test."""
+    yield shared_engine
+    deadline = time.monotonic() + DEADLINE_S
+    while shared_engine.free_slots < 2 and time.monotonic() < deadline:
+        shared_engine.wait(0.5)
+    assert shared_engine.free_slots == 2
+
+
+def process_id(context: Any, *, tick: Callable[[], None]) -> Steps:
     yield os.getpid()
-    time.sleep(seconds)
-    return "awake"
+    return "finished"
 
 
-def hungry(context: Any, megabytes: int, *, tick: Callable[[], None]) -> Steps:
-    hoard = bytearray(megabytes * 2**20)
-    yield len(hoard)
+def wait_for_file(context: Any, path: str, *, tick: Callable[[], None]) -> Steps:
+    yield os.getpid()
+    while not Path(path).exists():
+        tick()
+        time.sleep(0.02)
+    return "finished"
 
 
-def dying(context: Any, *, tick: Callable[[], None]) -> Steps:
+def hang(context: Any, *, tick: Callable[[], None]) -> Steps:
+    yield os.getpid()
+    time.sleep(600)
+
+
+def allocate(context: Any, megabytes: int, *, tick: Callable[[], None]) -> Steps:
+    yield len(bytearray(megabytes * 2**20))
+
+
+def kill_itself(context: Any, *, tick: Callable[[], None]) -> Steps:
     yield 1
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def busy(context: Any, seconds: float, *, tick: Callable[[], None]) -> Steps:
+def keep_ticking(context: Any, seconds: float, *, tick: Callable[[], None]) -> Steps:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         tick()
@@ -70,94 +101,97 @@ def busy(context: Any, seconds: float, *, tick: Callable[[], None]) -> Steps:
     yield "done"
 
 
-def where(context: Any, *, tick: Callable[[], None]) -> Steps:
+def cores(context: Any, *, tick: Callable[[], None]) -> Steps:
     yield sorted(os.sched_getaffinity(0))
 
 
-def test_a_killed_worker_is_a_failed_call_that_may_be_tried_again(engine: ProcessEngine) -> None:
-    events = until_it_ends(engine, engine.start(Call(dying)))
-    assert isinstance(events[-1], CallFailed)
-    assert events[-1].failure.kind is FailureKind.KILLED
-    assert events[-1].retry
-    assert isinstance(until_it_ends(engine, engine.start(Call(sleeper, (0,))))[-1], CallFinished)
+def reports(engine: Engine, count: int) -> dict[int, Any]:
+    """Return the first report of each of `count` runs."""
+    values: dict[int, Any] = {}
+    while len(values) < count:
+        values |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, CallReported)}
+    return values
 
 
-def test_killing_one_worker_leaves_the_other_alone(engine: ProcessEngine) -> None:
-    runs = [engine.start(Call(sleeper, (1.0,))) for _ in range(2)]
-    pids: dict[int, int] = {}
-    while len(pids) < 2:
-        pids |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, CallReported)}
-    os.kill(pids[runs[0]], signal.SIGKILL)
-    ends: list[Event] = []
-    while len(ends) < 2:
-        ends += engine.wait(5.0)
-    assert {type(event) for event in ends if event.run == runs[0]} == {CallFailed}
-    assert {type(event) for event in ends if event.run == runs[1]} == {CallFinished}
+def test_a_killed_worker_is_a_failed_call_that_may_be_retried(engine: ProcessEngine) -> None:
+    end = events_of(engine, engine.start(Call(kill_itself)))[-1]
+    assert isinstance(end, CallFailed)
+    assert end.failure.kind is FailureKind.KILLED
+    assert end.retry
+    assert run_call(engine, Call(process_id)) == "finished"
 
 
-def test_a_call_that_gives_no_sign_of_life_has_hung(engine: ProcessEngine) -> None:
-    events = until_it_ends(engine, engine.start(Call(sleeper, (60,))))
-    assert isinstance(events[-1], CallFailed)
-    assert events[-1].failure.kind is FailureKind.HUNG
-    assert not events[-1].retry
+def test_a_single_call_is_retried_and_then_returns_its_failure(engine: ProcessEngine) -> None:
+    failure = run_call(engine, Call(kill_itself))
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.KILLED
 
 
-def test_a_call_that_ticks_has_not_hung(engine: ProcessEngine) -> None:
-    assert isinstance(until_it_ends(engine, engine.start(Call(busy, (3.0,))))[-1], CallFinished)
+def test_killing_one_worker_does_not_affect_the_other(engine: ProcessEngine, tmp_path: Path) -> None:
+    first, second = (engine.start(Call(wait_for_file, (str(tmp_path / "go"),))) for _ in range(2))
+    os.kill(reports(engine, 2)[first], signal.SIGKILL)
+    events: list[Event] = []
+    while not events:
+        events = engine.wait(5.0)
+    assert [(type(event), event.run) for event in events] == [(CallFailed, first)]
+    (tmp_path / "go").touch()
+    assert isinstance(events_of(engine, second)[-1], CallFinished)
 
 
-def test_memory_beyond_the_limit_is_out_of_memory_and_nothing_else() -> None:
+def test_a_silent_call_has_hung() -> None:
+    with ProcessEngine(1, hang_timeout_s=0.5) as engine:
+        end = events_of(engine, engine.start(Call(hang)))[-1]
+    assert isinstance(end, CallFailed)
+    assert end.failure.kind is FailureKind.HUNG
+    assert not end.retry
+
+
+def test_a_call_that_ticks_has_not_hung() -> None:
+    with ProcessEngine(1, hang_timeout_s=3.0) as engine:
+        assert isinstance(events_of(engine, engine.start(Call(keep_ticking, (4.0,))))[-1], CallFinished)
+
+
+def test_memory_beyond_the_limit_is_a_failed_call_and_nothing_else() -> None:
     with ProcessEngine(1, memory_bytes=200 * 2**20) as engine:
-        events = until_it_ends(engine, engine.start(Call(hungry, (500,))))
-        assert isinstance(events[-1], CallFailed)
-        assert events[-1].failure.kind is FailureKind.OUT_OF_MEMORY
-        assert isinstance(until_it_ends(engine, engine.start(Call(hungry, (50,))))[-1], CallFinished)
+        end = events_of(engine, engine.start(Call(allocate, (500,))))[-1]
+        assert isinstance(end, CallFailed)
+        assert end.failure.kind is FailureKind.OUT_OF_MEMORY
+        assert isinstance(events_of(engine, engine.start(Call(allocate, (50,))))[-1], CallFinished)
 
 
-def test_a_stopped_call_says_nothing_more_and_frees_its_slot(engine: ProcessEngine) -> None:
-    run = engine.start(Call(sleeper, (60,)))
-    while not engine.wait(5.0):
-        pass
-    engine.stop(run)
-    deadline = time.monotonic() + 30
-    while engine.free_slots < 2 and time.monotonic() < deadline:
-        assert engine.wait(0.2) == []
-    assert engine.free_slots == 2
-
-
-def test_a_lively_call_is_stopped_all_the_same(engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", [Call(hang), Call(keep_ticking, (600.0,))])
+def test_a_stopped_call_ends_silently_and_frees_its_slot(
+    engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
     monkeypatch.setattr("onefold.engine.processes.GRACE_S", 0.5)
-    run = engine.start(Call(busy, (30.0,)))
-    engine.wait(1.0)
+    run = engine.start(call)
+    engine.wait(0.5)
     engine.stop(run)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + DEADLINE_S
     while engine.free_slots < 2 and time.monotonic() < deadline:
         assert engine.wait(0.2) == []
     assert engine.free_slots == 2
 
 
-def test_workers_are_pinned_to_cores_of_their_own(engine: ProcessEngine) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
+def test_workers_are_pinned_to_different_cores(engine: ProcessEngine) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only")
-    runs = [engine.start(Call(where)) for _ in range(2)]
-    seen: dict[int, list[int]] = {}
-    while len(seen) < 2:
-        seen |= {event.run: event.value for event in engine.wait(5.0) if isinstance(event, CallReported)}
-    assert seen[runs[0]] != seen[runs[1]]
-    assert all(len(pinned) == 1 for pinned in seen.values())
+    runs = [engine.start(Call(cores)) for _ in range(2)]
+    pinned = reports(engine, 2)
+    assert pinned[runs[0]] != pinned[runs[1]]
+    assert all(len(cores) == 1 for cores in pinned.values())
 
 
-def unwilling() -> None:
-    raise WorkloadError("the data set is on holiday")
+def raise_workload_error() -> None:
+    raise WorkloadError("the data set is missing")
 
 
-def test_our_own_errors_in_set_up_come_through_as_they_are() -> None:
-    with ProcessEngine(1, Setup(unwilling)) as engine, pytest.raises(WorkloadError, match="on holiday"):
-        engine.wait(20.0)
+def test_errors_of_onefold_in_the_set_up_are_raised_unchanged() -> None:
+    with ProcessEngine(1, Setup(raise_workload_error)) as engine, pytest.raises(WorkloadError, match="is missing"):
+        wait_forever(engine)
 
 
-def exits() -> None:
+def exit_early() -> None:
     os._exit(3)
 
 
@@ -166,6 +200,6 @@ def wait_forever(engine: ProcessEngine) -> None:
         engine.wait(20.0)
 
 
-def test_workers_that_cannot_start_are_an_error_not_a_loop() -> None:
-    with ProcessEngine(1, Setup(exits)) as engine, pytest.raises(EngineError, match="exited with code 3"):
+def test_workers_that_cannot_start_are_an_error_and_not_a_loop() -> None:
+    with ProcessEngine(1, Setup(exit_early)) as engine, pytest.raises(EngineError, match="exited with code 3"):
         wait_forever(engine)

@@ -158,7 +158,7 @@ def test_spaces_without_arms_are_rejected() -> None:
 
 
 @settings(derandomize=True, max_examples=60)
-@given(space=spaces(most=5), trials=st.integers(1, 4), seed=st.integers(0, 99))
+@given(space=spaces(max_parameters=5), trials=st.integers(1, 4), seed=st.integers(0, 99))
 def test_every_arm_of_every_space_is_valid_and_without_repetitions(space: Space, trials: int, seed: int) -> None:
     assume(sum(parameter.size > 1 for parameter in space.parameters.values()) > 1)
     plan, default = plan_arms(space, trials, seed=seed), space.default()

@@ -45,7 +45,7 @@ def test_what_the_space_makes_it_allows(space, seed):
     space.check(space.default())
 
 
-@given(spaces(most=4), st.integers(1, 4))
+@given(spaces(max_parameters=4), st.integers(1, 4))
 def test_the_grid_holds_every_allowed_configuration_once(space, points):
     grid = list(space.grid(points))
     for config in grid:
@@ -98,7 +98,7 @@ def test_the_grid_of_a_parameter_is_within_it_and_small_enough(parameter, points
             assert values[-1] == parameter.high
 
 
-@given(spaces(least_groups=2), st.integers(0, 1000))
+@given(spaces(min_groups=2), st.integers(0, 1000))
 def test_groups_taken_apart_make_the_whole_again(space, seed):
     parts = [space.only([group]) for group in space.groups]
     values = {}

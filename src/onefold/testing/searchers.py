@@ -40,7 +40,7 @@ CONDITIONAL = Space(
 
 
 @dataclass(frozen=True)
-class Proposal:
+class ProposedTrial:
     """The searcher was asked up to `attempt` for trial `number`, and the last answer was `config`."""
 
     number: int
@@ -60,7 +60,7 @@ class Step:
     violation: float
 
 
-SearchEvent = Proposal | Observation
+SearchEvent = ProposedTrial | Observation
 STEPS = st.builds(
     Step,
     ask=st.booleans(),
@@ -72,15 +72,17 @@ STEPS = st.builds(
 )
 
 
-def proposals(searcher: Searcher, steps: Sequence[Step], past: Sequence[SearchEvent], goals: int) -> list[Proposal]:
+def proposals(
+    searcher: Searcher, steps: Sequence[Step], past: Sequence[SearchEvent], goals: int
+) -> list[ProposedTrial]:
     """Return the proposals when these steps follow the past."""
-    return [event for event in run_steps(searcher, steps, past, goals) if isinstance(event, Proposal)]
+    return [event for event in run_steps(searcher, steps, past, goals) if isinstance(event, ProposedTrial)]
 
 
 def run_steps(searcher: Searcher, steps: Sequence[Step], past: Sequence[SearchEvent], goals: int) -> list[SearchEvent]:
     """Return what happens when these steps follow the past."""
     events: list[SearchEvent] = []
-    trials = [event for event in past if isinstance(event, Proposal)]
+    trials = [event for event in past if isinstance(event, ProposedTrial)]
     for step in steps:
         if step.ask or not trials:
             proposal = ask(searcher, trials[-1].number + 1 if trials else 0, step.attempt)
@@ -97,12 +99,12 @@ def run_steps(searcher: Searcher, steps: Sequence[Step], past: Sequence[SearchEv
     return events
 
 
-def ask(searcher: Searcher, number: int, attempts: int) -> Proposal | None:
+def ask(searcher: Searcher, number: int, attempts: int) -> ProposedTrial | None:
     """Return the last of several attempts; None if the space is exhausted."""
     proposal = None
     for attempt in range(attempts + 1):
         try:
-            proposal = Proposal(number, searcher.ask(number, attempt), attempt)
+            proposal = ProposedTrial(number, searcher.ask(number, attempt), attempt)
         except SpaceExhausted:
             break
     return proposal
@@ -135,7 +137,7 @@ def warm_start(space: Space, results: int, goals: int) -> list[SearchEvent]:
 def replay(searcher: Searcher, events: Sequence[SearchEvent]) -> Searcher:
     """Return the searcher after `recall` and `tell` of the events."""
     for event in events:
-        if isinstance(event, Proposal):
+        if isinstance(event, ProposedTrial):
             searcher.recall(event.number, event.config, event.attempt)
         else:
             searcher.tell(event)

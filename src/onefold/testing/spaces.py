@@ -1,4 +1,4 @@
-"""Spaces of every kind for property tests: several groups, all sorts of parameters, conditions across groups."""
+"""Hypothesis strategies for search spaces: several groups, all kinds of parameters, conditions across groups."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ OPTIONS = st.one_of(
 
 @st.composite
 def parameters(draw: st.DrawFn, when: dict[str, Any] | None = None) -> Parameter:
-    """A Float, an Int or a Choice; some hold a single value, some have a default."""
-    kind = draw(st.sampled_from(("float", "int", "choice", "scale")))
+    """Draw a Float, an Int or a Choice; some have a single value, some have a default."""
+    kind = draw(st.sampled_from(("float", "int", "choice", "ordinal")))
     if kind == "choice":
         options = draw(st.lists(OPTIONS, min_size=1, max_size=4, unique_by=lambda option: (type(option), option)))
         return Choice(*options, default=draw(st.none() | st.sampled_from(options)), when=when)
-    if kind == "scale":
+    if kind == "ordinal":
         return Choice(*sorted(draw(st.sets(st.integers(1, 256), min_size=1, max_size=5))), when=when)
     log = draw(st.booleans())
     if kind == "int":
@@ -35,24 +35,24 @@ def parameters(draw: st.DrawFn, when: dict[str, Any] | None = None) -> Parameter
 
 
 @st.composite
-def spaces(draw: st.DrawFn, most: int = 6, least_groups: int = 1) -> Space:
-    """A space of 1 to `most` parameters, in which about every second one depends on others."""
+def spaces(draw: st.DrawFn, max_parameters: int = 6, min_groups: int = 1) -> Space:
+    """Draw a space of 1 to `max_parameters` parameters, about half of which depend on others."""
     made: dict[str, Parameter] = {}
-    for index in range(draw(st.integers(1, most))):
+    for index in range(draw(st.integers(1, max_parameters))):
         parents = draw(
             st.sets(st.sampled_from(sorted(made)), max_size=draw(st.sampled_from((0, 2)))) if made else st.just(set())
         )
-        when = {parent: draw(_wanted(made[parent])) for parent in sorted(parents)}
+        when = {parent: draw(_condition(made[parent])) for parent in sorted(parents)}
         made[f"p{index}"] = draw(parameters(when))
-    names = GROUPS[: draw(st.integers(least_groups, len(GROUPS)))]
+    names = GROUPS[: draw(st.integers(min_groups, len(GROUPS)))]
     groups: dict[str, dict[str, Parameter]] = {group: {} for group in names}
     for name in draw(st.permutations(sorted(made))):
         groups[draw(st.sampled_from(sorted(groups)))][name] = made[name]
     return Space(**groups)
 
 
-def _wanted(parent: Parameter) -> st.SearchStrategy[Value | list[Value]]:
-    """A value of the parent, or a list of them."""
+def _condition(parent: Parameter) -> st.SearchStrategy[Value | list[Value]]:
+    """Draw a value of the parent, or a list of values."""
     if isinstance(parent, Choice):
         values: st.SearchStrategy[Value] = st.sampled_from(parent.options)
     elif isinstance(parent, Int):

@@ -1,4 +1,4 @@
-"""What every store must do. Subclass `StoreContract` with a `store` fixture to hold an implementation to it."""
+"""The contract of Store as a test suite. Subclass StoreContract with a `store` fixture that returns an empty store."""
 
 from __future__ import annotations
 
@@ -34,67 +34,71 @@ COST = Measurement(1.5, 2.25, Energy(3.75, "modelled"), 123_456_789)
 
 
 def a_study(name: str = "digits", created: str = "2026-01-01T00:00:00+00:00") -> StudyRecord:
-    """A study that has just begun."""
+    """Return a study that has just begun."""
     return StudyRecord(name, {"seed": 7, "space": {"lr": [0.1, 1.0]}, "none": None, "flag": True}, created)
 
 
 def a_trial(number: int = 0, *rungs: Rung) -> Trial:
-    """A trial that runs, with these rungs."""
+    """Return a running trial with these rungs."""
     return Trial(number, Config(lr=0.1, width=16, optimizer="adam", bias=True, extra=None), rungs=rungs)
 
 
 def a_rung(decision: int = 0, trial: int = 0, rung: int = 1) -> Rung:
-    """A rung that was decided."""
+    """Return a rung that was decided."""
     return Rung(decision, trial, rung, bracket=0, grant=Grant(level=rung, epochs=rung, data=0.5, time_s=9.5))
 
 
 def an_epoch(number: int = 1, trial: int = 0, rung: int = 1, accuracy: float = 0.5) -> Epoch:
-    """An epoch with its cost."""
+    """Return an epoch with its cost."""
     return Epoch(trial, number, rung, {"accuracy": accuracy, "loss": 0.25}, COST)
 
 
 def a_surface() -> Surface:
-    """What serving some architecture costs at two points."""
-    one = Served(
+    """Return a surface with two serving points."""
+    measured = Served(
         ServingPoint(), 0.01, 0.012, 0.02, 0.009, 0.011, 40, Energy(0.5, "modelled"), 10**8, LatencySource.EMULATED
     )
-    more = replace(one, point=ServingPoint(batch_size=8, threads=2), latency_s=0.04, source=LatencySource.PREDICTED)
-    return Surface("abc", "pi", (one, more), size_bytes=4321, parameters=1000, measured_s=0.25, notes=("a note",))
+    predicted = replace(
+        measured, point=ServingPoint(batch_size=8, threads=2), latency_s=0.04, source=LatencySource.PREDICTED
+    )
+    return Surface(
+        "abc", "pi", (measured, predicted), size_bytes=4321, parameters=1000, measured_s=0.25, notes=("a note",)
+    )
 
 
-def a_steering(trial: int = 0, epoch: int = 1) -> KnobRecord:
-    """An epoch in which knobs were tried."""
+def a_knob_record(trial: int = 0, epoch: int = 1) -> KnobRecord:
+    """Return the record of an epoch in which knobs were probed."""
     found, best = Config(threads=2, memory_format="contiguous"), Config(threads=2, memory_format="channels last")
     windows = (StepWindow(Phase.FOUND, found, 5, 0.01, None), StepWindow(Phase.PROBED, best, 5, 0.005, 0.03))
     return KnobRecord(trial, 1, epoch, windows, a_memory().profile, a_memory(), ("probed",), {"compile": "too long"})
 
 
 def a_memory(machine: str = "a machine") -> KnobMemory:
-    """What was found out about the knobs of some job."""
+    """Return the best knobs of a job."""
     profile = JobProfile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
     return KnobMemory(machine, "time", False, profile, Config(threads=1), 0.01, 0.005)
 
 
 def a_lesson(batch_size: int = 8, machine: str = "a machine", model: str = "abc") -> MemoryLesson:
-    """What a plan taught about its memory."""
+    """Return the lesson of a retraining plan."""
     return MemoryLesson(machine, model, RetrainingPlan(batch_size, 4, freeze_rate=0.5, segments=2), 10**8, 11 * 10**7)
 
 
 class StoreContract(KernelStoreContract):
-    """The promises of `Store`, one test each; those about compiling kernels are in `kernel_stores`."""
+    """The promises of `Store`, one test each; those of `KernelHistory` are in `kernel_stores`."""
 
     @pytest.fixture
     def store(self) -> Store:
-        """An empty store."""
+        """Return an empty store."""
         raise NotImplementedError("override the `store` fixture")
 
     # studies
 
-    def test_a_study_comes_back_equal(self, store: Store) -> None:
+    def test_a_study_is_read_back(self, store: Store) -> None:
         store.create_study(a_study())
         assert store.study("digits") == a_study()
 
-    def test_a_name_is_taken_once(self, store: Store) -> None:
+    def test_a_name_can_be_used_once(self, store: Store) -> None:
         store.create_study(a_study())
         with pytest.raises(StoreError, match="already"):
             store.create_study(a_study(created="2027-01-01T00:00:00+00:00"))
@@ -110,7 +114,7 @@ class StoreContract(KernelStoreContract):
         assert store.study("digits") == ended
         assert store.trials("digits") == [a_trial()]
 
-    def test_studies_come_newest_first(self, store: Store) -> None:
+    def test_studies_are_listed_newest_first(self, store: Store) -> None:
         old, new = a_study("old", "2026-01-01T00:00:00+00:00"), a_study("new", "2026-01-02T00:00:00+00:00")
         twin = a_study("twin", "2026-01-01T00:00:00+00:00")
         for study in (old, new, twin):
@@ -120,9 +124,9 @@ class StoreContract(KernelStoreContract):
     def test_an_empty_store_has_no_studies(self, store: Store) -> None:
         assert store.studies() == []
 
-    def test_an_unknown_study_is_named_with_the_nearest(self, store: Store) -> None:
+    def test_an_unknown_study_is_an_error_with_the_nearest_name(self, store: Store) -> None:
         store.create_study(a_study())
-        questions: list[Callable[[], object]] = [
+        actions: list[Callable[[], object]] = [
             lambda: store.study("digit"),
             lambda: store.trials("digit"),
             lambda: store.epochs("digit"),
@@ -133,12 +137,12 @@ class StoreContract(KernelStoreContract):
             lambda: store.set_trial_states("digit", {0: TrialState.DONE}),
             lambda: store.delete_study("digit"),
         ]
-        for question in questions:
+        for action in actions:
             with pytest.raises(StudyNotFound, match="did you mean 'digits'"):
-                question()
+                action()
         assert store.studies() == [a_study()]
 
-    def test_deleting_forgets_one_study_only(self, store: Store) -> None:
+    def test_deleting_removes_one_study_only(self, store: Store) -> None:
         for name in ("digits", "other"):
             store.create_study(a_study(name))
             store.save_trial(name, a_trial())
@@ -153,14 +157,14 @@ class StoreContract(KernelStoreContract):
 
     # trials and rungs
 
-    def test_a_trial_comes_back_equal(self, store: Store) -> None:
+    def test_a_trial_is_read_back(self, store: Store) -> None:
         store.create_study(a_study())
         refusal = Refusal(Config(lr=0.2), "too wide")
         trial = Trial(4, Config(lr=0.1, depth=3), TrialState.WAITING, refusals=(refusal,), redraws=3)
         store.save_trial("digits", trial)
         assert store.trials("digits") == [trial]
 
-    def test_trials_come_by_number_with_rungs_in_the_order_decided(self, store: Store) -> None:
+    def test_trials_are_ordered_by_number_and_rungs_by_decision(self, store: Store) -> None:
         store.create_study(a_study())
         store.save_trial("digits", a_trial(1))
         store.save_trial("digits", a_trial(0))
@@ -191,7 +195,7 @@ class StoreContract(KernelStoreContract):
         store.save_rung("digits", ended)
         assert store.trials("digits") == [a_trial(0, ended)]
 
-    def test_marking_changes_the_states_of_these_trials_only(self, store: Store) -> None:
+    def test_setting_states_changes_these_trials_only(self, store: Store) -> None:
         store.create_study(a_study())
         for number in range(3):
             store.save_trial("digits", a_trial(number))
@@ -200,10 +204,10 @@ class StoreContract(KernelStoreContract):
         assert states == [TrialState.STOPPED, TrialState.RUNNING, TrialState.DONE]
         assert {trial.config for trial in store.trials("digits")} == {a_trial().config}
 
-    def test_marking_no_trials_is_fine(self, store: Store) -> None:
+    def test_setting_no_states_is_fine(self, store: Store) -> None:
         store.set_trial_states("digits", {})
 
-    def test_marking_marks_all_or_none(self, store: Store) -> None:
+    def test_states_are_set_all_or_none(self, store: Store) -> None:
         store.create_study(a_study())
         store.save_trial("digits", a_trial(0))
         with pytest.raises(StoreError, match="no trial 7"):
@@ -221,7 +225,7 @@ class StoreContract(KernelStoreContract):
             with pytest.raises(StoreError, match="no trial 3"):
                 write()
 
-    def test_studies_do_not_mix(self, store: Store) -> None:
+    def test_studies_are_independent(self, store: Store) -> None:
         for name in ("one", "other"):
             store.create_study(a_study(name))
         store.save_trial("one", a_trial())
@@ -232,7 +236,7 @@ class StoreContract(KernelStoreContract):
 
     # epochs
 
-    def test_epochs_come_by_trial_rung_and_number(self, store: Store) -> None:
+    def test_epochs_are_ordered_by_trial_rung_and_number(self, store: Store) -> None:
         store.create_study(a_study())
         for number in (0, 1):
             store.save_trial("digits", a_trial(number))
@@ -243,16 +247,16 @@ class StoreContract(KernelStoreContract):
         assert store.epochs("digits", 1) == ordered[3:]
         assert store.epochs("digits", 9) == []
 
-    def test_a_known_epoch_stays_as_it_was(self, store: Store) -> None:
+    def test_a_known_epoch_is_not_replaced(self, store: Store) -> None:
         store.create_study(a_study())
         store.save_trial("digits", a_trial())
         store.save_epoch("digits", an_epoch(accuracy=0.5))
         store.save_epoch("digits", an_epoch(accuracy=0.9))
         assert store.epochs("digits") == [an_epoch(accuracy=0.5)]
 
-    # together
+    # transactions
 
-    def test_a_block_is_kept_as_one(self, store: Store) -> None:
+    def test_a_transaction_is_kept(self, store: Store) -> None:
         store.create_study(a_study())
         with store.transaction():
             store.save_trial("digits", a_trial())
@@ -260,32 +264,32 @@ class StoreContract(KernelStoreContract):
             assert store.trials("digits") == [a_trial(0, a_rung())]
         assert store.trials("digits") == [a_trial(0, a_rung())]
 
-    def test_a_block_that_raises_leaves_nothing_and_passes_the_error_on(self, store: Store) -> None:
-        def broken_block() -> None:
+    def test_a_transaction_that_raises_is_rolled_back_and_the_error_propagates(self, store: Store) -> None:
+        def failing() -> None:
             with store.transaction():
                 store.save_trial("digits", a_trial())
                 raise ZeroDivisionError
 
         store.create_study(a_study())
         with pytest.raises(ZeroDivisionError):
-            broken_block()
+            failing()
         assert store.trials("digits") == []
         store.save_trial("digits", a_trial())
         assert store.trials("digits") == [a_trial()]
 
-    def test_a_failed_write_undoes_the_whole_block(self, store: Store) -> None:
-        def broken_block() -> None:
+    def test_a_failed_write_rolls_back_the_transaction(self, store: Store) -> None:
+        def failing() -> None:
             with store.transaction():
                 store.save_trial("digits", a_trial())
                 store.save_trial("nothing", a_trial())
 
         store.create_study(a_study())
         with pytest.raises(StudyNotFound):
-            broken_block()
+            failing()
         assert store.trials("digits") == []
 
-    def test_half_a_block_is_not_kept_even_when_the_caller_goes_on(self, store: Store) -> None:
-        def patched_block() -> None:
+    def test_a_transaction_whose_failure_was_caught_is_rolled_back_and_raises(self, store: Store) -> None:
+        def suppressing() -> None:
             with store.transaction():
                 store.save_trial("digits", a_trial(0))
                 with suppress(StudyNotFound):
@@ -294,10 +298,10 @@ class StoreContract(KernelStoreContract):
 
         store.create_study(a_study())
         with pytest.raises(StoreError, match="rolled back"):
-            patched_block()
+            suppressing()
         assert store.trials("digits") == []
 
-    def test_inner_blocks_join_the_outer_one(self, store: Store) -> None:
+    def test_inner_transactions_join_the_outer_one(self, store: Store) -> None:
         store.create_study(a_study())
         with store.transaction():
             store.save_trial("digits", a_trial(0))
@@ -306,8 +310,8 @@ class StoreContract(KernelStoreContract):
             store.save_trial("digits", a_trial(2))
         assert [trial.number for trial in store.trials("digits")] == [0, 1, 2]
 
-    def test_what_an_inner_block_wrote_is_undone_with_the_outer_one(self, store: Store) -> None:
-        def broken_block() -> None:
+    def test_an_inner_transaction_is_rolled_back_with_the_outer_one(self, store: Store) -> None:
+        def failing() -> None:
             with store.transaction():
                 with store.transaction():
                     store.save_trial("digits", a_trial())
@@ -315,36 +319,36 @@ class StoreContract(KernelStoreContract):
 
         store.create_study(a_study())
         with pytest.raises(ZeroDivisionError):
-            broken_block()
+            failing()
         assert store.trials("digits") == []
 
-    def test_an_empty_block_is_fine(self, store: Store) -> None:
+    def test_an_empty_transaction_is_fine(self, store: Store) -> None:
         with store.transaction(), store.transaction():
             pass
         assert store.studies() == []
 
-    # what serving costs
+    # serving history
 
-    def test_surfaces_come_back_as_they_were(self, store: Store) -> None:
+    def test_surfaces_are_read_back_and_replaced(self, store: Store) -> None:
         assert store.surface("k") is None
         store.save_surface("k", a_surface())
         assert store.surface("k") == a_surface()
         store.save_surface("k", replace(a_surface(), size_bytes=9))
         assert store.surface("k") == replace(a_surface(), size_bytes=9)
 
-    def test_trials_share_surfaces_and_say_which_were_recalled(self, store: Store) -> None:
+    def test_trials_share_surfaces_and_know_which_were_recalled(self, store: Store) -> None:
         store.create_study(a_study())
         store.save_trial("digits", a_trial(0))
         store.save_trial("digits", a_trial(1))
         store.save_surface("k", a_surface())
         store.link_surface("digits", 1, "pi", "k", recalled=True)
         store.link_surface("digits", 0, "pi", "k", recalled=False)
-        found = store.trial_surfaces("digits")
-        assert list(found) == [(0, "pi"), (1, "pi")]
-        assert found[0, "pi"] == a_surface()
-        assert found[1, "pi"] == replace(a_surface(), recalled=True)
+        surfaces = store.trial_surfaces("digits")
+        assert list(surfaces) == [(0, "pi"), (1, "pi")]
+        assert surfaces[0, "pi"] == a_surface()
+        assert surfaces[1, "pi"] == replace(a_surface(), recalled=True)
 
-    def test_a_serving_of_an_unknown_trial_is_refused(self, store: Store) -> None:
+    def test_a_surface_of_an_unknown_trial_is_refused(self, store: Store) -> None:
         store.create_study(a_study())
         store.save_surface("k", a_surface())
         with pytest.raises(StoreError, match="trial"):
@@ -360,37 +364,37 @@ class StoreContract(KernelStoreContract):
         store.create_study(a_study())
         assert store.trial_surfaces("digits") == {}
 
-    # closing
+    # knob and retraining history, queue
 
-    def test_what_knobs_came_to_is_kept_by_trial_and_epoch(self, store: Store) -> None:
+    def test_knob_records_are_ordered_by_trial_and_epoch(self, store: Store) -> None:
         store.create_study(a_study())
         for number in (0, 1):
             store.save_trial("digits", a_trial(number))
-        for steered in (a_steering(1, 1), a_steering(0, 2), a_steering(0, 1)):
-            store.save_knob_record("digits", steered)
-        store.save_knob_record("digits", replace(a_steering(0, 1), windows=()))  # known already
-        assert store.knob_records("digits") == [a_steering(0, 1), a_steering(0, 2), a_steering(1, 1)]
+        for record in (a_knob_record(1, 1), a_knob_record(0, 2), a_knob_record(0, 1)):
+            store.save_knob_record("digits", record)
+        store.save_knob_record("digits", replace(a_knob_record(0, 1), windows=()))  # known already
+        assert store.knob_records("digits") == [a_knob_record(0, 1), a_knob_record(0, 2), a_knob_record(1, 1)]
         store.delete_study("digits")
         store.create_study(a_study())
         assert store.knob_records("digits") == []
 
-    def test_what_is_remembered_of_knobs_outlives_studies_and_is_kept_once(self, store: Store) -> None:
+    def test_knob_memories_are_shared_and_kept_once_per_job(self, store: Store) -> None:
         assert store.knob_memories() == []
         better = replace(a_memory(), reached=0.004)
-        for one in (a_memory("b"), a_memory(), better):
-            store.save_knob_memory(one)
+        for memory in (a_memory("b"), a_memory(), better):
+            store.save_knob_memory(memory)
         assert store.knob_memories() == [better, a_memory("b")]
 
-    def test_what_plans_taught_comes_back_by_machine_and_oldest_first(self, store: Store) -> None:
+    def test_lessons_are_read_by_machine_oldest_first(self, store: Store) -> None:
         assert store.lessons("a machine") == []
-        told = [a_lesson(8), a_lesson(2), a_lesson(4), a_lesson(8, model="another")]
-        for lesson in (told[0], a_lesson(machine="b"), *told[1:]):
+        lessons = [a_lesson(8), a_lesson(2), a_lesson(4), a_lesson(8, model="another")]
+        for lesson in (lessons[0], a_lesson(machine="b"), *lessons[1:]):
             store.save_lesson(lesson)
-        assert store.lessons("a machine") == told
+        assert store.lessons("a machine") == lessons
         assert store.lessons("b") == [a_lesson(machine="b")]
         assert store.lessons("c") == []
 
-    def test_a_plan_that_teaches_again_is_kept_once_and_as_the_newest(self, store: Store) -> None:
+    def test_a_replaced_lesson_becomes_the_newest(self, store: Store) -> None:
         for batch_size in (2, 4, 8):
             store.save_lesson(a_lesson(batch_size))
         again = replace(a_lesson(2), measured_bytes=12)
@@ -401,8 +405,8 @@ class StoreContract(KernelStoreContract):
             store.save_lesson(replace(whole, plan=replace(whole.plan, freeze_rate=rate)))
         assert store.lessons("a machine") == [a_lesson(4), a_lesson(8), again, whole]
 
-    def test_what_plans_taught_is_undone_with_its_block_and_outlives_studies(self, store: Store) -> None:
-        def broken_block() -> None:
+    def test_lessons_are_rolled_back_with_their_transaction_and_outlive_studies(self, store: Store) -> None:
+        def failing() -> None:
             with store.transaction():
                 store.save_lesson(replace(a_lesson(), measured_bytes=12))
                 raise ZeroDivisionError
@@ -411,16 +415,16 @@ class StoreContract(KernelStoreContract):
         for batch_size in (8, 2):
             store.save_lesson(a_lesson(batch_size))
         with pytest.raises(ZeroDivisionError):
-            broken_block()
+            failing()
         store.delete_study("digits")
         assert store.lessons("a machine") == [a_lesson(8), a_lesson(2)]
 
-    def test_the_queue_is_kept_first_come_first(self, store: Store) -> None:
+    def test_the_queue_is_in_order_of_arrival(self, store: Store) -> None:
         for name in ("digits", "other"):
             store.create_study(a_study(name))
         late, early = Submission("digits", 20.0), Submission("other", 10.0)
-        for one in (late, early):
-            store.save_submission(one)
+        for submission in (late, early):
+            store.save_submission(submission)
         assert store.submissions() == [early, late]
         ended = replace(early, began=11.0, ended=15.0)
         store.save_submission(ended)
