@@ -22,13 +22,13 @@ def walk(searcher: GridSearcher, most: int = 10_000) -> list:
     return seen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(spaces(max_parameters=4))
 def test_in_order_it_is_the_grid_of_the_space(space):
     assert walk(GridSearcher(space, points=3, shuffle=False)) == list(space.grid(3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(spaces(max_parameters=4))
 def test_shuffled_it_visits_the_same_configurations_once(space):
     seen = walk(GridSearcher(space, seed=4, points=3))

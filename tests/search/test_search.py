@@ -57,7 +57,7 @@ def test_decisions_do_not_depend_on_which_result_comes_first(rungs: str, algorit
     assert runs[0] == runs[1] == runs[2]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=8)
 @given(
     rungs=st.sampled_from(RUNG_SCHEDULES),
     algorithm=st.sampled_from(["random", "tpe", "cmaes"]),

@@ -15,7 +15,7 @@ def named(algorithm: str) -> Make:
 
 
 class TestRandom(SearcherContract):
-    examples = 15
+    examples = 8
 
     @pytest.fixture
     def make(self) -> Make:
@@ -23,7 +23,7 @@ class TestRandom(SearcherContract):
 
 
 class TestGrid(SearcherContract):
-    examples = 15
+    examples = 8
 
     @pytest.fixture
     def make(self) -> Make:
