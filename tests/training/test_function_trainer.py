@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import onefold
-from onefold import Budget, Config, Float, Objective, Space, at_most
+from onefold import Budget, Config, Float, Objective, ParallelismOptions, Space, at_most
 from onefold.training.assignment import Assignment
 from onefold.training.function_trainer import FunctionTrainer, Run
 from onefold.vocabulary.records import Epoch, Grant
@@ -80,6 +80,7 @@ def test_objectives_of_functions_may_use_costs(objective: Objective, tmp_path: P
     if not set(objective.inputs) <= set(metrics):
         pytest.skip("this machine does not measure a cost of the objective")
     budget = Budget(trials=4, max_epochs=2)
-    result = onefold.tune(curve, SPACE, objective=objective, budget=budget, home=tmp_path, engine="inline")
+    inline = ParallelismOptions(engine="inline")
+    result = onefold.tune(curve, SPACE, objective=objective, budget=budget, home=tmp_path, parallelism=inline)
     assert set(objective.metrics) <= set(result.metrics)
-    assert result.keeps_requirements
+    assert result.is_feasible
