@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow bench install clean
+.PHONY: demo test test-slow docs bench install clean
 
 install: $(READY)
 
@@ -24,6 +24,11 @@ test: install
 
 test-slow: install
 	$(BIN)/pytest -m slow
+
+docs: install
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/python benchmarks/claims/page.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Peers live in an environment of their own, so that Onefold never depends on them.
 bench: install .venv-bench/.ready
