@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 import onefold
+from onefold.vocabulary.errors import InputError
+
+FUNCTIONS = ("compile", "compress", "impact", "measure", "retrain", "train", "tune")
 
 
-def test_everything_promised_is_there() -> None:
+def test_everything_in_all_is_there_and_in_dir() -> None:
     assert list(onefold.__all__) == sorted(onefold.__all__)
     for name in onefold.__all__:
         assert getattr(onefold, name) is not None
+    assert set(onefold.__all__) <= set(dir(onefold))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_has_a_real_signature(name: str) -> None:
+    function: Callable[..., Any] = getattr(onefold, name)
+    signature = inspect.signature(function)
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+    assert len(signature.parameters) <= 17
+    assert signature.return_annotation not in (inspect.Signature.empty, "Any", Any)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_documents_every_argument(name: str) -> None:
+    function = getattr(onefold, name)
+    docstring = inspect.getdoc(function) or ""
+    assert "Args:" in docstring
+    assert "Returns:" in docstring
+    documented = docstring.partition("Args:")[2]
+    missing = [argument for argument in inspect.signature(function).parameters if f"{argument}: " not in documented]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_mistyped_keyword_gets_a_suggestion(name: str) -> None:
+    function = getattr(onefold, name)
+    with pytest.raises(InputError, match=r"no argument 'on_evnet'; did you mean 'on_event'\?") as caught:
+        function(object(), on_evnet=None)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_a_study_has_few_arguments_and_suggests_them() -> None:
+    assert len(inspect.signature(onefold.Study).parameters) <= 14
+    with pytest.raises(InputError, match=r"no argument 'buget'; did you mean 'budget'\?"):
+        typing.cast("Any", onefold.Study)("digits", buget=1)
 
 
 def test_importing_needs_no_torch_no_database_and_no_sampler() -> None:
@@ -20,7 +65,7 @@ def test_importing_needs_no_torch_no_database_and_no_sampler() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_a_command_that_trains_nothing_does_not_wait_for_torch() -> None:
+def test_a_command_that_trains_nothing_does_not_import_torch() -> None:
     code = "import sys, onefold.cli.app; print([m for m in ('torch', 'onnx', 'sklearn', 'scipy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

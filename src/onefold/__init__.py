@@ -31,10 +31,11 @@ from onefold.vocabulary.space import Choice, Float, Int, Space
 from onefold.vocabulary.workload import Data, Workload
 
 if TYPE_CHECKING:
-    from onefold.compression.api import compress
-    from onefold.impact_analysis.api import impact
-    from onefold.kernels.api import compile
+    from onefold.compression.api import CompressOptions, compress
+    from onefold.impact_analysis.api import ImpactOptions, impact
+    from onefold.kernels.api import compile, compile_many
     from onefold.retraining.api import retrain
+    from onefold.retraining.options import RetrainingOptions
     from onefold.search import Search
     from onefold.serving import deploy
     from onefold.serving.api import measure, serve_check
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from onefold.serving.space import ServingSpace
     from onefold.study import ParallelismOptions, SearchOptions, Study
     from onefold.study.api import train, tune
+    from onefold.vocabulary.kernels import CompileBudget, CompileOptions
     from onefold.vocabulary.knobs import KnobOptions
     from onefold.vocabulary.variants import Recipe
 
@@ -49,6 +51,10 @@ __version__ = "0.2.0"
 
 # Imported on first use: `import onefold` needs neither torch nor a database.
 _LAZY = {
+    "CompileBudget": "onefold.vocabulary.kernels",
+    "CompileOptions": "onefold.vocabulary.kernels",
+    "CompressOptions": "onefold.compression.api",
+    "ImpactOptions": "onefold.impact_analysis.api",
     "KnobOptions": "onefold.vocabulary.knobs",
     "ParallelismOptions": "onefold.study.options",
     "Recipe": "onefold.vocabulary.variants",
@@ -58,12 +64,10 @@ _LAZY = {
     "ServingOptions": "onefold.serving.options",
     "ServingSpace": "onefold.serving.space",
     "Study": "onefold.study",
-    "CompileBudget": "onefold.vocabulary.kernels",
-    "CompileOptions": "onefold.vocabulary.kernels",
     "compile": "onefold.kernels.api",
     "compile_many": "onefold.kernels.api",
     "compress": "onefold.compression.api",
-    "deploy": "onefold.serving",
+    "deploy": "onefold.serving.deploy",
     "impact": "onefold.impact_analysis.api",
     "measure": "onefold.serving.api",
     "retrain": "onefold.retraining.api",
@@ -77,9 +81,11 @@ __all__ = [
     "Choice",
     "CompileBudget",
     "CompileOptions",
+    "CompressOptions",
     "Config",
     "Data",
     "Float",
+    "ImpactOptions",
     "Int",
     "KnobOptions",
     "Objective",
@@ -114,10 +120,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'onefold' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
     if name == "deploy":
         return importlib.import_module("onefold.serving.deploy")
-    return getattr(module, name)
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

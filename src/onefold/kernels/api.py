@@ -17,6 +17,7 @@ from onefold.store.home import Home
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.kernels import CompileBudget, CompileOptions, CompileResult
 from onefold.vocabulary.quantities import count, parse_seconds
+from onefold.vocabulary.signature import suggest_keywords
 
 __all__ = ["CompileBudget", "CompileEvent", "CompileOptions", "CompileResult", "compile", "compile_many"]
 
@@ -24,6 +25,7 @@ DEFAULT_BUDGET, DEFAULT_OPTIONS = CompileBudget(), CompileOptions()
 Latency = str | float  # "2ms", or seconds
 
 
+@suggest_keywords
 def compile(
     model: ModelLike,
     *,
@@ -74,6 +76,7 @@ def compile(
     return result
 
 
+@suggest_keywords
 def compile_many(
     models: Sequence[ModelLike],
     *,

@@ -35,6 +35,7 @@ from onefold.vocabulary.retraining import (
     RetrainingLimits,
     RetrainingSummary,
 )
+from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.workload import Data, Workload
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class FeasiblePlans:
     limits: RetrainingLimits
 
 
+@suggest_keywords
 def retrain(
     model: nn.Module | str | Path,
     data: Data | Sequence[Any] | str | Path,
@@ -120,6 +122,7 @@ def retrain(
     return result
 
 
+@suggest_keywords
 def plan_retraining(
     model: nn.Module | str | Path,
     data: Data | Sequence[Any] | str | Path,

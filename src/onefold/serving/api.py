@@ -20,6 +20,7 @@ from onefold.serving.scenarios import DEFAULT_SCENARIOS, is_open_loop, parse_sce
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
 from onefold.vocabulary.serving import OptimizeFor, Served
+from onefold.vocabulary.signature import suggest_keywords
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class PointMeasured:
     served: Served
 
 
+@suggest_keywords
 def measure(
     model: str | Path,
     device: str | Device | Sequence[str | Device] = HOST,
@@ -88,6 +90,7 @@ def measure(
     return deployment
 
 
+@suggest_keywords
 def serve_check(folder: str | Path, device: str | None = None, *, home: str | Path | None = None) -> list[ServeCheck]:
     """Serve a deployed model with its recommended settings and compare measured with expected latency.
 
