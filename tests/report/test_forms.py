@@ -41,7 +41,7 @@ def test_the_numbers_agree(simulated: Simulated) -> None:
     data, text, page = plain(summary), as_text(summary), checked(as_html(summary)).text
     best = next(trial for trial in data["trials"] if trial["number"] == data["best"])
     for metric in summary.objective.metrics:
-        written = summary.written(metric, best["metrics"][metric])
+        written = summary.format(metric, best["metrics"][metric])
         assert written in text
         assert written in page
     for form in (text, page):
@@ -56,7 +56,7 @@ def test_the_numbers_agree(simulated: Simulated) -> None:
         for failure in data["failures"]:
             assert failure["reason"] in form
         for level in data["levels"]:
-            assert level["best"] is None or summary.written(summary.goal_metric, level["best"]) in form
+            assert level["best"] is None or summary.format(summary.goal_metric, level["best"]) in form
 
 
 def test_an_estimate_is_called_one_in_every_form() -> None:
@@ -104,7 +104,7 @@ def test_the_test_result_is_told_in_every_form() -> None:
     assert plain(summary)["study"]["result"]["test"]["accuracy"] == 0.4321
     for form in (as_text(summary), as_html(summary)):
         assert "0.4321" in form
-        assert "on the test data" in form
+        assert "on test data" in form
 
 
 def test_the_text_is_plain_and_brief() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.report.plots import Plot
-from onefold.report.plots.heatmap import COLUMNS, ROWS, hatching, heatmap, spoken
+from onefold.report.plots.heatmap import COLUMNS, ROWS, hatching, heatmap, point_tooltip
 from onefold.vocabulary.records import Energy
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface
 
@@ -103,8 +103,8 @@ def test_what_is_not_known_is_not_made_up() -> None:
     bare = Served(
         ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 0, Energy(None, "unavailable"), None, LatencySource.PREDICTED
     )
-    told = spoken(bare)
-    assert "energy not known" in told
+    told = point_tooltip(bare)
+    assert "energy unknown" in told
     assert "memory" not in told
     assert "run" not in told
 

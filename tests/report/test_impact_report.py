@@ -227,7 +227,7 @@ def test_a_constant_property_is_told_and_not_drawn() -> None:
     page = checked(as_html(found("usual"))).text
     assert "The same for all of them: FLOPs." in page
     assert "nothing varies" in page
-    assert "all alike: ±0 %" in page
+    assert "all equal: ±0 %" in page
 
 
 def test_shares_that_are_noise_are_marked() -> None:

@@ -151,7 +151,7 @@ def test_long_training_stays_small() -> None:
 def test_the_page_has_all_its_parts() -> None:
     page = checked(as_html(simulate().summary))
     assert set(page.ids) >= {"best", "plots", "progress", "curves", "parallel", "rungs", "trials", "failures", "how"}
-    for wanted in ("seed", "halving", "tpe", "Copy", "optimizer is sgd", "Traceback", "refused by the workload"):
+    for wanted in ("seed", "halving", "tpe", "Copy", "optimizer is sgd", "Traceback", "rejected by the workload"):
         assert wanted in page.text
     assert "front" not in page.ids
     assert "front" in checked(as_html(simulate(objective=TWO_GOALS).summary)).ids
@@ -166,4 +166,4 @@ def test_a_study_without_a_result_says_so() -> None:
         in checked(as_html(summarize(replace(simulate(0).study, state=StudyState.RUNNING), [], []))).text
     )
     missed = simulate(objective=Objective(maximize="accuracy", require={"accuracy": at_least(2)})).summary
-    assert "No trial keeps the requirements." in as_html(missed)
+    assert "No trial meets the requirements." in as_html(missed)

@@ -39,7 +39,7 @@ def test_configurations_have_a_line_for_each_trial() -> None:
     shown = "".join(ElementTree.fromstring(plot.picture).itertext())
     for name in ("width", "optimizer", "momentum", "accuracy", "log scale", "gelu"):
         assert name in shown
-    assert "not active" in plot.caption
+    assert "inactive" in plot.caption
 
 
 def test_lines_pass_below_the_axes_of_inactive_parameters() -> None:

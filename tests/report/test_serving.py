@@ -157,11 +157,11 @@ def test_the_forms_agree_on_points_and_alternatives() -> None:
 
 def test_an_estimate_is_marked_at_the_number_and_explained() -> None:
     emulated, measured = CASES["one device"](), CASES["measured"]()
-    assert emulated.written("latency_s", 0.002) == "≈ 2 ms"
-    assert emulated.written("throughput_per_s", 840.4) == "≈ 840.4/s"
-    assert emulated.written("size_bytes", 2048.0) == "2 KiB"
-    assert measured.written("latency_s", 0.002) == "2 ms"
-    assert measured.written("energy_per_sample_j", 0.002) == "2 mJ"
+    assert emulated.format("latency_s", 0.002) == "≈ 2 ms"
+    assert emulated.format("throughput_per_s", 840.4) == "≈ 840.4/s"
+    assert emulated.format("size_bytes", 2048.0) == "2 KiB"
+    assert measured.format("latency_s", 0.002) == "2 ms"
+    assert measured.format("energy_per_sample_j", 0.002) == "2 mJ"
     assert [way for way, _ in explained(emulated)] == ["emulated", "predicted", "modelled"]
     assert [way for way, _ in explained(measured)] == ["predicted"]
     for form in (as_text(emulated), checked(as_html(emulated)).text):
@@ -174,8 +174,8 @@ def test_an_estimate_is_marked_at_the_number_and_explained() -> None:
 def test_each_device_has_its_own_figures() -> None:
     summary = CASES["two devices"]()
     assert summary.devices == (BOARD, LAPTOP)
-    assert summary.written(f"latency_s@{BOARD}", 0.002) == "≈ 2 ms"
-    assert summary.written(f"latency_s@{LAPTOP}", 0.002) == "2 ms"
+    assert summary.format(f"latency_s@{BOARD}", 0.002) == "≈ 2 ms"
+    assert summary.format(f"latency_s@{LAPTOP}", 0.002) == "2 ms"
     page = checked(as_html(summary))
     assert {"surface-0", "surface-1"} <= set(page.ids)
     assert f"latency_s@{LAPTOP}" not in page.text

@@ -27,8 +27,8 @@ def test_the_cost_is_the_sum_of_all_rungs_and_says_that_it_is_an_estimate() -> N
     assert summary.cost.time_s == pytest.approx(sum(rung.measurement.time_s for rung in rungs))
     assert summary.cost.energy.joules == pytest.approx(sum(rung.measurement.energy.joules or 0 for rung in rungs))
     assert summary.cost.energy.source == "modelled"
-    assert summary.written("energy_j", 2.0) == "≈ 2 J"
-    assert simulate(source="rapl").summary.written("energy_j", 2.0) == "2 J"
+    assert summary.format("energy_j", 2.0) == "≈ 2 J"
+    assert simulate(source="rapl").summary.format("energy_j", 2.0) == "2 J"
 
 
 @pytest.mark.parametrize("objective", [Objective(maximize="accuracy"), Objective(minimize="loss")])
@@ -44,7 +44,7 @@ def test_progress_ends_at_the_best_trial(objective: Objective, seed: int) -> Non
 def test_results_that_miss_a_requirement_are_never_the_best_so_far() -> None:
     summary = simulate(objective=Objective(maximize="accuracy", require={"train_time_s": at_most(1e-6)})).summary
     assert summary.best is not None
-    assert not summary.keeps(summary.best)
+    assert not summary.is_feasible(summary.best)
     assert all(moment.best is None and not moment.keeps for moment in summary.progress)
     assert all(level.best is None for level in summary.levels)
 
@@ -55,13 +55,13 @@ def test_several_goals_have_a_front() -> None:
     assert summary.front
     assert summary.best in summary.front
     for member in summary.front:
-        assert summary.keeps(member)
+        assert summary.is_feasible(member)
         for other in summary.ranking:
             better = [
                 other.metrics["accuracy"] > member.metrics["accuracy"],
                 other.metrics["train_time_s"] < member.metrics["train_time_s"],
             ]
-            assert not (all(better) and summary.keeps(other))
+            assert not (all(better) and summary.is_feasible(other))
     assert simulate().summary.front == ()
 
 

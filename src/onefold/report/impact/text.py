@@ -16,7 +16,7 @@ INDENT = "  "
 
 
 def as_text(findings: Findings, width: int = WIDTH) -> str:
-    """The findings in lines, without colour or control characters; tables that are wider go on below."""
+    """The findings in lines, without color or control characters; tables that are wider go on below."""
     parts: list[Iterable[str]] = [_head(findings, width)]
     parts += [_advice(part, width) for part in advice(findings)]
     for sheet in _sheets(findings):

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from onefold.report.kernels.costs import Fate, by_time, fates, has_failed
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
-from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
+from onefold.report.plots.marks import Plot, tooltip
 from onefold.report.plots.scale import Scale
 from onefold.report.plots.svg import cross, element, picture, polyline, shortened, text
 from onefold.vocabulary import quantities
@@ -68,7 +68,7 @@ def _drawing(history: CandidateHistory, number: int) -> Markup:
     summary = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
     about = f"{summary}; {quantities.metric('flops', operator.flops)} flops, {shapes}"
     name = text(0, 14, shortened(operator.name, 40), class_="axis")
-    inside = element("g", said(about), *_plotted(history), transform=f"translate(0 {TITLE_HEIGHT:.0f})", data_t=number)
+    inside = element("g", tooltip(about), *_plotted(history), transform=f"translate(0 {TITLE_HEIGHT:.0f})", data_t=number)
     return picture(WIDTH, HEIGHT + TITLE_HEIGHT, f"{TITLE}: {operator.name}", [name, inside])
 
 
@@ -86,9 +86,9 @@ def _plotted(history: CandidateHistory) -> list[Markup]:
     frame = Frame(WIDTH, HEIGHT, left=max(left_margin(y), lane), right=right)
     count = len(history.candidates)
     x = Scale(1.0, float(max(count, 2)), frame.left + 6, frame.x_end - 4)
-    parts = [level(frame, x, "candidate", min(5, count))]
+    parts = [x_axis(frame, x, "candidate", min(5, count))]
     if values:
-        parts.append(upright(frame, y, f"latency ({unit})", "logarithmic"))
+        parts.append(y_axis(frame, y, f"latency ({unit})", "logarithmic"))
     else:
         middle = (frame.left + frame.x_end) / 2
         parts.append(text(middle, HEIGHT / 2, "no candidate has a latency", class_="hint", text_anchor="middle"))
@@ -115,7 +115,7 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
     for place, (one, fate) in drawn:
         recalled = place < history.recalled
         kind = (FASTEST if place == fastest else KINDS)[fate] + (PALE if recalled else "")
-        spoken = said(_spoken(place + 1, one, fate, recalled))
+        spoken = tooltip(_tooltip_text(place + 1, one, fate, recalled))
         if fate is Fate.FAILED:
             yield element("path", spoken, class_=kind, d=cross(x(place + 1), lane, 2.6), data_cell="candidate")
         elif one.latency_s is not None and drawable(one.latency_s):
@@ -123,7 +123,7 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
             yield element("circle", spoken, class_=kind, **center, data_cell="candidate")
 
 
-def _spoken(number: int, one: ScheduleCandidate, fate: Fate, recalled: bool) -> str:
+def _tooltip_text(number: int, one: ScheduleCandidate, fate: Fate, recalled: bool) -> str:
     parts = [fate.value]
     if fate is not Fate.FAILED and one.latency_s is not None:
         parts.insert(0, quantities.duration(one.latency_s))

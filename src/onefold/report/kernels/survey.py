@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from onefold.report.kernels.facts import COMPILED
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
-from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
+from onefold.report.plots.marks import Plot, tooltip
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, shortened, text
 from onefold.vocabulary import quantities
@@ -71,15 +71,17 @@ def _drawing(rounds: Sequence[TuningRound], others: Sequence[RuntimeLatency]) ->
     time_unit, second = unit_of("time_s", [end_s])
     x = Scale(0.0, end_s, frame.left + 6, frame.x_end - 6, unit=second)
     hint = "lower is better, logarithmic" if y.log else "lower is better"
-    parts = [upright(frame, y, f"latency ({unit})", hint), level(frame, x, f"time ({time_unit})", 5)]
+    parts = [y_axis(frame, y, f"latency ({unit})", hint), x_axis(frame, x, f"time ({time_unit})", 5)]
     for runtime in others:
-        spoken = said(f"{runtime.name}: {quantities.duration(runtime.latency_s)}")
+        spoken = tooltip(f"{runtime.name}: {quantities.duration(runtime.latency_s)}")
         place = f"M{frame.left:.1f} {y(runtime.latency_s):.1f}H{frame.x_end:.1f}"
         parts.append(element("path", spoken, class_=OTHER, d=place))
     points = [(x(one.ended_s), y(one.latency_s)) for one in rounds]
     parts.append(element("path", class_="line best", d=polyline(points)))
     for one, (cx, cy) in zip(rounds, points):
-        parts.append(element("circle", said(_spoken(one)), class_="dot best", cx=cx, cy=cy, r=3.6, data_cell="round"))
+        parts.append(
+            element("circle", tooltip(_tooltip_text(one)), class_="dot best", cx=cx, cy=cy, r=3.6, data_cell="round")
+        )
     parts += _counts(rounds, points, frame)
     places = apart([points[-1][1], *(y(one.latency_s) for one in others)], APART, frame.top, frame.y_end)
     for label, middle, kind in zip([last, *labels], places, ["value best", *["value"] * len(labels)]):
@@ -93,7 +95,7 @@ def _upright_scale(values: Sequence[float], frame: Frame, size: float) -> Scale:
     return logarithmic(values, bottom, top, size) if many else fitted(values, bottom, top, size)
 
 
-def _spoken(one: TuningRound) -> str:
+def _tooltip_text(one: TuningRound) -> str:
     when = f"round {one.number}, after {quantities.duration(one.ended_s)}"
     return f"{when}: {quantities.duration(one.latency_s)}\n{quantities.count(one.tried, 'candidate')} so far"
 

@@ -1,4 +1,4 @@
-"""The plots of a report: functions from a summary to a drawing in SVG."""
+"""The plots of a study report: functions from a summary to SVG."""
 
 from onefold.report.plots.curves import curves
 from onefold.report.plots.ladder import ladder

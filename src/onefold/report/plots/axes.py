@@ -1,4 +1,4 @@
-"""The paper of a plot: its margins, its grid and its two axes."""
+"""The margins, the grid and the axes of a plot."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from markupsafe import Markup
 from onefold.report.plots.scale import Scale
 from onefold.report.plots.svg import element, text
 
-LETTER = 6.4  # the width of a small letter, on average and not too narrow
+LETTER = 6.4  # pixels per character of small text, rounded up
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The area that the data may use, inside a drawing of `width` by `height`."""
+    """The data area inside a drawing of `width` by `height` pixels."""
 
     width: float
     height: float
@@ -25,22 +25,22 @@ class Frame:
 
     @property
     def x_end(self) -> float:
-        """The right edge of the data."""
+        """Return the right edge of the data area."""
         return self.width - self.right
 
     @property
     def y_end(self) -> float:
-        """The lower edge of the data."""
+        """Return the lower edge of the data area."""
         return self.height - self.bottom
 
 
 def left_margin(scale: Scale) -> float:
-    """The room that the labels of an upright scale need."""
+    """Return the width that the labels of a y axis need."""
     return max(30.0, max((len(label) for _, label in scale.ticks()), default=0) * LETTER + 14)
 
 
-def upright(frame: Frame, scale: Scale, title: str, hint: str = "") -> Markup:
-    """The y axis: lines across the paper, labels on the left, its title on top."""
+def y_axis(frame: Frame, scale: Scale, title: str, hint: str = "") -> Markup:
+    """Draw the y axis: grid lines, labels on the left, the title on top."""
     parts = []
     for y, label in scale.ticks():
         parts.append(element("path", class_="grid", d=f"M{frame.left:.0f} {y:.1f}H{frame.x_end:.0f}"))
@@ -51,8 +51,8 @@ def upright(frame: Frame, scale: Scale, title: str, hint: str = "") -> Markup:
     return Markup("").join(parts)
 
 
-def level(frame: Frame, scale: Scale, title: str, wanted: int = 6) -> Markup:
-    """The x axis: a base line with labels below it, its title at the right end."""
+def x_axis(frame: Frame, scale: Scale, title: str, wanted: int = 6) -> Markup:
+    """Draw the x axis: a base line with labels below it, the title at the right end."""
     base = frame.y_end
     parts = [element("path", class_="base", d=f"M{frame.left:.0f} {base:.1f}H{frame.x_end:.0f}")]
     for x, label in scale.ticks(wanted):

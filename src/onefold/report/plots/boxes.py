@@ -1,4 +1,4 @@
-"""Distributions beside each other: a box for each, with its median, its middle half and what lies far out."""
+"""Box plots: median, interquartile range, whiskers and outliers of several samples."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from onefold.report.plots.axes import LETTER, Frame, left_margin, upright
-from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.axes import LETTER, Frame, left_margin, y_axis
+from onefold.report.plots.marks import Plot, tooltip
 from onefold.report.plots.parallel import wrapped
 from onefold.report.plots.scale import Scale, fitted
 from onefold.report.plots.svg import element, picture, text
 from onefold.vocabulary import quantities
 
 WIDTH, HEIGHT = 560.0, 320.0
-WIDEST = 44.0  # a box
-REACH = 1.5  # interquartile ranges that a whisker may be long
+WIDEST = 44.0  # pixels of a box
+REACH = 1.5  # whisker length in interquartile ranges
 MANY_TIMES = 10.0  # values that differ by more than this factor are shown on a logarithmic scale
-LEGEND = (("cell boxed", "the middle half"), ("line best", "median, in numbers below"), ("dot plain hollow", "far out"))
+LEGEND = (
+    ("cell boxed", "interquartile range"),
+    ("line best", "median, in numbers below"),
+    ("dot plain hollow", "outlier"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The middle half of some values, the last ones within reach of it on either side, and those beyond."""
+    """Quartiles, whisker ends and outliers of a sample."""
 
     low: float
     lower: float
@@ -36,12 +40,12 @@ class Box:
 
 
 def box_of(values: Sequence[float]) -> Box:
-    """The box of at least one value."""
+    """Return the box of a sample of at least one value."""
     numbers = np.sort(np.asarray(values, dtype=np.float64))
     lower, median, upper = (float(number) for number in np.quantile(numbers, [0.25, 0.5, 0.75]))
     reach = REACH * (upper - lower)
     near = (numbers >= lower - reach) & (numbers <= upper + reach)
-    # Quartiles lie between values, so that with few of them the last one within reach can lie inside the box.
+    # Quartiles are interpolated: in a small sample the last value within reach may lie inside the box.
     low, high = min(float(numbers[near].min()), lower), max(float(numbers[near].max()), upper)
     return Box(low, lower, median, upper, high, tuple(numbers[~near].tolist()))
 
@@ -57,7 +61,7 @@ def boxes(
     unit: float = 1.0,
     written: Callable[[float], str] = quantities.number,
 ) -> Plot:
-    """A box for each sample, by its label. A line marks `base`; `unit` is what the labels of the axis count in."""
+    """Draw a box per sample, by label. A line marks `base`; axis labels count in `unit`s."""
     known = {label: [value for value in values if math.isfinite(value)] for label, values in samples.items()}
     known = {label: values for label, values in known.items() if values}
     if not known:
@@ -68,12 +72,12 @@ def boxes(
     frame = Frame(WIDTH, HEIGHT, right=4, bottom=58)
     y = _scale(every, frame, unit)
     frame = Frame(WIDTH, HEIGHT, left=left_margin(y), right=4, bottom=58)
-    parts = [upright(frame, y, axis, "logarithmic" if y.log else "")]
+    parts = [y_axis(frame, y, axis, "logarithmic" if y.log else "")]
     parts.append(element("path", class_="post", d=f"M{frame.left:.0f} {y(base):.1f}H{frame.x_end:.0f}"))
     room = (frame.x_end - frame.left) / len(found)
     for place, (label, box) in enumerate(found.items()):
         middle = frame.left + room * (place + 0.5)
-        parts.append(_drawn(box, middle, min(WIDEST, room * 0.56), y, _spoken(label, box, known[label], written)))
+        parts.append(_drawn(box, middle, min(WIDEST, room * 0.56), y, _tooltip_text(label, box, known[label], written)))
         below = frame.y_end + 20
         parts.append(text(middle, below, written(box.median), class_="value", text_anchor="middle"))
         parts += _label(label, middle, below + 16, room)
@@ -102,7 +106,7 @@ def _drawn(box: Box, middle: float, wide: float, y: Scale, told: str) -> Markup:
         element("path", class_="line best", d=f"M{left:.1f} {y(box.median):.1f}H{right:.1f}"),
         *(element("circle", class_="dot plain hollow", cx=middle, cy=y(value), r=3) for value in box.outliers),
     ]
-    return element("g", said(told), *parts, data_cell="box")
+    return element("g", tooltip(told), *parts, data_cell="box")
 
 
 def _label(label: str, middle: float, below: float, room: float) -> Iterator[Markup]:
@@ -110,10 +114,10 @@ def _label(label: str, middle: float, below: float, room: float) -> Iterator[Mar
         yield text(middle, below + 15 * row, part.strip(), class_="tick", text_anchor="middle")
 
 
-def _spoken(label: str, box: Box, values: Sequence[float], written: Callable[[float], str]) -> str:
+def _tooltip_text(label: str, box: Box, values: Sequence[float], written: Callable[[float], str]) -> str:
     lines = [
         f"{label}: {quantities.count(len(values), 'model')}",
-        f"median {written(box.median)}, half of them from {written(box.lower)} to {written(box.upper)}",
-        f"all from {written(min(values))} to {written(max(values))}",
+        f"median {written(box.median)}, interquartile range {written(box.lower)} to {written(box.upper)}",
+        f"range {written(min(values))} to {written(max(values))}",
     ]
-    return "\n".join([*lines, *([f"{len(box.outliers)} far out"] if box.outliers else [])])
+    return "\n".join([*lines, *([f"{len(box.outliers)} outliers"] if box.outliers else [])])

@@ -1,4 +1,7 @@
-"""Where values lie dense: a smooth curve over each of several samples, in small drawings beside each other."""
+"""Kernel density estimates of several samples as small multiples.
+
+By hand instead of `scipy.stats.gaussian_kde`, which fails on samples without variance.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,22 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from onefold.report.plots.axes import Frame, level
-from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.axes import Frame, x_axis
+from onefold.report.plots.marks import Plot, tooltip
 from onefold.report.plots.scale import Scale, fitted
 from onefold.report.plots.svg import element, picture, shortened, text
 from onefold.vocabulary import quantities
 
-WIDE, TALL = 280.0, 150.0  # one drawing
+WIDE, TALL = 280.0, 150.0  # pixels of one drawing
 COLUMNS = 4
-POINTS = 120  # of a curve, besides the values themselves
-FAR = 6.0  # interquartile ranges from the middle half: what lies further out is counted, not drawn
-ROUNDING = 1e-12  # a spread below it is what adding up in another order makes
-Curve = NDArray[np.float64]
+POINTS = 120  # per curve, besides the values themselves
+FAR = 6.0  # interquartile ranges beyond the quartiles: further values are counted, not drawn
+ROUNDING = 1e-12  # a spread below it is floating-point noise
+FloatArray = NDArray[np.float64]
 
 
 def bandwidth(values: Sequence[float]) -> float:
-    """Silverman's rule of thumb; 0 where all values are the same."""
+    """Return the bandwidth by Silverman's rule of thumb; 0 if all values are equal."""
     numbers = np.asarray(values, dtype=np.float64)
     if len(numbers) < 2 or np.ptp(numbers) <= ROUNDING * max(1.0, float(np.abs(numbers).max())):
         return 0.0
@@ -33,11 +36,11 @@ def bandwidth(values: Sequence[float]) -> float:
     return float(0.9 * min(spread, (upper - lower) / 1.34 or spread) * len(numbers) ** -0.2)
 
 
-def curve_of(values: Sequence[float], width: float) -> tuple[Curve, Curve]:
-    """Places, and the density there: a bell of this width over each value."""
+def curve_of(values: Sequence[float], width: float) -> tuple[FloatArray, FloatArray]:
+    """Return positions and the density there: a Gaussian kernel of this width over each value."""
     numbers = np.asarray(values, dtype=np.float64)
     even = np.linspace(numbers.min() - 3 * width, numbers.max() + 3 * width, POINTS)
-    # A bell may be narrower than the steps between even places.
+    # A kernel may be narrower than the distance of evenly spaced positions.
     places = np.unique(np.concatenate([even, numbers, numbers - width, numbers + width]))
     bells = np.exp(-0.5 * ((places[:, None] - numbers) / width) ** 2)
     return places, bells.sum(axis=1) / (len(numbers) * width * math.sqrt(2 * math.pi))
@@ -54,9 +57,9 @@ def density(
     unit: float = 1.0,
     written: Callable[[float], str] = quantities.number,
 ) -> Plot:
-    """A curve for each sample, by its label, over an axis of its own; `noun` is what a value belongs to.
+    """Draw a density curve per sample, by label, each over its own axis; `noun` names what a value describes.
 
-    Values that are all the same have no density and are drawn as a line that stands where they are.
+    Equal values have no density and are drawn as a vertical line.
     """
     known = {label: [value for value in values if math.isfinite(value)] for label, values in samples.items()}
     if not any(known.values()):
@@ -83,7 +86,7 @@ def _drawn(
     near = _near(values)
     places, heights = curve_of(near, width) if width else (np.asarray(values[:1]), np.ones(1))
     x = fitted([0.0, float(places.min()), float(places.max())], frame.left, frame.x_end, unit)
-    parts.append(level(frame, x, "", 4))
+    parts.append(x_axis(frame, x, "", 4))
     parts.append(element("path", class_="post", d=f"M{x(0.0):.1f} {frame.y_end:.1f}V{frame.top:.0f}"))
     if not width:
         return [*parts, *_spike(values, x, frame, noun, written)]
@@ -100,11 +103,11 @@ def _drawn(
         far = f"{len(values) - len(near)} further out"
         parts.append(text(frame.x_end, 14, far, class_="hint", text_anchor="end"))
     inside = (element("path", class_="under", d=area), element("path", class_="line density", d=line))
-    return [*parts, element("g", said(told), *inside, data_cell="density")]
+    return [*parts, element("g", tooltip(told), *inside, data_cell="density")]
 
 
 def _near(values: Sequence[float]) -> list[float]:
-    """The values that one axis can show, without those so far out that the others would be a single line."""
+    """Return the values without extreme outliers, which would compress all others into a single line."""
     lower, upper = np.quantile(values, [0.25, 0.75])
     reach = FAR * (upper - lower)
     near = [value for value in values if lower - reach <= value <= upper + reach]
@@ -112,7 +115,7 @@ def _near(values: Sequence[float]) -> list[float]:
 
 
 def _spike(values: Sequence[float], x: Scale, frame: Frame, noun: str, written: Callable[[float], str]) -> list[Markup]:
-    told = f"one {noun}: {written(values[0])}" if len(values) == 1 else f"all alike: {written(values[0])}"
+    told = f"one {noun}: {written(values[0])}" if len(values) == 1 else f"all equal: {written(values[0])}"
     at = x(values[0])
     left = at < (frame.left + frame.x_end) / 2
     return [

@@ -1,4 +1,4 @@
-"""The serving surface: samples per second over batch size and threads, with the chosen points."""
+"""The serving surface: throughput by batch size and threads, with the chosen serving points."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from onefold.report.plots.axes import LETTER
-from onefold.report.plots.marks import SHADES, Plot, said, shade
+from onefold.report.plots.marks import SHADES, Plot, shade, tooltip
 from onefold.report.plots.svg import element, picture, text
 from onefold.serving.ranked_trials import energy_source
 from onefold.vocabulary import quantities
 from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, Surface, best
 
 WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
-WIDEST, TALLEST, LOWEST = 92.0, 44.0, 26.0  # a cell
-HATCH = 7.0  # between two lines of a hatched cell
-COLUMNS, ROWS = 40, 16  # more cannot be told apart
+WIDEST, TALLEST, LOWEST = 92.0, 44.0, 26.0  # pixels of a cell
+HATCH = 7.0  # pixels between the lines of a hatched cell
+COLUMNS, ROWS = 40, 16  # more cannot be distinguished
 Place = tuple[int, int]  # batch size, threads
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Which batch sizes and threads are drawn, and how large."""
+class HeatmapGrid:
+    """The batch sizes and threads that are drawn, and their geometry."""
 
     batches: Sequence[int]
     threads: Sequence[int]
 
     @property
     def wide(self) -> float:
-        """The width of a cell."""
+        """Return the width of a cell."""
         return min(WIDEST, (WIDTH - LEFT - 4) / len(self.batches))
 
     @property
     def tall(self) -> float:
-        """The height of a cell."""
+        """Return the height of a cell."""
         return max(LOWEST, min(TALLEST, 240 / len(self.threads)))
 
     @property
     def bottom(self) -> float:
-        """Where the cells end."""
+        """Return the lower edge of the cells."""
         return TOP + self.tall * len(self.threads)
 
     def corner(self, place: Place) -> tuple[float, float]:
-        """The upper left corner of a cell; more threads are further up."""
+        """Return the upper left corner of a cell; more threads are further up."""
         row = len(self.threads) - 1 - self.threads.index(place[1])
         return LEFT + self.wide * self.batches.index(place[0]), TOP + self.tall * row
 
 
 def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: str) -> Plot:
-    """A cell for each batch size and number of threads; `chosen` are the points to ring, by purpose.
+    """Draw a cell per batch size and number of threads, with rings around the chosen points, by purpose.
 
-    Where several points share a cell, because other knobs were varied too, the fastest stands for it.
+    If several points share a cell, since other knobs were varied too, the fastest one represents it.
     """
     cells = _cells(surface.served)
     if not cells:
@@ -65,9 +65,9 @@ def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: st
     grid = _grid(cells, chosen)
     legend = [("ramp", f"{slowest} to {fastest} samples per second")]
     if LatencySource.PREDICTED in sources:
-        legend.append(("cell hatched", "predicted: worked out from other points"))
+        legend.append(("cell hatched", "predicted from other points"))
     if len(grid.batches) * len(grid.threads) > sum(p[0] in grid.batches and p[1] in grid.threads for p in cells):
-        legend.append(("cell none", "not known"))
+        legend.append(("cell none", "unknown"))
     if chosen:
         marks = ", ".join(f"{purpose[0].upper()} for {purpose}" for purpose in chosen)
         legend.append(("cell ring", f"chosen: {marks}"))
@@ -82,12 +82,12 @@ def _cells(served: Iterable[Served]) -> dict[Place, Served]:
     return {place: best(found[place], OptimizeFor.THROUGHPUT) for place in sorted(found)}
 
 
-def _grid(cells: Mapping[Place, Served], chosen: Mapping[str, Served]) -> Grid:
-    """All that was measured or chosen, and as many of the predicted ones as can be told apart."""
+def _grid(cells: Mapping[Place, Served], chosen: Mapping[str, Served]) -> HeatmapGrid:
+    """Return the grid of all measured or chosen points, and of as many predicted ones as can be distinguished."""
     kept = [place for place, served in cells.items() if served.source is not LatencySource.PREDICTED]
     kept += [(served.point.batch_size, served.point.threads) for served in chosen.values()]
     batches, threads = ({place[side] for place in cells} for side in (0, 1))
-    return Grid(
+    return HeatmapGrid(
         _thinned(batches, {place[0] for place in kept}, COLUMNS), _thinned(threads, {place[1] for place in kept}, ROWS)
     )
 
@@ -100,7 +100,7 @@ def _thinned(values: set[int], kept: set[int], most: int) -> list[int]:
     return sorted(kept | set(others[::every]) | {max(values)})
 
 
-def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: Grid) -> Markup:
+def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: HeatmapGrid) -> Markup:
     letters: dict[Place, list[str]] = {}
     for purpose, served in chosen.items():
         letters.setdefault((served.point.batch_size, served.point.threads), []).append(purpose)
@@ -113,18 +113,20 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
             parts.append(element("rect", class_="cell none", **box))
             continue
         served, purposes = cells[place], letters.get(place, [])
-        colour = _shade(served.throughput_per_s, min(rates), max(rates))
+        color = _shade(served.throughput_per_s, min(rates), max(rates))
         hatched = served.source is LatencySource.PREDICTED
-        inside = [element("rect", class_=f"cell {colour}", **box)]
+        inside = [element("rect", class_=f"cell {color}", **box)]
         inside += [element("path", class_="hatch", d=hatching(x + 1, y + 1, grid.wide - 2, grid.tall - 2))] * hatched
-        # Rings are drawn last, over the neighbours, and on a band that sets them off from any colour below.
+        # Rings are drawn last, above the neighbors, on a band that separates them from any color below.
         rings += [element("rect", class_=kind, **box) for kind in ("ring band", "ring") if purposes]
-        inside += _figures(served, purposes, grid, x, y, colour)
-        parts.append(element("g", said(spoken(served, purposes)), *inside, data_cell=f"{place[0]}x{place[1]}"))
+        inside += _figures(served, purposes, grid, x, y, color)
+        parts.append(
+            element("g", tooltip(point_tooltip(served, purposes)), *inside, data_cell=f"{place[0]}x{place[1]}")
+        )
     return picture(WIDTH, grid.bottom + 38, "samples per second by batch size and threads", [*parts, *rings])
 
 
-def _axes(grid: Grid) -> Iterator[Markup]:
+def _axes(grid: HeatmapGrid) -> Iterator[Markup]:
     yield text(0, 14, "threads", class_="axis")
     for threads in grid.threads:
         y = grid.corner((grid.batches[0], threads))[1] + grid.tall / 2 + 4
@@ -138,22 +140,24 @@ def _axes(grid: Grid) -> Iterator[Markup]:
     yield text(LEFT + grid.wide * len(grid.batches), grid.bottom + 34, "batch size", class_="axis", text_anchor="end")
 
 
-def _figures(served: Served, purposes: Sequence[str], grid: Grid, x: float, y: float, colour: str) -> Iterator[Markup]:
-    """What is written in a cell, as far as there is room: its rate, and what it was chosen for."""
+def _figures(
+    served: Served, purposes: Sequence[str], grid: HeatmapGrid, x: float, y: float, color: str
+) -> Iterator[Markup]:
+    """Draw the throughput of a cell and what it was chosen for, if there is room."""
     rate, marks = _brief(served.throughput_per_s), " ".join(purpose[0].upper() for purpose in purposes)
     roomy = grid.wide >= 6 * LETTER
     middle, base = x + grid.wide / 2, y + grid.tall / 2 + 4
     if marks:
-        yield text(middle, base - 7 * roomy, marks, class_=f"mark on-{colour}", text_anchor="middle")
+        yield text(middle, base - 7 * roomy, marks, class_=f"mark on-{color}", text_anchor="middle")
     if roomy:
-        yield text(middle, base + 7 * bool(marks), rate, class_=f"rate on-{colour}", text_anchor="middle")
+        yield text(middle, base + 7 * bool(marks), rate, class_=f"rate on-{color}", text_anchor="middle")
 
 
-def spoken(served: Served, purposes: Sequence[str] = ()) -> str:
-    """All that is known about a served point, line by line, with how each number was obtained."""
+def point_tooltip(served: Served, purposes: Sequence[str] = ()) -> str:
+    """Return all that is known about a served point, line by line, with the source of each number."""
     interval = f"{quantities.duration(served.low_s)} to {quantities.duration(served.high_s)}"
     joules = served.energy_per_sample_j
-    energy = "energy not known" if joules is None else f"{quantities.joules(joules)} a sample ({energy_source(served)})"
+    energy = "energy unknown" if joules is None else f"{quantities.joules(joules)} a sample ({energy_source(served)})"
     memory = "" if served.memory_bytes is None else f", {quantities.size(served.memory_bytes)} of memory"
     lines = [
         str(served.point),
@@ -165,7 +169,7 @@ def spoken(served: Served, purposes: Sequence[str] = ()) -> str:
 
 
 def hatching(x: float, y: float, wide: float, tall: float) -> str:
-    """The path of the slanted lines inside a box. (A pattern would need a reference, which the page does without.)"""
+    """Return the path of diagonal lines inside a box. An SVG pattern would need an id that is unique on the page."""
     lines = []
     for step in range(1, math.ceil((wide + tall) / HATCH)):
         along = step * HATCH  # from the upper left corner, along the upper edge and then down the right one
@@ -176,7 +180,7 @@ def hatching(x: float, y: float, wide: float, tall: float) -> str:
 
 
 def _shade(value: float, low: float, high: float) -> str:
-    """By ratio: the step from 10 to 20 is as large as that from 100 to 200."""
+    """Return the color of a value on a logarithmic scale."""
     return shade(math.log(value / low) / math.log(high / low)) if high > low else shade(1 - 1 / SHADES)
 
 
@@ -185,7 +189,7 @@ def _rounded(value: float) -> float:
 
 
 def _brief(value: float) -> str:
-    """At most five characters or so."""
+    """Format a throughput in about five characters."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if value >= size * 9.995:
             return f"{value / size:.3g}{unit}"

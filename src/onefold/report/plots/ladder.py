@@ -1,4 +1,4 @@
-"""Rungs and promotions: every trial's way through the levels."""
+"""Rungs and promotions: the path of every trial through the levels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from onefold.report import phrases
 from onefold.report.plots.axes import LETTER
-from onefold.report.plots.marks import Plot, ramp, said, shades
+from onefold.report.plots.marks import Plot, ranking_legend, tooltip, trial_shades
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
@@ -18,12 +18,12 @@ from onefold.vocabulary.records import Rung, RungState
 
 NAME, TITLE = "rungs", "Rungs and promotions"
 WIDTH, TOP, LEFT = 640.0, 58.0, 46.0
-WIDEST, NARROWEST = 20.0, 13.0  # room for one trial in a column: at most, and at least where it has a label
+WIDEST, NARROWEST = 20.0, 13.0  # pixels per trial in a column: at most, and at least if it is labelled
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A trial's place in a column."""
+    """The position of a trial in a column."""
 
     rung: Rung
     rank: int | None  # None without a result
@@ -32,19 +32,19 @@ class Stop:
 
 
 def ladder(summary: Summary) -> Plot:
-    """A column for each level with its trials, best on top; lines lead to the trials that were promoted."""
+    """Draw a column per level with its trials, best on top; lines lead to the promoted trials."""
     if not summary.levels:
         return Plot(NAME, TITLE, "No rung has been decided yet.")
     if len(summary.levels) == 1:
         return Plot(NAME, TITLE, "Every trial has one rung, so there are no promotions to show.")
-    legend = ramp(summary)
+    legend = ranking_legend(summary)
     if any(level.done > level.promoted for level in summary.levels[:-1]):
         legend.append(("dot plain hollow", "not promoted"))
     if any(level.running for level in summary.levels):
         legend.append(("dot waiting", "no result yet"))
     if summary.failures:
         legend.append(("cross", "failed"))
-    caption = "Each column is a level with its trials, best on top. Lines lead to the trials that went on."
+    caption = "Each column is a level with its trials, best on top. Lines lead to the promoted trials."
     return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
 
 
@@ -57,7 +57,7 @@ def _drawing(summary: Summary) -> Markup:
 
 
 def _columns(summary: Summary, height: float) -> list[list[Stop]]:
-    """The stops of each level: results in the order of the objective, then what runs, then what failed."""
+    """Return the stops of each level: results in the order of the objective, then running, then failed trials."""
     columns = []
     for x, level in zip(_places(len(summary.levels)), summary.levels):
         visits = [
@@ -102,51 +102,51 @@ def _heads(summary: Summary) -> Iterator[Markup]:
 
 
 def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:
-    ways: dict[int, list[Point]] = {}
+    paths: dict[int, list[Point]] = {}
     for column in columns:
         for stop in column:
-            ways.setdefault(stop.rung.trial, []).append(stop.place)
-    colours = shades(summary)
+            paths.setdefault(stop.rung.trial, []).append(stop.place)
+    colors = trial_shades(summary)
     best = summary.best.number if summary.best else None
     order = {trial.number: -place for place, trial in enumerate(summary.ranking)}
-    for trial in sorted(ways, key=lambda number: order.get(number, -len(order))):
-        if len(ways[trial]) > 1:
-            kind = "best" if trial == best else colours.get(trial, "lost")
-            yield element("path", class_=f"line {kind}", d=ribbon(ways[trial]), data_t=trial)
+    for trial in sorted(paths, key=lambda number: order.get(number, -len(order))):
+        if len(paths[trial]) > 1:
+            kind = "best" if trial == best else colors.get(trial, "lost")
+            yield element("path", class_=f"line {kind}", d=ribbon(paths[trial]), data_t=trial)
 
 
 def _stops(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:
-    colours = shades(summary)
+    colors = trial_shades(summary)
     best = summary.best.number if summary.best else None
     for column in columns:
         for stop in column:
             rung, (x, y) = stop.rung, stop.place
-            spoken = said(_spoken(summary, stop, len(column)))
+            label = tooltip(_tooltip_text(summary, stop, len(column)))
             room = column[1].place[1] - column[0].place[1] if len(column) > 1 else WIDEST
             if rung.state is RungState.FAILED:
                 size = max(1.4, min(3.0, room * 0.4))
-                yield element("path", spoken, class_="cross", d=cross(x, y, size), data_t=rung.trial)
+                yield element("path", label, class_="cross", d=cross(x, y, size), data_t=rung.trial)
                 continue
-            colour = "best" if rung.trial == best else colours.get(rung.trial, "plain")
+            color = "best" if rung.trial == best else colors.get(rung.trial, "plain")
             ends = not stop.promoted and column is not columns[-1]
-            kind = "waiting" if rung.state is RungState.DECIDED else f"{colour} hollow" if ends else colour
+            kind = "waiting" if rung.state is RungState.DECIDED else f"{color} hollow" if ends else color
             radius = max(1.2, min(3.6, room * 0.42))
-            yield element("circle", spoken, class_=f"dot {kind}", cx=x, cy=y, r=radius, data_t=rung.trial)
+            yield element("circle", label, class_=f"dot {kind}", cx=x, cy=y, r=radius, data_t=rung.trial)
 
 
-def _spoken(summary: Summary, stop: Stop, of: int) -> str:
+def _tooltip_text(summary: Summary, stop: Stop, of: int) -> str:
     rung = stop.rung
     place = f"trial {rung.trial}, level {rung.grant.level}"
     if rung.failure:
         return f"{place}: failed, {rung.failure.kind.value}"
     if stop.rank is None:
         return f"{place}: no result yet"
-    value = summary.written(summary.goal_metric, rung.metrics[summary.goal_metric])
+    value = summary.format(summary.goal_metric, rung.metrics[summary.goal_metric])
     return f"{place}: {value}, place {stop.rank} of {of}" + (", promoted" if stop.promoted else "")
 
 
 def _labels(summary: Summary, column: Sequence[Stop]) -> Iterator[Markup]:
-    """The trials of the last column by name, as far as there is room."""
+    """Label the trials of the last column, if there is room."""
     best = summary.best.number if summary.best else None
     bottom = -NARROWEST
     for stop in column:
@@ -154,6 +154,6 @@ def _labels(summary: Summary, column: Sequence[Stop]) -> Iterator[Markup]:
         if stop.rank is None or y - bottom < NARROWEST:
             continue
         bottom = y
-        value = summary.written(summary.goal_metric, stop.rung.metrics[summary.goal_metric])
+        value = summary.format(summary.goal_metric, stop.rung.metrics[summary.goal_metric])
         kind = "value best" if stop.rung.trial == best else "value"
         yield text(x + 12, y + 4, f"{value}  trial {stop.rung.trial}", class_=kind, data_t=stop.rung.trial)

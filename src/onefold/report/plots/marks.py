@@ -1,4 +1,4 @@
-"""What all plots agree on: what a plot is, the colour of a trial, and what is said when the pointer is on it."""
+"""What all plots share: the `Plot` record, the colors of trials, labels and tooltips."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial
 
 EMPTY = Markup("")
-SHADES = 8  # classes s0 (worst, lowest) to s7 (best, highest); the page's style gives them their colours
+SHADES = 8  # CSS classes s0 (worst, lowest) to s7 (best, highest), defined in style.css
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing with its words. Without a picture the caption says why there is none."""
+    """A drawing with its title, caption and legend. Without a picture the caption says why there is none."""
 
     name: str
     title: str
     caption: str
     picture: Markup = EMPTY
-    legend: tuple[tuple[str, str], ...] = ()  # class of the sample, label
+    legend: tuple[tuple[str, str], ...] = ()  # CSS class of the sample, label
     wide: bool = False
 
 
 def shade(share: float) -> str:
-    """The class of a colour on the way from worst (0) to best (1)."""
+    """Return the CSS class of a color between worst (0) and best (1)."""
     return f"s{min(int(share * SHADES), SHADES - 1)}"
 
 
-def shades(summary: Summary) -> dict[int, str]:
-    """The colour of each trial with a result, by its place in the ranking: outliers do not swallow the scale."""
+def trial_shades(summary: Summary) -> dict[int, str]:
+    """Return the color of each trial with a result, by rank, so that outliers do not dominate the scale."""
     last = max(len(summary.ranking) - 1, 1)
     return {trial.number: shade(1 - place / last) for place, trial in enumerate(summary.ranking)}
 
 
-def ramp(summary: Summary) -> list[tuple[str, str]]:
-    """The legend of the trials' colours, where there are several."""
+def ranking_legend(summary: Summary) -> list[tuple[str, str]]:
+    """Return the legend of the trials' colors, if there are several trials."""
     return [("ramp", "worst to best trial")] if len(summary.ranking) > 1 else []
 
 
 def level_shades(summary: Summary) -> dict[int, str]:
-    """The colour of each level, the highest like the best."""
+    """Return the color of each level, the highest one in the color of the best trial."""
     steps = max(len(summary.levels) - 1, 1)
     return {level.grant.level: shade(1 - place / steps) for place, level in enumerate(reversed(summary.levels))}
 
 
-def said(words: str) -> Markup:
-    """What a mark says when the pointer is on it."""
-    return element("title", Markup.escape(words))
+def tooltip(content: str) -> Markup:
+    """Return the tooltip of a mark."""
+    return element("title", Markup.escape(content))
 
 
-def trial_words(summary: Summary, trial: Trial) -> str:
-    """A trial's result on one line."""
+def trial_label(summary: Summary, trial: Trial) -> str:
+    """Return the result of a trial on one line."""
     metrics = [name for name in summary.objective.metrics if name in trial.metrics]
-    results = ", ".join(f"{name} {summary.written(name, trial.metrics[name])}" for name in metrics)
+    results = ", ".join(f"{name} {summary.format(name, trial.metrics[name])}" for name in metrics)
     return f"trial {trial.number}: {results or trial.state.value}"
 
 
-def first_words(summary: Summary) -> str:
-    """The trial that is drawn on top. With several goals it is first in the ranking, but not the only good one."""
+def winner_label(summary: Summary) -> str:
+    """Name the trial that is drawn on top: the best one, or with several goals the one ranked first."""
     kind = "best" if len(summary.objective.goals) == 1 else "ranked first"
     return f"{kind}: trial {summary.ranking[0].number}"
 
 
 def direction(goal: Goal) -> str:
-    """Which way is better."""
+    """Return which direction is better."""
     return "higher is better" if goal.maximize else "lower is better"

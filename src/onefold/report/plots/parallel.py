@@ -1,4 +1,4 @@
-"""Parallel coordinates: every configuration as a line across its parameters to what it reached."""
+"""Parallel coordinates: every configuration as a line across its parameters and results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from onefold.report.plots.axes import LETTER
-from onefold.report.plots.marks import Plot, direction, first_words, ramp, said, shades, trial_words
+from onefold.report.plots.marks import Plot, direction, ranking_legend, tooltip, trial_label, trial_shades, winner_label
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
 from onefold.report.study.summary import Summary
@@ -18,14 +18,14 @@ from onefold.vocabulary.records import Trial, Value
 from onefold.vocabulary.space import Choice, Float, Parameter
 
 NAME, TITLE = "parallel", "Configurations"
-WIDTH, TOP, BOTTOM, ASIDE = 1136.0, 72.0, 340.0, 376.0  # ASIDE is where trials pass that have no value on an axis
-NARROWEST = 84.0  # between two axes; more of them make the drawing wider
-FEW = 8  # values of an Int that are given a slot each
+WIDTH, TOP, BOTTOM, ASIDE = 1136.0, 72.0, 340.0, 376.0  # ASIDE is the position of trials without a value on an axis
+NARROWEST = 84.0  # pixels between two axes; more axes make the drawing wider
+FEW = 8  # values of an Int that get a slot each
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """One upright axis: where each trial crosses it (None: passes below), and its labels."""
+class ParallelAxis:
+    """One vertical axis: the position of each trial (None: passes below), and labels."""
 
     title: str
     hint: str
@@ -36,18 +36,18 @@ class Axis:
 
 
 def parallel(summary: Summary) -> Plot:
-    """A line for each trial, coloured by its place in the ranking; the best on top."""
+    """Draw a line per trial, colored by rank, with the best one on top."""
     axes = [_parameter_axis(summary, name, parameter) for name, parameter in _varied(summary).items()]
     if not axes or not summary.ranking:
         why = "No parameter varies" if summary.ranking else "No trial has a result"
         return Plot(NAME, TITLE, f"{why}, so there are no configurations to compare.", wide=True)
     axes += [_goal_axis(summary, goal, last=goal is summary.objective.goals[-1]) for goal in summary.objective.goals]
-    legend = [*ramp(summary), ("line best", first_words(summary))]
+    legend = [*ranking_legend(summary), ("line best", winner_label(summary))]
     if len(summary.ranking) < len(summary.trials):
         legend.append(("line lost", "no result"))
-    caption = "Each line is a trial: its parameters from left to right, and what it reached."
+    caption = "Each line is a trial: its parameters from left to right, then its results."
     if any(None in axis.crossings.values() for axis in axes[: -len(summary.objective.goals)]):
-        caption += f" Lines pass at “{quantities.NOTHING}” where a parameter is not active."
+        caption += f" Lines pass at “{quantities.NOTHING}” where a parameter is inactive."
     return Plot(NAME, TITLE, caption, _drawing(summary, axes), tuple(legend), wide=True)
 
 
@@ -56,7 +56,7 @@ def _varied(summary: Summary) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in summary.parameters.items() if parameter.size > 1 and name in used}
 
 
-def _parameter_axis(summary: Summary, name: str, parameter: Parameter) -> Axis:
+def _parameter_axis(summary: Summary, name: str, parameter: Parameter) -> ParallelAxis:
     values = {trial.number: trial.config[name] for trial in summary.trials if name in trial.config}
     if isinstance(parameter, Choice):
         return _slots(summary, name, parameter.options, values)
@@ -64,42 +64,42 @@ def _parameter_axis(summary: Summary, name: str, parameter: Parameter) -> Axis:
         return _slots(summary, name, tuple(range(parameter.low, parameter.high + 1)), values)
     scale = Scale(parameter.low, parameter.high, BOTTOM, TOP, parameter.log)
     crossings = {trial.number: _on(scale, values.get(trial.number)) for trial in summary.trials}
-    return Axis(name, "log scale" if parameter.log else "", crossings, tuple(scale.ticks()))
+    return ParallelAxis(name, "log scale" if parameter.log else "", crossings, tuple(scale.ticks()))
 
 
 def _on(scale: Scale, value: Value) -> float | None:
     return scale(value) if isinstance(value, (int, float)) else None
 
 
-def _slots(summary: Summary, name: str, options: tuple[Value, ...], values: Mapping[int, Value]) -> Axis:
-    """An axis with a place for each option, where the trials that share it lie side by side."""
+def _slots(summary: Summary, name: str, options: tuple[Value, ...], values: Mapping[int, Value]) -> ParallelAxis:
+    """Return an axis with a slot per option, in which the trials that share it lie side by side."""
     gap = (BOTTOM - TOP) / len(options)
-    centres = [BOTTOM - gap * (place + 0.5) for place in range(len(options))]
+    centers = [BOTTOM - gap * (place + 0.5) for place in range(len(options))]
     crossings: dict[int, float | None] = {trial.number: None for trial in summary.trials}
     order = {trial.number: place for place, trial in enumerate(summary.ranking)}
-    for option, centre in zip(options, centres):
+    for option, center in zip(options, centers):
         same = [n for n, value in values.items() if type(value) is type(option) and value == option]
         same.sort(key=lambda number: order.get(number, len(order)))
         spread = min(gap * 0.6, 3.0 * (len(same) - 1))
         for place, number in enumerate(same):
-            crossings[number] = centre + spread * (place / max(len(same) - 1, 1) - 0.5)
+            crossings[number] = center + spread * (place / max(len(same) - 1, 1) - 0.5)
     every = -(-len(options) // 14)
-    labels = tuple((y, quantities.setting(option)) for y, option in list(zip(centres, options))[::every])
-    return Axis(name, "", crossings, labels)
+    labels = tuple((y, quantities.setting(option)) for y, option in list(zip(centers, options))[::every])
+    return ParallelAxis(name, "", crossings, labels)
 
 
-def _goal_axis(summary: Summary, goal: Goal, *, last: bool) -> Axis:
-    """What was reached; the better end is on top."""
+def _goal_axis(summary: Summary, goal: Goal, *, last: bool) -> ParallelAxis:
+    """Return the axis of a goal, with the better end on top."""
     values = {trial.number: trial.metrics[goal.metric] for trial in summary.ranking}
     unit, size = unit_of(goal.metric, values.values())
     ends = (BOTTOM, TOP) if goal.maximize else (TOP, BOTTOM)
     scale = fitted(values.values(), *ends, size)
     crossings = {trial.number: _on(scale, values.get(trial.number)) for trial in summary.trials}
     title = f"{goal.metric} ({unit})" if unit else goal.metric
-    return Axis(title, direction(goal), crossings, tuple(scale.ticks()), aside="no result", right=last)
+    return ParallelAxis(title, direction(goal), crossings, tuple(scale.ticks()), aside="no result", right=last)
 
 
-def _drawing(summary: Summary, axes: list[Axis]) -> Markup:
+def _drawing(summary: Summary, axes: list[ParallelAxis]) -> Markup:
     left = 22 + LETTER * max((len(label) for _, label in axes[0].labels), default=0)
     left = max(54.0, min(left, 130.0))
     right = 74.0
@@ -115,32 +115,32 @@ def _drawing(summary: Summary, axes: list[Axis]) -> Markup:
     return picture(width, height, label, parts, rigid=width > WIDTH)
 
 
-def _lines(summary: Summary, axes: list[Axis], places: list[float]) -> Iterator[Markup]:
-    colours = shades(summary)
+def _lines(summary: Summary, axes: list[ParallelAxis], places: list[float]) -> Iterator[Markup]:
+    colors = trial_shades(summary)
     rated = {trial.number for trial in summary.ranking}
     lost = [trial for trial in summary.trials if trial.number not in rated]
     for trial in (*lost, *reversed(summary.ranking)):
         crossings = [axis.crossings[trial.number] for axis in axes]
         points = [(x, ASIDE if y is None else y) for x, y in zip(places, crossings)]
-        kind = "best" if trial is summary.best else colours.get(trial.number, "lost")
-        spoken = said(_spoken(summary, trial))
-        yield element("path", spoken, class_=f"line {kind}", d=ribbon(points), data_t=trial.number)
+        kind = "best" if trial is summary.best else colors.get(trial.number, "lost")
+        label = tooltip(_tooltip_text(summary, trial))
+        yield element("path", label, class_=f"line {kind}", d=ribbon(points), data_t=trial.number)
         if trial is summary.best:
             yield from (element("circle", class_="dot best", cx=x, cy=y, r=3, data_t=trial.number) for x, y in points)
 
 
-def _spoken(summary: Summary, trial: Trial) -> str:
+def _tooltip_text(summary: Summary, trial: Trial) -> str:
     settings = (f"{name} = {quantities.setting(value)}" for name, value in trial.config.items())
-    return "\n".join((trial_words(summary, trial), *settings))
+    return "\n".join((trial_label(summary, trial), *settings))
 
 
-def _axis(axis: Axis, x: float, room: float) -> Iterator[Markup]:
+def _axis(axis: ParallelAxis, x: float, room: float) -> Iterator[Markup]:
     letters = int(room / LETTER)
     anchor = "end" if axis.right else "middle"
     shift = 66.0 if axis.right else 0.0
     lines = wrapped(axis.title, int((room + 16) / (LETTER + 0.4)) if not axis.right else 18)
     for place, line in enumerate(reversed(lines)):
-        inside = (said(axis.title), Markup.escape(line))
+        inside = (tooltip(axis.title), Markup.escape(line))
         yield element("text", *inside, class_="axis", x=x + shift, y=34 - 15 * place, text_anchor=anchor)
     if axis.hint:
         yield text(x + shift, 49, axis.hint, class_="hint", text_anchor=anchor)
@@ -157,7 +157,7 @@ def _axis(axis: Axis, x: float, room: float) -> Iterator[Markup]:
 
 
 def wrapped(title: str, letters: int) -> list[str]:
-    """A name on one line, or on two that break at an underscore; one too long even for that keeps its two ends."""
+    """Wrap a name into one or two lines, broken at an underscore; a longer name keeps its two ends."""
     if len(title) <= letters:
         return [title]
     breaks = [place + 1 for place, c in enumerate(title) if c in "_ " and place < letters]

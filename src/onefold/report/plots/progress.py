@@ -1,4 +1,4 @@
-"""The best result over time, and every rung that was finished on the way."""
+"""The best result over time, and every finished rung."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from onefold.report.plots.axes import Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, direction, level_shades, said
+from onefold.report.plots.axes import Frame, left_margin, x_axis, y_axis
+from onefold.report.plots.marks import Plot, direction, level_shades, tooltip
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import cross, element, picture, staircase, text
-from onefold.report.study.summary import Moment, Summary
+from onefold.report.study.summary import RungResult, Summary
 from onefold.vocabulary import quantities
 
 NAME, TITLE = "progress", "Progress"
 
 
 def progress(summary: Summary) -> Plot:
-    """A dot for each finished rung, coloured by its level; the line is the best trial's value at that time."""
+    """Draw a dot per finished rung, colored by level, and the value of the best trial over time."""
     moments = [moment for moment in summary.progress if math.isfinite(moment.value)]
     if not moments:
         return Plot(NAME, TITLE, "No rung has finished, so there is no progress to show.")
-    colours = level_shades(summary)
-    legend = [(f"dot {colours[level]}", f"level {level}") for level in sorted(colours)]
+    colors = level_shades(summary)
+    legend = [(f"dot {colors[level]}", f"level {level}") for level in sorted(colors)]
     if len(legend) > 6:
-        legend = [("ramp", f"level {min(colours)} to {max(colours)}")]
+        legend = [("ramp", f"level {min(colors)} to {max(colors)}")]
     if any(moment.best is not None for moment in moments):
         several = len(summary.objective.goals) > 1
         legend.append(("line best", f"{summary.objective.goals[0] if several else 'best trial'} at that time"))
     if not all(moment.keeps for moment in moments):
-        legend.append(("dot hollow", "misses a requirement"))
+        legend.append(("dot hollow", "violates a requirement"))
     if summary.failures:
         legend.append(("cross", "failed"))
     caption = f"{summary.goal_metric} of every finished rung against the time since the study began."
     return Plot(NAME, TITLE, caption, _drawing(summary, moments), tuple(legend))
 
 
-def _drawing(summary: Summary, moments: list[Moment]) -> Markup:
+def _drawing(summary: Summary, moments: list[RungResult]) -> Markup:
     metric = summary.goal_metric
     values = [moment.value for moment in moments]
     unit, size = unit_of(metric, values)
@@ -48,27 +48,27 @@ def _drawing(summary: Summary, moments: list[Moment]) -> Markup:
     time_unit, time_size = unit_of("time_s", [end_s])
     x = Scale(0.0, end_s, frame.left, frame.x_end, unit=time_size)
     title = f"{metric} ({unit})" if unit else metric
-    parts = [upright(frame, y, title, direction(summary.objective.goals[0])), level(frame, x, f"time ({time_unit})")]
+    parts = [y_axis(frame, y, title, direction(summary.objective.goals[0])), x_axis(frame, x, f"time ({time_unit})")]
     parts += _failures(summary, frame, x)
     parts += _dots(summary, moments, x, y)
     parts += _best(summary, moments, x, y)
     return picture(frame.width, frame.height, f"{metric} over time", parts)
 
 
-def _right_margin(summary: Summary, moments: list[Moment]) -> float:
+def _right_margin(summary: Summary, moments: list[RungResult]) -> float:
     best = moments[-1].best
-    return 20.0 if best is None else 8.2 * len(summary.written(summary.goal_metric, best)) + 14
+    return 20.0 if best is None else 8.2 * len(summary.format(summary.goal_metric, best)) + 14
 
 
-def _dots(summary: Summary, moments: list[Moment], x: Scale, y: Scale) -> Iterator[Markup]:
-    colours = level_shades(summary)
+def _dots(summary: Summary, moments: list[RungResult], x: Scale, y: Scale) -> Iterator[Markup]:
+    colors = level_shades(summary)
     for moment in moments:
-        value = summary.written(summary.goal_metric, moment.value)
-        spoken = f"trial {moment.trial}, level {moment.level}: {value} after {quantities.duration(moment.time_s)}"
+        value = summary.format(summary.goal_metric, moment.value)
+        label = f"trial {moment.trial}, level {moment.level}: {value} after {quantities.duration(moment.time_s)}"
         yield element(
             "circle",
-            said(spoken),
-            class_=f"dot {colours[moment.level]}" + ("" if moment.keeps else " hollow"),
+            tooltip(label),
+            class_=f"dot {colors[moment.level]}" + ("" if moment.keeps else " hollow"),
             cx=x(moment.time_s),
             cy=y(moment.value),
             r=3.4,
@@ -76,13 +76,13 @@ def _dots(summary: Summary, moments: list[Moment], x: Scale, y: Scale) -> Iterat
         )
 
 
-def _best(summary: Summary, moments: list[Moment], x: Scale, y: Scale) -> Iterator[Markup]:
+def _best(summary: Summary, moments: list[RungResult], x: Scale, y: Scale) -> Iterator[Markup]:
     points = [(x(moment.time_s), y(moment.best)) for moment in moments if moment.best is not None]
     last = moments[-1].best
     if not points or last is None:
         return
     yield element("path", class_="line best", d=staircase([*points, (x.end, points[-1][1])]))
-    value = summary.written(summary.goal_metric, last)
+    value = summary.format(summary.goal_metric, last)
     yield text(x.end + 8, points[-1][1] + 4.5, value, class_="value best")
 
 
@@ -90,7 +90,7 @@ def _failures(summary: Summary, frame: Frame, x: Scale) -> Iterator[Markup]:
     for failed in summary.failures:
         rung = failed.rung
         if rung.ended_s is not None:
-            spoken = f"trial {rung.trial}, level {rung.grant.level}: failed, {failed.failure.kind.value}"
+            label = f"trial {rung.trial}, level {rung.grant.level}: failed, {failed.failure.kind.value}"
             yield element(
-                "path", said(spoken), class_="cross", d=cross(x(rung.ended_s), frame.y_end, 3.2), data_t=rung.trial
+                "path", tooltip(label), class_="cross", d=cross(x(rung.ended_s), frame.y_end, 3.2), data_t=rung.trial
             )

@@ -1,4 +1,4 @@
-"""From values to places on the paper, and the round numbers to write beside an axis."""
+"""Scales from values to pixels, and round tick labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Puts `low` at `start` and `high` at `end`; `unit` is what its labels count in."""
+    """Maps `low` to `start` and `high` to `end`; labels count in `unit`s."""
 
     low: float
     high: float
@@ -27,17 +27,17 @@ class Scale:
     unit: float = 1.0
 
     def __call__(self, value: float) -> float:
-        """The place of a value; what lies outside is put on the edge."""
+        """Return the position of a value, clipped to the scale."""
         value = min(max(value, self.low), self.high)
         if self.log:
             share = (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         else:
-            # Halves, because the difference of two huge numbers may not fit.
+            # Halved, since the difference of two huge numbers may overflow.
             share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return self.start + share * (self.end - self.start)
 
     def ticks(self, wanted: int = 5) -> list[tuple[float, str]]:
-        """About as many round values as wanted: their places and labels."""
+        """Return the positions and labels of about `wanted` round values."""
         low, high = self.low / self.unit, self.high / self.unit
         values = _magnitudes(low, high, wanted) if self.log else []
         if len(values) >= 2:
@@ -49,7 +49,7 @@ class Scale:
 
 
 def fitted(values: Iterable[float], start: float, end: float, unit: float = 1.0) -> Scale:
-    """A scale with a little room around all finite values."""
+    """Return a scale over all finite values with a small margin."""
     known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(known), max(known)
     if low > 0 and high / low > MANY_MAGNITUDES:
@@ -63,7 +63,7 @@ def fitted(values: Iterable[float], start: float, end: float, unit: float = 1.0)
 
 
 def unit_of(metric: str, values: Iterable[float]) -> tuple[str, float]:
-    """The name and size of the unit that suits a metric's values; a metric without a unit has none."""
+    """Return the name and size of the unit that suits the values of a metric; ("", 1) for a metric without one."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     metric = metric.partition("@")[0]  # without the device
     for suffix, units in UNITS.items():
@@ -79,7 +79,7 @@ def _round_step(rough: float) -> float:
 
 
 def _magnitudes(low: float, high: float, wanted: int) -> list[float]:
-    """Powers of ten, every second or third of them when there are many; twos and fives between them when few."""
+    """Return powers of ten, thinned if there are many; with 2 and 5 times each if there are few."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     if last - first >= 2:
         every = max(1, math.ceil((last - first + 1) / (wanted + 1)))
@@ -89,7 +89,7 @@ def _magnitudes(low: float, high: float, wanted: int) -> list[float]:
 
 
 def _written(value: float, step: float) -> str:
-    """With as many digits as the step needs, and no more."""
+    """Format a value with as many digits as the step needs."""
     if value == 0 or abs(value) < abs(step) * 1e-6:
         return "0"
     size = max(abs(value), abs(step))

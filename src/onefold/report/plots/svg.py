@@ -1,4 +1,4 @@
-"""SVG, element by element. Everything that goes in is escaped, so names given by users are safe here."""
+"""SVG elements and paths. All content is escaped, so names given by users are safe here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Point = tuple[float, float]
 
 
 def element(tag: str, /, *content: str, **attributes: str | float | None) -> Markup:
-    """An element. `class_` is written as class, `text_anchor` as text-anchor; an attribute of None is left out."""
+    """Return an element. `class_` becomes class, `text_anchor` text-anchor; attributes that are None are left out."""
     written = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _short(value))
         for name, value in attributes.items()
@@ -23,7 +23,7 @@ def element(tag: str, /, *content: str, **attributes: str | float | None) -> Mar
 
 
 def picture(width: float, height: float, label: str, content: Iterable[str], *, rigid: bool = False) -> Markup:
-    """A whole drawing; `label` says what it shows to who cannot see it. A rigid one scrolls rather than shrinks."""
+    """Return a whole drawing with an accessible label. A rigid drawing scrolls instead of shrinking."""
     return element(
         "svg",
         *content,
@@ -36,13 +36,13 @@ def picture(width: float, height: float, label: str, content: Iterable[str], *, 
     )
 
 
-def text(x: float, y: float, words: str, /, **attributes: str | float | None) -> Markup:
-    """A line of text."""
-    return element("text", escape(words), x=x, y=y, **attributes)
+def text(x: float, y: float, content: str, /, **attributes: str | float | None) -> Markup:
+    """Return a line of text."""
+    return element("text", escape(content), x=x, y=y, **attributes)
 
 
 def polyline(points: Sequence[Point]) -> str:
-    """The path through the points. It is broken wherever x does not grow."""
+    """Return the path through the points, interrupted wherever x does not increase."""
     path, before = [], float("inf")
     for x, y in points:
         path.append(f"{'L' if x > before else 'M'}{_pair(x, y)}")
@@ -51,7 +51,7 @@ def polyline(points: Sequence[Point]) -> str:
 
 
 def staircase(points: Sequence[Point]) -> str:
-    """The path through the points that goes sideways first, then up or down."""
+    """Return the step path through the points: horizontal first, then vertical."""
     path = [f"M{_pair(*points[0])}"]
     for x, y in points[1:]:
         path.append(f"H{_short(x)}V{_short(y)}")
@@ -59,7 +59,7 @@ def staircase(points: Sequence[Point]) -> str:
 
 
 def ribbon(points: Sequence[Point]) -> str:
-    """The smooth path that leaves and enters every point sideways."""
+    """Return the smooth path that leaves and enters every point horizontally."""
     path, before = [f"M{_pair(*points[0])}"], points[0]
     for x, y in points[1:]:
         middle = (before[0] + x) / 2
@@ -69,14 +69,14 @@ def ribbon(points: Sequence[Point]) -> str:
 
 
 def cross(x: float, y: float, size: float) -> str:
-    """The path of a small ×."""
+    """Return the path of a small ×."""
     across = 2 * size
     return f"M{_pair(x - size, y - size)}l{_pair(across, across)}m0 {_short(-across)}l{_pair(-across, across)}"
 
 
-def shortened(words: str, length: int) -> str:
-    """At most `length` characters, with an ellipsis where some are missing."""
-    return words if len(words) <= length else words[: max(1, length - 1)] + "…"
+def shortened(name: str, length: int) -> str:
+    """Return at most `length` characters of a name, with an ellipsis if some are missing."""
+    return name if len(name) <= length else name[: max(1, length - 1)] + "…"
 
 
 def _pair(x: float, y: float) -> str:
@@ -84,5 +84,5 @@ def _pair(x: float, y: float) -> str:
 
 
 def _short(value: str | float) -> str:
-    """A tenth of a pixel is precise enough, and keeps the page small."""
+    """Format a coordinate to a tenth of a pixel, which keeps the page small."""
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")

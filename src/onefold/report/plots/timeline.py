@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from onefold.report import phrases
-from onefold.report.plots.axes import Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, said
+from onefold.report.plots.axes import Frame, left_margin, x_axis, y_axis
+from onefold.report.plots.marks import Plot, tooltip
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import element, picture
 from onefold.vocabulary import quantities
@@ -47,16 +47,16 @@ def _drawing(windows: Sequence[StepWindow]) -> Markup:
     time_unit, time_size = unit_of("time_s", [total_s])
     x = Scale(0.0, max(total_s, 1e-9), frame.left, frame.x_end, unit=time_size)
     parts = [
-        upright(frame, y, f"step time ({step_unit})", "lower is better"),
-        level(frame, x, f"time in windows ({time_unit})"),
+        y_axis(frame, y, f"step time ({step_unit})", "lower is better"),
+        x_axis(frame, x, f"time in windows ({time_unit})"),
     ]
     start_s = 0.0
     for window in windows:
         end_s = start_s + window.steps * window.step_s
         heading = f"{window.steps} steps of {phrases.step(window)}, {LABELS[window.phase]}:"
-        tooltip = said(f"{heading}\n{quantities.settings(window.knobs)}")
+        label = tooltip(f"{heading}\n{quantities.settings(window.knobs)}")
         left, right = x(start_s), max(x(end_s), x(start_s) + 2)
         path = f"M{left:.1f} {y(window.step_s):.1f}H{right:.1f}"
-        parts.append(element("path", tooltip, class_=f"{STYLES[window.phase]} thick", d=path))
+        parts.append(element("path", label, class_=f"{STYLES[window.phase]} thick", d=path))
         start_s = end_s
     return picture(frame.width, frame.height, "step time of each window", parts)

@@ -1,4 +1,4 @@
-"""Two goals against each other, and the trials that no other beats in both."""
+"""Two goals against each other, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, direction, said, trial_words
+from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
+from onefold.report.plots.marks import Plot, direction, tooltip, trial_label
 from onefold.report.plots.scale import fitted, unit_of
 from onefold.report.plots.svg import element, picture, staircase, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary.records import Trial
 
 NAME, TITLE = "tradeoff", "Trade-off"
-Box = tuple[float, float, float, float]  # left, top, right, bottom
+Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def tradeoff(summary: Summary) -> Plot:
-    """A dot for each trial, the second goal to the right and the first one up, with the Pareto front."""
+    """Draw a dot per trial, the second goal on the x axis and the first one on the y axis, with the Pareto front."""
     if not summary.ranking:
         return Plot(NAME, TITLE, "No trial has a result, so there is no trade-off to show.")
     first, second = summary.objective.goals[:2]
-    caption = f"{first.metric} against {second.metric}, where each trial stands now."
+    caption = f"{first.metric} against {second.metric}, at the latest rung of each trial."
     if len(summary.objective.goals) > 2:
         caption += f" The front is over all {len(summary.objective.goals)} goals, of which two are drawn."
     legend = [("dot plain", "trial")]
     if summary.front:
-        legend.append(("dot best", "Pareto front: beaten by no other in every goal"))
-    if not all(summary.keeps(trial) for trial in summary.ranking):
-        legend.append(("dot plain hollow", "misses a requirement"))
+        legend.append(("dot best", "Pareto front: not dominated by another trial"))
+    if not all(summary.is_feasible(trial) for trial in summary.ranking):
+        legend.append(("dot plain hollow", "violates a requirement"))
     return Plot(NAME, TITLE, caption, _drawing(summary), tuple(legend))
 
 
@@ -44,8 +44,8 @@ def _drawing(summary: Summary) -> Markup:
     x = fitted(sides, frame.left + 6, frame.x_end, side_size)
     below = f"{second.metric} ({side_unit})" if side_unit else second.metric
     parts = [
-        upright(frame, y, f"{first.metric} ({up_unit})" if up_unit else first.metric, direction(first)),
-        level(frame, x, f"{below}, {direction(second)}"),
+        y_axis(frame, y, f"{first.metric} ({up_unit})" if up_unit else first.metric, direction(first)),
+        x_axis(frame, x, f"{below}, {direction(second)}"),
     ]
     front = sorted(summary.front, key=lambda trial: second.loss(trial.metrics[second.metric]))
     places = {trial.number: (x(side), y(up)) for trial, side, up in zip(summary.ranking, sides, ups)}
@@ -59,8 +59,8 @@ def _drawing(summary: Summary) -> Markup:
         parts.append(
             element(
                 "circle",
-                said(trial_words(summary, trial)),
-                class_=kind + ("" if summary.keeps(trial) else " hollow"),
+                tooltip(trial_label(summary, trial)),
+                class_=kind + ("" if summary.is_feasible(trial) else " hollow"),
                 cx=cx,
                 cy=cy,
                 r=4 if trial.number in members else 3.4,
@@ -72,17 +72,17 @@ def _drawing(summary: Summary) -> Markup:
 
 
 def _labels(front: list[Trial], places: dict[int, tuple[float, float]], frame: Frame) -> Iterator[Markup]:
-    """The numbers of the front's trials, as far as they do not cover each other."""
+    """Draw the numbers of the trials on the front, leaving out those that would overlap."""
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in (places[trial.number] for trial in front)]
     for trial in front:
-        words = str(trial.number)
-        width = len(words) * LETTER + 4
+        number = str(trial.number)
+        width = len(number) * LETTER + 4
         left, base = places[trial.number][0] + 7, places[trial.number][1] - 7
         box = (left, base - 10, left + width, base)
         if box[2] <= frame.width and box[1] > 2 and not any(_overlap(box, other) for other in taken):
             taken.append(box)
-            yield text(left, base, words, class_="value best", data_t=trial.number)
+            yield text(left, base, number, class_="value best", data_t=trial.number)
 
 
-def _overlap(one: Box, other: Box) -> bool:
+def _overlap(one: Rectangle, other: Rectangle) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,6 +1,6 @@
 """The drawings of a retraining, over its time: memory, what the model reached, and the loss.
 
-A plan has the same colour in all of them, and a lane at the bottom tells its number; the chosen one stands out.
+A plan has the same color in all of them, and a lane at the bottom tells its number; the chosen one stands out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from onefold.report.plots.axes import LETTER, Frame, left_margin, level, upright
-from onefold.report.plots.marks import Plot, said, shade
+from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
+from onefold.report.plots.marks import Plot, shade, tooltip
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, staircase, text
 from onefold.report.retraining.facts import numbered
@@ -57,7 +57,7 @@ def memory(retrained: RetrainingSummary) -> Plot:
         middle = x(window.began_s / 2 + window.ended_s / 2)
         spoken = f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
         place = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
-        parts.append(element("circle", said(spoken), class_=PREDICTED, **place, data_t=number))
+        parts.append(element("circle", tooltip(spoken), class_=PREDICTED, **place, data_t=number))
     parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
     known = any(window.measured_bytes is not None for window in windows)
     legend = [*(_legend(retrained, "cell") if known else ()), (PREDICTED, "predicted"), (LIMIT, "limit")]
@@ -87,11 +87,11 @@ def metric(retrained: RetrainingSummary) -> Plot:
     way = [(x(look[0].ended_s), y(score)) for look, score in known]
     parts.append(element("path", class_="line none", d=polyline([*given, *way])))
     for cx, cy in given:
-        spoken = said(f"the given model: {quantities.metric(retrained.metric, before, places)}")
+        spoken = tooltip(f"the given model: {quantities.metric(retrained.metric, before, places)}")
         parts.append(element("circle", spoken, class_=GIVEN, cx=cx, cy=cy, r=4))
     for ((window, kind, number), score), (cx, cy) in zip(known, way):
         reached = quantities.metric(retrained.metric, score, places)
-        spoken = said(f"micro-window {window.number}, plan {number}: {reached}")
+        spoken = tooltip(f"micro-window {window.number}, plan {number}: {reached}")
         parts.append(element("circle", spoken, class_=f"dot {kind}", cx=cx, cy=cy, r=4, data_t=number))
     caption = f"{retrained.metric} on kept-back data at the end of each micro-window."
     legend = [*_legend(retrained, "dot"), (GIVEN, "given model"), ("line best thin", "model handed back")]
@@ -114,7 +114,7 @@ def loss(retrained: RetrainingSummary) -> Plot:
 
 
 def _colours(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
-    """The colour of each plan that was tried."""
+    """The color of each plan that was tried."""
     tried = dict.fromkeys(window.plan for window in retrained.windows)
     others = [plan for plan in numbered(retrained) if plan in tried and plan != retrained.chosen]
     shades = {plan: shade((place + 1) / len(others)) for place, plan in enumerate(others)}
@@ -122,20 +122,20 @@ def _colours(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
 
 
 def _looks(retrained: RetrainingSummary) -> list[tuple[MicroWindow, str, int]]:
-    """Each micro-window with the colour and the number of its plan."""
-    colours, numbers = _colours(retrained), numbered(retrained)
-    return [(window, colours[window.plan], numbers[window.plan]) for window in retrained.windows]
+    """Each micro-window with the color and the number of its plan."""
+    colors, numbers = _colours(retrained), numbered(retrained)
+    return [(window, colors[window.plan], numbers[window.plan]) for window in retrained.windows]
 
 
 def _legend(retrained: RetrainingSummary, mark: str) -> Iterator[tuple[str, str]]:
-    numbers, colours = numbered(retrained), _colours(retrained)
-    plans = sorted(colours, key=lambda plan: numbers[plan])
+    numbers, colors = numbered(retrained), _colours(retrained)
+    plans = sorted(colors, key=lambda plan: numbers[plan])
     if len(plans) > MANY:
         yield "ramp", f"{len(plans)} plans by number"
         plans = [plan for plan in plans if plan == retrained.chosen]
     for plan in plans:
         chosen = ", chosen" if plan == retrained.chosen else ""
-        yield f"{mark} {colours[plan]}", f"plan {numbers[plan]}{chosen}"
+        yield f"{mark} {colors[plan]}", f"plan {numbers[plan]}{chosen}"
 
 
 def _paper(
@@ -150,12 +150,12 @@ def _paper(
     time_unit, second = unit_of("time_s", [end_s])
     x = Scale(0.0, end_s, frame.left, frame.x_end, unit=second)
     hint = f"{hint}, logarithmic" if y.log else hint
-    axes = [upright(frame, y, f"{title} ({unit})" if unit else title, hint), level(frame, x, f"time ({time_unit})")]
+    axes = [y_axis(frame, y, f"{title} ({unit})" if unit else title, hint), x_axis(frame, x, f"time ({time_unit})")]
     return Paper(x, y, (*axes, *_lane(retrained, frame, x)))
 
 
 def _lane(retrained: RetrainingSummary, frame: Frame, x: Scale) -> Iterator[Markup]:
-    """A bar for each micro-window in the colour of its plan, and its number wherever there is room."""
+    """A bar for each micro-window in the color of its plan, and its number wherever there is room."""
     base = frame.y_end - THICK / 2 - 2
     yield text(frame.left - 8, base + 2, "plan", class_="tick", text_anchor="end")
     for number, stretch in groupby(_looks(retrained), key=lambda look: look[2]):
@@ -172,15 +172,15 @@ def _limit(retrained: RetrainingSummary, x: Scale, y: Scale) -> Markup:
     points = [(x.start, y(retrained.limits.memory_bytes))]
     points += [(x(window.ended_s), y(window.limit_bytes)) for window in retrained.windows]
     points.append((x.end, points[-1][1]))
-    return element("path", said("the limit"), class_=LIMIT, d=staircase(points))
+    return element("path", tooltip("the limit"), class_=LIMIT, d=staircase(points))
 
 
-def _bar(window: MicroWindow, middle: float, x: Scale, colour: str, spoken: str, number: int) -> Markup:
+def _bar(window: MicroWindow, middle: float, x: Scale, color: str, spoken: str, number: int) -> Markup:
     """As long as the micro-window took, less a gap to the next."""
     left = x(window.began_s)
     wide = max(x(window.ended_s) - left - 1, 1.0)
     place = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}
-    return element("rect", said(spoken), class_=f"cell {colour}", **place, data_t=number)
+    return element("rect", tooltip(spoken), class_=f"cell {color}", **place, data_t=number)
 
 
 def _picture(title: str, parts: Iterable[Markup]) -> Markup:

@@ -17,7 +17,7 @@ INDENT = " " * LABEL
 
 
 def as_text(retrained: RetrainingSummary, width: int = WIDTH) -> str:
-    """The retraining in lines, without colour or control characters; a table that is wider goes on below."""
+    """The retraining in lines, without color or control characters; a table that is wider goes on below."""
     parts: list[Iterable[str]] = [_head(retrained, width), _facts(retrained, width)]
     if retrained.reactions:
         parts.append(_reactions(retrained, width))

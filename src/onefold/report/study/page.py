@@ -1,4 +1,4 @@
-"""A report as one HTML file that stands alone: no request leaves it, and it can be read without its script."""
+"""A study report as one standalone HTML page, readable without its script."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from onefold.vocabulary.records import StudyState, Trial
 from onefold.vocabulary.serving import SERVING_METRICS
 from onefold.vocabulary.space import Choice, Parameter
 
-SHOWN = 25  # trials in the table
+SHOWN = 25  # trials in a table
 FRONT_SHOWN = 12
 FAILURES_SHOWN = 50
-# Keys of the spec that have a place of their own on the page, or are the trials themselves.
-TOLD_ELSEWHERE = ("workload", "objective", "space", "first", "arms")
+# Keys of the spec that other parts of the page show.
+SHOWN_ELSEWHERE = ("workload", "objective", "space", "first", "arms")
 
 
 def as_html(summary: Summary) -> str:
-    """The page."""
+    """Return the page."""
     best, shortlist = summary.best, shortlist_of(summary)
     return render_page(
         "study/page.html",
@@ -68,7 +68,7 @@ def _json(value: Any) -> str:
 def _tiles(summary: Summary) -> Iterator[Tile]:
     yield _best_tile(summary)
     states = ", ".join(f"{count} {state.value}" for state, count in summary.counts.items())
-    yield Tile("Trials", f"{len(summary.trials):,}", states or "none has begun")
+    yield Tile("Trials", f"{len(summary.trials):,}", states or "none has started")
     cost, elapsed_s = summary.cost, summary.study.elapsed_s
     yield Tile(
         "Time",
@@ -91,19 +91,19 @@ def _best_tile(summary: Summary) -> Tile:
         return Tile(
             f"Best {goals[0].metric}", quantities.NOTHING, "no result yet" if waiting else "no trial has a result"
         )
-    value = summary.written(goals[0].metric, best.metrics[goals[0].metric])
+    value = summary.format(goals[0].metric, best.metrics[goals[0].metric])
     where = f"trial {best.number}, level {best.level}, {quantities.count(summary.epochs_of(best), 'epoch')}"
-    if not summary.keeps(best):
-        return Tile(f"Nearest {goals[0].metric}", value, where, badge="requirements missed")
+    if not summary.is_feasible(best):
+        return Tile(f"Nearest {goals[0].metric}", value, where, badge="requirements violated")
     if len(goals) > 1:
         ends = [(goal, min((trial.metrics[goal.metric] for trial in summary.front), key=goal.loss)) for goal in goals]
-        note = ", ".join(f"{goal} {summary.written(goal.metric, end)}" for goal, end in ends)
+        note = ", ".join(f"{goal} {summary.format(goal.metric, end)}" for goal, end in ends)
         return Tile("Pareto front", quantities.count(len(summary.front), "trial"), note, accent=True)
     return Tile(f"Best {goals[0].metric}", value, where, badge=summary.labels.get(goals[0].metric, ""), accent=True)
 
 
 def _best_title(summary: Summary) -> str:
-    if summary.best is None or summary.keeps(summary.best):
+    if summary.best is None or summary.is_feasible(summary.best):
         return "Best" if len(summary.objective.goals) == 1 else "First ranked"
     return "Nearest"
 
@@ -113,37 +113,37 @@ def _best_note(summary: Summary) -> str:
         if summary.study.state is StudyState.RUNNING:
             return "No trial has a result yet."
         return "No trial finished a rung." + (" The failures below say why." if summary.failures else "")
-    if not summary.keeps(summary.best):
-        return "No trial keeps the requirements. This one comes nearest."
+    if not summary.is_feasible(summary.best):
+        return "No trial meets the requirements. This one is nearest."
     if summary.best in summary.front and len(summary.front) > 1:
-        return f"One of {len(summary.front)} trials that no other beats in every goal."
+        return f"One of {len(summary.front)} trials on the Pareto front."
     return ""
 
 
 def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
     for metric in sorted(summary.metrics, key=lambda name: name in COSTS and name not in summary.objective.metrics):
-        if metric in best.metrics and not _told_by_device(summary, metric):
+        if metric in best.metrics and not _is_shown_by_device(summary, metric):
             way = summary.labels.get(metric)
-            yield metric, summary.written(metric, best.metrics[metric]) + (f" ({way})" if way else "")
+            yield metric, summary.format(metric, best.metrics[metric]) + (f" ({way})" if way else "")
     for metric, value in summary.test.items():
-        yield f"{metric} on the test data", summary.written(metric, value)
+        yield f"{metric} on test data", summary.format(metric, value)
     yield "level", f"{best.level} ({phrases.grant(best.finished_rungs[-1].grant)})"
-    yield "time of all its rungs", quantities.duration(best.cost.time_s)
-    yield "energy of all its rungs", phrases.energy(best.cost.energy)
+    yield "training time", quantities.duration(best.cost.time_s)
+    yield "training energy", phrases.energy(best.cost.energy)
 
 
-def _told_by_device(summary: Summary, metric: str) -> bool:
-    """Whether a metric names its device and nobody asks for it: its place is in the part about serving."""
+def _is_shown_by_device(summary: Summary, metric: str) -> bool:
+    """Return whether a metric names its device and is not a goal, so that the serving section shows it."""
     return metric.partition("@")[2] in summary.devices and metric not in summary.objective.metrics
 
 
 def _trials(summary: Summary) -> Table:
     table = trials_table(summary, summary.ranking[:SHOWN])
-    return table.with_columns(lambda column: not _told_by_device(summary, column.title))
+    return table.with_columns(lambda column: not _is_shown_by_device(summary, column.title))
 
 
 def _front(summary: Summary) -> Table:
-    """The front's trials and goals, without the rest."""
+    """Return the trials of the Pareto front with their goals."""
     first = summary.objective.goals[0]
     trials = sorted(summary.front, key=lambda trial: first.loss(trial.metrics[first.metric]))
     table = trials_table(summary, trials[:FRONT_SHOWN])
@@ -155,13 +155,13 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     names = ", ".join(m for m in summary.metrics if m not in COSTS and m.partition("@")[0] not in served)
     yield "metrics", f"{names}, as the workload reports them at the end of a rung" if names else "nothing yet"
     yield "order", _order(summary)
-    yield "time", "on a clock that only goes forward; in rungs: the sum over all rungs, which may run side by side"
-    yield "CPU time", "of the processes that trained, over all their threads"
+    yield "time", "on a monotonic clock; in rungs: the sum over all rungs, which may run in parallel"
+    yield "CPU time", "of the training processes, over all their threads"
     yield "energy", phrases.energy_source(summary.cost.energy)
     if summary.servings:
         where = ", ".join(summary.devices)
         ways = "; ".join(f"{way}: {meaning}" for way, meaning in explained(summary))
-        yield "serving", f"on {where}, one batch after the other" + (f"; {ways}" if ways else "")
+        yield "serving", f"on {where}, one batch at a time" + (f"; {ways}" if ways else "")
     peak = summary.cost.memory_bytes
     yield (
         "memory",
@@ -171,10 +171,10 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _order(summary: Summary) -> str:
-    within = "fronts of trials that do not beat each other" if len(summary.objective.goals) > 1 else "the goal"
-    last = ["failed later"] + (["missed a requirement"] if summary.objective.require else [])
+    within = "Pareto fronts" if len(summary.objective.goals) > 1 else "the goal"
+    last = ["failed later"] + (["violate a requirement"] if summary.objective.require else [])
     return (
-        "a trial stands for its latest finished rung; higher levels come first, within a level the order is by "
+        "a trial is ranked by its latest finished rung; higher levels come first, within a level the order is by "
         f"{within}, and trials that {' or '.join(last)} come last"
     )
 
@@ -183,17 +183,17 @@ def _recipe(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "workload", summary.workload
     yield "objective", phrases.goals(summary.objective)
     for key, value in summary.study.spec.items():
-        if key not in TOLD_ELSEWHERE and value not in (None, "", [], {}):
-            yield key, quantities.metric(key, value) if isinstance(value, float) else _told(value)
+        if key not in SHOWN_ELSEWHERE and value not in (None, "", [], {}):
+            yield key, quantities.metric(key, value) if isinstance(value, float) else _on_one_line(value)
     yield "started", quantities.timestamp(summary.study.created)
 
 
-def _told(value: Any) -> str:
-    """A value of the spec on one line."""
+def _on_one_line(value: Any) -> str:
+    """Format a value of the spec on one line."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_told(item)}" for key, item in value.items() if item is not None) or "none"
+        return ", ".join(f"{key} {_on_one_line(item)}" for key, item in value.items() if item is not None) or "none"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(_told, value)) or "none"
+        return ", ".join(map(_on_one_line, value)) or "none"
     return quantities.setting(value) if isinstance(value, (float, bool)) else str(value)
 
 

@@ -1,13 +1,13 @@
-"""A report as plain JSON values, for other programs.
+"""A study report as JSON values. No number is rounded.
 
-    format       1; grows when a key changes its meaning
+    format       1; increases when a key changes its meaning
     study        name, workload, objective (maximize, minimize, require), state, reason, created, elapsed_s, spec,
-                 result (what it handed over: trial, config, metrics, test, …; shortlist where the best trials were
-                 compressed afterwards: device, metric, candidates, taken, why, test, failures)
+                 result (the handover: trial, config, metrics, test, …; shortlist if the best trials were
+                 compressed after the study: device, metric, candidates, taken, why, test, failures)
     best         the number of the best trial, or null
     ranking      the numbers of all trials with a result, best first
-    front        with several goals: the numbers of the trials that no other beats in every goal
-    counts       how many trials are in each state, and how many there are in all
+    front        with several goals: the numbers of the trials on the Pareto front
+    counts       the number of trials in each state, and of all
     cost         of all rungs together: time_s, cpu_s, energy_j, energy_source, energy_measured, memory_bytes
     trials       number, state, config, metrics, keeps (the requirements; null without a result), level, epochs, cost,
                  refusals, and its rungs: rung, level, bracket, decision, state, epochs, data, time_s (granted),
@@ -15,14 +15,14 @@
     levels       the rungs by level: level, epochs, data, time_s (granted), trials, done, failed, running,
                  promoted, best
     epochs       trial, rung, number, metrics, cost
-    progress     finished rungs in time: time_s, trial, level, value (of the first goal), keeps, best (at that time)
+    progress     finished rungs by time: time_s, trial, level, value (of the first goal), keeps, best (at that time)
     curves       metric, and by trial its points as [epoch, value]
     failures     trial, rung, level, kind, reason, traceback, config
-    serving      only where serving was looked at: devices (names), labels (how metrics were obtained that were not
+    serving      only if serving was measured: devices (names), labels (sources of metrics that were not
                  measured on the device), recommendation (trial, keeps, quality, reasons, shortfalls, and by device:
                  points by purpose, reasons, top, alternatives, compared, front), surfaces (trials that share it,
                  signature, device, served points, size_bytes, parameters, measured_s, recalled, notes)
-    knobs        only where knobs were turned: by trial, rung and epoch the windows of steps (phase, knobs, steps,
+    knobs        only if knobs were tuned: by trial, rung and epoch the windows of steps (phase, knobs, steps,
                  step_s, step_j), the profile, what was learned of it, notes, and which knobs were missing and why
 
 Times are seconds, `started_s`, `ended_s` and `progress.time_s` since the study began. A number that is not finite is
@@ -36,14 +36,14 @@ from typing import Any
 from onefold.report.json_values import finite
 from onefold.report.study.knobs import knobs_json
 from onefold.report.study.serving import serving_json
-from onefold.report.study.summary import Failed, Summary
+from onefold.report.study.summary import FailedTrial, Summary
 from onefold.vocabulary.records import Failure, Grant, Measurement, Rung, Trial, to_json
 
 FORMAT = 1
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
-    """The report as values that `json.dumps(..., allow_nan=False)` takes."""
+    """Return the report as values that `json.dumps(..., allow_nan=False)` accepts."""
     study = summary.study
     content = {
         "format": FORMAT,
@@ -105,7 +105,7 @@ def _trial(summary: Summary, trial: Trial) -> dict[str, Any]:
         "state": trial.state,
         "config": trial.config,
         "metrics": trial.metrics,
-        "keeps": summary.keeps(trial) if trial.finished_rungs else None,
+        "keeps": summary.is_feasible(trial) if trial.finished_rungs else None,
         "level": trial.level,
         "epochs": summary.epochs_of(trial),
         "cost": _cost(trial.cost),
@@ -147,7 +147,7 @@ def _cost(spent: Measurement) -> dict[str, Any]:
     }
 
 
-def _failed(failed: Failed) -> dict[str, Any]:
+def _failed(failed: FailedTrial) -> dict[str, Any]:
     rung = failed.rung
     place = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level}
     return {**place, **_failure(failed.failure), "config": failed.config}

@@ -109,7 +109,7 @@ def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecomm
     rows = []
     for one in on.alternatives[:SHOWN]:
         cells = [str(one.trial), _role(found, on, one.trial, one.keeps)]
-        cells.append(summary.written(found.quality.metric, one.quality))
+        cells.append(summary.format(found.quality.metric, one.quality))
         for metric in metrics:
             way = one.labels.get(metric, "")
             cell = written(metric, one.costs.get(metric), way)

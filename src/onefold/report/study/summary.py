@@ -1,4 +1,4 @@
-"""Everything a report shows, worked out once: the text, the JSON and the page only write it down."""
+"""Everything that a study report shows, computed once for text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from onefold.vocabulary.space import Choice, Float, Parameter, Space
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A rung that failed, and why."""
+class FailedTrial:
+    """A failed rung of a trial, and why it failed."""
 
     rung: Rung
     failure: Failure
@@ -44,37 +44,37 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """All rungs of one level: how many trials came, how they fared, and how many went on."""
+class RungSummary:
+    """All rungs of one level: how many trials reached it, finished, failed and were promoted."""
 
     grant: Grant
     trials: int
     done: int
     failed: int
     promoted: int
-    best: float | None  # of the first goal, among the results that keep the requirements
+    best: float | None  # value of the first goal among the feasible results
 
     @property
     def running(self) -> int:
-        """How many have no result yet."""
+        """Return the number of trials without a result yet."""
         return self.trials - self.done - self.failed
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A finished rung in time. `best` is the first goal's value of the best trial at that time, if one counts."""
+class RungResult:
+    """A finished rung. `best` is the first goal's value of the best feasible trial at that time, if there is one."""
 
     time_s: float
     trial: int
     level: int
     value: float
-    keeps: bool  # the requirements
+    keeps: bool  # whether it meets the requirements
     best: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """A metric over the epochs of one trial, as (epoch, value). Where a rung starts afresh the epochs start again."""
+class LearningCurve:
+    """A metric over the epochs of one trial, as (epoch, value). Epochs restart if a rung trains from scratch."""
 
     trial: int
     points: tuple[tuple[int, float], ...]
@@ -82,7 +82,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A study and all that can be said about it. Trials are named by their number everywhere."""
+    """A study with everything derived from it."""
 
     study: StudyRecord
     objective: Objective
@@ -90,70 +90,70 @@ class Summary:
     groups: Mapping[str, str]  # of the parameters
     trials: tuple[Trial, ...]
     epochs: tuple[Epoch, ...]
-    ranking: tuple[Trial, ...]  # those with a result, best first
-    front: tuple[Trial, ...]  # with several goals: the trials that no other beats; else empty
-    counts: Mapping[TrialState, int]  # states that occur, in the order of TrialState
-    failures: tuple[Failed, ...]
+    ranking: tuple[Trial, ...]  # trials with a result, best first
+    front: tuple[Trial, ...]  # the Pareto front with several goals; else empty
+    counts: Mapping[TrialState, int]  # by state that occurs, in the order of TrialState
+    failures: tuple[FailedTrial, ...]
     refusals: tuple[Refusal, ...]
-    levels: tuple[Level, ...]  # lowest first
+    levels: tuple[RungSummary, ...]  # lowest first
     cost: Measurement  # of all rungs together
-    progress: tuple[Moment, ...]  # by time
-    curve_metric: str  # what the learning curves show; "" without epochs
-    curves: tuple[Curve, ...]  # by trial
-    metrics: tuple[str, ...]  # reported by finished rungs: those of the objective first
-    decimals: Mapping[str, int | None]  # that let a metric's values line up
-    servings: Servings = field(default_factory=dict)  # what serving costs, by trial and device; empty: not looked at
-    devices: tuple[str, ...] = ()  # of the servings; metrics that name no device are of the first one
-    labels: Mapping[str, str] = field(default_factory=dict)  # of serving metrics that are not measured on the device
+    progress: tuple[RungResult, ...]  # by time
+    curve_metric: str  # the metric of the learning curves; "" without epochs
+    curves: tuple[LearningCurve, ...]  # by trial
+    metrics: tuple[str, ...]  # reported by finished rungs, those of the objective first
+    decimals: Mapping[str, int | None]  # that align the values of a metric
+    servings: Servings = field(default_factory=dict)  # serving cost by trial and device; empty if not measured
+    devices: tuple[str, ...] = ()  # of the servings; metrics without a device belong to the first one
+    labels: Mapping[str, str] = field(default_factory=dict)  # sources of metrics not measured on the device
     recommendation: Recommendation | None = None
-    steered: tuple[KnobRecord, ...] = ()  # what turning knobs came to, by trial and epoch
+    steered: tuple[KnobRecord, ...] = ()  # tuned knobs, by trial and epoch
 
     @property
     def best(self) -> Trial | None:
-        """The first of the ranking."""
+        """Return the first trial of the ranking."""
         return self.ranking[0] if self.ranking else None
 
     @property
     def workload(self) -> str:
-        """The workload's name."""
+        """Return the name of the workload."""
         return str(self.study.spec.get("workload") or self.study.name)
 
     @property
     def goal_metric(self) -> str:
-        """The metric of the first goal: what the plots show."""
+        """Return the metric of the first goal, which the plots show."""
         return self.objective.goals[0].metric
 
     @property
     def test(self) -> Metrics:
-        """What the handed-over model reached on the test data, where it is the best trial's; otherwise empty."""
+        """Return the test metrics of the handed-over model, if it is the best trial's; otherwise nothing."""
         result = self.study.result
         found = result.get("test") if self.best is not None and result.get("trial") == self.best.number else None
         return {str(name): float(value) for name, value in (found or {}).items()}
 
     def epochs_of(self, trial: Trial) -> int:
-        """How many epochs a trial has been trained."""
+        """Return the number of epochs that a trial was trained for."""
         seen = max((epoch.number for epoch in self.epochs if epoch.trial == trial.number), default=0)
         return seen or (trial.finished_rungs[-1].grant.epochs if trial.finished_rungs else 0)
 
-    def keeps(self, trial: Trial) -> bool:
-        """Whether a trial's result keeps the requirements."""
+    def is_feasible(self, trial: Trial) -> bool:
+        """Return whether the result of a trial meets the requirements."""
         return is_feasible(trial.metrics, self.objective)
 
-    def written(self, metric: str, value: float) -> str:
-        """A metric's value in words, the same in every form.
+    def format(self, metric: str, value: float) -> str:
+        """Format the value of a metric, the same in every form.
 
-        "≈" marks an estimate: an energy that a model gave, and a cost of serving that was not measured on the device.
+        "≈" marks an estimate: modelled energy, or a serving cost that was not measured on the device.
         """
         base = metric.partition("@")[0] if self.servings else metric
         if self.servings and base in SERVING_METRICS:
-            estimate = metric in self.labels
+            is_estimate = metric in self.labels
         else:
-            estimate = metric.endswith("_j") and self.cost.energy.source == "modelled"
+            is_estimate = metric.endswith("_j") and self.cost.energy.source == "modelled"
         if base == "throughput_per_s" and self.servings:  # per second, not seconds
-            written = f"{quantities.number(value)}/s"
+            formatted = f"{quantities.number(value)}/s"
         else:
-            written = quantities.metric(base, value, self.decimals.get(metric))
-        return f"≈ {written}" if estimate else written
+            formatted = quantities.metric(base, value, self.decimals.get(metric))
+        return f"≈ {formatted}" if is_estimate else formatted
 
 
 def summarize(
@@ -167,11 +167,11 @@ def summarize(
     epoch_objective: Objective | None = None,
     steered: Sequence[KnobRecord] = (),
 ) -> Summary:
-    """The summary of a study at any moment of its life, also before its first result.
+    """Return the summary of a study in any state, also before its first result.
 
-    With `servings` it also says how to serve. `devices` are their names, the first one first (else in the order of the
-    servings); `quality` is the workload's own goal (else what the objective lets suppose); `epoch_objective` ranks
-    the epochs of trials that have not finished a rung.
+    With `servings` it includes a recommendation for serving. `devices` are their names in order of importance
+    (default: in the order of the servings); `quality` is the workload's own goal (default: derived from the objective);
+    `epoch_objective` ranks the epochs of trials that have not finished a rung.
     """
     objective = settled(_objective(study.spec, trials), trials)
     servings = servings or {}
@@ -197,7 +197,7 @@ def summarize(
         front=tuple(front(trials, objective)) if len(objective.goals) > 1 else (),
         counts={state: states[state] for state in TrialState if states[state]},
         failures=tuple(
-            Failed(rung, rung.failure, trial.config) for trial in trials for rung in trial.rungs if rung.failure
+            FailedTrial(rung, rung.failure, trial.config) for trial in trials for rung in trial.rungs if rung.failure
         ),
         refusals=tuple(refusal for trial in trials for refusal in trial.refusals),
         levels=_levels(objective, trials),
@@ -221,7 +221,7 @@ def summarize(
 
 
 def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
-    """What the workload itself is after, where nobody says so: what the objective wants or requires besides costs."""
+    """Return the workload's likely goal: the first goal or requirement of the objective that is not a cost."""
     costs = {*SERVING_METRICS, "train_time_s", "energy_j", "memory_bytes", "parameters"}
     for goal in objective.goals:
         if goal.metric.partition("@")[0] not in costs:
@@ -233,7 +233,7 @@ def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
 
 
 def _labels(servings: Servings, devices: Sequence[str]) -> dict[str, str]:
-    """How the serving metrics were obtained, where that is not by measuring; several ways are all named."""
+    """Return the sources of serving metrics that were not measured on the device."""
     found: dict[str, set[str]] = {}
     for (_, device), surface in servings.items():
         for metric, label in surface_costs(surface)[1].items():
@@ -244,7 +244,7 @@ def _labels(servings: Servings, devices: Sequence[str]) -> dict[str, str]:
 
 
 def _objective(spec: Mapping[str, Any], trials: Iterable[Trial]) -> Objective:
-    """The study's objective, or what a result without one most likely means."""
+    """Return the study's objective; without one, the usual objective for the reported metrics."""
     if spec.get("objective"):
         return Objective.from_json(spec["objective"])
     reported = {name for trial in trials for name in trial.metrics}
@@ -254,7 +254,7 @@ def _objective(spec: Mapping[str, Any], trials: Iterable[Trial]) -> Objective:
 
 
 def _unlisted(space: Space, trials: Iterable[Trial]) -> dict[str, Parameter]:
-    """Parameters that configurations have and the space does not, as wide as their values."""
+    """Return parameters that configurations have but the space does not, spanning their values."""
     values: dict[str, list[Value]] = {}
     for trial in trials:
         for name in trial.config:
@@ -270,7 +270,7 @@ def _spanning(values: Sequence[Value]) -> Parameter:
     return Choice(*dict.fromkeys(values))
 
 
-def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[Level, ...]:
+def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[RungSummary, ...]:
     visits: dict[int, list[tuple[Rung, bool]]] = {}
     for trial in trials:
         for place, rung in enumerate(trial.rungs):
@@ -278,28 +278,28 @@ def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[Level, ...]:
     return tuple(_level(objective, visits[level]) for level in sorted(visits))
 
 
-def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> Level:
+def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> RungSummary:
     goal = objective.goals[0]
     kept = [
         rung.metrics[goal.metric]
         for rung, _ in visits
         if rung.state is RungState.DONE and is_feasible(rung.metrics, objective)
     ]
-    return Level(
+    return RungSummary(
         grant=visits[-1][0].grant,
         trials=len(visits),
         done=sum(rung.state is RungState.DONE for rung, _ in visits),
         failed=sum(rung.state is RungState.FAILED for rung, _ in visits),
-        promoted=sum(went_on for _, went_on in visits),
+        promoted=sum(is_promoted for _, is_promoted in visits),
         best=min(kept, key=goal.loss, default=None),
     )
 
 
-def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[Moment, ...]:
-    """The finished rungs by time. What is best at each moment follows the ranking; with several goals, the first."""
+def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[RungResult, ...]:
+    """Return the finished rungs by time, each with the best value so far of the first goal."""
     goal, several = objective.goals[0], len(objective.goals) > 1
     ended = [(rung.ended_s, rung) for trial in trials for rung in trial.rungs if rung.ended_s is not None]
-    standing: dict[int, tuple[bool, int, float]] = {}  # of the trials that keep the requirements: failed, -level, loss
+    standing: dict[int, tuple[bool, int, float]] = {}  # of feasible trials: failed, -level, loss
     moments = []
     for time_s, rung in sorted(ended, key=lambda pair: (pair[0], pair[1].decision)):
         if rung.state is RungState.FAILED and rung.trial in standing:
@@ -313,23 +313,23 @@ def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[Moment, ..
                 (False, 0, goal.loss(value)) if several else (False, -rung.grant.level, goal.loss(value))
             )
         best = goal.loss(min(standing.values())[2]) if standing else None
-        moments.append(Moment(time_s, rung.trial, rung.grant.level, value, counts, best))
+        moments.append(RungResult(time_s, rung.trial, rung.grant.level, value, counts, best))
     return tuple(moments)
 
 
 def _curve_metric(objective: Objective, epochs: Sequence[Epoch]) -> str:
-    """The first goal where epochs report it, else the nearest thing to it."""
+    """Return the metric of the first goal if epochs report it, else the closest one."""
     reported: set[str] = {name for epoch in epochs for name in epoch.metrics}
     wanted = (*objective.metrics, "accuracy", "loss", "train_loss", *sorted(reported))
     return next((name for name in wanted if name in reported), "")
 
 
-def _curves(metric: str, epochs: Iterable[Epoch]) -> tuple[Curve, ...]:
+def _curves(metric: str, epochs: Iterable[Epoch]) -> tuple[LearningCurve, ...]:
     points: dict[int, list[tuple[int, float]]] = {}
     for epoch in sorted(epochs, key=lambda epoch: (epoch.trial, epoch.rung, epoch.number)):
         if _finite(epoch.metrics, metric):
             points.setdefault(epoch.trial, []).append((epoch.number, epoch.metrics[metric]))
-    return tuple(Curve(trial, tuple(points[trial])) for trial in sorted(points))
+    return tuple(LearningCurve(trial, tuple(points[trial])) for trial in sorted(points))
 
 
 def _finite(metrics: Metrics, name: str) -> bool:

@@ -11,11 +11,11 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.records import Trial
 from onefold.vocabulary.space import Float, Parameter
 
-COSTS = ("train_time_s", "energy_j", "memory_bytes")  # metrics that the cost columns show already
+COSTS = ("train_time_s", "energy_j", "memory_bytes")  # metrics that have cost columns
 
 
 def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
-    """These trials with their goals, settings, other metrics and cost."""
+    """Return the table of these trials: goals, parameters, other metrics and cost."""
     goals = [metric for metric in summary.objective.metrics if metric in summary.metrics]
     others = [metric for metric in summary.metrics if metric not in (*goals, *COSTS)]
     settings = _varied(summary)
@@ -32,7 +32,7 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
         yield str(trial.number)
         yield from (_metric(summary, trial, metric) for metric in goals)
         if summary.objective.require:
-            yield "kept" if summary.keeps(trial) else "missed"
+            yield "met" if summary.is_feasible(trial) else "violated"
         yield from (_setting(trial, name, summary.parameters[name]) for name in settings)
         yield from (_metric(summary, trial, metric) for metric in others)
         cost = trial.cost
@@ -46,19 +46,19 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
 
 
 def rungs_table(summary: Summary) -> Table:
-    """The rungs, level by level."""
+    """Return the table of rungs, level by level."""
     titles = ("level", "budget", "trials", "done", "failed", "promoted", f"best {summary.goal_metric}")
     columns = tuple(Column(title, ColumnKind.TRIAL, numeric=title != "budget") for title in titles)
     rows = []
     for level in summary.levels:
-        best = quantities.NOTHING if level.best is None else summary.written(summary.goal_metric, level.best)
+        best = quantities.NOTHING if level.best is None else summary.format(summary.goal_metric, level.best)
         numbers = (level.trials, level.done, level.failed, level.promoted)
         rows.append(Row.of(str(level.grant.level), phrases.grant(level.grant), *map(str, numbers), best))
     return Table("rungs", "Rungs", columns, tuple(rows))
 
 
 def configuration(summary: Summary, trial: Trial) -> str:
-    """A configuration on one line, without the constants."""
+    """Format the configuration of a trial on one line, without constant parameters."""
     return quantities.settings({name: trial.config[name] for name in _varied(summary) if name in trial.config})
 
 
@@ -77,7 +77,7 @@ def _setting(trial: Trial, name: str, parameter: Parameter) -> str:
 
 
 def _metric(summary: Summary, trial: Trial, metric: str) -> str:
-    return summary.written(metric, trial.metrics[metric]) if metric in trial.metrics else quantities.NOTHING
+    return summary.format(metric, trial.metrics[metric]) if metric in trial.metrics else quantities.NOTHING
 
 
 def _numeric(summary: Summary, name: str) -> bool:

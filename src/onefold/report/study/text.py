@@ -1,4 +1,4 @@
-"""A report as plain text, for a terminal or a log."""
+"""A study report as plain text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from onefold.serving.recommendation import Recommendation
 from onefold.vocabulary import quantities
 from onefold.vocabulary.records import StudyState, Trial
 
-SHOWN = 10  # trials in the table
+SHOWN = 10  # trials per table
 FAILURES_SHOWN = 10
 
 
 def as_text(summary: Summary) -> str:
-    """The report in lines, without colour or control characters."""
+    """Return the report as plain text."""
     parts: list[Iterable[str]] = [_head(summary), _best(summary), _facts(summary)]
     if summary.recommendation:
         parts += _serving(summary, summary.recommendation)
@@ -67,14 +67,14 @@ def _best(summary: Summary) -> Iterator[str]:
         yield "Best    none yet" if running else "Best    none: no trial finished a rung"
         return
     results = ", ".join(
-        f"{metric} {summary.written(metric, best.metrics[metric])}" for metric in summary.objective.metrics
+        f"{metric} {summary.format(metric, best.metrics[metric])}" for metric in summary.objective.metrics
     )
     yield f"Best    trial {best.number}: {results}"
-    if not summary.keeps(best):
-        yield "        (no trial keeps the requirements; this one comes nearest)"
+    if not summary.is_feasible(best):
+        yield "        (no trial meets the requirements; this one is nearest)"
     if summary.test:
-        test = ", ".join(f"{metric} {summary.written(metric, value)}" for metric, value in summary.test.items())
-        yield f"        on the test data: {test}"
+        test = ", ".join(f"{metric} {summary.format(metric, value)}" for metric, value in summary.test.items())
+        yield f"        on test data: {test}"
     yield f"        {one_line(configuration(summary, best))}"
     yield f"        level {best.level}, {quantities.count(summary.epochs_of(best), 'epoch')}"
 
@@ -98,7 +98,7 @@ def _serving(summary: Summary, found: Recommendation) -> Iterator[Iterable[str]]
         reasons = [f"  {one_line(said)}" for said in part.on.reasons]
         if part.points.rows:
             yield [*table_lines(replace(part.points, title=f"How to serve it on {one_line(part.on.device)}")), *reasons]
-        title = f"Do not ship the top-1 unseen: {one_line(part.on.device)}"
+        title = f"Alternatives to the top-1 trial on {one_line(part.on.device)}"
         yield [*table_lines(replace(part.alternatives, title=title)), f"  {part.remark}"]
     meanings = [f"{way}: {meaning}" for way, meaning in explained(summary)]
     if meanings:
