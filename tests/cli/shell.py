@@ -1,7 +1,7 @@
-"""A workload in a file, and `onefold` as a person types it beside it.
+"""A workload in a file, and the command `onefold` run beside it.
 
-Most commands run in this process: a new one would import torch for seconds. `alone` and `begun` give them a new one,
-where a command minds how old its process is, starts others, or is to be killed.
+Most commands run in this process, since a new one would import torch for seconds. `alone` and `begun` start a new
+process for commands that depend on the age of their process, start others, or are killed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Mine(Workload):
 
 
 def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in that folder, with a home in it, to its end."""
+    """Run a command in that folder, with a home in it."""
     out, err = io.StringIO(), io.StringIO()
     with (
         _shell(here, words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
@@ -47,7 +47,7 @@ def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @contextlib.contextmanager
 def _shell(here: Path, words: tuple[str, ...]) -> Iterator[None]:
-    """This process as a command finds it; in the end as it was."""
+    """Prepare this process for a command, and restore it."""
     modules, paths, terminated = set(sys.modules), list(sys.path), signal.getsignal(signal.SIGTERM)
     try:
         with (
@@ -61,18 +61,18 @@ def _shell(here: Path, words: tuple[str, ...]) -> Iterator[None]:
         sys.path[:] = paths
         for name in set(sys.modules) - modules:
             if str(getattr(sys.modules[name], "__file__", None)).startswith(str(here)):
-                del sys.modules[name]  # the next folder has a file of that name too
+                del sys.modules[name]  # the next folder has a file of the same name
 
 
 def alone(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command as a process of its own, to its end."""
+    """Run a command in a new process."""
     process = begun(here, *words)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def begun(here: Path, *words: str) -> subprocess.Popen[str]:
-    """A command under way as a process of its own, whose every line can be read as soon as it is said."""
+    """Start a command in a new process with unbuffered output."""
     return subprocess.Popen(
         [sys.executable, "-m", "onefold.cli", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,

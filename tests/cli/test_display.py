@@ -1,4 +1,4 @@
-"""The live panel, and the plain lines, as a person reads them."""
+"""The live panel and the plain lines of a running study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onefold.cli.display import LiveDisplay, PlainDisplay, progress, sentence
+from onefold.cli.display import LiveDisplay, PlainDisplay, rung_progress, sentence
 from onefold.study.events import (
     EpochFinished,
     RungStarted,
@@ -39,41 +39,41 @@ def tick(**progress: Any) -> StudyEvent:
     return Tick(lambda: StudyProgress("s", **progress))
 
 
-def panel(*told: StudyEvent) -> str:
-    """What the panel says after these news."""
+def panel(*events: StudyEvent) -> str:
+    """Return the text of the panel after these events."""
     screen = console()
     display = LiveDisplay(screen, ACCURACY)
-    for each in told:
-        display(each)
+    for event in events:
+        display(event)
     screen.print(display.panel())
     return screen.export_text()
 
 
-def test_before_the_first_trial_the_panel_says_that_workers_start() -> None:
+def test_the_panel_reports_the_start_of_workers_before_the_first_trial() -> None:
     assert "starting the workers" in panel()
     assert "starting the workers" in panel(tick())
 
 
-def test_the_panel_says_how_far_the_study_is_and_what_is_under_way() -> None:
-    underway = (RunningRung(7, 1, 2, 3, 9, 2), RunningRung(8, 0, 1, 0, 1, 1), RunningRung(9, 0, 1, 1, 1, 1))
+def test_the_panel_shows_progress_and_running_rungs() -> None:
+    running = (RunningRung(7, 1, 2, 3, 9, 2), RunningRung(8, 0, 1, 0, 1, 1), RunningRung(9, 0, 1, 1, 1, 1))
     event = tick(
-        elapsed_s=40.0, left_s=200.0, trials_started=9, trials_planned=27, trials_failed=2, running=underway,
+        elapsed_s=40.0, left_s=200.0, trials_started=9, trials_planned=27, trials_failed=2, running=running,
         best_trial=4, best_config=Config(lr=0.01, width=16), best_metrics={"accuracy": 0.97312, "loss": 0.1},
         energy_j=1234.0, energy_source="modelled",
     )  # fmt: skip
     text = panel(event)
-    for words in ("9/27 trials", "2 failed", "elapsed, about 3 min 20 s left", "≈ 1.23 kJ (modelled)"):
-        assert words in text
+    for expected in ("9/27 trials", "2 failed", "elapsed, about 3 min 20 s left", "≈ 1.23 kJ (modelled)"):
+        assert expected in text
     assert "best accuracy 0.9731  trial 4  lr=0.01 width=16" in text
     seventh, eighth, ninth = text.splitlines()[-3:]
-    for words in ("trial 7", "rung 1 (level 2)", "epoch 4/9", "2 threads"):
-        assert words in seventh
-    for words in ("trial 8", "rung 0 (level 1)", "epoch 1/1", "1 thread"):
-        assert words in eighth
+    for expected in ("trial 7", "rung 1 (level 2)", "epoch 4/9", "2 threads"):
+        assert expected in seventh
+    for expected in ("trial 8", "rung 0 (level 1)", "epoch 1/1", "1 thread"):
+        assert expected in eighth
     assert "epoch 1/1" in ninth
 
 
-def test_the_panel_is_about_the_latest_news() -> None:
+def test_the_panel_shows_the_latest_event() -> None:
     text = panel(
         tick(trials_started=1, trials_planned=3),
         tick(trials_started=2, trials_planned=3),
@@ -84,15 +84,15 @@ def test_the_panel_is_about_the_latest_news() -> None:
     assert "left" not in text
 
 
-def test_the_panel_counts_seconds_where_seconds_are_granted() -> None:
-    visit = RunningRung(0, 1, 4, 12, 1000, 1, time_s=2.5, time_granted_s=20.0)
-    text = panel(tick(trials_started=1, trials_planned=3, running=(visit,)))
+def test_the_panel_shows_seconds_if_time_is_granted() -> None:
+    rung = RunningRung(0, 1, 4, 12, 1000, 1, time_s=2.5, time_granted_s=20.0)
+    text = panel(tick(trials_started=1, trials_planned=3, running=(rung,)))
     assert "2.50 s of 20.0 s" in text
     assert "epoch" not in text
-    assert progress(RunningRung(0, 1, 4, 12, 1000, 1)) == "epoch 13/1000"
+    assert rung_progress(RunningRung(0, 1, 4, 12, 1000, 1)) == "epoch 13/1000"
 
 
-def test_what_deserves_to_stay_is_printed_above_the_panel() -> None:
+def test_important_events_are_printed_above_the_panel() -> None:
     text = panel(
         StudyStarted(idle, "s", "/home/s"),
         RungStarted(idle, 0, 0, 1, Config(lr=0.1), 1, 1.0, None),
@@ -110,7 +110,7 @@ def test_the_panel_is_drawn_while_the_display_is_open() -> None:
     assert "2/3 trials" in screen.export_text()
 
 
-def test_a_promotion_is_told_with_what_was_granted() -> None:
+def test_a_promotion_is_described_with_its_grant() -> None:
     whole = TrialPromoted(idle, 3, 1, 2, Config(), 1000, 1.0, None)
     assert sentence(whole, ACCURACY) == "trial 3 promoted to rung 1: 1,000 epochs"
     timed = replace(whole, time_s=10.0)
@@ -119,10 +119,10 @@ def test_a_promotion_is_told_with_what_was_granted() -> None:
     assert sentence(part, ACCURACY) == "trial 3 promoted to rung 1: 1 epoch on 50 % of the data"
 
 
-def test_plain_lines_leave_out_what_needs_none() -> None:
+def test_plain_lines_skip_unimportant_events() -> None:
     screen = console()
     with PlainDisplay(screen, ACCURACY) as display:
         display(tick())
         display(EpochFinished(idle, 0, 1, {}))
         display(TrialRetried(idle, 0, "its worker was killed", 2))
-    assert screen.export_text() == "trial 0 is tried again (attempt 2): its worker was killed\n"
+    assert screen.export_text() == "trial 0 is retried (attempt 2): its worker was killed\n"

@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a live panel on a terminal, plain lines elsewhere, JSON lines for machines."""
+"""The progress of a running study: a live panel on a terminal, lines in a log, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,33 @@ from rich.table import Table
 from rich.text import Text
 
 from onefold.report.phrases import energy_with_source
-from onefold.study.events import RunningRung, StageStarted, StudyEvent, StudyProgress
+from onefold.study.events import (
+    KnobsTuned,
+    ParallelismMeasured,
+    RungFinished,
+    RungStarted,
+    RunningRung,
+    ServingMeasured,
+    StageStarted,
+    StudyEnded,
+    StudyEvent,
+    StudyProgress,
+    StudyStarted,
+    Tick,
+    TrialFailed,
+    TrialPromoted,
+    TrialRetried,
+)
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import count, duration, metric, number, settings, share
 from onefold.vocabulary.records import Energy, Metrics
 
+# Events that stay on the terminal above the live panel.
+LASTING = (StudyStarted, ParallelismMeasured, KnobsTuned, TrialFailed, TrialRetried)
+
 
 class Display(Protocol):
-    """Shows the news of a study. `with display:` opens and closes it."""
+    """Shows the events of a study; a context manager that opens and closes the display."""
 
     def __call__(self, event: StudyEvent) -> None: ...
 
@@ -30,59 +49,54 @@ class Display(Protocol):
 
 
 class LiveDisplay:
-    """A panel that is drawn anew a few times a second; what deserves to stay is printed above it."""
+    """A panel that is redrawn four times a second, below a log of the important events."""
 
     def __init__(self, console: Console, objective: Objective) -> None:
         self._console = console
         self._objective = objective
-        self._now: StudyProgress | None = None
-        self._stage = ""  # what is going on when the trials are done
-        self._seen = time.monotonic()
+        self._progress: StudyProgress | None = None
+        self._stage = ""  # the current step before or after the trials
+        self._updated = time.monotonic()
         self._live = Live(console=console, get_renderable=self.panel, refresh_per_second=4, transient=True)
 
     def __call__(self, event: StudyEvent) -> None:
         self._stage = event.message if isinstance(event, StageStarted) else ""
-        self._now, self._seen = event.progress(), time.monotonic()
+        self._progress, self._updated = event.progress(), time.monotonic()
         line = sentence(event, self._objective)
-        if line and event.kind in ("started", "measured", "knobs", "failed", "retried"):
+        if line and isinstance(event, LASTING):
             self._console.print(line)
 
     def panel(self) -> Group:
-        """What is drawn now."""
-        now = self._now
+        """Return the panel as of now."""
+        progress = self._progress
         if self._stage:
             return Group(Text(f"{self._stage} …", style="dim"))
-        if now is None or not now.trials_started:
+        if progress is None or not progress.trials_started:
             return Group(Text("starting the workers …", style="dim"))
-        elapsed_s = now.elapsed_s + time.monotonic() - self._seen
-        head = Table.grid(padding=(0, 2))
-        remaining = f", about {duration(now.left_s)} left" if now.left_s is not None else ""
-        done = elapsed_s / (elapsed_s + now.left_s) if now.left_s is not None else 0.0
-        head.add_row(
-            ProgressBar(total=1.0, completed=done, width=24),
-            f"{now.trials_started}/{now.trials_planned} trials",
-            Text(f"{now.trials_failed} failed" if now.trials_failed else "", style="red"),
-            f"{duration(round(elapsed_s, 1))} elapsed{remaining}",
-            energy_with_source(Energy(now.energy_j, now.energy_source)),
+        return Group(self._summary(progress), self._best(progress), _running_rungs(progress))
+
+    def _summary(self, progress: StudyProgress) -> Table:
+        elapsed_s, left_s = progress.elapsed_s + time.monotonic() - self._updated, progress.left_s
+        row = Table.grid(padding=(0, 2))
+        row.add_row(
+            ProgressBar(total=1.0, completed=elapsed_s / (elapsed_s + left_s) if left_s is not None else 0.0, width=24),
+            f"{progress.trials_started}/{progress.trials_planned} trials",
+            Text(f"{progress.trials_failed} failed" if progress.trials_failed else "", style="red"),
+            f"{duration(round(elapsed_s, 1))} elapsed"
+            + (f", about {duration(left_s)} left" if left_s is not None else ""),
+            energy_with_source(Energy(progress.energy_j, progress.energy_source)),
         )
-        best = Text("no result yet", style="dim")
-        if now.best_trial is not None:
-            best = Text.assemble(
-                ("best ", "dim"),
-                (results(now.best_metrics, self._objective), "bold green"),
-                (f"  trial {now.best_trial}  ", "dim"),
-                settings(now.best_config),
-            )
-        rows = Table.grid(padding=(0, 2))
-        for visit in now.running:
-            granted: float = visit.epochs_granted if visit.time_granted_s is None else visit.time_granted_s
-            spent: float = visit.epochs_done if visit.time_granted_s is None else visit.time_s
-            bar = ProgressBar(total=granted, completed=min(spent, granted), width=12)
-            threads = count(visit.threads, "thread")
-            rows.add_row(
-                f"trial {visit.trial}", f"rung {visit.rung} (level {visit.level})", bar, progress(visit), threads
-            )
-        return Group(head, best, rows)
+        return row
+
+    def _best(self, progress: StudyProgress) -> Text:
+        if progress.best_trial is None:
+            return Text("no result yet", style="dim")
+        return Text.assemble(
+            ("best ", "dim"),
+            (results(progress.best_metrics, self._objective), "bold green"),
+            (f"  trial {progress.best_trial}  ", "dim"),
+            settings(progress.best_config),
+        )
 
     def __enter__(self) -> LiveDisplay:
         self._live.__enter__()
@@ -93,7 +107,7 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """One line for everything worth one: for logs and pipes."""
+    """One line per event, for logs and pipes."""
 
     def __init__(self, console: Console, objective: Objective) -> None:
         self._console = console
@@ -111,13 +125,13 @@ class PlainDisplay:
 
 
 class JsonDisplay:
-    """One JSON object a line: `kind`, `elapsed_s` and the facts."""
+    """One JSON object per event: `kind`, `elapsed_s` and the fields of the event."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def __call__(self, event: StudyEvent) -> None:
-        if event.kind != "tick":
+        if not isinstance(event, Tick):
             line = {"kind": event.kind, "elapsed_s": round(event.progress().elapsed_s, 3), **event.facts()}
             self._console.out(json.dumps(line))
 
@@ -128,59 +142,73 @@ class JsonDisplay:
 
 
 def display_for(console: Console, objective: Objective, as_json: bool = False) -> Display:
-    """The display that suits where the words go: a terminal, a log, or a program."""
+    """Return the display that suits the console: a terminal, a log, or a program that reads JSON."""
     if as_json:
         return JsonDisplay(console)
     return LiveDisplay(console, objective) if console.is_terminal else PlainDisplay(console, objective)
 
 
-def progress(visit: RunningRung) -> str:
-    """epoch 3/9, or 2.5s of 10s where seconds are granted."""
-    if visit.time_granted_s is not None:
-        return f"{duration(visit.time_s)} of {duration(visit.time_granted_s)}"
-    return f"epoch {min(visit.epochs_done + 1, visit.epochs_granted)}/{visit.epochs_granted}"
-
-
 def results(metrics: Metrics, objective: Objective) -> str:
-    """accuracy 0.973, parameters 1234: the metrics that the objective looks at."""
+    """Format the metrics of the objective: "accuracy 0.973, latency_s 3.4 ms"."""
     return ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
 
 
+def rung_progress(rung: RunningRung) -> str:
+    """Format the progress of a rung: "epoch 3/9", or "2.50 s of 10.0 s" if it is granted time."""
+    if rung.time_granted_s is not None:
+        return f"{duration(rung.time_s)} of {duration(rung.time_granted_s)}"
+    return f"epoch {min(rung.epochs_done + 1, rung.epochs_granted)}/{rung.epochs_granted}"
+
+
+def _running_rungs(progress: StudyProgress) -> Table:
+    rows = Table.grid(padding=(0, 2))
+    for rung in progress.running:
+        granted: float = rung.epochs_granted if rung.time_granted_s is None else rung.time_granted_s
+        done: float = rung.epochs_done if rung.time_granted_s is None else rung.time_s
+        rows.add_row(
+            f"trial {rung.trial}",
+            f"rung {rung.rung} (level {rung.level})",
+            ProgressBar(total=granted, completed=min(done, granted), width=12),
+            rung_progress(rung),
+            count(rung.threads, "thread"),
+        )
+    return rows
+
+
 def sentence(event: StudyEvent, objective: Objective) -> str:
-    """The news in one line; empty for what needs none."""
-    facts = event.facts()
-    if event.kind == "started":
-        return f"study {facts['study']}: {objective}; saved in {facts['folder']}"
-    if event.kind == "measured":
-        figures = ", ".join(f"{setup}: {number(pace)}" for setup, pace in facts["batches_per_s"].items())
-        chosen = f"{count(facts['parallel'], 'trial')} side by side, {count(facts['threads'], 'thread')} each"
-        few = "".join(f", {threads} when {few} or fewer are left" for few, threads in facts["threads_of_few"])
-        return f"measured batches/s: {figures or 'not possible here'}; chosen: {chosen}{few}"
-    if event.kind == "trial":
-        return f"trial {facts['trial']} starts: {settings(facts['config'])}"
-    if event.kind == "promoted":
-        data = f" on {share(facts['data'])} of the data" if facts["data"] < 1 else ""
-        seconds = facts["time_s"]
-        grant = count(facts["epochs"], "epoch") if seconds is None else f"{duration(seconds)} of training"
-        return f"trial {facts['trial']} promoted to rung {facts['rung']}: {grant}{data}"
-    if event.kind == "result":
-        now = event.progress()
-        best = f"; best {results(now.best_metrics, objective)} (trial {now.best_trial})"
-        left = f"; about {duration(now.left_s)} left" if now.left_s is not None else ""
-        return f"trial {facts['trial']} rung {facts['rung']}: {results(facts['metrics'], objective)}{best}{left}"
-    if event.kind == "served":
-        how = "known already" if facts["recalled"] else f"{facts['points']} points in {duration(facts['measured_s'])}"
-        latency, throughput = facts["metrics"]["latency_s"], facts["metrics"]["throughput_per_s"]
-        figures = f"{duration(latency)} a sample, {number(throughput)} samples/s ({facts['source']})"
-        return f"trial {facts['trial']} on {facts['device']}: {figures} ({how})"
-    if event.kind == "knobs":
-        return f"trial {facts['trial']} knobs, epoch {facts['epoch']}: {facts['note']}"
-    if event.kind == "failed":
-        return f"trial {facts['trial']} FAILED ({facts['failure']}): {facts['reason']}"
-    if event.kind == "retried":
-        return f"trial {facts['trial']} is tried again (attempt {facts['attempt']}): {facts['reason']}"
-    if event.kind == "stage":
-        return str(facts["message"])
-    if event.kind == "ended":
-        return f"ended: {facts['reason']}"
+    """Return the event as one line; empty for events that are not shown."""
+    match event:
+        case StudyStarted():
+            return f"study {event.study}: {objective}; saved in {event.folder}"
+        case ParallelismMeasured():
+            rates = ", ".join(f"{setup}: {number(rate)}" for setup, rate in event.batches_per_s.items())
+            chosen = f"{count(event.parallel, 'parallel trial')}, {count(event.threads, 'thread')} each"
+            return f"measured batches/s: {rates or 'not possible here'}; chosen: {chosen}"
+        case TrialPromoted():
+            data = f" on {share(event.data)} of the data" if event.data < 1 else ""
+            seconds = event.time_s
+            grant = count(event.epochs, "epoch") if seconds is None else f"{duration(seconds)} of training"
+            return f"trial {event.trial} promoted to rung {event.rung}: {grant}{data}"
+        case RungStarted():
+            return f"trial {event.trial} starts: {settings(event.config)}"
+        case RungFinished():
+            progress = event.progress()
+            best = f"; best {results(progress.best_metrics, objective)} (trial {progress.best_trial})"
+            left = f"; about {duration(progress.left_s)} left" if progress.left_s is not None else ""
+            return f"trial {event.trial} rung {event.rung}: {results(event.metrics, objective)}{best}{left}"
+        case ServingMeasured():
+            how = "known already" if event.recalled else f"{event.points} points in {duration(event.measured_s)}"
+            latency, throughput = event.metrics["latency_s"], event.metrics["throughput_per_s"]
+            cost = f"{duration(latency)} per sample, {number(throughput)} samples/s ({event.source})"
+            return f"trial {event.trial} on {event.device}: {cost} ({how})"
+        case KnobsTuned():
+            return f"trial {event.trial} knobs, epoch {event.epoch}: {event.note}"
+        case TrialFailed():
+            return f"trial {event.trial} FAILED ({event.failure}): {event.reason}"
+        case TrialRetried():
+            return f"trial {event.trial} is retried (attempt {event.attempt}): {event.reason}"
+        case StageStarted():
+            return event.message
+        case StudyEnded():
+            return f"ended: {event.reason}"
     return ""

@@ -8,57 +8,47 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import typer
-from rich.table import Table
 
 from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.store import Submission
+from onefold.cli.tables import plain_table
 from onefold.study import Home
 from onefold.study.queue import Queue
 from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.records import to_json
 
-app = typer.Typer(help="Studies that wait for this machine.", invoke_without_command=True)
+app = typer.Typer(help="List and run queued studies.", invoke_without_command=True)
 
 
 @app.callback()
-def waiting(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """All studies that were submitted, how long they waited and how long until their answer."""
+def list_queue(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List all submitted studies with their waiting and response times."""
     if context.invoked_subcommand is not None:
         return
     place = Home(home)
-    found = Queue(place).submissions()
+    submissions = Queue(place).submissions()
     if as_json:
-        out.out(json.dumps([{**to_json(one), "response_s": one.response_s} for one in found]))
+        out.out(json.dumps([{**to_json(item), "response_s": item.response_s} for item in submissions]))
         return
-    if not found:
-        out.print("nothing was submitted yet; try: onefold submit digits --trials 6")
+    if not submissions:
+        out.print("no study was submitted yet; submit one with: onefold submit digits --trials 6")
         return
-    running = {one.study for one in found if place.is_running(one.study)}
+    running = {item.study for item in submissions if place.is_running(item.study)}
     with closing(place.store()) as store:
-        states = {one.study: store.study(one.study).state.value for one in found}
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("study", "state", "submitted", "waited", "response"):
-        table.add_column(column, justify="right" if column in ("waited", "response") else "left")
-    for one in found:
-        state = states[one.study] if one.ended else "running" if one.study in running else "waiting"
-        table.add_row(one.study, state, _moment(one), _waited(one), duration(one.response_s))
+        states = {item.study: store.study(item.study).state.value for item in submissions}
+    table = plain_table("study", "state", "submitted", "waited", "response", right=("waited", "response"))
+    for item in submissions:
+        state = states[item.study] if item.ended else "running" if item.study in running else "waiting"
+        submitted = datetime.fromtimestamp(item.submitted, UTC).strftime("%Y-%m-%d %H:%M")
+        waited = duration((item.began or time.time()) - item.submitted)
+        table.add_row(item.study, state, submitted, waited, duration(item.response_s))
     out.print(table)
-    left = [one for one in found if one.ended is None]
-    if left and not Queue(place).is_served:
-        out.print("nobody serves the queue; go on with: onefold queue run")
+    if not all(item.ended for item in submissions) and not Queue(place).is_served:
+        out.print("no process serves the queue; continue with: onefold queue run")
 
 
 @app.command("run")
 def run_queue(home: HomeOption = None) -> None:
-    """Serve the queue until nobody waits."""
+    """Run the queued studies until the queue is empty."""
     served = Queue(Home(home)).run(on_event=lambda line: out.print(line, soft_wrap=True))
-    out.print(f"the queue is empty; {served} {'study' if served == 1 else 'studies'} served")
-
-
-def _moment(one: Submission) -> str:
-    return datetime.fromtimestamp(one.submitted, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def _waited(one: Submission) -> str:
-    return duration((one.began or time.time()) - one.submitted)
+    out.print(f"the queue is empty; {served} {'study' if served == 1 else 'studies'} run")

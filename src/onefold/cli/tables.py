@@ -1,4 +1,4 @@
-"""Studies and trials as tables."""
+"""Studies and trials as terminal tables."""
 
 from __future__ import annotations
 
@@ -14,43 +14,48 @@ from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import Measurement, StudyState, Trial
 
 
+def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Return a borderless table; the columns in `right` are right-aligned."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
 def best_trials(trials: Sequence[Trial], objective: Objective, most: int = 10) -> Table:
-    """The best trials, one a row."""
+    """Return the table of the best trials, best first."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("trial", justify="right")
     for column in (*objective.metrics, "level", "time"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
-    for place, trial in enumerate(ranked(trials, objective)[:most]):
+    for rank, trial in enumerate(ranked(trials, objective)[:most]):
         metrics = [metric(name, trial.metrics[name]) for name in objective.metrics]
         row = [str(trial.number), *metrics, str(trial.level), duration(trial.cost.time_s), settings(trial.config)]
-        table.add_row(*row, style="bold" if place == 0 else "")
+        table.add_row(*row, style="bold" if rank == 0 else "")
     return table
 
 
 def studies(records: Sequence[StudyRecord], running: set[str]) -> Table:
-    """All studies, one a row."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("study", "state", "objective", "best", "time", "created"):
-        table.add_column(column)
+    """Return the table of all studies; `running` are the names of those that have a process."""
+    table = plain_table("study", "state", "objective", "best", "time", "created")
     for record in records:
         objective = Objective.from_json(record.spec["objective"])
         metrics = record.result.get("metrics", {})
         best = ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
         created = record.created.replace("T", " ")[:16]
-        table.add_row(
-            record.name, state_of(record, running), str(objective), best or NOTHING, duration(record.elapsed_s), created
-        )
+        state = state_label(record, running)
+        table.add_row(record.name, state, str(objective), best or NOTHING, duration(record.elapsed_s), created)
     return table
 
 
-def state_of(record: StudyRecord, running: set[str]) -> str:
-    """The state in a word; a study that says it runs but has no process was killed."""
+def state_label(record: StudyRecord, running: set[str]) -> str:
+    """Return the state of a study; one that is stored as running but has no process was killed."""
     if record.state is StudyState.RUNNING and record.name not in running:
-        return "cut off (resume it)"
+        return "killed (resume it)"
     return record.state.value
 
 
-def cost(spent: Measurement) -> str:
-    """Return the time and the energy of all training."""
-    return f"{duration(spent.time_s)} of training, {energy_with_source(spent.energy)}"
+def cost(measurement: Measurement) -> str:
+    """Format the time and the energy of all training."""
+    return f"{duration(measurement.time_s)} of training, {energy_with_source(measurement.energy)}"

@@ -36,9 +36,17 @@ class OnefoldError(Exception):
 
 
 class InputError(OnefoldError):
-    """An argument, file or option that is wrong."""
+    """An argument, file or option that is wrong.
+
+    `argument` is the name of the argument at fault, for messages that name one which is also an ordinary word
+    (`threads`): an interface with other names, such as the command line, can then translate it.
+    """
 
     exit_code = 2
+
+    def __init__(self, *args: object, argument: str | None = None) -> None:
+        super().__init__(*args)
+        self.argument = argument
 
 
 class ArgumentError(InputError, TypeError):

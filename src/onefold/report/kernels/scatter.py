@@ -68,7 +68,9 @@ def _drawing(history: CandidateHistory, number: int) -> Markup:
     summary = f"{operator.name}, {operator.kind}, {quantities.count(operator.weight, 'run')} in the model"
     about = f"{summary}; {quantities.metric('flops', operator.flops)} flops, {shapes}"
     name = text(0, 14, shortened(operator.name, 40), class_="axis")
-    inside = element("g", tooltip(about), *_plotted(history), transform=f"translate(0 {TITLE_HEIGHT:.0f})", data_t=number)
+    inside = element(
+        "g", tooltip(about), *_plotted(history), transform=f"translate(0 {TITLE_HEIGHT:.0f})", data_t=number
+    )
     return picture(WIDTH, HEIGHT + TITLE_HEIGHT, f"{TITLE}: {operator.name}", [name, inside])
 
 

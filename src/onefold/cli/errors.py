@@ -1,0 +1,46 @@
+"""Errors of the library in the terms of the command line.
+
+The library names Python arguments (`hang_timeout_s`, `device="host"`); a shell user reads of `--hang-timeout` and
+`--device host`. An argument that is an ordinary word (`threads`) is translated only if the error carries it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from typer.core import TyperGroup, TyperOption
+
+from onefold.vocabulary.errors import InputError, OnefoldError
+
+UNITS = ("", "_s", "_j", "_bytes")
+
+
+def cli_message(error: OnefoldError, command: Any) -> str:
+    """Return the error's message with the options of a Typer command, if any, in place of Python arguments."""
+    options = {} if command is None else dict(_options(command))
+    message = re.sub(r"\b([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*')", lambda match: _assignment(match, options), str(error))
+    named = error.argument if isinstance(error, InputError) else None
+    return re.sub(
+        r"(?<![\w.-])[a-z]+(?:_[a-z]+)+\b" + (rf"|(?<![\w.-]){re.escape(named)}\b" if named else ""),
+        lambda match: options.get(match[0], match[0]),
+        message,
+    )
+
+
+def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:
+    name, value = match.groups()
+    return f"{options[name]} {value[1:-1]}" if name in options else match[0]
+
+
+def _options(command: Any) -> Iterator[tuple[str, str]]:
+    """Yield the possible Python arguments behind each option of a command and of its subcommands."""
+    if isinstance(command, TyperGroup):
+        for subcommand in command.commands.values():
+            yield from _options(subcommand)
+    for parameter in command.params:
+        for option in parameter.opts if isinstance(parameter, TyperOption) else ():
+            if option.startswith("--"):
+                name = option.removeprefix("--").replace("-", "_")
+                yield from ((name + unit, option) for unit in UNITS)

@@ -1,0 +1,97 @@
+"""`onefold resume`, `list`, `show` and `report`: studies that exist already."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.cli import tables
+from onefold.cli.console import out, print_report
+from onefold.cli.display import display_for
+from onefold.cli.options import BUDGET, HomeOption, JsonOption, SaveOption, StudyArgument
+from onefold.cli.study_run import check_save_folder, run
+from onefold.report import Report
+from onefold.study import Home, Study
+from onefold.study.coordinator import DONE
+from onefold.study.summary import summary_of
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.records import to_json
+
+
+def resume(
+    study: StudyArgument,
+    trials: Annotated[int | None, typer.Option(help="Additional trials", rich_help_panel=BUDGET)] = None,
+    minutes: Annotated[float | None, typer.Option(help="Additional minutes", rich_help_panel=BUDGET)] = None,
+    joules: Annotated[float | None, typer.Option(help="Additional energy", rich_help_panel=BUDGET)] = None,
+    target: Annotated[float | None, typer.Option(help="A new target", rich_help_panel=BUDGET)] = None,
+    save: SaveOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue an interrupted study, or extend one that has ended."""
+    check_save_folder(save)
+    opened = Study.open(study, home=home)
+    opened.on_event = display = display_for(out, opened.spec.objective, as_json)
+    if any(limit is not None for limit in (trials, minutes, joules, target)):
+        opened.extend(trials=trials, minutes=minutes, joules=joules, target=target)
+    before = len(opened.trials)
+    run(opened, display, as_json, save)
+    if not as_json and trials is None and len(opened.trials) == before and opened.record.reason == DONE:
+        out.print(f"note    the study had ended; add trials to continue: onefold resume {study} --trials 9")
+
+
+def list_studies(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List all studies, newest first."""
+    place = Home(home)
+    with closing(place.store()) as store:
+        records = store.studies()
+    running = {record.name for record in records if place.is_running(record.name)}
+    if as_json:
+        out.out(json.dumps([{**to_json(record), "running": record.name in running} for record in records]))
+    elif records:
+        out.print(tables.studies(records, running))
+    else:
+        out.print(f"no studies in {place.path} yet; start one with: onefold tune digits")
+
+
+def show(study: StudyArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show the report of a study as text: its best trials, its failures, its cost."""
+    print_report(report_of(study, home), as_json)
+
+
+def write_report(
+    study: StudyArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write (default: report.html of the study)")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Write text, to the screen or --output")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the report of a study as one HTML file, as text or as JSON."""
+    report = report_of(study, home)
+    if as_json or text:
+        content = json.dumps(report.as_json(), indent=2) if as_json else report.as_text()
+        if output is None:
+            out.out(content)
+            return
+    else:
+        content = report.as_html()
+        output = output or Home(home).folder(study) / "report.html"
+    try:
+        output.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {output}: {error.strerror}") from error
+    out.print(f"written to {output}", soft_wrap=True)
+
+
+def report_of(study: str, home: Path | None) -> Report:
+    """Return the report of a study as it stands."""
+    from onefold.report import StudyReport
+
+    with closing(Home(home).store()) as store:
+        return StudyReport(summary_of(study, store))

@@ -1,0 +1,226 @@
+"""`onefold tune`: search configurations of a workload, train the best, and measure how to serve it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.cli.console import out
+from onefold.cli.display import display_for
+from onefold.cli.options import (
+    BUDGET,
+    OBJECTIVE,
+    OUTPUT,
+    PARALLELISM,
+    SEARCH,
+    SERVING,
+    AcceleratorOption,
+    CompressOption,
+    GoalOption,
+    HomeOption,
+    JsonOption,
+    KnobsOption,
+    LargestBatchOption,
+    MemoryOption,
+    NameOption,
+    OptimizeKnobsOption,
+    OptimizeServingOption,
+    ParallelOption,
+    ReducedPrecisionOption,
+    SaveOption,
+    ScenarioOption,
+    ThreadsOption,
+    WorkloadArgument,
+    space_up_to,
+)
+from onefold.cli.study_run import check_save_folder, run
+from onefold.serving.options import ServingOptions
+from onefold.study import Home, ParallelismOptions, SearchOptions, Study
+from onefold.study.queue import Queue
+from onefold.study.tunable import Tunable
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.knobs import KnobOptions
+from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.quantities import parse_bytes
+from onefold.vocabulary.requirement import requirement
+
+
+def tune(
+    workload: WorkloadArgument,
+    trials: Annotated[int, typer.Option(help="Configurations to try", rich_help_panel=BUDGET)] = Budget.trials,
+    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes", rich_help_panel=BUDGET)] = None,
+    joules: Annotated[float | None, typer.Option(help="Stop after this much energy", rich_help_panel=BUDGET)] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Stop when the first goal reaches this value", rich_help_panel=BUDGET)
+    ] = None,
+    max_epochs: Annotated[
+        int, typer.Option(help="Epochs of the full budget", rich_help_panel=BUDGET)
+    ] = Budget.max_epochs,
+    min_epochs: Annotated[
+        int, typer.Option(help="Epochs of the lowest rung", rich_help_panel=BUDGET)
+    ] = Budget.min_epochs,
+    min_data: Annotated[
+        float, typer.Option(help="Share of the data at the lowest rung", show_default="1/3", rich_help_panel=BUDGET)
+    ] = Budget.min_data,
+    budget: Annotated[
+        str, typer.Option(help="What grows from rung to rung: multi, epochs, data, time", rich_help_panel=BUDGET)
+    ] = Budget.kind,
+    min_time: Annotated[
+        float, typer.Option(help="Seconds of the lowest rung, with --budget time", rich_help_panel=BUDGET)
+    ] = Budget.min_time_s,
+    max_time: Annotated[
+        float, typer.Option(help="Seconds of the full budget, with --budget time", rich_help_panel=BUDGET)
+    ] = Budget.max_time_s,
+    maximize: Annotated[
+        list[str] | None, typer.Option(help="Metric to maximize; repeatable", rich_help_panel=OBJECTIVE)
+    ] = None,
+    minimize: Annotated[
+        list[str] | None, typer.Option(help="Metric to minimize; repeatable", rich_help_panel=OBJECTIVE)
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help='Requirement such as "accuracy>=0.9"; repeatable', rich_help_panel=OBJECTIVE),
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="grid, random, tpe, gp, cmaes, nsga2; per parameter group: model=grid; repeatable (default: tpe)",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    rungs: Annotated[
+        str, typer.Option(help="Early stopping: none, halving, hyperband, asha, top-k", rich_help_panel=SEARCH)
+    ] = "halving",
+    top_k: Annotated[
+        int, typer.Option(help="Trials promoted per rung, with --rungs top-k", rich_help_panel=SEARCH)
+    ] = 3,
+    eta: Annotated[int, typer.Option(help="Promote the best 1/eta of a rung", rich_help_panel=SEARCH)] = Budget.eta,
+    growth: Annotated[
+        str, typer.Option(help="How budgets grow from rung to rung: geometric, linear", rich_help_panel=SEARCH)
+    ] = Budget.growth,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh", help="Train from scratch at every rung, not from the checkpoint", rich_help_panel=SEARCH
+        ),
+    ] = False,
+    warm_start: Annotated[
+        str | None, typer.Option(help="Study over the same space to learn from", rich_help_panel=SEARCH)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all decisions", rich_help_panel=SEARCH)] = 0,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="Where the model will be served (onefold devices); repeatable", rich_help_panel=SERVING),
+    ] = None,
+    optimize_serving_for: OptimizeServingOption = "throughput",
+    scenario: ScenarioOption = None,
+    scenario_goal: GoalOption = "mean",
+    largest_batch: LargestBatchOption = None,
+    serving_search: Annotated[
+        str, typer.Option(help="Search over serving points: few, grid, random, tpe, halving", rich_help_panel=SERVING)
+    ] = "few",
+    measure: Annotated[
+        str,
+        typer.Option(
+            help="What to measure on the devices: every trial (trials) or the winner", rich_help_panel=SERVING
+        ),
+    ] = "trials",
+    knobs: KnobsOption = "on",
+    optimize_knobs_for: OptimizeKnobsOption = "time",
+    reduced_precision: ReducedPrecisionOption = False,
+    compress: CompressOption = "off",
+    parallel: ParallelOption = None,
+    threads: ThreadsOption = None,
+    memory: MemoryOption = None,
+    accelerator: AcceleratorOption = "cpu",
+    hang_timeout: Annotated[
+        float,
+        typer.Option(help="Seconds without a report after which a trial has hung", rich_help_panel=PARALLELISM),
+    ] = ParallelismOptions().hang_timeout_s,
+    save: SaveOption = None,
+    name: NameOption = None,
+    queued: Annotated[
+        bool, typer.Option("--queued", help="Queue the study (onefold submit)", rich_help_panel=OUTPUT)
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the best configuration of a workload and train it."""
+    if queued and save is not None:
+        raise InputError("--save cannot be used with --queued: a queued study keeps its model in its own folder")
+    check_save_folder(save)
+    tunable = Tunable(workload).compressed(compress)
+    objective = objective_of(tunable.objective, maximize or [], minimize or [], require or [])
+    display = display_for(out, objective, as_json)
+    study = Study(
+        tunable,
+        objective=objective,
+        budget=Budget(
+            trials=trials, minutes=minutes, joules=joules, target=target, kind=budget,  # type: ignore[arg-type]
+            min_epochs=min_epochs, max_epochs=max_epochs, min_data=min_data, min_time_s=min_time, max_time_s=max_time,
+            eta=eta, growth=growth, fresh=fresh,  # type: ignore[arg-type]
+        ),
+        search=SearchOptions(algorithm_of(search or []), rungs=rungs, top_k=top_k, warm_start=warm_start),
+        device=device or (),
+        serving=ServingOptions(
+            optimize_for=optimize_serving_for,
+            search=serving_search,
+            space=space_up_to(largest_batch),
+            scenarios=tuple(scenario or ()),
+            scenario_goal=scenario_goal,
+            measure=measure,  # type: ignore[arg-type]
+        ),
+        knobs=KnobOptions(knobs, optimize_knobs_for, reduced=reduced_precision),  # type: ignore[arg-type]
+        compress=compress,  # type: ignore[arg-type]
+        parallelism=ParallelismOptions(
+            parallel=parallel,
+            threads=threads,
+            accelerator=accelerator,
+            memory_bytes=parse_bytes(memory) if memory else None,
+            hang_timeout_s=hang_timeout,
+        ),
+        seed=seed,
+        name=name,
+        home=home,
+        on_event=display,
+    )  # fmt: skip
+    if queued:
+        _submit(study, home, as_json)
+    else:
+        run(study, display, as_json, save)
+
+
+def objective_of(default: Objective, maximize: list[str], minimize: list[str], require: list[str]) -> Objective:
+    """Return the objective that the options describe; without goals, those of the workload. Requirements are added."""
+    bounds = {**default.require, **dict(requirement(text) for text in require)}
+    if not maximize and not minimize:
+        maximize = [goal.metric for goal in default.goals if goal.maximize]
+        minimize = [goal.metric for goal in default.goals if not goal.maximize]
+    return Objective(maximize, minimize, bounds)
+
+
+def algorithm_of(values: list[str]) -> str | dict[str, str]:
+    """Return the search algorithm, or one for each parameter group, from the values of `--search`."""
+    if not values:
+        return "tpe"
+    if len(values) == 1 and "=" not in values[0]:
+        return values[0]
+    groups = dict(text.partition("=")[::2] for text in values)
+    if not all(groups.values()):
+        raise InputError(
+            f"expected one algorithm, or one for each group such as --search model=grid, got {' '.join(values)}"
+        )
+    return groups
+
+
+def _submit(study: Study, home: Path | None, as_json: bool) -> None:
+    queue = Queue(Home(home))
+    before = queue.submit(study)
+    queue.serve_in_background()
+    if as_json:
+        out.out(json.dumps({"study": study.name, "before": before}))
+    else:
+        out.print(f"submitted {study.name}; {before} before it. See: onefold queue, onefold show {study.name}")
