@@ -1,4 +1,4 @@
-"""What must hold of every page: well-formed, and nothing in it that reaches out."""
+"""Checks for every page: it is well-formed and self-contained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REACHING = ("src", "href", "srcset", "action", "formaction", "data", "poster", "
 
 
 class Page(HTMLParser):
-    """Reads a page and keeps what the tests ask about."""
+    """A parsed page with what the tests ask about."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 
 def checked(html: str) -> Page:
-    """The page, when it is sound."""
+    """Parse a page and check it."""
     page = Page(html)
     assert html.startswith("<!doctype html>")
     assert page.tags["script"] == 1

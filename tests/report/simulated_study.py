@@ -1,4 +1,4 @@
-"""A study that never ran, but could have: successive halving with conditions, failures, refusals and real costs."""
+"""A simulated study: successive halving with conditions, failures, rejected configurations and plausible costs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAILURES = (
 
 @dataclass
 class Simulated:
-    """The three things that a report is made from."""
+    """The input of a report."""
 
     study: StudyRecord
     trials: list[Trial]
@@ -72,7 +72,7 @@ def simulate(
     space: Space = SPACE,
     rungs: str = "halving",
 ) -> Simulated:
-    """Successive halving over `trials` configurations, `failing` of which fail."""
+    """Simulate successive halving over `trials` configurations, `failing` of which fail."""
     rng = random.Random(seed)
     budget = budget or Budget(trials=max(trials, 1))
     world = _World(rng, budget, source, failing)
@@ -112,7 +112,7 @@ def simulate(
 
 
 class _World:
-    """Where simulated time passes, on four workers."""
+    """Simulated time on four workers."""
 
     def __init__(self, rng: random.Random, budget: Budget, source: str, failing: float) -> None:
         self.rng, self.budget, self.source, self.failing = rng, budget, source, failing

@@ -32,12 +32,12 @@ def elements(plot: Plot, tag: str, kind: str) -> list[ElementTree.Element]:
 
 
 def cells(plot: Plot) -> dict[str, str]:
-    """What each cell says, by its place."""
+    """Return the tooltip of each cell, by its position."""
     groups = [g for g in ElementTree.fromstring(plot.picture).iter("g") if "data-cell" in g.attrib]
     return {group.attrib["data-cell"]: group.findtext("title") or "" for group in groups}
 
 
-def test_every_known_point_is_a_cell_that_says_all_about_itself() -> None:
+def test_every_known_point_is_a_cell_with_a_tooltip() -> None:
     plot = drawn(
         served(1, 1, 0.01), served(8, 1, 0.02, LatencySource.EMULATED), served(8, 2, 0.015, LatencySource.PREDICTED)
     )
@@ -50,7 +50,7 @@ def test_every_known_point_is_a_cell_that_says_all_about_itself() -> None:
     assert "(measured, emulated, predicted)" in plot.caption
 
 
-def test_only_predicted_cells_are_hatched_and_the_legend_says_so() -> None:
+def test_only_predicted_cells_are_hatched_and_in_the_legend() -> None:
     plot = drawn(served(1, 1, 0.01), served(2, 1, 0.01, LatencySource.PREDICTED))
     assert len(elements(plot, "path", "hatch")) == 1
     assert [kind for kind, _ in plot.legend] == ["ramp", "cell hatched"]
@@ -66,19 +66,19 @@ def test_chosen_points_are_ringed_and_named() -> None:
     assert plot.legend[-1][1] == "chosen: L for latency, T for throughput, E for energy"
 
 
-def test_the_fastest_of_several_points_stands_for_a_cell() -> None:
+def test_the_fastest_of_several_points_represents_a_cell() -> None:
     plot = drawn(served(4, 1, 0.02, graph_level="basic"), served(4, 1, 0.01, graph_level="all"))
     assert "graph level all" in cells(plot)["4x1"]
 
 
-def test_faster_cells_have_stronger_colours() -> None:
+def test_faster_cells_have_stronger_colors() -> None:
     plot = drawn(served(1, 1, 0.1), served(2, 1, 0.1), served(100, 1, 0.1))
     shades = [e.get("class") for e in ElementTree.fromstring(plot.picture).iter("rect")]
     assert shades == ["cell s0", "cell s1", "cell s7"]
     assert "10 to 1,000 samples per second" in plot.legend[0][1]
 
 
-def test_a_large_surface_is_thinned_but_nothing_measured_or_chosen_is_lost() -> None:
+def test_a_large_surface_is_thinned_but_keeps_measured_and_chosen_points() -> None:
     points = [
         served(batch, threads, 0.001 * batch, LatencySource.MEASURED if batch % 25 == 0 else LatencySource.PREDICTED)
         for batch in range(1, 101)
@@ -93,13 +93,13 @@ def test_a_large_surface_is_thinned_but_nothing_measured_or_chosen_is_lost() -> 
     assert "37x23" in cells(plot)
 
 
-def test_a_surface_without_points_says_so() -> None:
+def test_a_surface_without_points_has_a_note() -> None:
     plot = drawn()
     assert not plot.picture
     assert plot.caption == "No serving point has been measured."
 
 
-def test_what_is_not_known_is_not_made_up() -> None:
+def test_unknown_values_are_not_invented() -> None:
     bare = Served(
         ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 0, Energy(None, "unavailable"), None, LatencySource.PREDICTED
     )
@@ -119,7 +119,7 @@ points = st.builds(
 
 
 @given(st.lists(points, min_size=1, max_size=12))
-def test_any_surface_is_drawn_inside_its_paper(known: list[Served]) -> None:
+def test_any_surface_is_drawn_inside_its_frame(known: list[Served]) -> None:
     root = ElementTree.fromstring(drawn(*known, chosen={"latency": known[0]}).picture)
     width, height = (float(root.attrib[side]) for side in ("width", "height"))
     for box in root.iter("rect"):
@@ -139,5 +139,5 @@ def test_hatching_stays_in_its_box(x: float, y: float, wide: float, tall: float)
 
 
 @pytest.mark.parametrize(("latency_s", "written"), [(1e-7, "10M"), (5e-5, "20k"), (1e-3, "1,000"), (3.0, "0.333")])
-def test_rates_are_written_briefly(latency_s: float, written: str) -> None:
+def test_rates_are_formatted_briefly(latency_s: float, written: str) -> None:
     assert f">{written}</text>" in drawn(served(1, 1, latency_s)).picture

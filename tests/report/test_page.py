@@ -21,7 +21,7 @@ EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
 
 
 def scaled(factor: float) -> Simulated:
-    """A study whose loss is a very large or very small number."""
+    """Return a study with very large or very small losses."""
     simulated = simulate(objective=Objective(minimize="loss"))
     trials = [
         replace(
@@ -41,7 +41,7 @@ def scaled(factor: float) -> Simulated:
 
 
 def half_done() -> Simulated:
-    """A study that is still running."""
+    """Return a study that is still running."""
     simulated = simulate(12, seed=4)
     trials = list(simulated.trials)
     for place in (5, 6, 7):
@@ -58,7 +58,7 @@ def half_done() -> Simulated:
 
 
 def hostile() -> Simulated:
-    """A study in which every name that a user can give is an attack."""
+    """Return a study in which every name given by a user attempts an injection."""
     space = Space(model={"kind": Choice(EVIL, "plain"), "lr": Float(1e-4, 1.0, log=True), "a" * 90: Float(0, 1)})
     simulated = simulate(space=space, name=EVIL * 4)
     trials = []
@@ -106,7 +106,7 @@ CASES: dict[str, Callable[[], Simulated]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_study_has_a_sound_page(case: str) -> None:
+def test_every_study_has_a_valid_page(case: str) -> None:
     summary = CASES[case]().summary
     html = as_html(summary)
     checked(html)
@@ -115,7 +115,7 @@ def test_every_study_has_a_sound_page(case: str) -> None:
     assert as_json(summary)
 
 
-def test_names_given_by_users_are_shown_and_do_nothing() -> None:
+def test_names_given_by_users_are_escaped() -> None:
     html = as_html(hostile().summary)
     page = checked(html)
     assert page.text.count("<script>alert('x')</script>") > 20
@@ -135,14 +135,14 @@ def test_only_our_own_script_may_run() -> None:
     )
 
 
-def test_two_hundred_trials_stay_small() -> None:
+def test_a_page_of_two_hundred_trials_is_small() -> None:
     summary = simulate(200, budget=Budget(trials=200, max_epochs=27), seed=3).summary
     html = as_html(summary)
     checked(html)
     assert len(html.encode()) < 400_000
 
 
-def test_long_training_stays_small() -> None:
+def test_a_page_of_long_training_is_small() -> None:
     simulated = simulate(200, budget=Budget(trials=200, max_epochs=300, min_epochs=100), seed=3)
     assert len(simulated.epochs) > 10_000
     assert len(as_html(simulated.summary).encode()) < 500_000
@@ -157,7 +157,7 @@ def test_the_page_has_all_its_parts() -> None:
     assert "front" in checked(as_html(simulate(objective=TWO_GOALS).summary)).ids
 
 
-def test_a_study_without_a_result_says_so() -> None:
+def test_a_study_without_a_result_has_a_note() -> None:
     failed = checked(as_html(simulate(6, failing=99).summary)).text
     assert "No trial finished a rung. The failures below say why." in failed
     assert FailureKind.OUT_OF_MEMORY.value in failed

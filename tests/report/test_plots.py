@@ -52,7 +52,7 @@ def test_lines_pass_below_the_axes_of_inactive_parameters() -> None:
         assert (lowest[trial.number] == 376.0) == ("momentum" not in trial.config)
 
 
-def test_promotions_are_lines_and_every_visit_is_a_mark() -> None:
+def test_promotions_are_lines_and_every_rung_is_a_mark() -> None:
     summary = simulate().summary
     plot = ladder(summary)
     rungs = [rung for trial in summary.trials for rung in trial.rungs]
@@ -90,7 +90,7 @@ def test_the_trade_off_marks_the_front() -> None:
 
 
 @pytest.mark.parametrize("plot", [progress, curves, parallel, ladder])
-def test_without_results_a_plot_says_why_there_is_none(plot: object) -> None:
+def test_a_plot_without_results_explains_itself(plot: object) -> None:
     assert callable(plot)
     for summary in (simulate(0).summary, simulate(4, failing=99).summary):
         empty = plot(summary)
@@ -99,7 +99,7 @@ def test_without_results_a_plot_says_why_there_is_none(plot: object) -> None:
     assert "No parameter varies" in parallel(simulate(2, space=Space(lr=0.1), failing=0).summary).caption
 
 
-def test_scales_put_values_in_place_and_label_them_with_round_numbers() -> None:
+def test_scales_map_values_to_positions_and_round_labels() -> None:
     scale = Scale(0.0, 10.0, 100.0, 0.0)
     assert (scale(0), scale(5), scale(10), scale(99)) == (100, 50, 0, 0)
     assert [label for _, label in scale.ticks()] == ["0", "2", "4", "6", "8", "10"]
@@ -123,14 +123,14 @@ def test_scales_fit_any_values(values: tuple[float, ...]) -> None:
     assert all(0 <= scale(value) <= 300 for value in values)
 
 
-def test_units_suit_their_values() -> None:
+def test_units_fit_their_values() -> None:
     assert unit_of("train_time_s", [30.0, 7200.0]) == ("h", 3600.0)
     assert unit_of("latency_s", [0.004]) == ("ms", 1e-3)
     assert unit_of("energy_j", [5e4]) == ("kJ", 1e3)
     assert unit_of("accuracy", [0.5]) == ("", 1.0)
 
 
-def test_drawing() -> None:
+def test_svg_paths() -> None:
     assert element("text", "a", class_="x", text_anchor=None, x=1.0) == '<text class="x" x="1">a</text>'
     assert polyline([(0, 1), (2, 3), (1, 4)]) == "M0 1L2 3M1 4"
     assert staircase([(0, 1), (2, 3)]) == "M0 1H2V3"

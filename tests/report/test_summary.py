@@ -21,7 +21,7 @@ def test_counts_levels_and_promotions_add_up() -> None:
     assert sum(level.failed for level in summary.levels) == len(summary.failures) == summary.counts[TrialState.FAILED]
 
 
-def test_the_cost_is_the_sum_of_all_rungs_and_says_that_it_is_an_estimate() -> None:
+def test_the_cost_is_the_sum_of_all_rungs_and_marked_as_an_estimate() -> None:
     summary = simulate().summary
     rungs = [rung for trial in summary.trials for rung in trial.rungs]
     assert summary.cost.time_s == pytest.approx(sum(rung.measurement.time_s for rung in rungs))
@@ -41,7 +41,7 @@ def test_progress_ends_at_the_best_trial(objective: Objective, seed: int) -> Non
     assert summary.progress[-1].best == summary.best.metrics[objective.goals[0].metric]
 
 
-def test_results_that_miss_a_requirement_are_never_the_best_so_far() -> None:
+def test_infeasible_results_are_never_the_best_so_far() -> None:
     summary = simulate(objective=Objective(maximize="accuracy", require={"train_time_s": at_most(1e-6)})).summary
     assert summary.best is not None
     assert not summary.is_feasible(summary.best)
@@ -49,7 +49,7 @@ def test_results_that_miss_a_requirement_are_never_the_best_so_far() -> None:
     assert all(level.best is None for level in summary.levels)
 
 
-def test_several_goals_have_a_front() -> None:
+def test_several_goals_have_a_pareto_front() -> None:
     objective = Objective(maximize="accuracy", minimize="train_time_s", require={"accuracy": at_least(0.5)})
     summary = simulate(60, objective=objective, rungs="none").summary
     assert summary.front
@@ -85,7 +85,7 @@ def test_curves_fall_back_to_what_epochs_report() -> None:
     assert summarize(simulated.study, simulated.trials, []).curve_metric == ""
 
 
-def test_a_bare_spec_is_made_up_for_by_the_trials() -> None:
+def test_missing_spec_is_derived_from_the_trials() -> None:
     simulated = simulate()
     bare = summarize(replace(simulated.study, spec={}), simulated.trials, simulated.epochs)
     assert bare.workload == simulated.study.name
@@ -99,7 +99,7 @@ def test_a_bare_spec_is_made_up_for_by_the_trials() -> None:
     assert str(summarize(replace(simulated.study, spec={}), only_loss, []).objective) == "lowest loss"
 
 
-def test_what_was_handed_over_counts_when_it_is_the_best_trial() -> None:
+def test_test_metrics_are_those_of_the_best_trial() -> None:
     simulated = simulate()
     best = simulated.summary.best
     assert best is not None
