@@ -88,7 +88,7 @@ def test_mistakes_are_answered_in_one_sentence(here: Path, words: tuple[str, ...
 
 
 def test_a_submitted_study_runs_in_the_background(here: Path) -> None:
-    assert "nothing was submitted" in onefold(here, "queue").stdout
+    assert "no study was submitted" in onefold(here, "queue").stdout
     submitted = alone(here, "submit", "mine.py", "--trials", "1", "--max-epochs", "1", "--parallel", "1", "--json")
     assert submitted.returncode == 0, submitted.stderr
     assert json.loads(submitted.stdout)["study"] == "mine-1"

@@ -428,7 +428,7 @@ def test_waste_leaves_out_recalled_candidates() -> None:
         "67 % of the time for cold candidates, 11 % for failed ones; of the energy 50 % and 25 %"
     )
     assert "Without 1 candidate recalled" in tables.fates_table(compiled).notes[0]
-    assert "failed: 1 wrong" in facts.brought(compiled)
+    assert "failed: 1 wrong" in facts.savings(compiled)
     assert facts.waste(nothing()) == "no candidate was measured"
     assert "energy" not in facts.waste(unmetered())
 

@@ -120,7 +120,7 @@ def tune(
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
     serving_search: Annotated[
-        str, typer.Option(help="Search over serving points: few, grid, random, tpe, halving", rich_help_panel=SERVING)
+        str, typer.Option(help="Search over serving points: few, grid", rich_help_panel=SERVING)
     ] = "few",
     measure: Annotated[
         str,
