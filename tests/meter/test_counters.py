@@ -7,13 +7,13 @@ import pytest
 from onefold.meter.counters import EVENTS, HARDWARE_EVENTS, Counters, scaled
 
 
-def test_a_count_is_made_up_for_the_time_it_was_not_counted():
+def test_a_multiplexed_count_is_extrapolated():
     assert scaled(100, enabled_ns=50, running_ns=50) == 100
     assert scaled(100, enabled_ns=200, running_ns=50) == 400
     assert scaled(0, enabled_ns=200, running_ns=0) == 0
 
 
-def test_work_is_counted_where_the_kernel_allows_it():
+def test_work_is_counted_if_the_kernel_allows_it():
     with Counters() as counters:
         if "task_clock_ns" not in counters.available:
             pytest.skip("this kernel counts nothing for us")
@@ -25,7 +25,7 @@ def test_work_is_counted_where_the_kernel_allows_it():
     assert counters.available == (), "closed"
 
 
-def test_a_new_page_is_a_fault():
+def test_touching_a_new_page_is_a_fault():
     with Counters() as counters:
         if "page_faults" not in counters.available:
             pytest.skip("this kernel counts nothing for us")
@@ -35,7 +35,7 @@ def test_a_new_page_is_a_fault():
         assert counters.read()["page_faults"] > before
 
 
-def test_an_event_that_is_not_there_is_left_out():
+def test_an_unavailable_event_is_left_out():
     with Counters() as counters:
         assert set(counters.read()) == set(counters.available)
     assert "page_faults" not in HARDWARE_EVENTS

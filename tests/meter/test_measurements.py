@@ -31,23 +31,23 @@ def alike(one: Measurement, other: Measurement) -> bool:
 
 
 @given(measurements)
-def test_nothing_is_the_zero(one: Measurement) -> None:
+def test_nothing_is_the_neutral_element(one: Measurement) -> None:
     assert one + Measurement.nothing() == one == Measurement.nothing() + one
     assert Measurement.nothing() + Measurement.nothing() == Measurement.nothing()
 
 
 @given(measurements, measurements)
-def test_the_order_does_not_matter(one: Measurement, other: Measurement) -> None:
+def test_addition_is_commutative(one: Measurement, other: Measurement) -> None:
     assert one + other == other + one
 
 
 @given(measurements, measurements, measurements)
-def test_nor_does_the_grouping(one: Measurement, other: Measurement, third: Measurement) -> None:
+def test_addition_is_associative(one: Measurement, other: Measurement, third: Measurement) -> None:
     assert alike((one + other) + third, one + (other + third))
 
 
 @given(st.lists(measurements, min_size=1))
-def test_a_sum_is_measured_only_when_all_of_it_is(parts: list[Measurement]) -> None:
+def test_a_sum_is_measured_only_if_all_parts_are(parts: list[Measurement]) -> None:
     total = sum(parts, Measurement.nothing())
     assert total.energy.measured == all(part.energy.measured for part in parts)
     assert (total.energy.joules is None) == any(part.energy.joules is None for part in parts)

@@ -36,13 +36,13 @@ def peak_of_nothing() -> int:
 
 @linux_only
 class TestRealMemory:
-    def test_an_allocation_shows_up(self) -> None:
+    def test_an_allocation_raises_the_peak(self) -> None:
         before = peak_of_nothing()
         with ClockMeter().window() as window, allocated(200 * MB):
             pass
         assert window.measurement.memory_bytes == pytest.approx(before + 200 * MB, abs=SLACK)
 
-    def test_it_is_that_of_the_window_and_not_of_the_life(self) -> None:
+    def test_the_peak_is_of_the_window_and_not_of_the_process(self) -> None:
         before = peak_of_nothing()
         with allocated(200 * MB):
             pass
@@ -50,13 +50,13 @@ class TestRealMemory:
             pass
         assert window.measurement.memory_bytes == pytest.approx(before, abs=SLACK)
 
-    def test_what_is_there_already_counts(self) -> None:
+    def test_memory_held_before_the_window_counts(self) -> None:
         before = peak_of_nothing()
         with allocated(100 * MB), ClockMeter().window() as window:
             pass
         assert window.measurement.memory_bytes == pytest.approx(before + 100 * MB, abs=SLACK)
 
-    def test_an_inner_window_does_not_lose_the_peak_of_the_outer(self) -> None:
+    def test_an_inner_window_does_not_reset_the_peak_of_the_outer(self) -> None:
         before = peak_of_nothing()
         with ClockMeter().window() as outer:
             with allocated(200 * MB):
@@ -66,7 +66,7 @@ class TestRealMemory:
         assert outer.measurement.memory_bytes == pytest.approx(before + 200 * MB, abs=SLACK)
         assert inner.measurement.memory_bytes == pytest.approx(before + 60 * MB, abs=SLACK)
 
-    def test_an_outer_window_sees_the_peak_of_the_inner(self) -> None:
+    def test_the_peak_of_an_inner_window_counts_for_the_outer(self) -> None:
         before = peak_of_nothing()
         with ClockMeter().window() as outer:
             with ClockMeter().window() as inner, allocated(150 * MB):
@@ -77,7 +77,7 @@ class TestRealMemory:
         assert inner.measurement.memory_bytes == pytest.approx(before + 150 * MB, abs=SLACK)
         assert later.measurement.memory_bytes == pytest.approx(before, abs=SLACK)
 
-    def test_meters_do_not_lower_the_mark_under_each_other(self) -> None:
+    def test_meters_do_not_reset_the_mark_under_each_other(self) -> None:
         before = peak_of_nothing()
         with CombinedMeter(ClockMeter(), ModelledMeter()).window() as combined:
             with allocated(100 * MB):
@@ -105,7 +105,7 @@ class Mark:
 
 
 class TestPretendedMark:
-    def test_windows_that_overlap_without_nesting(self) -> None:
+    def test_windows_may_overlap_without_nesting(self) -> None:
         mark = Mark(movable=True)
         peaks = PeakMemory(lambda: mark.mark, mark.put_back)
         first = peaks.open()
@@ -119,7 +119,7 @@ class TestPretendedMark:
         assert peaks.read(second) == 40
         peaks.close(second)
 
-    def test_a_mark_that_cannot_be_put_back_speaks_when_it_rises(self) -> None:
+    def test_without_reset_the_peak_is_known_only_if_the_mark_rises(self) -> None:
         mark = Mark(movable=False)
         peaks = PeakMemory(lambda: mark.mark, mark.put_back)
         mark.reach(100)
@@ -133,11 +133,11 @@ class TestPretendedMark:
         assert peaks.read(outer) == 120
         assert peaks.read(inner) is None
 
-    def test_no_mark_at_all(self) -> None:
+    def test_without_a_mark_the_peak_is_unknown(self) -> None:
         peaks = PeakMemory(lambda: None, lambda: False)
         assert peaks.read(peaks.open()) is None
 
-    def test_the_system_without_proc_still_tells_something(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_proc_the_peak_comes_from_getrusage(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("onefold.meter.memory._STATUS", _Nowhere())
         assert (high_water_bytes() or 0) > MB
 

@@ -62,7 +62,7 @@ class TestMeters(MeterContract):
 
 
 class TestCombined:
-    def test_joules_are_added_and_both_sources_named(self, tmp_path: Path) -> None:
+    def test_joules_are_added_and_both_sources_are_named(self, tmp_path: Path) -> None:
         machine, nvml = FakeMachine(tmp_path), FakeNvml({0: 5_000})
         meter = CombinedMeter(RaplMeter(machine.root, stat=machine.stat), NvmlMeter(nvml=nvml))
         assert meter.source == "rapl+nvml"
@@ -88,14 +88,14 @@ class TestCombined:
 
 
 class TestModelled:
-    def test_watts_can_be_given(self) -> None:
+    def test_watts_can_be_set(self) -> None:
         with ModelledMeter(10.0).window() as window:
             work()
         cost = window.measurement
         assert cost.energy == Energy(cost.cpu_s * 10.0, "modelled")
         assert not cost.energy.measured
 
-    def test_every_machine_has_some(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_machine_has_default_watts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("platform.machine", lambda: "quantum9")
         assert ModelledMeter().watts_per_busy_core > 0
 
@@ -128,7 +128,7 @@ class TestChoose:
             ("mps", True, FakeNvml(), "unavailable"),
         ],
     )
-    def test_the_best_that_works_and_never_a_part_for_the_whole(
+    def test_choose_returns_the_best_meter_and_never_a_part_for_the_whole(
         self, machine: Callable[..., None], accelerator: str, counters: bool, nvml: FakeNvml | None, source: str
     ) -> None:
         machine(counters=counters, nvml=nvml)
@@ -151,7 +151,7 @@ class TestNvml:
         ("visible", "device", "counter"),
         [("1,0", 0, 1), ("1,0", 1, 0), ("GPU-abc", 0, "GPU-abc"), (None, 1, 1)],
     )
-    def test_the_board_is_the_one_that_cuda_sees(
+    def test_the_board_follows_cuda_visible_devices(
         self, monkeypatch: pytest.MonkeyPatch, visible: str | None, device: int, counter: int | str
     ) -> None:
         if visible is None:

@@ -35,7 +35,7 @@ def test_packages_are_added_and_parts_are_not_counted_twice(machine: FakeMachine
     assert window.measurement.energy.measured
 
 
-def test_a_counter_that_comes_round_is_followed(machine: FakeMachine, meter: RaplMeter) -> None:
+def test_a_counter_that_wraps_is_followed(machine: FakeMachine, meter: RaplMeter) -> None:
     machine.draw(RANGE_UJ / 1e6 - 1.0)
     with meter.window() as window:
         work()
@@ -44,7 +44,7 @@ def test_a_counter_that_comes_round_is_followed(machine: FakeMachine, meter: Rap
     assert int(machine.counter(0).read_text()) == 500_000
 
 
-def test_a_long_window_may_see_it_come_round_many_times(machine: FakeMachine, meter: RaplMeter) -> None:
+def test_a_counter_may_wrap_many_times_in_a_window(machine: FakeMachine, meter: RaplMeter) -> None:
     laps, lap_j = 5, RANGE_UJ / 1e6 * 0.9
     with meter.window() as window:
         work()
@@ -54,7 +54,7 @@ def test_a_long_window_may_see_it_come_round_many_times(machine: FakeMachine, me
     assert window.measurement.energy.joules == pytest.approx(laps * lap_j)
 
 
-def test_joules_are_shared_out_by_processor_time(machine: FakeMachine, meter: RaplMeter) -> None:
+def test_joules_are_attributed_by_processor_time(machine: FakeMachine, meter: RaplMeter) -> None:
     with meter.window() as window:
         work()
         machine.draw(100.0)
@@ -64,7 +64,7 @@ def test_joules_are_shared_out_by_processor_time(machine: FakeMachine, meter: Ra
     assert cost.energy.joules == pytest.approx(100.0 * cost.cpu_s / 50.0, rel=1e-3)
 
 
-def test_a_process_never_pays_more_than_was_drawn(machine: FakeMachine, meter: RaplMeter) -> None:
+def test_a_process_is_never_charged_more_than_was_drawn(machine: FakeMachine, meter: RaplMeter) -> None:
     with meter.window() as window:
         for _ in range(4):
             work()
@@ -92,13 +92,15 @@ def test_nested_windows_each_count_their_own(machine: FakeMachine, meter: RaplMe
     assert outer.measurement.energy == Energy(7.0, "rapl")
 
 
-def test_no_counters(tmp_path: Path) -> None:
+def test_without_counters_energy_is_unavailable(tmp_path: Path) -> None:
     meter = RaplMeter(tmp_path / "nothing")
     assert meter.source == "unavailable"
     assert "no processor energy counters" in meter.reason
 
 
-def test_counters_for_root_alone(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_counters_name_the_command_that_opens_them(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read_text = Path.read_text
 
     def forbidden(path: Path) -> str:
@@ -115,7 +117,7 @@ def test_counters_for_root_alone(machine: FakeMachine, monkeypatch: pytest.Monke
     assert window.measurement.energy == Energy(None, "unavailable")
 
 
-def test_counters_that_make_no_sense(machine: FakeMachine) -> None:
+def test_malformed_counters_are_unavailable(machine: FakeMachine) -> None:
     machine.counter(0).write_text("many")
     meter = RaplMeter(machine.root, stat=machine.stat)
     assert meter.source == "unavailable"

@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "recording.jsonl"
 
 
-def test_windows_come_back_in_the_order_of_opening(path: Path) -> None:
+def test_windows_are_replayed_in_the_order_of_opening(path: Path) -> None:
     recording = RecordingMeter(ModelledMeter(), path)
     with recording.window() as outer:
         with recording.window() as first:
@@ -48,7 +48,7 @@ def test_a_window_that_raises_is_recorded_too(path: Path) -> None:
     assert len(path.read_text().splitlines()) == 2
 
 
-def test_a_recording_that_is_over_says_so(path: Path) -> None:
+def test_a_window_beyond_the_recording_is_an_error(path: Path) -> None:
     with RecordingMeter(ModelledMeter(), path).window():
         pass
     meter = ReplayMeter(path)
@@ -59,18 +59,18 @@ def test_a_recording_that_is_over_says_so(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "accuracy,loss\n", '{"source": "rapl"}\n{"window": 0}\n', "[1]\n"])
-def test_a_file_that_is_no_recording(path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_recording_is_an_error(path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(InputError, match="not a recording of a meter"):
         ReplayMeter(path)
 
 
-def test_a_file_that_is_not_there(path: Path) -> None:
+def test_a_missing_file_is_an_error(path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         ReplayMeter(path)
 
 
-def test_a_real_gpu_as_it_was_recorded() -> None:
+def test_the_recording_of_a_real_gpu_can_be_replayed() -> None:
     """An NVIDIA H200 asleep for a second, then multiplying matrices for two, inside one window over both."""
     meter = ReplayMeter(Path(__file__).parent.parent / "recordings" / "h200.jsonl")
     with meter.window() as both:

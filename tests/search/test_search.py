@@ -31,7 +31,7 @@ def play(search: Search, rng: random.Random, past: list[Decision] | None = None)
     """Runs a search to its end; results come in in random order. The past is lived through first."""
     made: list[Decision] = []
     pending: list[Decision] = []
-    while not search.finished:
+    while not search.is_finished:
         known = past[len(made)] if past is not None and len(made) < len(past) else None
         decision = search.ask(known)
         if decision is not None:
@@ -129,7 +129,7 @@ def test_no_configuration_is_tried_twice_and_a_small_space_ends_the_search() -> 
             configs.append(decision.config)
             search.tell(decision.number, {"loss": float(decision.config.x)})
         assert len(configs) == len(set(configs)) == 6, algorithm
-        assert search.finished
+        assert search.is_finished
 
 
 def test_defaults_are_tried_first() -> None:

@@ -1,4 +1,4 @@
-"""What a store file goes through: other processes, other versions, broken and full disks."""
+"""SQLite stores with other processes, other versions, damaged files and full disks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled(path: Path, trials: int = 3) -> None:
 
 
 def refusal(path: Path) -> str:
-    """The sentence with which this file is refused."""
+    """Return the message with which this file is refused."""
     with pytest.raises(StoreError) as caught:
         open_store(path)
     sentence = str(caught.value)
@@ -50,7 +50,7 @@ def refusal(path: Path) -> str:
 
 @contextmanager
 def without_privileges() -> Iterator[None]:
-    """Root may write anywhere; nobody may not."""
+    """Drop the privileges of root, which may write anywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -62,12 +62,12 @@ def without_privileges() -> Iterator[None]:
 
 
 class TestOpening:
-    def test_the_file_and_its_folders_are_made(self, tmp_path: Path) -> None:
+    def test_the_file_and_its_folders_are_created(self, tmp_path: Path) -> None:
         path = tmp_path / "a" / "b c?" / "studies.db"
         filled(path)
         assert path.exists()
 
-    def test_what_was_written_is_there_when_opened_again(self, path: Path) -> None:
+    def test_records_persist(self, path: Path) -> None:
         filled(path)
         with closing(open_store(path)) as store:
             assert store.studies() == [a_study()]
@@ -81,38 +81,38 @@ class TestOpening:
             assert pragma("PRAGMA synchronous").scalar() == 2
             assert pragma("PRAGMA foreign_keys").scalar() == 1
 
-    def test_a_closed_store_says_so(self, path: Path) -> None:
+    def test_a_closed_store_is_an_error(self, path: Path) -> None:
         store = open_store(path)
         store.close()
         with pytest.raises(StoreError, match="closed"):
             store.studies()
 
-    def test_a_newer_version_asks_for_an_upgrade(self, path: Path) -> None:
+    def test_a_newer_revision_is_refused(self, path: Path) -> None:
         filled(path)
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("UPDATE alembic_version SET version_num = ?", (f"{int(REVISION) + 1:04}",))
         assert "upgrade onefold" in refusal(path)
 
-    def test_a_file_that_is_no_database(self, path: Path) -> None:
+    def test_a_file_that_is_not_a_database_is_refused(self, path: Path) -> None:
         path.write_text("accuracy,loss\n0.9,0.1\n" * 1000)
         assert "move it away, or use another home folder" in refusal(path)
         assert path.read_text().startswith("accuracy")
 
-    def test_a_database_of_another_program(self, path: Path) -> None:
+    def test_a_database_of_another_program_is_refused(self, path: Path) -> None:
         with closing(sqlite3.connect(path)) as database:
             database.execute("CREATE TABLE songs (title)")
         assert "another program" in refusal(path)
         with closing(sqlite3.connect(path)) as database:
             assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
 
-    def test_a_damaged_file(self, path: Path) -> None:
+    def test_a_damaged_file_is_refused(self, path: Path) -> None:
         filled(path, trials=200)
         content = bytearray(path.read_bytes())
         content[4096:] = b"\xff" * (len(content) - 4096)
         path.write_bytes(content)
         assert "is damaged; move it away" in refusal(path)
 
-    def test_damage_found_while_reading(self, path: Path) -> None:
+    def test_damage_is_reported_when_it_is_read(self, path: Path) -> None:
         filled(path, trials=200)
         with closing(sqlite3.connect(path)) as database:
             (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trials'").fetchone()
@@ -124,14 +124,14 @@ class TestOpening:
             with pytest.raises(StoreError, match="is damaged; move it away"):
                 store.trials("digits")
 
-    def test_a_document_that_cannot_be_read(self, path: Path) -> None:
+    def test_an_unreadable_document_is_an_error(self, path: Path) -> None:
         filled(path)
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("UPDATE trials SET state = 'levitating' WHERE number = 1")
         with closing(open_store(path)) as store, pytest.raises(StoreError, match="trial 1 of study 'digits'"):
             store.trials("digits")
 
-    def test_a_candidate_that_cannot_be_read(self, path: Path) -> None:
+    def test_an_unreadable_candidate_is_an_error(self, path: Path) -> None:
         with closing(open_store(path)) as store:
             store.save_candidates([a_candidate("a"), a_candidate("b")])
         with closing(sqlite3.connect(path)) as database, database:
@@ -140,15 +140,15 @@ class TestOpening:
         with closing(open_store(path)) as store, pytest.raises(StoreError, match=sentence):
             store.candidates()
 
-    def test_a_folder_in_its_place(self, path: Path) -> None:
+    def test_a_folder_in_place_of_the_file_is_refused(self, path: Path) -> None:
         path.mkdir()
         assert "cannot be opened" in refusal(path)
 
-    def test_a_file_in_place_of_its_folder(self, path: Path) -> None:
+    def test_a_file_in_place_of_the_folder_is_refused(self, path: Path) -> None:
         path.write_text("")
         assert "cannot be opened" in refusal(path / "studies.db")
 
-    def test_a_folder_that_cannot_be_written(self) -> None:
+    def test_a_read_only_folder_is_refused(self) -> None:
         with TemporaryDirectory() as name:
             folder = Path(name)
             folder.chmod(0o555)
@@ -156,7 +156,7 @@ class TestOpening:
                 assert "may be written" in refusal(folder / "studies.db")
             folder.chmod(0o755)
 
-    def test_a_file_that_cannot_be_written(self) -> None:
+    def test_writing_to_a_read_only_file_is_an_error(self) -> None:
         with TemporaryDirectory() as name:
             folder = Path(name)
             filled(folder / "studies.db")
@@ -171,7 +171,7 @@ class TestOpening:
 
 
 class TestFullDisk:
-    def test_a_full_disk_undoes_the_block_and_loses_nothing(self, path: Path) -> None:
+    def test_a_full_disk_rolls_back_and_loses_nothing(self, path: Path) -> None:
         with closing(open_store(path)) as store:
             store.create_study(a_study())
             store.save_trial("digits", a_trial(0))
@@ -192,7 +192,7 @@ class TestFullDisk:
         with closing(open_store(path)) as store:
             assert store.trials("digits") == [a_trial(0), a_trial(1)]
 
-    def test_the_system_refuses_to_let_the_file_grow(self, path: Path) -> None:
+    def test_a_file_size_limit_loses_nothing(self, path: Path) -> None:
         filled(path, trials=1)
         program = """
             import resource
@@ -228,15 +228,15 @@ class TestSeveralProcesses:
             input()
         """
         with started(program, path) as writer, closing(open_store(path)) as store:
-            assert heard(writer) == "written"
+            assert read_line(writer) == "written"
             assert store.trials("digits") == [a_trial(0)]
-            tell(writer)
-            assert heard(writer) == "durable"
+            proceed(writer)
+            assert read_line(writer) == "durable"
             assert store.trials("digits") == [a_trial(0), a_trial(1, a_rung(1, 1))]
             store.set_trial_states("digits", {0: TrialState.DONE})
-            tell(writer)
+            proceed(writer)
 
-    def test_a_lock_that_stays_is_a_clear_error_and_not_the_end(self, path: Path) -> None:
+    def test_a_lock_timeout_is_an_error_from_which_a_store_recovers(self, path: Path) -> None:
         filled(path, trials=0)
         with closing(SqlStore(SqliteBackend(path, busy_timeout_s=0.05))) as store:
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -246,8 +246,8 @@ class TestSeveralProcesses:
             store.save_trial("digits", a_trial())
             assert store.trials("digits") == [a_trial()]
 
-    @pytest.mark.parametrize("lines", [1, 20, 100])
-    def test_kill_9_loses_nothing_that_was_saved(self, path: Path, lines: int) -> None:
+    @pytest.mark.parametrize("lines", [1, 60])
+    def test_sigkill_loses_nothing_that_was_saved(self, path: Path, lines: int) -> None:
         filled(path, trials=0)
         program = """
             for number in range(1_000_000):
@@ -259,37 +259,39 @@ class TestSeveralProcesses:
                     say(number, epoch)
         """
         with started(program, path) as writer:
-            said = [heard(writer) for _ in range(lines)]
-            time.sleep(random.uniform(0, 0.01))  # so that it is hit in any of its steps
+            lines_written = [read_line(writer) for _ in range(lines)]
+            time.sleep(random.uniform(0, 0.01))  # so that any step may be hit
             writer.kill()
-            said += writer.communicate()[0].splitlines()
-        complete = [line for line in said if len(line.split()) == 2]
+            lines_written += writer.communicate()[0].splitlines()
+        complete = [line for line in lines_written if len(line.split()) == 2]
         with closing(open_store(path)) as store:
             known = {f"{epoch.trial} {epoch.number}": epoch for epoch in store.epochs("digits")}
             assert set(complete) <= set(known)
-            assert len(known) <= len(complete) + 2  # one saved and not yet said, one torn while being said
+            assert len(known) <= len(complete) + 2  # one saved but not yet printed, one torn while being printed
             assert all(epoch == an_epoch(epoch.number, epoch.trial) for epoch in known.values())
             for number, trial in enumerate(store.trials("digits")):
                 assert trial == a_trial(number, a_rung(number, number))
             store.save_trial("digits", a_trial(1_000_001))
             assert store._connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
 
-    @pytest.mark.parametrize("lines", [1, 30])
-    def test_kill_9_leaves_whole_batches_of_candidates(self, path: Path, lines: int) -> None:
+    @pytest.mark.parametrize("lines", [20])
+    def test_sigkill_leaves_whole_batches_of_candidates(self, path: Path, lines: int) -> None:
         program = """
             for batch in range(1_000_000):
                 store.save_candidates([a_candidate(f"{batch} {number}") for number in range(64)])
                 say(batch)
         """
         with started(program, path) as writer:
-            said = [heard(writer) for _ in range(lines)]
-            time.sleep(random.uniform(0, 0.01))  # so that it is hit in any of its steps
+            lines_written = [read_line(writer) for _ in range(lines)]
+            time.sleep(random.uniform(0, 0.01))  # so that any step may be hit
             writer.kill()
-            said += writer.communicate()[0].splitlines()
+            lines_written += writer.communicate()[0].splitlines()
         with closing(open_store(path)) as store:
             found = store.candidates()
         batches = len(found) // 64
-        assert len(said) - 1 <= batches <= len(said) + 1  # one torn while being said, one saved and not yet said
+        assert (
+            len(lines_written) - 1 <= batches <= len(lines_written) + 1
+        )  # one torn while being printed, one saved but not yet printed
         assert found == [a_candidate(f"{batch} {number}") for batch in range(batches) for number in range(64)]
 
     def test_others_read_a_compilation_after_each_round(self, path: Path) -> None:
@@ -303,10 +305,10 @@ class TestSeveralProcesses:
         """
         with started(program, path) as writer, closing(open_store(path)) as store:
             for rounds in (1, 2):
-                assert heard(writer) == str(rounds)
+                assert read_line(writer) == str(rounds)
                 assert store.compilations() == [a_compilation(rounds=rounds)]
                 assert len(store.candidates()) == rounds
-                tell(writer)
+                proceed(writer)
 
 
 PRELUDE = """
@@ -343,12 +345,12 @@ def started(program: str, path: Path) -> Iterator[subprocess.Popen[str]]:
             raise
 
 
-def heard(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def proceed(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("go on\n")
     process.stdin.flush()

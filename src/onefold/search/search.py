@@ -39,7 +39,7 @@ class Decision:
     bracket: int
     rung: int
     grant: Grant
-    new: bool
+    is_new: bool
     side_by_side: int | None = None
     refusals: tuple[Refusal, ...] = ()
     redraws: int = 0  # earlier draws of this trial that were refused or known
@@ -88,11 +88,11 @@ class Search:
         self._known: set[str] = set()
         self._first = list(first)  # configurations to try before any is proposed
         self._over = False
-        self.exhausted = False  # whether the space ran out of configurations before the trials did
+        self.is_exhausted = False  # whether the space ran out of configurations before the trials did
         self._warm_start(warm_start)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether everything is decided and told."""
         return self._over and len(self._results) == len(self._decisions)
 
@@ -122,7 +122,7 @@ class Search:
             try:
                 decision = self._decide(number, assignment, past)
             except SpaceExhausted:
-                self.exhausted = True
+                self.is_exhausted = True
                 self._scheduler.end_trials()
                 continue
             self._decisions.append(decision)
@@ -166,7 +166,7 @@ class Search:
         trial = len(self._configs) if assignment.trial is None else assignment.trial
         refusals: tuple[Refusal, ...] = ()
         redraws = 0
-        if new and past is not None and not past.new:
+        if new and past is not None and not past.is_new:
             raise SpaceExhausted  # as when this was decided
         if not new:
             config = self._configs[trial]

@@ -116,7 +116,7 @@ class Coordinator:
     @property
     def is_over(self) -> bool:
         """Return whether the search has nothing left to decide."""
-        return self._search.finished
+        return self._search.is_finished
 
     def restore(self) -> None:
         """Replay the stored decisions and results; rungs that were cut off are queued again."""
@@ -126,7 +126,7 @@ class Coordinator:
             trial = known[rung.trial]
             stored = Decision(
                 rung.decision, rung.trial, trial.config, rung.bracket, rung.rung, rung.grant,
-                new=rung.rung == 0, refusals=trial.refusals, redraws=trial.redraws,
+                is_new=rung.rung == 0, refusals=trial.refusals, redraws=trial.redraws,
             )  # fmt: skip
             decision = self._search.ask(stored)
             if decision is None or (decision.trial, decision.rung) != (rung.trial, rung.rung):
@@ -160,7 +160,7 @@ class Coordinator:
             if reason is None:
                 self._fill()
                 if not self._running:
-                    return "the space has no more configurations" if self._search.exhausted else DONE
+                    return "the space has no more configurations" if self._search.is_exhausted else DONE
             else:
                 self._halt()
                 return reason
@@ -215,7 +215,7 @@ class Coordinator:
             decision.grant,
             threads=self._spec.parallelism.threads_for(decision.side_by_side),
         )
-        if decision.new:
+        if decision.is_new:
             trial = Trial(decision.trial, decision.config, refusals=decision.refusals, redraws=decision.redraws)
             self._trials[trial.number] = trial
             self._store.save_trial(self._name, trial)
