@@ -1,4 +1,4 @@
-"""`onefold compile` as a person uses it."""
+"""`onefold compile`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import signal
 import sqlite3
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 from shell import begun, onefold
 
+from onefold.cli.compile import _progress
 from onefold.store import CompilationRecord
 from onefold.study import Home
+from onefold.vocabulary.kernels import ScheduleCandidate
 from onefold.vocabulary.records import StudyState
 
 TOTAL = 12
@@ -35,8 +40,8 @@ def here(deployed: Path, tiny: Path, home: Path, tmp_path: Path) -> Path:
     return home.parent
 
 
-class TestAnotherDevice:
-    def test_it_says_what_was_made_and_that_it_was_not_run(self, here: Path) -> None:
+class TestCrossCompilation:
+    def test_it_reports_what_was_compiled_and_not_run(self, here: Path) -> None:
         done = onefold(here, "compile", "deploy", "--device", "raspberry-pi-4")
         assert done.returncode == 0, done.stderr
         for words in ("Kernels of deploy", "raspberry-pi-4", "cortex-a72", "not run here: to tune it"):
@@ -44,7 +49,7 @@ class TestAnotherDevice:
         assert "library  deploy" in done.stdout
         assert (here / "deploy" / "kernels.tar").is_file()
 
-    def test_nothing_is_written_for_a_file_unless_a_place_is_given(self, here: Path) -> None:
+    def test_nothing_is_written_for_a_file_without_save(self, here: Path) -> None:
         before = sorted(path.name for path in here.iterdir())
         done = onefold(here, "compile", "tiny.onnx", "--device", "raspberry-pi-4")
         assert done.returncode == 0, done.stderr
@@ -82,7 +87,7 @@ class TestAnotherDevice:
         (("nowhere",), "nowhere"),
     ],
 )
-def test_mistakes_end_in_a_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
+def test_errors_are_one_sentence_and_change_nothing(here: Path, words: tuple[str, ...], why: str) -> None:
     before = {path.name: path.read_bytes() for path in (here / "deploy").iterdir()}
     done = onefold(here, "compile", *words)
     assert done.returncode == 2
@@ -111,38 +116,60 @@ def record(home: Path) -> CompilationRecord:
 
 
 @dataclass
-class Sitting:
+class StoppedRun:
     """A command that was stopped after some candidates."""
 
     status: int
     err: str
     rows: Rows
     record: CompilationRecord
-    outlived: list[psutil.Process]
+    orphans: list[psutil.Process]
 
 
-def stopped(here: Path, number: signal.Signals) -> Sitting:
-    """Begins the command, waits for new candidates, and sends a signal to it alone."""
+def kill(here: Path) -> StoppedRun:
+    """Start the command as a process, wait for a candidate, and kill it."""
     home = here / "home"
-    before = len(rows(home))
     process = begun(here, *COMMAND)
-    while len(rows(home)) == before and process.poll() is None:
-        time.sleep(0.02)
+    while not rows(home) and process.poll() is None:
+        time.sleep(0.05)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
-    os.kill(process.pid, number)
-    _, err = process.communicate(timeout=60)
-    _, alive = psutil.wait_procs(children, timeout=20)
-    return Sitting(process.returncode, err, rows(home), record(home), alive)
+    os.kill(process.pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    _, alive = psutil.wait_procs(children, timeout=60)
+    return StoppedRun(process.returncode, err, rows(home), record(home), alive)
+
+
+def interrupt(here: Path) -> StoppedRun:
+    """Run the command in this process and press Ctrl-C after its first new candidate."""
+    home, started = here / "home", set(psutil.Process().children(recursive=True))
+    children: list[psutil.Process] = []
+
+    def progress(*arguments: Any) -> Callable[[Any], None]:
+        on_event = _progress(*arguments)
+
+        def interrupting(event: Any) -> None:
+            on_event(event)
+            if isinstance(event, ScheduleCandidate) and not children:
+                children.extend(set(psutil.Process().children(recursive=True)) - started)
+                signal.raise_signal(signal.SIGINT)
+
+        return interrupting
+
+    with mock.patch("onefold.cli.compile._progress", progress):
+        done = onefold(here, *COMMAND)
+    assert children
+    _, alive = psutil.wait_procs(children, timeout=60)
+    return StoppedRun(done.returncode, done.stderr, rows(home), record(home), alive)
 
 
 @dataclass
 class Story:
-    """The same command three times: killed, interrupted, and left alone."""
+    """The same command three times: killed, interrupted, and run to its end."""
 
     home: Path
-    killed: Sitting
-    interrupted: Sitting
+    killed: StoppedRun
+    interrupted: StoppedRun
     done: subprocess.CompletedProcess[str]
 
 
@@ -151,22 +178,21 @@ def story(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: 
     here = tmp_path_factory.mktemp("story")
     shutil.copytree(deployed, here / "deploy")
     shutil.copytree(calibrated, here / "home" / "devices")
-    killed, interrupted = stopped(here, signal.SIGKILL), stopped(here, signal.SIGINT)
-    return Story(here / "home", killed, interrupted, onefold(here, *COMMAND))
+    return Story(here / "home", kill(here), interrupt(here), onefold(here, *COMMAND))
 
 
 class TestKilledAndInterrupted:
     def test_a_kill_leaves_no_process_behind(self, story: Story) -> None:
         assert story.killed.status == -signal.SIGKILL
-        assert not story.killed.outlived
+        assert not story.killed.orphans
 
-    def test_an_interruption_ends_in_a_sentence_and_leaves_no_process_behind(self, story: Story) -> None:
+    def test_ctrl_c_prints_how_to_resume_and_leaves_no_process_behind(self, story: Story) -> None:
         assert story.interrupted.status == 130, story.interrupted.err
         assert "run the same command to resume" in story.interrupted.err
         assert "Traceback" not in story.interrupted.err
-        assert not story.interrupted.outlived
+        assert not story.interrupted.orphans
 
-    def test_the_same_command_goes_on_and_keeps_to_its_budget(self, story: Story) -> None:
+    def test_the_same_command_resumes_within_its_budget(self, story: Story) -> None:
         assert story.done.returncode == 0, story.done.stderr
         counts = [len(one) for one in (story.killed.rows, story.interrupted.rows, rows(story.home))]
         assert 0 < counts[0] < counts[1] < counts[2] == TOTAL
@@ -190,10 +216,10 @@ class TestKilledAndInterrupted:
         ends = [one.ended_s for one in records[2].rounds]
         assert ends == sorted(ends)
 
-    def test_what_is_going_on_and_what_came_of_it_is_said(self, story: Story) -> None:
+    def test_progress_and_results_are_printed(self, story: Story) -> None:
         said = " ".join(story.done.stdout.split())
         for words in (
-            "deploy round ", " candidates, 0 filtered, ", " operators suspended", "Kernels of deploy: take ",
+            "deploy round ", " candidates, 0 filtered, ", " operators suspended", "Kernels of deploy: use ",
             "onnxruntime", f"{TOTAL} candidates measured", "library deploy",
         ):  # fmt: skip
             assert words in said, words

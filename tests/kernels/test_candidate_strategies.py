@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,17 @@ def new_search(name: str, operators: Operators, here: Target) -> Search:
     search = Search(new_strategy(name, operators, here), told)
     search.tell(told, [None if at % 3 == 1 else fake_latency(one) for at, one in enumerate(told)])
     return search
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_searches() -> Iterator[None]:
+    """Let the baselines search less: the contract does not depend on it."""
+    package = "onefold.baselines.kernel_strategies"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{package}.simulated_annealing.CHAINS", 10)
+        patch.setattr(f"{package}.simulated_annealing.STEPS", 2)
+        patch.setattr(f"{package}.grid_search.POINTS", 32)
+        yield
 
 
 @pytest.fixture(scope="module", params=strategy_names())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -109,17 +110,12 @@ def test_without_history_nothing_is_dropped() -> None:
     assert not found.is_ready
 
 
-def test_new_candidates_are_embedded_without_training() -> None:
-    cold = ColdFilter()
-    before = history(CONV, 200)
-    cold.learn({CONV: before})
+def test_new_candidates_are_embedded_without_training(taught: ColdFilter) -> None:
+    cold = deepcopy(taught)
     fit = cold.fit
-    cold.learn({CONV: [*before, *history(CONV, 20, seed=1)]})
+    cold.learn({CONV: [*history(CONV, 400), *history(CONV, 20, seed=1)]})
     assert cold.fit is fit, "too few new candidates to train again"
-    assert len(cold._clearly_cold) == 220
-    cold.learn({CONV: history(CONV, 320)})
-    assert cold.fit is not None
-    assert cold.fit.examples == 320
+    assert len(cold._clearly_cold) == 420
 
 
 def test_it_needs_enough_candidates_that_did_not_fail() -> None:
@@ -185,17 +181,18 @@ def later(candidates: list[ScheduleCandidate], name: str) -> list[ScheduleCandid
     return [replace(one, implementation=f"{one.implementation} {name}") for one in candidates]
 
 
-def test_it_drops_nothing_while_its_precision_is_low() -> None:
-    told = history(CONV, 400)
-    found = ColdFilter()
-    found.learn({CONV: told})
+def test_it_drops_nothing_while_its_precision_is_low(taught: ColdFilter) -> None:
+    known = history(CONV, 400)
+    found = deepcopy(taught)
     assert found.precision > MIN_PRECISION
-    told += later(history(CONV, 100, seed=3, is_cold=lambda one: not is_narrow(one)), "reversed")
-    found.learn({CONV: told})
+    known += later(history(CONV, 100, seed=3, is_cold=lambda one: not is_narrow(one)), "reversed")
+    found.learn({CONV: known})
     assert found.precision < MIN_PRECISION
     assert dropped(found, CONV) == (0.0, 0.0)
-    told += later(history(CONV, 600, seed=4), "consistent")
-    found.learn({CONV: told})
+    known += later(history(CONV, 600, seed=4), "consistent")
+    found.learn({CONV: known})
+    assert found.fit is not None
+    assert found.fit.examples == 1100, "enough new candidates to train again"
     assert found.precision > MIN_PRECISION
     assert max(dropped(found, CONV)) > 0
 

@@ -71,6 +71,13 @@ class CompiledPair:
         shutil.copytree(calibrated, self.home / "devices")
         shutil.copytree(deployed, self.folder)
         self.events: list[Any] = []
+        with pytest.MonkeyPatch.context() as patch:  # latencies need not be precise here
+            patch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
+            patch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
+            patch.setattr("onefold.kernels.model_compiler.FINAL_REPEATS", 1)
+            self._compile()
+
+    def _compile(self) -> None:
         self.network, self.samples = network(), torch.randn(40, 3, 8, 8)
         self.results = onefold.compile_many(
             [self.folder, self.network], budget=CompileBudget(candidates=CANDIDATES, gain_drop=None), options=OPTIONS,
@@ -171,6 +178,8 @@ def test_known_candidates_are_recalled_and_a_met_goal_ends_the_compilation(
     pair: CompiledPair, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onefold.kernels.graph_levels.GRAPH_LEVELS", (0, 3))
+    monkeypatch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
+    monkeypatch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
     known = len(stored_candidates(pair.home))
     options = CompileOptions(compare_levels=True, threads=1, strategy="random")
     result = onefold.compile(tiny, goal="1s", options=options, home=pair.home)
