@@ -57,14 +57,14 @@ def test_the_corruptions_are_listed(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("shift", "mine.py", "--corruption", "fog", "--save", "new"), "only pictures can be corrupted"),
+        (("shift", "mine.py", "--corruption", "fog", "--save", "new"), "only images can be corrupted"),
         (("shift", "digits", "--corruption", "frog", "--save", "new"), "did you mean 'fog'?"),
-        (("shift", "digits", "--corruption", "fog", "--severity", "6", "--save", "new"), "goes from 1 to 5, but got 6"),
+        (("shift", "digits", "--corruption", "fog", "--severity", "6", "--save", "new"), "must be from 1 to 5, got 6"),
         (("shift", "digit", "--corruption", "fog", "--save", "new"), "did you mean 'digits'?"),
         (("shift", "digits", "--corruption", "fog"), "are required, for example: onefold shift digits"),
         (("shift",), "onefold shift --list shows the corruptions"),
-        ((*SHIFT, "--save", "."), "has something else in it, such as"),
-        ((*SHIFT, "--save", "mine.py"), "mine.py is a file; give another place"),
+        ((*SHIFT, "--save", "."), "has other files in it, such as"),
+        ((*SHIFT, "--save", "mine.py"), "mine.py is a file; choose another path"),
     ],
 )
 def test_errors_are_one_sentence(here: Path, words: tuple[str, ...], why: str) -> None:

@@ -1,4 +1,4 @@
-"""The folder of new data: what is written comes back row by row, and what is broken is refused."""
+"""Folders of new data are read lazily; malformed ones are rejected."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold import Data, datasets
+from onefold.baselines import shifted_datasets
 from onefold.datasets import Rows, read_data, write_data
 from onefold.datasets.new_data import check_destination
 from onefold.vocabulary.errors import DatasetError
@@ -24,7 +25,7 @@ TARGETS = np.arange(10) % 3
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A small one that is in order."""
+    """A small valid folder."""
     return write_data(tmp_path / "new", Data((INPUTS, TARGETS)))
 
 
@@ -35,7 +36,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     return Rows(path)
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
+def test_data_round_trips(tmp_path: Path) -> None:
     data = datasets.digits()
     found = read_data(write_data(tmp_path / "a" / "new", data))
     for before, after in zip((data.train, data.validation, data.test), (found.train, found.validation, found.test)):
@@ -48,7 +49,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     )
 
 
-def test_the_files_are_plain(folder: Path) -> None:
+def test_the_files_are_numpy_arrays(folder: Path) -> None:
     np.testing.assert_array_equal(np.load(folder / "inputs.npy", allow_pickle=False), INPUTS)
     np.testing.assert_array_equal(np.load(folder / "targets.npy", allow_pickle=False), TARGETS)
 
@@ -64,7 +65,7 @@ def test_several_inputs_are_numbered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "int8", "uint8", "int64", "bool"])
-def test_numbers_of_every_kind(tmp_path: Path, kind: str) -> None:
+def test_every_numeric_type(tmp_path: Path, kind: str) -> None:
     values = (np.arange(12).reshape(6, 2) % 2).astype(kind)
     found = read_data(write_data(tmp_path / "new", Data((values, values[:, 0])))).train[0]
     assert found[[1]].dtype == kind
@@ -91,7 +92,7 @@ def test_rows_are_read_as_from_an_array(rows: Rows, wanted: object) -> None:
     np.testing.assert_array_equal(rows[wanted], INPUTS[wanted])  # type: ignore[index]
 
 
-def test_rows_can_be_walked_and_made_an_array(rows: Rows) -> None:
+def test_rows_can_be_iterated_and_converted(rows: Rows) -> None:
     np.testing.assert_array_equal(list(rows), INPUTS)
     np.testing.assert_array_equal(np.asarray(rows), INPUTS)
     assert np.asarray(rows, dtype=np.float64).dtype == np.float64
@@ -101,12 +102,12 @@ def test_rows_can_be_walked_and_made_an_array(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("wanted", [10, -11, [0, 10], [-11], [True] * 9])
-def test_rows_that_are_not_there(rows: Rows, wanted: object) -> None:
+def test_missing_rows_raise(rows: Rows, wanted: object) -> None:
     with pytest.raises(IndexError, match="has 10 rows"):
         _ = rows[wanted]
 
 
-def test_rows_are_chosen_by_whole_numbers(rows: Rows) -> None:
+def test_rows_are_indexed_by_integers(rows: Rows) -> None:
     assert rows[[]].shape == (0, 2, 2)
     np.testing.assert_array_equal(rows[np.array([9, 0], dtype=np.uint8)], INPUTS[[9, 0]])
     for wrong in ([0.5], [[0, 1]], ["a"]):
@@ -123,7 +124,7 @@ def test_rows_are_copied_into_the_callers_array(rows: Rows) -> None:
             rows.read(np.array([7, 8, 1]), wrong)
 
 
-def test_rows_are_closed_and_handed_to_another_process(folder: Path) -> None:
+def test_rows_can_be_closed_and_pickled(folder: Path) -> None:
     rows = Rows(folder / "inputs.npy")
     other = pickle.loads(pickle.dumps(rows))
     rows.close()
@@ -133,7 +134,7 @@ def test_rows_are_closed_and_handed_to_another_process(folder: Path) -> None:
     np.testing.assert_array_equal(other[0], INPUTS[0])
 
 
-def test_a_large_file_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_large_file_is_not_loaded(tmp_path: Path) -> None:
     inputs = np.zeros((2000, 4096), dtype=np.float32)  # 32 MB
     write_data(tmp_path / "new", Data((inputs, np.zeros(2000))))
     tracemalloc.start()
@@ -150,7 +151,7 @@ def test_a_large_file_stays_where_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_single_file_will_do(tmp_path: Path, save: Callable[..., None]) -> None:
+def test_an_npz_file_works(tmp_path: Path, save: Callable[..., None]) -> None:
     save(tmp_path / "new.npz", inputs=INPUTS, targets=TARGETS, test_inputs=INPUTS[:4], test_targets=TARGETS[:4])
     found = read_data(tmp_path / "new.npz")
     assert found.validation is None
@@ -163,7 +164,7 @@ def test_a_single_file_will_do(tmp_path: Path, save: Callable[..., None]) -> Non
 
 
 def test_classes_can_be_chosen_from_files(folder: Path) -> None:
-    found = datasets.only_classes(read_data(folder), [1])
+    found = shifted_datasets.only_classes(read_data(folder), [1])
     np.testing.assert_array_equal(found.train[0], INPUTS[TARGETS == 1])
 
 
@@ -178,24 +179,24 @@ def test_a_folder_is_replaced_as_a_whole(folder: Path) -> None:
     np.testing.assert_array_equal(old.train[2][:], TARGETS)
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(DatasetError, match=r"has something else in it, such as notes.txt; give a new or an empty"):
+    with pytest.raises(DatasetError, match=r"has other files in it, such as notes.txt; choose a new or an empty"):
         write_data(tmp_path, Data((INPUTS, TARGETS)))
-    with pytest.raises(DatasetError, match=r"are put into a folder, but .*notes.txt is a file"):
+    with pytest.raises(DatasetError, match=r"is written to a folder, but .*notes.txt is a file"):
         check_destination(tmp_path / "notes.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-    with pytest.raises(DatasetError, match=r"cannot be written: .*; give another place"):
+    with pytest.raises(DatasetError, match=r"cannot write .*; choose another folder"):
         write_data(tmp_path / "notes.txt" / "new", Data((INPUTS, TARGETS)))
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (Data(None), "only data whose every part is a tuple of arrays"),
-        (Data([1, 2]), "only data whose every part is a tuple of arrays"),
-        (Data((INPUTS, TARGETS), test=(INPUTS,)), "only data whose every part is a tuple of arrays"),
-        (Data((INPUTS, TARGETS[:9])), r"must be equally long, but have \[10, 9\] rows"),
+        (Data(None), "each split must be a tuple of arrays"),
+        (Data([1, 2]), "each split must be a tuple of arrays"),
+        (Data((INPUTS, TARGETS), test=(INPUTS,)), "each split must be a tuple of arrays"),
+        (Data((INPUTS, TARGETS[:9])), r"must have equal lengths, got \[10, 9\]"),
         (Data((INPUTS[:0], TARGETS[:0])), "is empty"),
         (Data((np.array([{}] * 10), TARGETS)), r"must hold numbers .*, but holds \|O"),
     ],
@@ -206,18 +207,18 @@ def test_data_that_cannot_be_written(tmp_path: Path, data: Data, why: str) -> No
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_missing_is_named(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(DatasetError, match=r"there is no folder .*nowhere; new data are inputs.npy \(or inputs0.npy"):
+def test_missing_files_are_named(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(DatasetError, match=r"there is no folder .*nowhere; new data consists of inputs.npy"):
         read_data(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match=r"empty has no inputs.npy; new data are"):
+    with pytest.raises(DatasetError, match=r"empty has no inputs.npy; new data consists of"):
         read_data(tmp_path / "empty")
     (folder / "test_inputs.npy").write_bytes((folder / "inputs.npy").read_bytes())
-    with pytest.raises(DatasetError, match=r"new has no test_targets.npy; new data are"):
+    with pytest.raises(DatasetError, match=r"new has no test_targets.npy; new data consists of"):
         read_data(folder)
     (folder / "test_inputs.npy").unlink()
     (folder / "targets.npy").unlink()
-    with pytest.raises(DatasetError, match=r"new has no targets.npy; new data are"):
+    with pytest.raises(DatasetError, match=r"new has no targets.npy; new data consists of"):
         read_data(folder)
 
 
@@ -233,7 +234,7 @@ def test_inputs_must_be_numbered_without_a_gap(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [
-        (INPUTS[:9], r"must have equally many rows, but have: inputs.npy 9, targets.npy 10"),
+        (INPUTS[:9], r"must have equal lengths, got inputs.npy 9, targets.npy 10"),
         (INPUTS[:0], r"is empty: its shape is \(0, 2, 2\)"),
         (np.zeros((10, 0)), r"is empty"),
         (np.float32(3), r"is empty: its shape is \(\)"),
@@ -244,7 +245,7 @@ def test_inputs_must_be_numbered_without_a_gap(folder: Path) -> None:
         (INPUTS.astype(complex), r"must hold numbers"),
     ],
 )
-def test_arrays_that_cannot_be_used_are_refused(folder: Path, inputs: np.ndarray, why: str) -> None:
+def test_unsupported_arrays_are_rejected(folder: Path, inputs: np.ndarray, why: str) -> None:
     np.save(folder / "inputs.npy", inputs, allow_pickle=True)
     with pytest.raises(DatasetError, match=why):
         read_data(folder)
@@ -258,7 +259,7 @@ def test_objects_in_a_single_file_are_never_loaded(tmp_path: Path, save: Callabl
 
 
 @pytest.mark.parametrize("keep", [0, 5, 60, 128, 129, -1])
-def test_a_file_that_was_cut_off_is_refused(folder: Path, keep: int) -> None:
+def test_a_truncated_file_is_rejected(folder: Path, keep: int) -> None:
     path = folder / "inputs.npy"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DatasetError, match=r"inputs.npy is (not an .npy file \(.*\); write it|truncated: \d+ bytes)"):
@@ -266,14 +267,14 @@ def test_a_file_that_was_cut_off_is_refused(folder: Path, keep: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 100, 600, -1])
-def test_a_single_file_that_was_cut_off_is_refused(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_npz_file_is_rejected(tmp_path: Path, keep: int) -> None:
     np.savez(tmp_path / "new.npz", inputs=INPUTS, targets=TARGETS)
     (tmp_path / "new.npz").write_bytes((tmp_path / "new.npz").read_bytes()[:keep])
     with pytest.raises(DatasetError, match=r"neither a folder nor an .npz file"):
         read_data(tmp_path / "new.npz")
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_noticed(folder: Path) -> None:
+def test_truncation_during_reading_is_detected(folder: Path) -> None:
     rows = Rows(folder / "inputs.npy")
     with (folder / "inputs.npy").open("r+b") as file:
         file.truncate(140)
@@ -281,7 +282,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_noticed(folder: Path) -> None:
         _ = rows[:]
 
 
-def test_another_kind_of_file_is_refused(folder: Path) -> None:
+def test_other_file_types_are_rejected(folder: Path) -> None:
     (folder / "inputs.npy").write_text("<html>Not found</html>")
     with pytest.raises(DatasetError, match=r"inputs.npy is not an .npy file .*; write it with numpy.save"):
         read_data(folder)
@@ -291,7 +292,7 @@ def test_another_kind_of_file_is_refused(folder: Path) -> None:
         read_data(folder)
 
 
-def test_parts_must_be_alike(tmp_path: Path) -> None:
+def test_splits_must_have_the_same_format(tmp_path: Path) -> None:
     write_data(tmp_path / "new", Data((INPUTS, TARGETS), validation=(INPUTS[:, :1], TARGETS)))
-    with pytest.raises(DatasetError, match=r"the validation part of .* has float32 \(1, 2\), int64 \(\) for a sample"):
+    with pytest.raises(DatasetError, match=r"the validation split of .* has samples of float32 \(1, 2\), int64 \(\)"):
         read_data(tmp_path / "new")

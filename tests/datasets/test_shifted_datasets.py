@@ -1,4 +1,4 @@
-"""Shifted data: the same samples in the same parts, on the scale of the clean ones."""
+"""Shifted datasets have the splits and the scale of the clean ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_corruption_makes_digits_harder_and_repeats() -> None:
     assert recognised(clean.train, moved.test) < recognised(clean.train, clean.test) - 0.05
 
 
-def test_parts_do_not_share_their_noise() -> None:
+def test_splits_have_different_noise() -> None:
     images = np.zeros((6, 1, 8, 8), dtype=np.float32)
     images[:, :, :4] = 1
     noisy = shifted_datasets.corrupted_data(Data(*[(images, np.arange(6))] * 3), "gaussian_noise", 5)
@@ -80,7 +80,7 @@ def test_parts_do_not_share_their_noise() -> None:
 
 @pytest.mark.parametrize("low", [-3.0, 0.0, 100.0])
 @pytest.mark.parametrize("high", [101.0, 1000.0])
-def test_any_range_of_values_comes_back(low: float, high: float) -> None:
+def test_any_value_range_is_restored(low: float, high: float) -> None:
     rng = np.random.RandomState(0)
     images = rng.uniform(low, high, (40, 3, 8, 8))
     images[:, 2] = 7.0  # a channel that says nothing
@@ -103,8 +103,8 @@ def test_any_range_of_values_comes_back(low: float, high: float) -> None:
         [1, 2, 3].__iter__,
     ],
 )
-def test_only_pictures_can_be_corrupted(train: object) -> None:
-    with pytest.raises(InputError, match=r"only pictures can be corrupted: .*, but the data are "):
+def test_only_images_can_be_corrupted(train: object) -> None:
+    with pytest.raises(InputError, match=r"only images can be corrupted: .*, got "):
         shifted_datasets.corrupted_data(Data(train), "fog", 1)
 
 
@@ -122,7 +122,7 @@ def test_corrupted_cifar10_has_the_scale_of_the_clean_one(data_folder: Path, cac
         shifted_datasets.corrupted_cifar10("contrasts", 4)
 
 
-def test_usps_in_the_form_of_mnist(data_folder: Path, cache: Path) -> None:
+def test_usps_in_the_format_of_mnist(data_folder: Path, cache: Path) -> None:
     write(data_folder, "usps")
     write_mnist(data_folder)
     clean, other, seen = datasets.usps(), datasets.mnist(), shifted_datasets.usps_as_mnist()
@@ -136,7 +136,7 @@ def test_usps_in_the_form_of_mnist(data_folder: Path, cache: Path) -> None:
         assert pixels[:, :, 4:-4, 4:-4].mean() == pytest.approx(127, abs=4)
 
 
-def test_mnist_in_the_form_of_usps(data_folder: Path, cache: Path) -> None:
+def test_mnist_in_the_format_of_usps(data_folder: Path, cache: Path) -> None:
     write(data_folder, "usps")
     write_mnist(data_folder)
     clean, seen = datasets.mnist(), shifted_datasets.mnist_as_usps()
@@ -147,7 +147,7 @@ def test_mnist_in_the_form_of_usps(data_folder: Path, cache: Path) -> None:
     assert seen.train[0].mean() > 0.5  # brighter than USPS, by whose scale it is standardised
 
 
-def test_real_digits_of_one_set_are_recognised_by_the_other(real_file: Callable[[str], Path]) -> None:
+def test_digits_of_one_dataset_are_recognized_by_the_other(real_file: Callable[[str], Path]) -> None:
     real_file("mnist.npz")
     real_file("usps.npz")
     mnist, usps = datasets.mnist(), datasets.usps()
@@ -155,14 +155,14 @@ def test_real_digits_of_one_set_are_recognised_by_the_other(real_file: Callable[
     assert 0.5 < recognised(usps.train, shifted_datasets.mnist_as_usps().test) < recognised(usps.train, usps.test)
 
 
-def test_only_the_classes_that_a_model_knows() -> None:
+def test_only_classes() -> None:
     known = shifted_datasets.only_classes(labelled(5, 6, 7), [0, 2])
     for part in (known.train, known.validation, known.test):
         assert np.bincount(part[1]).tolist() == [5, 0, 7]
     assert known.test[0].tolist() == [*range(2000, 2005), *range(2011, 2018)]
 
 
-def test_new_classes_come_with_a_memory_of_the_old() -> None:
+def test_new_classes_with_replay() -> None:
     data = labelled(20, 3, 20, 10)
     found = shifted_datasets.new_classes(data, old=[0, 1, 2], replay=13)
     assert np.bincount(found.train[1]).tolist() == [5, 3, 5, 10]  # a class that has no more gives what it has
@@ -176,22 +176,20 @@ def test_new_classes_come_with_a_memory_of_the_old() -> None:
     assert np.bincount(shifted_datasets.new_classes(data, [0, 1, 2], 43).train[1]).tolist() == [20, 3, 20, 10]
 
 
-def test_a_model_without_validation_gets_none() -> None:
+def test_missing_splits_stay_missing() -> None:
     assert shifted_datasets.only_classes(Data(labelled(3, 3).train), [0]).validation is None
 
 
-def test_mistakes_about_classes_are_told() -> None:
+def test_invalid_classes_are_rejected() -> None:
     data = labelled(4, 4, 4)
-    with pytest.raises(InputError, match=r"must be some of \[0, 1, 2\], but got \[0, 3\]"):
+    with pytest.raises(InputError, match=r"must be some of \[0, 1, 2\], got \[0, 3\]"):
         shifted_datasets.only_classes(data, [3, 0])
-    with pytest.raises(InputError, match="but got"):
+    with pytest.raises(InputError, match="got"):
         shifted_datasets.new_classes(data, [], 2)
-    with pytest.raises(InputError, match="all classes of the data are old"):
+    with pytest.raises(InputError, match="must leave out at least one class"):
         shifted_datasets.new_classes(data, [0, 1, 2], 2)
     for replay in (-1, 9):
-        with pytest.raises(
-            InputError, match=f"have 8 samples to train, so replay goes from 0 to that, but got {replay}"
-        ):
+        with pytest.raises(InputError, match=f"replay must be from 0 to 8, .*, got {replay}"):
             shifted_datasets.new_classes(data, [0, 1], replay)
-    with pytest.raises(InputError, match="class numbers last"):
+    with pytest.raises(InputError, match="class labels last"):
         shifted_datasets.only_classes(Data((np.zeros((4, 2)), np.zeros(4))), [0])

@@ -162,7 +162,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_retraining_has_a_sound_page_text_and_json(case: str) -> None:
+def test_every_case_has_valid_html_text_and_json(case: str) -> None:
     retrained = CASES[case]()
     html, text = as_html(retrained), as_text(retrained)
     checked(html)
@@ -173,15 +173,15 @@ def test_every_retraining_has_a_sound_page_text_and_json(case: str) -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_names_given_by_users_are_shown_and_do_nothing() -> None:
+def test_names_of_users_are_escaped() -> None:
     html = as_html(hostile())
     assert checked(html).text.count("<script>alert('x')</script>") > 10
     assert "<script>alert" not in html
 
 
-def test_page_and_text_tell_result_plan_memory_and_time() -> None:
+def test_html_and_text_show_result_plan_memory_and_time() -> None:
     for form in (checked(as_html(usual())).text, as_text(usual())):
-        for said in (
+        for phrase in (
             "Retraining mobilenet",
             "on a small board, strategy adaptive",
             "0.8120 → 0.8742",
@@ -195,10 +195,10 @@ def test_page_and_text_tell_result_plan_memory_and_time() -> None:
             "plan 1 was put away, since it needs 458 MiB",
             "the data was read from the disk once",
         ):
-            assert said in " ".join(form.split())
+            assert phrase in " ".join(form.split())
 
 
-def test_the_page_has_all_its_parts() -> None:
+def test_the_page_has_all_sections() -> None:
     page = checked(as_html(usual()))
     assert set(page.ids) >= {"memory", "metric", "loss", "reactions", "plans", "micro-windows", "how"}
     assert page.tags["details"] == 1
@@ -206,26 +206,26 @@ def test_the_page_has_all_its_parts() -> None:
     fewer = checked(as_html(CASES["no window"]()))
     assert not set(fewer.ids) & {"plans", "micro-windows"}
     assert fewer.tags["details"] == 0
-    for said in (
+    for phrase in (
         "No plan was chosen",
-        "No rule had to react.",
-        "No micro-window was begun",
+        "No rule reacted.",
+        "No micro-window was run",
         "no micro-window has measured",
     ):
-        assert said in fewer.text
+        assert phrase in fewer.text
 
 
 def test_every_table_is_as_wide_as_its_title_line() -> None:
     for case in CASES.values():
         retrained = case()
-        made = (tables.plans_sheet(retrained), tables.windows_sheet(retrained), tables.layers_sheet(retrained.layers))
-        for sheet in (*made, tables.feasible_sheet(retrained.plans)):
+        made = (tables.plans_table(retrained), tables.windows_table(retrained), tables.layers_table(retrained.layers))
+        for sheet in (*made, tables.feasible_table(retrained.plans)):
             assert all(len(row.cells) == len(sheet.columns) for row in sheet.rows)
             assert sum(span for _, span in sheet.groups) in (0, len(sheet.columns) - 1)
 
 
-def test_plans_are_told_with_what_was_predicted_and_what_came_of_them() -> None:
-    table = tables.plans_sheet(usual()).ungrouped()
+def test_plans_have_predictions_and_results() -> None:
+    table = tables.plans_table(usual()).ungrouped()
     assert [column.title for column in table.columns] == [
         "plan", "batch", "frozen", "segments", "predicted memory", "predicted time/update", "predicted samples/s",
         "measured gain/s", "micro-windows", "chosen",
@@ -236,28 +236,28 @@ def test_plans_are_told_with_what_was_predicted_and_what_came_of_them() -> None:
         ("3", "32 × 8", "50 %", "1", "215 MiB", "1.20 s", "213.3", "2e-5", "4", "yes"),
         ("4", "32 × 8", "25 %", "3", "240 MiB", "3.90 s", "65.64", "—", "0", ""),
     ]
-    assert "The same for all: epochs 100, lr 0.001, optimizer adam." in tables.plans_sheet(usual()).notes[0]
+    assert "The same for all: epochs 100, lr 0.001, optimizer adam." in tables.plans_table(usual()).notes[0]
 
 
 def test_settings_that_differ_have_a_column() -> None:
     plans = (*PLANS[:1], replace(PLANS[1], plan=replace(NARROW, lr=0.01, optimizer="sgd")))
-    table = tables.plans_sheet(replace(usual(), plans=plans, windows=(), chosen=None)).ungrouped()
+    table = tables.plans_table(replace(usual(), plans=plans, windows=(), chosen=None)).ungrouped()
     assert [column.title for column in table.columns][4:6] == ["lr", "optimizer"]
     assert table.rows[1].texts[4:6] == ("0.01", "sgd")
 
 
-def test_plans_that_rules_made_are_numbered_after_those_that_were_predicted() -> None:
+def test_later_plans_are_numbered_after_the_first_ones() -> None:
     made = RetrainingPlan(8, 8, freeze_rate=0.75)
     windows = (*course()[:-1], replace(course()[-1], plan=made))
     retrained = replace(usual(), windows=windows, chosen=made)
     assert numbered(retrained)[made] == 5
-    row = tables.plans_sheet(retrained).ungrouped().rows[-1]
+    row = tables.plans_table(retrained).ungrouped().rows[-1]
     assert row.texts == ("5", "8 × 8", "75 %", "1", "211 MiB", "—", "—", "2e-5", "1", "yes")
     assert "The chosen plan: 5" in checked(as_html(retrained)).text
 
 
-def test_of_many_plans_those_that_were_tried_and_the_chosen_one_are_shown() -> None:
-    sheet = tables.plans_sheet(many(), 12)
+def test_tried_and_chosen_plans_come_first_of_many() -> None:
+    sheet = tables.plans_table(many(), 12)
     assert [row.name for row in sheet.rows] == [*map(str, range(1, 12)), "51"]
     assert "12 of 60 plans" in sheet.notes[0]
     text = as_text(many())
@@ -268,8 +268,8 @@ def test_of_many_plans_those_that_were_tried_and_the_chosen_one_are_shown() -> N
     assert "number 79" in page.text
 
 
-def test_micro_windows_tell_predicted_beside_measured_memory() -> None:
-    table = tables.windows_sheet(usual()).ungrouped()
+def test_micro_windows_show_predicted_and_measured_memory() -> None:
+    table = tables.windows_table(usual()).ungrouped()
     assert [column.title for column in table.columns][9:] == [
         "predicted memory", "measured memory", "measured/predicted", "limit at its end",
     ]  # fmt: skip
@@ -277,18 +277,16 @@ def test_micro_windows_tell_predicted_beside_measured_memory() -> None:
     assert table.rows[0].texts[5:9] == ("1.210", "0.8230", "0.0004", "0.71")
     assert table.rows[0].texts[9:] == ("450 MiB", "462 MiB", "1.03", "500 MiB")
     assert table.rows[5].texts[6] == "—"
-    assert tables.windows_sheet(unmeasured()).ungrouped().rows[0].texts[-3:] == ("—", "—", "500 MiB")
+    assert tables.windows_table(unmeasured()).ungrouped().rows[0].texts[-3:] == ("—", "—", "500 MiB")
 
 
-def test_layers_end_with_all_of_them_together() -> None:
-    table = tables.layers_sheet(LAYERS).ungrouped()
+def test_layers_end_with_the_total() -> None:
+    table = tables.layers_table(LAYERS).ungrouped()
     assert table.rows[-1].texts == ("all", "796 KiB", "1.15 MiB", "3.6 ms", "7 ms")
 
 
-def test_how_predictions_compare_is_told() -> None:
-    said = (
-        "off by 0.92 % in the median, by 4.1 % at worst (number 2: predicted 230 MiB, measured 221 MiB), too low in 3"
-    )
+def test_prediction_errors_are_shown() -> None:
+    said = "median 0.92 %, worst 4.1 % (number 2: predicted 230 MiB, measured 221 MiB), too low in 3"
     found = prediction_error(course())
     assert found is not None
     assert (found.windows, found.too_low) == (8, 3)
@@ -301,7 +299,7 @@ def test_how_predictions_compare_is_told() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.none() | st.integers(0, 10**12)), max_size=8))
-def test_errors_are_shares_of_what_was_measured(sizes: list[tuple[int, int | None]]) -> None:
+def test_errors_are_relative_to_the_measurement(sizes: list[tuple[int, int | None]]) -> None:
     first = course()[0]
     windows = [replace(first, predicted_bytes=said, measured_bytes=seen) for said, seen in sizes]
     errors = [abs(said - seen) / seen for said, seen in sizes if seen]
@@ -313,21 +311,21 @@ def test_errors_are_shares_of_what_was_measured(sizes: list[tuple[int, int | Non
         assert found.too_low == sum(said < seen for said, seen in sizes if seen)
 
 
-def test_a_given_model_that_stays_says_why() -> None:
+def test_keeping_the_given_model_has_a_reason() -> None:
     for form in (checked(as_html(stays())).text, as_text(stays())):
-        assert "the given model stays" in form
+        assert "the given model is kept" in form
         assert "which is not better than 0.812" in " ".join(form.split())
         assert "→" not in form
     assert [tile.accent for tile in tiles(stays())] == [False] * 4
 
 
-def test_what_is_better_follows_the_direction_of_the_metric() -> None:
+def test_gain_follows_the_direction_of_the_metric() -> None:
     assert gained(CASES["lower is better"]()) == "better by 0.0622"
     assert gained(replace(usual(), higher_is_better=False)) == "worse by 0.0622"
     assert gained(replace(usual(), after=0.812)) == "no better"
 
 
-def test_what_goes_over_a_limit_is_not_overlooked() -> None:
+def test_exceeded_limits_are_flagged() -> None:
     assert not is_over(usual())
     assert not is_over(unmeasured())
     large = replace(course()[4], measured_bytes=251 * MIB)
@@ -339,17 +337,17 @@ def test_what_goes_over_a_limit_is_not_overlooked() -> None:
     assert is_over(replace(usual(), peak_bytes=501 * MIB))
 
 
-def test_a_limit_that_changes_is_told_once_it_can_be_read() -> None:
+def test_a_changed_limit_is_shown_if_it_is_visible() -> None:
     def told(*limits: int) -> str:
         windows = tuple(replace(window, limit_bytes=limit) for window, limit in zip(course(), limits))
         return memory_note(replace(usual(), windows=windows))
 
     assert told(500 * MIB, 250 * MIB, 250 * MIB).endswith("(500 MiB, later 250 MiB)")
-    assert told(500 * MIB, 250 * MIB, 400 * MIB).endswith("(500 MiB, at the least 250 MiB)")
+    assert told(500 * MIB, 250 * MIB, 400 * MIB).endswith("(500 MiB, at the lowest 250 MiB)")
     assert told(500 * MIB, 500 * MIB - 1).endswith("of the limit of 500 MiB")
 
 
-def test_memory_that_was_not_measured_is_only_called_predicted() -> None:
+def test_unmeasured_memory_is_labeled_predicted() -> None:
     for form in (checked(as_html(unmeasured())).text, as_text(unmeasured())):
         assert "not measured; predicted 458 MiB at most; the limit is 500 MiB, later 250 MiB" in " ".join(form.split())
     assert "predicted 215 MiB, measured —" in as_text(unmeasured())
@@ -358,7 +356,7 @@ def test_memory_that_was_not_measured_is_only_called_predicted() -> None:
     assert [label for _, label in drawing.legend] == ["predicted", "limit"]
 
 
-def test_the_memory_plot_has_bars_rings_and_a_limit_that_falls() -> None:
+def test_the_memory_plot_has_bars_rings_and_a_limit() -> None:
     drawing = plots.memory(usual())
     picture = str(drawing.picture)
     assert picture.count(": measured ") == picture.count(": predicted ") == 8
@@ -368,7 +366,7 @@ def test_the_memory_plot_has_bars_rings_and_a_limit_that_falls() -> None:
     assert [label for _, label in drawing.legend] == ["plan 1", "plan 2", "plan 3, chosen", "predicted", "limit"]
 
 
-def test_a_plan_has_one_colour_and_one_number_everywhere() -> None:
+def test_a_plan_has_one_color_and_one_number() -> None:
     kinds = [dict(re.findall(r'class="(?:cell|dot) (\w+)"[^>]*data-t="(\d+)"', str(plot.picture))) for plot in drawn()]
     assert kinds[0] == kinds[1] == kinds[2]
     assert kinds[0]["best"] == "3"
@@ -380,18 +378,18 @@ def drawn() -> list[Plot]:
     return [plots.memory(retrained), plots.metric(retrained), plots.loss(retrained)]
 
 
-def test_nothing_to_draw_is_said() -> None:
+def test_empty_plots_have_a_caption() -> None:
     nothing = CASES["no window"]()
     for make in (plots.memory, plots.metric, plots.loss):
         assert not make(nothing).picture
-    assert plots.metric(CASES["no score"]()).caption == "No micro-window ended with a look at accuracy."
+    assert plots.metric(CASES["no score"]()).caption == "No micro-window was evaluated for accuracy."
 
 
 def test_many_plans_share_a_ramp_in_the_legend() -> None:
     assert plots.loss(many()).legend == (("ramp", "9 plans by number"),)
 
 
-def test_the_json_rounds_nothing_and_tells_speed_and_gain() -> None:
+def test_the_json_is_not_rounded() -> None:
     data: dict[str, Any] = json.loads(json.dumps(as_json(usual()), allow_nan=False))
     assert data["gain"] == usual().gain
     assert data["plans"][2]["samples_per_s"] == 256 / 1.2
@@ -402,7 +400,7 @@ def test_the_json_rounds_nothing_and_tells_speed_and_gain() -> None:
     assert as_json(odd())["windows"][0]["loss"] is None
 
 
-def test_plans_are_told_before_anything_is_trained() -> None:
+def test_feasible_plans() -> None:
     limits = RetrainingLimits(500 * MIB, 600.0)
     text = as_plans_text(PLANS, limits)
     assert "4 plans fit into 500 MiB of memory and a window of 10 min 00 s." in text

@@ -1,7 +1,7 @@
-"""Data that differ from what a model was trained on, in the form and on the scale that the model takes.
+"""Datasets after a distribution shift, in the format that a model of the clean dataset expects.
 
-They are standardised by the clean training part: a deployed model knows no other scale. Parts are those of the clean
-set, sample by sample, so nothing that a model is scored on was ever trained on.
+They are standardized by the clean training split, and have the splits of the clean dataset sample by sample, so that no
+test sample is ever trained on.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from onefold.datasets.split import Indices
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.workload import Data
 
-MARGIN = 4  # pixels of MNIST's pictures on each side that no digit reaches: they are centred in 20x20
+MARGIN = 4  # empty pixels on each side of MNIST images: digits are centered in 20x20
 
 
 def corrupted_cifar10(kind: str, severity: int, seed: int = 0) -> Data:
-    """CIFAR-10 with every picture corrupted, standardised as the clean one."""
+    """Return CIFAR-10 with every image corrupted, standardized as the clean dataset."""
     check(kind, severity, seed)
     clean = load_images(CIFAR10)
     return replace(clean, pixels=corrupted(clean.pixels, kind, severity, seed)).data(clean.scale)
 
 
 def corrupted_digits(kind: str, severity: int, seed: int = 0) -> Data:
-    """The embedded digits with every picture corrupted, standardised as the clean ones. They need no file."""
+    """Return the embedded digits with every image corrupted, standardized as the clean ones. Needs no data file."""
     return corrupted_data(digits(), kind, severity, seed)
 
 
 def corrupted_data(data: Data, kind: str, severity: int, seed: int = 0) -> Data:
-    """The pictures of a data set corrupted; targets stay as they are.
+    """Corrupt the images of a dataset; targets are unchanged.
 
-    Each part must be pictures (N, channels, height, width) of floats on any scale, and targets. What each channel spans
-    in the training part is taken as 0 to 255; pictures are corrupted there and put back on their scale.
+    Each split must be float images (N, channels, height, width) on any scale, and targets. The range of each channel in
+    the training split is mapped to 0 to 255 for the corruption, and back.
     """
     check(kind, severity, seed)
     given = [data.train, data.validation, data.test]
@@ -50,7 +50,7 @@ def corrupted_data(data: Data, kind: str, severity: int, seed: int = 0) -> Data:
     low = known[0].min(axis=(0, 2, 3), keepdims=True)
     span = known[0].max(axis=(0, 2, 3), keepdims=True) - low
     span[span == 0] = 1
-    # All parts in one go: what is drawn for one picture is drawn for no other.
+    # All splits at once, so that no two images share random numbers.
     pixels = np.concatenate([_as_bytes(part, low, span) for part in known])
     changed = corrupted(pixels, kind, severity, seed).transpose(0, 3, 1, 2)
     ends = np.cumsum([len(part) for part in known])[:-1]
@@ -59,7 +59,7 @@ def corrupted_data(data: Data, kind: str, severity: int, seed: int = 0) -> Data:
 
 
 def usps_as_mnist() -> Data:
-    """USPS for a model of MNIST: 16x16 pixels stretched to the 20x20 of its digits, with its margin and its scale."""
+    """Return USPS in the format of MNIST: 16x16 pixels upsampled to 20x20, with its margin and its scale."""
     clean = load_images(USPS)
     inner = _resized(clean.pixels, stretched(20, clean.pixels.shape[1]))
     padded = np.pad(inner, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))
@@ -67,14 +67,14 @@ def usps_as_mnist() -> Data:
 
 
 def mnist_as_usps() -> Data:
-    """MNIST for a model of USPS: the 20x20 pixels inside the margin shrunk to 16x16, on its scale."""
+    """Return MNIST in the format of USPS: the central 20x20 pixels downsampled to 16x16, on its scale."""
     clean = load_images(MNIST)
     inner = clean.pixels[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
     return replace(clean, pixels=_resized(inner, areas(16, inner.shape[1]))).data(load_images(USPS).scale)
 
 
 def only_classes(data: Data, classes: Sequence[int]) -> Data:
-    """All samples of these classes, in all parts: what a model knows before new classes come. Numbers stay."""
+    """Return all samples of these classes, in all splits; class numbers are unchanged."""
     _check_classes(classes, _labels(data.train))
 
     def part(given: Any) -> Any:
@@ -84,26 +84,25 @@ def only_classes(data: Data, classes: Sequence[int]) -> Data:
 
 
 def new_classes(data: Data, old: Sequence[int], replay: int, seed: int = 0) -> Data:
-    """What there is to learn from when new classes come: all samples of them, and a memory of the old ones.
+    """Return training data for class-incremental learning: all samples of new classes, and a replay memory of old ones.
 
-    The memory has `replay` samples, as many of each old class as can be. Validation and test have all classes.
+    The memory has `replay` samples, balanced over the old classes. Validation and test have all classes.
     """
     labels = _labels(data.train)
     _check_classes(old, labels)
     is_old = np.isin(labels, list(old))
     if is_old.all():
-        raise InputError(f"all classes of the data are old ({sorted(set(old))}); leave those out that are new")
+        raise InputError(f"old must leave out at least one class, got all of them: {sorted(set(old))}")
     if not 0 <= replay <= np.count_nonzero(is_old):
         raise InputError(
-            f"the old classes have {np.count_nonzero(is_old)} samples to train, so replay goes from 0 to that, "
-            f"but got {replay}"
+            f"replay must be from 0 to {np.count_nonzero(is_old)}, the samples of old classes, got {replay}"
         )
     kept = np.concatenate([np.flatnonzero(~is_old), _memory(labels, np.flatnonzero(is_old), seed)[:replay]])
     return Data(_chosen(data.train, np.sort(kept)), data.validation, data.test)
 
 
 def _memory(labels: NDArray[Any], candidates: Indices, seed: int) -> Indices:
-    """An order of the candidates in which every beginning has all their classes as evenly as can be."""
+    """Shuffle the candidates so that every prefix is balanced over their classes."""
     shuffled = np.random.RandomState(seed).permutation(candidates)
     rank = np.empty(len(shuffled), dtype=np.intp)
     for label in np.unique(labels[shuffled]):
@@ -113,16 +112,16 @@ def _memory(labels: NDArray[Any], candidates: Indices, seed: int) -> Indices:
 
 
 def _images(part: Any) -> NDArray[Any]:
-    """The pictures of a part, as they are."""
-    found = "a data set that is read sample by sample"
+    """Return the images of a split."""
+    found = "a dataset that is not a tuple of arrays"
     if isinstance(part, (tuple, list)):
         images = np.asarray(part[0])
         if len(part) == 2 and images.ndim == 4 and images.dtype.kind == "f" and images.size:
             return images
         found = ", ".join(f"{np.asarray(array).dtype} {tuple(array.shape)}" for array in part)
     raise InputError(
-        "only pictures can be corrupted: floats (N, channels, height, width), the targets beside them, but the data "
-        f"are {found}"
+        "only images can be corrupted: expected a tuple of float images (N, channels, height, width) and targets, got "
+        f"{found}"
     )
 
 
@@ -133,7 +132,7 @@ def _as_bytes(images: NDArray[Any], low: NDArray[Any], span: NDArray[Any]) -> ND
 
 
 def _resized(pixels: NDArray[np.uint8], weights: Weights) -> NDArray[np.uint8]:
-    """Square pictures, rows and columns read alike."""
+    """Resample square images."""
     return np.rint(resampled(pixels.astype(np.float32), weights, weights)).astype(np.uint8)
 
 
@@ -142,14 +141,14 @@ def _labels(part: Any) -> NDArray[Any]:
         labels = np.asarray(part[-1])
         if labels.ndim == 1 and labels.dtype.kind in "iu":
             return labels
-    raise InputError("classes can be chosen where each part is a tuple of arrays, class numbers last")
+    raise InputError("expected a tuple of arrays with integer class labels last")
 
 
-def _chosen(part: Any, places: Indices) -> tuple[Any, ...]:
-    return tuple(array[places] for array in part)
+def _chosen(part: Any, indices: Indices) -> tuple[Any, ...]:
+    return tuple(array[indices] for array in part)
 
 
 def _check_classes(classes: Sequence[int], labels: NDArray[Any]) -> None:
     known = np.unique(labels).tolist()
     if not classes or not set(classes) <= set(known):
-        raise InputError(f"the classes must be some of {known}, but got {sorted(classes)}")
+        raise InputError(f"classes must be some of {known}, got {sorted(classes)}")

@@ -1,11 +1,11 @@
-"""The folder of new data: what a deployed model has met since.
+"""Folders of new data for a deployed model.
 
-    new/inputs.npy                a row for each sample; inputs0.npy, inputs1.npy, … for a network with several inputs
-    new/targets.npy               a row for each sample
-    new/validation_inputs.npy     with validation_targets.npy, where there are any; test_… likewise
+    new/inputs.npy                a row per sample; inputs0.npy, inputs1.npy, … for a network with several inputs
+    new/targets.npy               a row per sample
+    new/validation_inputs.npy     optional, with validation_targets.npy; test_… likewise
 
-Data may be larger than the memory of a small device, so their rows are read when they are asked for. A single .npz file
-with the same names will do as well; one that is compressed is read into memory.
+Rows are read lazily, since the data may be larger than the memory of a small device. A single .npz file with the same
+names works as well; a compressed one is read into memory.
 """
 
 from __future__ import annotations
@@ -31,31 +31,38 @@ from onefold.vocabulary.workload import Data
 PARTS = ("", "validation_", "test_")
 NAME = re.compile(r"(validation_|test_|)(inputs\d*|targets)")
 UNFINISHED = ".part-"
-NEEDED = "new data are inputs.npy (or inputs0.npy, inputs1.npy, …) and targets.npy, with a row for each sample"
-AT_ONCE = 1 << 20  # bytes that are written together
+NEEDED = "new data consists of inputs.npy (or inputs0.npy, inputs1.npy, …) and targets.npy, with a row per sample"
+CHUNK_BYTES = 1 << 20  # written at once
 Openers = Mapping[str, Callable[[], Any]]
 
 
 def read_data(place: str | Path) -> Data:
-    """The data of such a folder, or of such an .npz file; their arrays are `Rows`."""
+    """Read a folder of new data, or such an .npz file; the arrays are `Rows`.
+
+    Raises:
+        DatasetError: Files are missing, malformed or inconsistent.
+    """
     place = Path(place)
     found = _arrays_of(place)
     train, validation, test = (_part(place, prefix, found) for prefix in PARTS)
     if train is None:
         raise DatasetError(f"{place} has no inputs.npy; {NEEDED}")
     for prefix, part in zip(PARTS[1:], (validation, test)):
-        if part is not None and _kinds(part) != _kinds(train):
+        if part is not None and _sample_types(part) != _sample_types(train):
             raise DatasetError(
-                f"the {prefix.rstrip('_')} part of {place} has {_kinds(part)} for a sample, but the part to train on "
-                f"{_kinds(train)}; write both in the same way"
+                f"the {prefix.rstrip('_')} split of {place} has samples of {_sample_types(part)}, the train split of "
+                f"{_sample_types(train)}; write both in the same format"
             )
     return Data(train, validation, test)
 
 
 def write_data(folder: str | Path, data: Data) -> Path:
-    """Makes the folder of these data, in place of one that was there before.
+    """Write data into a folder, replacing new data that is already there, and return its path.
 
-    `targets.npy` goes first and comes last, so a folder that is being written is never taken for a whole one.
+    `targets.npy` is removed first and written last, so that an incomplete folder is never read as complete.
+
+    Raises:
+        DatasetError: The data is malformed, or the folder has other content or cannot be written.
     """
     folder = Path(folder)
     check_destination(folder)
@@ -76,18 +83,18 @@ def write_data(folder: str | Path, data: Data) -> Path:
             for path in sorted(Path(unfinished).iterdir(), key=_is_targets):
                 path.replace(folder / path.name)
     except OSError as error:
-        raise DatasetError(f"{folder} cannot be written: {error}; give another place") from error
+        raise DatasetError(f"cannot write {folder}: {error}; choose another folder") from error
     return folder
 
 
 def check_destination(folder: Path) -> None:
-    """Raises DatasetError when new data cannot be put there without taking something else away."""
+    """Raise DatasetError if writing new data there would overwrite something else."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise DatasetError(f"new data are put into a folder, but {folder} is a file; give another place")
-    if strange := sorted(path.name for path in folder.iterdir() if not _is_ours(path)):
-        raise DatasetError(f"{folder} has something else in it, such as {strange[0]}; give a new or an empty folder")
+        raise DatasetError(f"new data is written to a folder, but {folder} is a file; choose another path")
+    if foreign := sorted(path.name for path in folder.iterdir() if not _is_ours(path)):
+        raise DatasetError(f"{folder} has other files in it, such as {foreign[0]}; choose a new or an empty folder")
 
 
 def _is_ours(path: Path) -> bool:
@@ -100,12 +107,12 @@ def _is_targets(path: Path) -> bool:
 
 
 def _names(inputs: int) -> list[str]:
-    """What the arrays of a part are called, in order."""
+    """Return the names of the arrays of a split, in order."""
     return [*(["inputs"] if inputs == 1 else [f"inputs{number}" for number in range(inputs)]), "targets"]
 
 
 def _arrays_of(place: Path) -> Openers:
-    """How each array of the folder or the file is opened."""
+    """Return a function per array that opens it."""
     if place.is_dir():
         return {path.stem: partial(Rows, path) for path in place.glob("*.npy")}
     if not place.is_file():
@@ -118,12 +125,12 @@ def _arrays_of(place: Path) -> Openers:
 
 
 def _member(path: Path, member: zipfile.ZipInfo) -> Any:
-    """An array of an .npz file: rows where it is stored as it is, all of it where it is compressed."""
+    """Open an array of an .npz file: lazily if it is stored uncompressed."""
     called = f"{member.filename} in {path}"
     try:
         if member.compress_type == zipfile.ZIP_STORED:
             with path.open("rb") as file:
-                file.seek(member.header_offset + 26)  # how long the name and the extra field before the content are
+                file.seek(member.header_offset + 26)  # lengths of the name and the extra field before the content
                 start = member.header_offset + 30 + sum(struct.unpack("<2H", file.read(4)))
             return Rows(path, start, called)
         with zipfile.ZipFile(path) as archive:
@@ -132,45 +139,45 @@ def _member(path: Path, member: zipfile.ZipInfo) -> Any:
             with archive.open(member) as content:
                 return npy.read_array(content, allow_pickle=False)
     except (*READ_ERRORS, struct.error) as error:
-        raise DatasetError(f"{called} is broken ({error}); write it again") from error
+        raise DatasetError(f"{called} is corrupt ({error}); write it again") from error
 
 
 def _part(place: Path, prefix: str, found: Openers) -> tuple[Any, ...] | None:
-    mine = {match[2] for match in map(NAME.fullmatch, found) if match is not None and match[1] == prefix}
-    if not mine:
+    own = {match[2] for match in map(NAME.fullmatch, found) if match is not None and match[1] == prefix}
+    if not own:
         return None
-    inputs = mine - {"targets"}
+    inputs = own - {"targets"}
     names = _names(1 if not inputs or "inputs" in inputs else len(inputs))
-    if missing := [name for name in names if name not in mine]:
+    if missing := [name for name in names if name not in own]:
         raise DatasetError(f"{place} has no {prefix}{missing[0]}.npy; {NEEDED}")
-    if strange := sorted(mine - {*names}):
-        raise DatasetError(f"{place} has {prefix}inputs.npy and also {prefix}{strange[0]}.npy; remove one of them")
+    if foreign := sorted(own - {*names}):
+        raise DatasetError(f"{place} has {prefix}inputs.npy and also {prefix}{foreign[0]}.npy; remove one of them")
     arrays = tuple(found[prefix + name]() for name in names)
     if len({len(array) for array in arrays}) > 1:
-        told = ", ".join(f"{prefix}{name}.npy {len(array)}" for name, array in zip(names, arrays))
-        raise DatasetError(f"the arrays of {place} must have equally many rows, but have: {told}; write them again")
+        counts = ", ".join(f"{prefix}{name}.npy {len(array)}" for name, array in zip(names, arrays))
+        raise DatasetError(f"the arrays of {place} must have equal lengths, got {counts}; write them again")
     return arrays
 
 
-def _kinds(part: tuple[Any, ...]) -> str:
+def _sample_types(part: tuple[Any, ...]) -> str:
     return ", ".join(f"{array.dtype} {tuple(array.shape[1:])}" for array in part)
 
 
 def _check_part(part: Any) -> None:
     if not isinstance(part, (tuple, list)) or len(part) < 2 or not all(hasattr(array, "shape") for array in part):
-        raise DatasetError("only data whose every part is a tuple of arrays, the targets last, can be written")
+        raise DatasetError("each split must be a tuple of arrays, targets last")
     if len({len(array) for array in part}) > 1:
-        raise DatasetError(f"the arrays of a part must be equally long, but have {[len(array) for array in part]} rows")
+        raise DatasetError(f"the arrays of a split must have equal lengths, got {[len(array) for array in part]}")
     for array in part:
         check_numbers("an array of the data", tuple(array.shape), np.asarray(array[:1]).dtype)
 
 
 def _write(path: Path, array: Any) -> None:
-    """Writes an array, or what is read like one, a few rows at a time."""
+    """Write an array, or `Rows`, in chunks of rows."""
     first = np.asarray(array[:1])
-    some = max(1, AT_ONCE // first.nbytes)
+    rows = max(1, CHUNK_BYTES // first.nbytes)
     kind = {"descr": npy.dtype_to_descr(first.dtype), "fortran_order": False, "shape": tuple(array.shape)}
     with path.open("wb") as file:
         npy.write_array_header_1_0(file, kind)
-        for start in range(0, len(array), some):
-            file.write(np.ascontiguousarray(array[start : start + some]).data)
+        for start in range(0, len(array), rows):
+            file.write(np.ascontiguousarray(array[start : start + rows]).data)

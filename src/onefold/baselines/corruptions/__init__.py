@@ -1,8 +1,8 @@
-"""Pictures as a model meets them later: noisy, blurred, in bad weather, badly coded.
+"""Image corruptions: noise, blur, weather and digital artifacts.
 
-The corruptions are those of CIFAR-10-C (Hendrycks and Dietterich, "Benchmarking neural network robustness to common
-corruptions and perturbations", 2019) with its figures for pictures of 32x32 pixels, written anew with numpy and scipy.
-They are of the same kinds and strengths, and not the same to the bit; the ice of `frost` is grown and not photographed.
+The corruptions of CIFAR-10-C (Hendrycks and Dietterich, "Benchmarking neural network robustness to common corruptions
+and perturbations", 2019) with its parameters for images of 32x32 pixels, reimplemented with numpy and scipy. They have
+the same kinds and strengths, but are not bit-identical; the ice of `frost` is procedural instead of photographed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CORRUPTIONS", "FAMILIES", "NATURAL", "SEVERITIES", "check", "corrupt
 NATURAL = "natural"
 SEVERITIES = range(1, 6)
 FAMILIES: dict[str, tuple[Corruption, ...]] = {
-    "none": (Corruption(NATURAL, "nothing changes", (None,) * len(SEVERITIES), lambda planes, *_: planes),),
+    "none": (Corruption(NATURAL, "unchanged", (None,) * len(SEVERITIES), lambda planes, *_: planes),),
     "noise": noise.KINDS,
     "blur": blur.KINDS,
     "weather": weather.KINDS,
@@ -30,41 +30,41 @@ FAMILIES: dict[str, tuple[Corruption, ...]] = {
 }
 _KINDS = {kind.name: kind for kinds in FAMILIES.values() for kind in kinds}
 CORRUPTIONS: tuple[str, ...] = tuple(_KINDS)
-AT_ONCE = 1 << 19  # values that are worked on together: some megabytes of floats, whatever the number of pictures
+CHUNK_VALUES = 1 << 19  # processed together, to bound memory for any number of images
 
 
 def check(kind: str, severity: int, seed: int = 0) -> None:
-    """Tells the first mistake."""
+    """Raise InputError for an unknown corruption, or a severity or seed out of range."""
     if kind not in _KINDS:
-        raise InputError(f"the corruption {kind!r} is not known{suggestion(kind, CORRUPTIONS)}")
+        raise InputError(f"unknown corruption {kind!r}{suggestion(kind, CORRUPTIONS)}")
     if severity not in SEVERITIES:
-        raise InputError(f"the severity of a corruption goes from 1 to 5, but got {severity}")
+        raise InputError(f"severity must be from 1 to 5, got {severity}")
     if not 0 <= seed < 1 << 32:
-        raise InputError(f"the seed must be from 0 to {(1 << 32) - 1}, but got {seed}")
+        raise InputError(f"seed must be from 0 to {(1 << 32) - 1}, got {seed}")
 
 
 def corrupted(images: NDArray[Any], kind: str, severity: int, seed: int = 0) -> NDArray[np.uint8]:
-    """The same pictures, uint8 (N, height, width) or (N, height, width, channels), corrupted.
+    """Corrupt uint8 images of shape (N, height, width) or (N, height, width, channels).
 
-    The same seed gives the same pictures. It draws the same numbers at every severity, so severities can be compared.
+    Images are reproducible by seed. All severities draw the same random numbers, so that they can be compared.
     """
     check(kind, severity, seed)
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or 0 in images.shape[1:]:
         raise InputError(
-            "pictures must be uint8 (N, height, width) or (N, height, width, channels), "
-            f"but are {images.dtype} {images.shape}"
+            "images must be uint8 of shape (N, height, width) or (N, height, width, channels), "
+            f"got {images.dtype} {images.shape}"
         )
     changed = images.copy()
     if kind == NATURAL:
         return changed
-    found = _KINDS[kind]
-    some = max(1, AT_ONCE // max(1, images[:1].size))
-    for number, start in enumerate(range(0, len(images), some)):
-        part = images[start : start + some]
+    corruption = _KINDS[kind]
+    chunk = max(1, CHUNK_VALUES // max(1, images[:1].size))
+    for number, start in enumerate(range(0, len(images), chunk)):
+        part = images[start : start + chunk]
         planes = (part[..., None] if part.ndim == 3 else part).transpose(0, 3, 1, 2).astype(np.float32, order="C")
-        # RandomState, because its numbers are promised to stay the same in every version of numpy.
+        # RandomState is guaranteed to draw the same numbers in every version of numpy.
         rng = np.random.RandomState([seed, zlib.crc32(kind.encode()), number])
-        result = found.change(planes / 255, found.levels[severity - 1], rng)
+        result = corruption.change(planes / 255, corruption.levels[severity - 1], rng)
         result = np.rint(np.clip(result, 0, 1) * 255).transpose(0, 2, 3, 1)
-        changed[start : start + some] = result.reshape(part.shape)
+        changed[start : start + chunk] = result.reshape(part.shape)
     return changed

@@ -1,4 +1,4 @@
-"""Blur: each pixel mixed with those around it."""
+"""Blur."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scipy import ndimage
 from onefold.baselines.corruptions.corruption import Corruption, Planes
 from onefold.baselines.corruptions.resampling import magnified
 
-SIDEWAYS = 45  # degrees; motion blur goes to the right, at most so much up or down
-NEGLIGIBLE = 1e-3  # of the first weight; a pixel that gives less is left out
+MAX_MOTION_ANGLE = 45  # degrees from the horizontal
+NEGLIGIBLE = 1e-3  # weight, relative to the first
 
 
 def softened(planes: Planes, sigma: float) -> Planes:
-    """Pictures mixed with a bell of so many pixels; the edge goes on outside."""
+    """Apply a Gaussian filter; edge pixels are repeated."""
     soft: Planes = ndimage.gaussian_filter(planes, (0, 0, sigma, sigma), mode="nearest")
     return soft
 
 
 def streaked(planes: Planes, degrees: NDArray[Any], radius: int, sigma: float) -> Planes:
-    """Each picture smeared along its own direction, by half a bell of at most 2 x radius + 1 pixels."""
+    """Blur each image along its own direction with half a Gaussian of at most 2 * radius + 1 pixels."""
     count, channels, height, width = planes.shape
     flat = planes.reshape(count, channels, height * width)
     rows, columns = np.arange(height)[:, None], np.arange(width)
@@ -48,13 +48,13 @@ def _defocus(planes: Planes, level: tuple[float, float], _: np.random.RandomStat
     reach = np.arange(-int(radius) - 1, int(radius) + 2)
     disc = (reach**2 + reach[:, None] ** 2 <= radius**2).astype(np.float32)
     bell = np.exp(-((np.arange(-1, 2) / sigma) ** 2) / 2)
-    lens = ndimage.convolve(disc, np.outer(bell, bell), mode="constant")  # a disc without jagged edges
+    lens = ndimage.convolve(disc, np.outer(bell, bell), mode="constant")  # anti-aliased
     blurred: Planes = ndimage.convolve(planes, (lens / lens.sum())[None, None], mode="mirror")
     return blurred
 
 
 def _motion(planes: Planes, level: tuple[int, float], rng: np.random.RandomState) -> Planes:
-    return streaked(planes, rng.uniform(-SIDEWAYS, SIDEWAYS, len(planes)), *level)
+    return streaked(planes, rng.uniform(-MAX_MOTION_ANGLE, MAX_MOTION_ANGLE, len(planes)), *level)
 
 
 def _zoom(planes: Planes, percent: int, _: np.random.RandomState) -> Planes:
@@ -66,9 +66,9 @@ def _zoom(planes: Planes, percent: int, _: np.random.RandomState) -> Planes:
 
 
 KINDS = (
-    Corruption("gaussian_blur", "mixed with a bell", (0.4, 0.6, 0.7, 0.8, 1.0), _gaussian),
-    Corruption("defocus_blur", "out of focus: mixed with a disc",
+    Corruption("gaussian_blur", "Gaussian filter", (0.4, 0.6, 0.7, 0.8, 1.0), _gaussian),
+    Corruption("defocus_blur", "out of focus: disc filter",
                ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)), _defocus),
-    Corruption("motion_blur", "the camera moves sideways", ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)), _motion),
-    Corruption("zoom_blur", "the camera moves closer, by so many per cent", (5, 10, 15, 20, 25), _zoom),
+    Corruption("motion_blur", "sideways camera motion", ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)), _motion),
+    Corruption("zoom_blur", "camera motion towards the object", (5, 10, 15, 20, 25), _zoom),
 )  # fmt: skip

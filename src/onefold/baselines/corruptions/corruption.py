@@ -1,4 +1,4 @@
-"""What a corruption is: a change of pictures that comes in five severities."""
+"""The definition of an image corruption with five severities."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Planes = NDArray[Any]  # pictures as float32 (N, channels, height, width), from 0 to 1
+Planes = NDArray[Any]  # images as float32 (N, channels, height, width), from 0 to 1
 Change = Callable[[Planes, Any, np.random.RandomState], Planes]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Corruption:
-    """A change with what it is told at each severity: the figures of CIFAR-10-C, lengths in pixels.
+    """A transformation with its parameters per severity, as in CIFAR-10-C; lengths in pixels.
 
-    A change may leave values below 0 and above 1; whoever calls it clips them.
+    The result may exceed the range 0 to 1; the caller clips it.
     """
 
     name: str
@@ -27,12 +27,12 @@ class Corruption:
 
 
 def normal(rng: np.random.RandomState, *shape: int) -> Planes:
-    """Standard normal numbers in the precision of the pictures."""
+    """Draw float32 standard normal numbers."""
     return rng.standard_normal(shape).astype(np.float32)
 
 
 def luminance(planes: Planes) -> Planes:
-    """How bright each pixel is to the eye, (N, 1, height, width); the mean where there are no three colours."""
+    """Return the perceived brightness (N, 1, height, width); the channel mean of images that are not RGB."""
     if planes.shape[1] == 3:
         red, green, blue = (planes[:, [channel]] for channel in range(3))
         bright: Planes = 0.299 * red + 0.587 * green + 0.114 * blue
@@ -41,7 +41,7 @@ def luminance(planes: Planes) -> Planes:
     return bright
 
 
-def tint(planes: Planes, colour: tuple[float, float, float]) -> Planes:
-    """A colour, each from 0 to 255, to mix into the pictures; a grey of its brightness where they have no colours."""
-    one = np.array(colour, dtype=np.float32).reshape(1, 3, 1, 1) / 255
-    return one if planes.shape[1] == 3 else luminance(one)
+def tint(planes: Planes, color: tuple[float, float, float]) -> Planes:
+    """Return an RGB color, 0 to 255, to blend into images; a gray of its brightness for images that are not RGB."""
+    rgb = np.array(color, dtype=np.float32).reshape(1, 3, 1, 1) / 255
+    return rgb if planes.shape[1] == 3 else luminance(rgb)

@@ -1,4 +1,4 @@
-"""Digital changes: contrast and colour, stretched rubber, coarse pixels, JPEG."""
+"""Digital corruptions: contrast, saturation, elastic deformation, pixelation, JPEG."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from scipy import fft, ndimage
 from onefold.baselines.corruptions.corruption import Corruption, Planes, luminance
 from onefold.baselines.corruptions.resampling import areas, read_at, repeated, resampled, stretched
 
-BLOCK = 8  # pixels; JPEG codes squares of this side
-# How coarsely JPEG keeps the frequencies of a block at quality 50: annex K of its standard.
+BLOCK = 8  # side of a JPEG block in pixels
+# JPEG quantization tables at quality 50 (annex K of the standard).
 LUMINANCE = np.array(
     [[16, 11, 10, 16, 24, 40, 51, 61],
      [12, 12, 14, 19, 26, 58, 60, 55],
@@ -33,14 +33,14 @@ def _contrast(planes: Planes, kept: float, _: np.random.RandomState) -> Planes:
 
 def _saturate(planes: Planes, level: tuple[float, float], _: np.random.RandomState) -> Planes:
     if planes.shape[1] != 3:
-        return planes  # without colours, there is nothing to saturate
+        return planes  # grayscale has no saturation
     factor, more = level
     value = planes.max(axis=1, keepdims=True)
-    missing = value - planes  # to white light of that brightness
+    missing = value - planes  # to white of the same value
     most = missing.max(axis=1, keepdims=True)
     saturation = np.divide(most, value, out=np.zeros_like(value), where=value > 0)
     wanted = np.clip(saturation * factor + more, 0, 1)
-    # A grey pixel has no hue that could become stronger, and stays grey.
+    # A gray pixel has no hue and stays gray.
     growth = np.divide(wanted, saturation, out=np.ones_like(value), where=saturation > 0)
     changed: Planes = value - missing * growth
     return changed
@@ -50,11 +50,11 @@ def _elastic(planes: Planes, level: tuple[float, float, float], rng: np.random.R
     count, _, height, width = planes.shape
     side = min(height, width)
     strength, sigma, shift = (side * share for share in level)
-    # Three corners of a square about the middle move, and the plane goes with them …
+    # A random affine map, defined by the displacement of three corners of a central square …
     corners = np.array([[1, 1, 1], [1, -1, 1], [-1, -1, 1]]) * [side / 3, side / 3, 1]
     moved = corners[:, :2] + rng.uniform(-shift, shift, (count, 3, 2))
     affine = np.linalg.inv(corners) @ moved
-    # … after each pixel was pushed a little by itself, much as its neighbours were.
+    # … after a smooth random displacement of each pixel.
     pushes = rng.uniform(-1, 1, (2, count, height, width))
     pushes = strength * ndimage.gaussian_filter(pushes, (0, 0, sigma, sigma), mode="reflect", truncate=3)
     rows = np.arange(height)[:, None] - (height - 1) / 2 + pushes[0]
@@ -77,10 +77,10 @@ def _pixelate(planes: Planes, share: float, _: np.random.RandomState) -> Planes:
 
 def _jpeg(planes: Planes, quality: int, _: np.random.RandomState) -> Planes:
     height, width = planes.shape[2:]
-    in_colour = planes.shape[1] == 3
-    unit = 2 * BLOCK if in_colour else BLOCK
+    is_rgb = planes.shape[1] == 3
+    unit = 2 * BLOCK if is_rgb else BLOCK
     whole = np.pad(255 * planes, ((0, 0), (0, 0), (0, -height % unit), (0, -width % unit)), mode="edge")
-    if not in_colour:
+    if not is_rgb:
         return (_coded(whole - 128, LUMINANCE, quality) + 128)[:, :, :height, :width] / 255
     brightness = luminance(whole)
     shades = np.concatenate([(whole[:, [2]] - brightness) / 1.772, (whole[:, [0]] - brightness) / 1.402], axis=1)
@@ -94,7 +94,7 @@ def _jpeg(planes: Planes, quality: int, _: np.random.RandomState) -> Planes:
 
 
 def _coded(values: Planes, table: NDArray[np.int64], quality: int) -> Planes:
-    """Values about 0, as they are after coding and decoding; their sides are multiples of a block."""
+    """Encode and decode zero-centered values whose sides are multiples of a block."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     steps = np.clip((table * scale + 50) // 100, 1, 255).astype(np.float32)[:, None, :]
     count, channels, height, width = values.shape
@@ -105,11 +105,11 @@ def _coded(values: Planes, table: NDArray[np.int64], quality: int) -> Planes:
 
 
 KINDS = (
-    Corruption("contrast", "less contrast: so much of it is kept", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
-    Corruption("saturate", "paler at severity 1 and 2, gaudier above; grey pictures stay as they are",
+    Corruption("contrast", "lower contrast", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
+    Corruption("saturate", "lower saturation at severity 1 and 2, higher above; grayscale is unchanged",
                ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)), _saturate),
-    Corruption("elastic_transform", "drawn on rubber: sheared at severity 1, more and more bent above",
+    Corruption("elastic_transform", "elastic deformation: affine at severity 1, increasingly local above",
                ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)), _elastic),
-    Corruption("pixelate", "coarser pixels", (0.95, 0.9, 0.85, 0.75, 0.65), _pixelate),
-    Corruption("jpeg_compression", "coded by JPEG, at such a quality", (80, 65, 58, 50, 40), _jpeg),
+    Corruption("pixelate", "lower resolution", (0.95, 0.9, 0.85, 0.75, 0.65), _pixelate),
+    Corruption("jpeg_compression", "JPEG artifacts", (80, 65, 58, 50, 40), _jpeg),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Noise: each value of each pixel by itself."""
+"""Noise, independent for each value."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _speckle(planes: Planes, deviation: float, rng: np.random.RandomState) -> Pl
 
 
 KINDS = (
-    Corruption("gaussian_noise", "normal noise, as in low light", (0.04, 0.06, 0.08, 0.09, 0.10), _gaussian),
-    Corruption("shot_noise", "noise of single photons: Poisson, from so many of them", (500, 250, 100, 75, 50), _shot),
-    Corruption("impulse_noise", "salt and pepper, as from bit errors", (0.01, 0.02, 0.03, 0.05, 0.07), _impulse),
-    Corruption("speckle_noise", "normal noise in proportion to the value", (0.06, 0.1, 0.12, 0.16, 0.2), _speckle),
+    Corruption("gaussian_noise", "Gaussian noise, as in low light", (0.04, 0.06, 0.08, 0.09, 0.10), _gaussian),
+    Corruption("shot_noise", "shot noise of single photons (Poisson)", (500, 250, 100, 75, 50), _shot),
+    Corruption("impulse_noise", "salt-and-pepper noise, as from bit errors", (0.01, 0.02, 0.03, 0.05, 0.07), _impulse),
+    Corruption("speckle_noise", "Gaussian noise proportional to the value", (0.06, 0.1, 0.12, 0.16, 0.2), _speckle),
 )

@@ -1,6 +1,6 @@
-"""Pictures read at other places than their pixels: resized, magnified, bent.
+"""Resampling of images: resizing, zooming, warping.
 
-Resizing is linear and treats rows and columns alike but apart, so it is two products with small matrices.
+Linear resizing is separable, so it is two products with small matrices.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from onefold.baselines.corruptions.corruption import Planes
 
-Weights = NDArray[Any]  # (new, old): how much each old pixel of a line gives to each new one
+Weights = NDArray[Any]  # (new, old): contribution of each old pixel of a line to each new one
 
 
 def linear(places: NDArray[Any], size: int) -> Weights:
-    """Reads a line of `size` pixels at these places, between two pixels in proportion; the edge goes on outside."""
+    """Return the weights of linear interpolation of `size` pixels at these positions; edge pixels are repeated."""
     inside = np.clip(places, 0, size - 1)
     left = np.floor(inside).astype(np.intp)
     right = np.minimum(left + 1, size - 1)
@@ -28,18 +28,18 @@ def linear(places: NDArray[Any], size: int) -> Weights:
 
 
 def stretched(new: int, old: int) -> Weights:
-    """Spreads `old` pixels over `new` ones, in proportion between two neighbours."""
+    """Return the weights of linear upsampling."""
     return linear((np.arange(new) + 0.5) * old / new - 0.5, old)
 
 
 def repeated(new: int, old: int) -> Weights:
-    """Spreads `old` pixels over `new` ones, each as the one that it lies in."""
+    """Return the weights of nearest-neighbor upsampling."""
     weights: Weights = np.eye(old, dtype=np.float32)[((np.arange(new) + 0.5) * old / new).astype(np.intp)]
     return weights
 
 
 def areas(new: int, old: int) -> Weights:
-    """Makes each of `new` pixels the mean of what it covers of `old` ones."""
+    """Return the weights of area downsampling."""
     edges = np.arange(new + 1)[:, None] * old / new
     pixels = np.arange(old)
     covered = np.minimum(edges[1:], pixels + 1) - np.maximum(edges[:-1], pixels)
@@ -48,13 +48,13 @@ def areas(new: int, old: int) -> Weights:
 
 
 def resampled(planes: Planes, rows: Weights, columns: Weights) -> Planes:
-    """Pictures (…, height, width) whose rows and columns are read with these weights."""
+    """Resample images (…, height, width) with weights for rows and columns."""
     resized: Planes = rows @ (planes @ columns.T)
     return resized
 
 
 def magnified(planes: Planes, factor: float) -> Planes:
-    """The middle of pictures, so much larger, in the same number of pixels."""
+    """Zoom into the center of images, keeping their size."""
 
     def weights(size: int) -> Weights:
         middle = (size - 1) / 2
@@ -64,7 +64,7 @@ def magnified(planes: Planes, factor: float) -> Planes:
 
 
 def read_at(planes: Planes, rows: NDArray[Any], columns: NDArray[Any]) -> Planes:
-    """Each picture read at its own places (N, height, width), between four pixels; outside, pictures are mirrored."""
+    """Sample each image at its own positions (N, height, width) bilinearly; outside, images are mirrored."""
     count, channels, height, width = planes.shape
     flat = planes.reshape(count, channels, height * width)
     row, column = _mirrored(rows, height), _mirrored(columns, width)

@@ -1,4 +1,4 @@
-"""A retraining as one HTML file that stands alone."""
+"""The retraining report as a standalone HTML page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ REACTIONS_SHOWN, REACTIONS_FOLDED = 8, 100
 
 
 def as_html(retrained: RetrainingSummary) -> str:
-    """The page."""
+    """Render the page."""
     chosen = retrained.chosen
     plans, windows, layers = (
-        tables.plans_sheet(retrained),
-        tables.windows_sheet(retrained),
-        tables.layers_sheet(retrained.layers),
+        tables.plans_table(retrained),
+        tables.windows_table(retrained),
+        tables.layers_table(retrained.layers),
     )
     return render_page(
         "retraining/page.html",
@@ -39,12 +39,12 @@ def as_html(retrained: RetrainingSummary) -> str:
 
 
 def _measured(retrained: RetrainingSummary) -> Iterator[tuple[str, str]]:
-    yield "predicted", "what a plan was expected to need before it ran: an estimate, not a measurement"
-    yield "memory", "measured: the peak inside a micro-window; —: the system does not tell"
-    yield "limit", "as it stood when the micro-window ended"
+    yield "predicted", "estimated before the plan ran, not measured"
+    yield "memory", "measured: the peak inside a micro-window; —: not reported by the system"
+    yield "limit", "at the end of the micro-window"
     yield (
         retrained.metric,
-        "at the end of a micro-window, on data that is kept back from retraining, or on a part of it",
+        "at the end of a micro-window, on the validation data or a subset of it",
     )
-    yield "gain", "what a micro-window gained for each second that it took"
-    yield "time", "since the retraining began, on a clock that only goes forward"
+    yield "gain", "relative decrease of the validation loss per second of the micro-window"
+    yield "time", "since the retraining began, on a monotonic clock"

@@ -1,6 +1,6 @@
-"""The drawings of a retraining, over its time: memory, what the model reached, and the loss.
+"""Plots of a retraining over time: memory, validation metric and loss.
 
-A plan has the same color in all of them, and a lane at the bottom tells its number; the chosen one stands out.
+A plan has the same color in all plots, and a lane at the bottom shows its number; the chosen plan is highlighted.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.retraining import MicroWindow, RetrainingPlan, RetrainingSummary
 
 WIDTH, HEIGHT = 560.0, 320.0
-LANE = 26.0  # the room below the data for the plans' numbers
+LANE = 26.0  # height below the data for the numbers of plans
 THICK = 5.0  # a bar
-MANY = 6  # plans that a legend names one by one
+MANY = 6  # plans, above which the legend shows a color ramp
 GIVEN, PREDICTED, LIMIT = "dot plain hollow", "dot plain hollow", "line cross"
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
-    """The axes of one drawing, and what is drawn on them so far."""
+class PlotAxes:
+    """The axes of a plot and its elements so far."""
 
     x: Scale
     y: Scale
@@ -37,23 +37,23 @@ class Paper:
 
 
 def memory(retrained: RetrainingSummary) -> Plot:
-    """A bar for each measured peak, a ring for each predicted one, and the limit."""
+    """Plot measured peaks as bars, predicted ones as rings, and the limit."""
     name, title = "memory", "Memory, predicted and measured"
     if not retrained.windows:
-        return Plot(name, title, "No micro-window was begun, so there is no memory to show.")
+        return Plot(name, title, "No micro-window was run, so there is no memory to show.")
     windows = retrained.windows
     values = [0.0, float(retrained.limits.memory_bytes)]
     values += [float(value) for one in windows for value in (one.predicted_bytes, one.limit_bytes)]
     values += [float(window.measured_bytes) for window in windows if window.measured_bytes is not None]
     last = quantities.size(windows[-1].limit_bytes)
-    paper = _paper(retrained, "memory_bytes", "peak memory", "", values, last)
-    x, y = paper.x, paper.y
-    parts = [*paper.parts, _limit(retrained, x, y)]
-    for window, kind, number in _looks(retrained):
+    plot_axes = _axes(retrained, "memory_bytes", "peak memory", "", values, last)
+    x, y = plot_axes.x, plot_axes.y
+    parts = [*plot_axes.parts, _limit(retrained, x, y)]
+    for window, kind, number in _styled_windows(retrained):
         if window.measured_bytes is not None:
             spoken = f"micro-window {window.number}, plan {number}: measured {quantities.size(window.measured_bytes)}"
             parts.append(_bar(window, y(window.measured_bytes), x, kind, spoken, number))
-    for window, _, number in _looks(retrained):
+    for window, _, number in _styled_windows(retrained):
         middle = x(window.began_s / 2 + window.ended_s / 2)
         spoken = f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
         place = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
@@ -61,25 +61,25 @@ def memory(retrained: RetrainingSummary) -> Plot:
     parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
     known = any(window.measured_bytes is not None for window in windows)
     legend = [*(_legend(retrained, "cell") if known else ()), (PREDICTED, "predicted"), (LIMIT, "limit")]
-    measured = "its measured peak (bar)" if known else "no measured peak, since the system tells none,"
-    caption = f"Of each micro-window {measured} and its predicted one (ring), below the limit."
+    measured = "measured peak (bar)" if known else "no measured peak (not reported by the system)"
+    caption = f"Each micro-window: {measured} and predicted peak (ring), below the limit."
     return Plot(name, title, caption, _picture(title, parts), tuple(legend))
 
 
 def metric(retrained: RetrainingSummary) -> Plot:
-    """A dot for what the model reached at the end of each micro-window, beside the model as it was given."""
-    name, title = "metric", "What the model reached"
-    scored = [(look, look[0].score) for look in _looks(retrained)]
+    """Plot the validation metric after each micro-window, with that of the given model."""
+    name, title = "metric", "Validation metric"
+    scored = [(look, look[0].score) for look in _styled_windows(retrained)]
     known = [(look, score) for look, score in scored if score is not None and math.isfinite(score)]
     if not known:
-        return Plot(name, title, f"No micro-window ended with a look at {retrained.metric}.")
+        return Plot(name, title, f"No micro-window was evaluated for {retrained.metric}.")
     before, after = retrained.before, retrained.after
     values = [*(score for _, score in known), *(value for value in (before, after) if math.isfinite(value))]
     places = quantities.decimals(values)
     label = quantities.metric(retrained.metric, after, places)
     hint = "higher is better" if retrained.higher_is_better else "lower is better"
-    paper = _paper(retrained, retrained.metric, retrained.metric, hint, values, label)
-    x, y, parts = paper.x, paper.y, list(paper.parts)
+    plot_axes = _axes(retrained, retrained.metric, retrained.metric, hint, values, label)
+    x, y, parts = plot_axes.x, plot_axes.y, list(plot_axes.parts)
     if math.isfinite(after):
         parts.append(element("path", class_="line best thin", d=f"M{x.start:.1f} {y(after):.1f}H{x.end:.1f}"))
         parts.append(text(x.end + 8, y(after) + 4.5, label, class_="value best"))
@@ -93,42 +93,42 @@ def metric(retrained: RetrainingSummary) -> Plot:
         reached = quantities.metric(retrained.metric, score, places)
         spoken = tooltip(f"micro-window {window.number}, plan {number}: {reached}")
         parts.append(element("circle", spoken, class_=f"dot {kind}", cx=cx, cy=cy, r=4, data_t=number))
-    caption = f"{retrained.metric} on kept-back data at the end of each micro-window."
-    legend = [*_legend(retrained, "dot"), (GIVEN, "given model"), ("line best thin", "model handed back")]
+    caption = f"{retrained.metric} on validation data after each micro-window."
+    legend = [*_legend(retrained, "dot"), (GIVEN, "given model"), ("line best thin", "returned model")]
     return Plot(name, title, caption, _picture(title, parts), tuple(legend))
 
 
 def loss(retrained: RetrainingSummary) -> Plot:
-    """A bar for the mean loss of each micro-window."""
-    name, title = "loss", "Loss while retraining"
-    known = [look for look in _looks(retrained) if math.isfinite(look[0].loss)]
+    """Plot the mean training loss of each micro-window as a bar."""
+    name, title = "loss", "Training loss"
+    known = [look for look in _styled_windows(retrained) if math.isfinite(look[0].loss)]
     if not known:
         return Plot(name, title, "No micro-window has a loss to show.")
-    paper = _paper(retrained, "", "loss", "lower is better", [window.loss for window, _, _ in known], "")
-    parts = list(paper.parts)
+    plot_axes = _axes(retrained, "", "loss", "lower is better", [window.loss for window, _, _ in known], "")
+    parts = list(plot_axes.parts)
     for window, kind, number in known:
         spoken = f"micro-window {window.number}, plan {number}: loss {quantities.number(window.loss)}"
-        parts.append(_bar(window, paper.y(window.loss), paper.x, kind, spoken, number))
-    caption = "The mean over the samples of each micro-window."
+        parts.append(_bar(window, plot_axes.y(window.loss), plot_axes.x, kind, spoken, number))
+    caption = "Mean over the samples of each micro-window."
     return Plot(name, title, caption, _picture(title, parts), tuple(_legend(retrained, "cell")))
 
 
-def _colours(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
-    """The color of each plan that was tried."""
+def _colors(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
+    """Return the color of each plan that was tried."""
     tried = dict.fromkeys(window.plan for window in retrained.windows)
     others = [plan for plan in numbered(retrained) if plan in tried and plan != retrained.chosen]
     shades = {plan: shade((place + 1) / len(others)) for place, plan in enumerate(others)}
     return {plan: shades.get(plan, "best") for plan in tried}
 
 
-def _looks(retrained: RetrainingSummary) -> list[tuple[MicroWindow, str, int]]:
-    """Each micro-window with the color and the number of its plan."""
-    colors, numbers = _colours(retrained), numbered(retrained)
+def _styled_windows(retrained: RetrainingSummary) -> list[tuple[MicroWindow, str, int]]:
+    """Return each micro-window with the color and the number of its plan."""
+    colors, numbers = _colors(retrained), numbered(retrained)
     return [(window, colors[window.plan], numbers[window.plan]) for window in retrained.windows]
 
 
 def _legend(retrained: RetrainingSummary, mark: str) -> Iterator[tuple[str, str]]:
-    numbers, colors = numbered(retrained), _colours(retrained)
+    numbers, colors = numbered(retrained), _colors(retrained)
     plans = sorted(colors, key=lambda plan: numbers[plan])
     if len(plans) > MANY:
         yield "ramp", f"{len(plans)} plans by number"
@@ -138,10 +138,10 @@ def _legend(retrained: RetrainingSummary, mark: str) -> Iterator[tuple[str, str]
         yield f"{mark} {colors[plan]}", f"plan {numbers[plan]}{chosen}"
 
 
-def _paper(
+def _axes(
     retrained: RetrainingSummary, name: str, title: str, hint: str, values: Sequence[float], label: str
-) -> Paper:
-    """Axes that hold these values, with the lane of the plans; `label` is what will stand right of the data."""
+) -> PlotAxes:
+    """Return axes for these values, with the lane of plans; `label` is shown right of the data."""
     unit, size = unit_of(name, values)
     bottom = Frame(WIDTH, HEIGHT).y_end - LANE
     y = fitted(values, bottom, Frame(WIDTH, HEIGHT).top, size)
@@ -151,15 +151,15 @@ def _paper(
     x = Scale(0.0, end_s, frame.left, frame.x_end, unit=second)
     hint = f"{hint}, logarithmic" if y.log else hint
     axes = [y_axis(frame, y, f"{title} ({unit})" if unit else title, hint), x_axis(frame, x, f"time ({time_unit})")]
-    return Paper(x, y, (*axes, *_lane(retrained, frame, x)))
+    return PlotAxes(x, y, (*axes, *_lane(retrained, frame, x)))
 
 
 def _lane(retrained: RetrainingSummary, frame: Frame, x: Scale) -> Iterator[Markup]:
-    """A bar for each micro-window in the color of its plan, and its number wherever there is room."""
+    """Yield a bar per micro-window in the color of its plan, with the number if it fits."""
     base = frame.y_end - THICK / 2 - 2
     yield text(frame.left - 8, base + 2, "plan", class_="tick", text_anchor="end")
-    for number, stretch in groupby(_looks(retrained), key=lambda look: look[2]):
-        looks = list(stretch)
+    for number, group in groupby(_styled_windows(retrained), key=lambda look: look[2]):
+        looks = list(group)
         for window, kind, _ in looks:
             yield _bar(window, base, x, kind, f"micro-window {window.number}, plan {number}", number)
         left = x(looks[0][0].began_s)
@@ -168,7 +168,7 @@ def _lane(retrained: RetrainingSummary, frame: Frame, x: Scale) -> Iterator[Mark
 
 
 def _limit(retrained: RetrainingSummary, x: Scale, y: Scale) -> Markup:
-    """Each micro-window tells the limit that it ended with, and ends when that falls."""
+    """Draw the limit as a staircase: each micro-window records the limit at its end."""
     points = [(x.start, y(retrained.limits.memory_bytes))]
     points += [(x(window.ended_s), y(window.limit_bytes)) for window in retrained.windows]
     points.append((x.end, points[-1][1]))
@@ -176,7 +176,7 @@ def _limit(retrained: RetrainingSummary, x: Scale, y: Scale) -> Markup:
 
 
 def _bar(window: MicroWindow, middle: float, x: Scale, color: str, spoken: str, number: int) -> Markup:
-    """As long as the micro-window took, less a gap to the next."""
+    """Draw a bar as wide as the micro-window, minus a gap."""
     left = x(window.began_s)
     wide = max(x(window.ended_s) - left - 1, 1.0)
     place = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}

@@ -1,4 +1,4 @@
-"""The tables of a retraining, cell by cell in words, for the text and the page alike."""
+"""The tables of the retraining report, for text and HTML."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WINDOWS_SHOWN = 100
 LAYERS_SHOWN = 200
 
 
-def plans_sheet(retrained: RetrainingSummary, shown: int = SHOWN) -> Table:
-    """Every plan with what it is predicted to need and what it came to; those that were tried first where many are."""
+def plans_table(retrained: RetrainingSummary, shown: int = SHOWN) -> Table:
+    """Return all plans with predictions and results; if there are many, those that were tried come first."""
     numbers = numbered(retrained)
     tried = {plan: [window for window in retrained.windows if window.plan == plan] for plan in numbers}
     first = sorted(numbers, key=lambda plan: (not tried[plan] and plan != retrained.chosen, numbers[plan]))[:shown]
@@ -32,15 +32,15 @@ def plans_sheet(retrained: RetrainingSummary, shown: int = SHOWN) -> Table:
     varied = _varied(list(numbers))
     head = (*_columns(varied), *(Column(title, ColumnKind.TRIAL) for title in ("gain/s", "micro-windows")))
     head += (Column("chosen", ColumnKind.TRIAL, numeric=False),)
-    notes = [*_common(list(numbers)), "Gain: of a micro-window, as last measured."]
+    notes = [*_common(list(numbers)), "Gain: relative decrease of the loss per second, as last measured."]
     if len(numbers) > shown:
         notes.append(f"{shown} of {len(numbers)} plans. The JSON form of this report has them all.")
     heads = (*_heads(varied), ("measured", 1), ("", 1), ("", 1))
     return Table("plans", "Plans", head, tuple(lines), (" ".join(notes),), heads)
 
 
-def feasible_sheet(plans: Sequence[PlanEstimate]) -> Table:
-    """Plans that were predicted and not tried."""
+def feasible_table(plans: Sequence[PlanEstimate]) -> Table:
+    """Return plans that were predicted but not tried."""
     every = [one.plan for one in plans]
     lines = []
     for place, one in enumerate(plans):
@@ -51,8 +51,8 @@ def feasible_sheet(plans: Sequence[PlanEstimate]) -> Table:
     return Table("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
 
 
-def windows_sheet(retrained: RetrainingSummary) -> Table:
-    """The micro-windows one after the other."""
+def windows_table(retrained: RetrainingSummary) -> Table:
+    """Return the micro-windows in order."""
     numbers, shown = numbered(retrained), retrained.windows[:WINDOWS_SHOWN]
     scores = quantities.decimals([window.score for window in shown if window.score is not None])
     losses = quantities.decimals([window.loss for window in shown])
@@ -63,19 +63,21 @@ def windows_sheet(retrained: RetrainingSummary) -> Table:
         lines.append(Row.of(str(window.number), *cells, trial=number))
     titles = ("plan", "began", "time", "updates", "loss", retrained.metric, "gain/s", "merit", "memory", "memory")
     head = columns("micro-window", (*titles, "measured/predicted", "limit at its end"))
-    notes = [f"Merit: alpha × gain + beta / time, both as shares of the best plan's, with alpha {retrained.alpha:g}."]
+    notes = [
+        f"Merit: alpha × gain + (1 - alpha) / time, both relative to the best plan, with alpha {retrained.alpha:g}."
+    ]
     if len(retrained.windows) > len(shown):
         notes.append(f"The first {len(shown)} of {len(retrained.windows)}. The JSON form of this report has them all.")
     heads = (("", 8), (PREDICTED, 1), ("measured", 1), ("", 2))
     return Table("micro-windows", "Micro-windows", head, tuple(lines), (" ".join(notes),), heads)
 
 
-def layers_sheet(layers: Sequence[LayerCost]) -> Table:
-    """What each layer costs, as profiled, and all of them together."""
+def layers_table(layers: Sequence[LayerCost]) -> Table:
+    """Return the profiled cost of each layer, and the total."""
     lines = [Row.of(layer.name, *_costs([layer])) for layer in layers[:LAYERS_SHOWN]]
     lines.append(Row.of("all", *_costs(layers), kind="baseline"))
     titles = ("weights", "saved activations", "forward", "backward")
-    notes = ["Activations that are kept for the gradients, and times, are of one sample."]
+    notes = ["Saved activations and times are per sample."]
     if len(layers) > LAYERS_SHOWN:
         notes.append(f"The first {LAYERS_SHOWN} of {len(layers)}. The JSON form of this report has them all.")
     return Table("layers", "Per-layer costs", columns("layer", titles), tuple(lines), (" ".join(notes),))
@@ -92,17 +94,17 @@ def _heads(varied: Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _varied(plans: Sequence[RetrainingPlan]) -> list[str]:
-    """The lesser settings that differ between plans."""
+    """Return the minor settings that differ between plans."""
     return [name for name in ("epochs", "lr", "optimizer") if len({getattr(plan, name) for plan in plans}) > 1]
 
 
 def _common(plans: Sequence[RetrainingPlan]) -> Iterator[str]:
-    """The lesser settings that plans have in common, as a sentence."""
+    """State the minor settings that all plans share."""
     varied = _varied(plans)
-    said = {name: _setting(plan, name) for plan in plans[:1] for name in ("epochs", "lr", "optimizer")}
-    told = [f"{name} {value}" for name, value in said.items() if name not in varied]
-    if told:
-        yield f"The same for all: {', '.join(told)}."
+    settings = {name: _setting(plan, name) for plan in plans[:1] for name in ("epochs", "lr", "optimizer")}
+    shared = [f"{name} {value}" for name, value in settings.items() if name not in varied]
+    if shared:
+        yield f"The same for all: {', '.join(shared)}."
 
 
 def _settings(plan: RetrainingPlan, plans: Sequence[RetrainingPlan]) -> Iterator[str]:
@@ -143,8 +145,8 @@ def _memory(window: MicroWindow) -> Iterator[str]:
 def _rate(gain_per_s: float | None) -> str:
     if gain_per_s is None:
         return quantities.NOTHING
-    told = quantities.rounded(gain_per_s, 3)
-    return f"−{told[1:]}" if told.startswith("-") else told
+    text = quantities.rounded(gain_per_s, 3)
+    return f"−{text[1:]}" if text.startswith("-") else text
 
 
 def _costs(layers: Sequence[LayerCost]) -> tuple[Cell, ...]:

@@ -1,4 +1,4 @@
-"""A retraining as plain text, for a terminal or a log."""
+"""The retraining report as plain text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INDENT = " " * LABEL
 
 
 def as_text(retrained: RetrainingSummary, width: int = WIDTH) -> str:
-    """The retraining in lines, without color or control characters; a table that is wider goes on below."""
+    """Render the report without colors or control characters; tables wider than `width` continue below."""
     parts: list[Iterable[str]] = [_head(retrained, width), _facts(retrained, width)]
     if retrained.reactions:
         parts.append(_reactions(retrained, width))
-    sheet = tables.plans_sheet(retrained, SHOWN)
+    sheet = tables.plans_table(retrained, SHOWN)
     if sheet.rows:
         parts.append(table_lines(sheet, width))
     if retrained.notes:
@@ -30,13 +30,13 @@ def as_text(retrained: RetrainingSummary, width: int = WIDTH) -> str:
 
 
 def as_plans_text(plans: Sequence[PlanEstimate], limits: RetrainingLimits, width: int = WIDTH) -> str:
-    """The plans that fit, before anything is trained."""
+    """Render feasible plans, before any training."""
     room = f"{quantities.size(limits.memory_bytes)} of memory and a window of {quantities.duration(limits.window_s)}"
     if not plans:
         return joined([wrapped(f"No plan fits into {room}.", width)])
     fit = "1 plan fits" if len(plans) == 1 else f"{len(plans)} plans fit"
     head = f"{fit} into {room}. Memory and time are predicted; nothing was trained."
-    return joined([wrapped(head, width), table_lines(tables.feasible_sheet(plans), width)])
+    return joined([wrapped(head, width), table_lines(tables.feasible_table(plans), width)])
 
 
 def _head(retrained: RetrainingSummary, width: int) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _facts(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     if retrained.why:
         yield from wrapped(facts.why(retrained), width, INDENT, INDENT)
     peak = facts.peak_bytes(retrained)
-    measured = "" if peak is None else f"{quantities.size(peak)} measured at the peak, "
+    measured = "" if peak is None else f"{quantities.size(peak)} measured peak, "
     over = "over the limit: " if facts.is_over(retrained) else ""
     yield from labelled("Memory", f"{over}{measured}{facts.memory_note(retrained)}", width, LABEL)
     if chosen is not None:
@@ -71,8 +71,10 @@ def _facts(retrained: RetrainingSummary, width: int) -> Iterator[str]:
 
 def _reactions(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     yield "Reactions"
-    for one in retrained.reactions[:REACTIONS_SHOWN]:
-        yield from wrapped(f"after {quantities.duration(one.at_s)}, {one.rule}: {one.said}", width, "  ", "    ")
+    for reaction in retrained.reactions[:REACTIONS_SHOWN]:
+        yield from wrapped(
+            f"after {quantities.duration(reaction.at_s)}, {reaction.rule}: {reaction.said}", width, "  ", "    "
+        )
     more = len(retrained.reactions) - REACTIONS_SHOWN
     if more > 0:
         yield f"  and {more} more"
