@@ -284,6 +284,6 @@ def test_invalid_arguments_are_rejected() -> None:
 
 
 def test_the_documentation_lists_all_corruptions() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "use-data-sets.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
     assert told == {kind.name: family for family, kinds in FAMILIES.items() for kind in kinds}

@@ -16,7 +16,7 @@ from onefold.retraining.rules import ACTIONS, FACTS, Fact, Rules, Verdict
 from onefold.vocabulary.errors import InputError
 
 few_examples = settings(deadline=None, max_examples=30)
-DOCS = Path(__file__).parents[2] / "docs" / "retraining-rules.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "retraining-rules.md"
 SHIPPED = read_rules()
 
 ORDINARY: dict[str, Fact] = {  # a plan that no rule applies to
