@@ -1,8 +1,8 @@
 """Does `onefold impact` finish within half an hour on two cores, and are its tables exact for the trials it ran?
 
-LeNet on Fashion-MNIST: ten hyperparameters in two groups, thirteen arms of thirty trials, the ten best of each trained
-in full, pruned to 80 % zeros, quantised and served. Every cell of its tables is computed again from the values that it
-wrote down, with numpy and scipy alone.
+LeNet on Fashion-MNIST: ten hyperparameters in two groups, thirteen arms of thirty trials, the ten best of each fully
+trained, pruned to 80 % sparsity, quantized and served. Every cell of its tables is computed again from the recorded
+values, with numpy and scipy alone.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ import numpy as np
 from claims import Claim, arguments, conclude, table
 from scipy.stats import false_discovery_control, ks_2samp, mannwhitneyu
 
-from onefold import impact_of
+from onefold import impact
+from onefold.impact_analysis.api import ImpactOptions
 
 MINUTES = 30
 
 
 def main() -> None:
     quick = arguments(__doc__).quick
-    sizes: dict[str, int] = {"trials": 6, "best": 3, "max_epochs": 2} if quick else {"trials": 30, "best": 10}
+    options = ImpactOptions(trials=6, best=3, max_epochs=2) if quick else ImpactOptions(trials=30, best=10)
     with tempfile.TemporaryDirectory() as home:
         began = time.monotonic()
-        found = impact_of("digits" if quick else "fashion", home=home, listener=_Progress(began), **sizes)
+        found = impact("digits" if quick else "fashion", options=options, home=home, on_event=_Progress(began))
         minutes = (time.monotonic() - began) / 60
         figures = json.loads(found.figures.read_text())
     print(f"\n{minutes:.1f} minutes\n", flush=True)
@@ -39,7 +40,7 @@ def main() -> None:
         print(part.question, *part.answers, sep="\n   ", flush=True)
     evidence = found.findings.evidence
     asked = sum(len(arm.members) for arm in evidence.arms)
-    agree, cells, worst = again(found)
+    agree, cells, worst = recompute(found)
     table(
         [{"arm": arm.name, "trials": len(arm.members), "best": len(evidence.best[arm.name])} for arm in evidence.arms]
     )
@@ -58,7 +59,7 @@ def main() -> None:
     claims = [
         Claim("onefold impact, 30 trials an arm", f"<= {MINUTES} minutes", f"{minutes:.1f}", minutes <= MINUTES),
         Claim(
-            "cells of its tables that an independent computation gives too",
+            "cells of its tables that agree with an independent computation",
             "all of them",
             f"{agree} of {cells}, apart by {worst:.1e} at most",
             agree == cells,
@@ -70,21 +71,21 @@ def main() -> None:
 
 
 class _Progress:
-    """A line now and then."""
+    """Print an event from time to time."""
 
     def __init__(self, began: float) -> None:
-        self._began = self._told = began
+        self._began = self._printed = began
 
-    def __call__(self, news: Any) -> None:
+    def __call__(self, event: Any) -> None:
         now = time.monotonic()
-        if news.kind in ("measured", "failed", "ended") or now - self._told > 20:
-            self._told = now
-            said = news.facts.get("said") or f"{news.kind}, {news.now().trials_started} trials begun"
-            print(f"{now - self._began:6.0f} s  {said}", flush=True)
+        if event.kind in ("measured", "failed", "ended") or now - self._printed > 20:
+            self._printed = now
+            text = event.facts().get("message") or f"{event.kind}, {event.progress().trials_started} trials started"
+            print(f"{now - self._began:6.0f} s  {text}", flush=True)
 
 
-def again(found: Any) -> tuple[int, int, float]:
-    """How many cells come out the same when computed from the models' values alone, of how many, and how far apart."""
+def recompute(found: Any) -> tuple[int, int, float]:
+    """Return how many cells agree with an independent computation, of how many, and the largest difference."""
     evidence, pairs = found.findings.evidence, []
     for form in found.findings.forms:
         base = evidence.best_models(form=form)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from shell import onefold
+
+from onefold.impact_analysis import importance
 
 WORKLOAD = """
 import torch
@@ -23,6 +28,14 @@ class Mine(Workload):
 """
 WORDS = ("impact", "mine.py", "--trials", "2", "--best", "2", "--max-epochs", "2", "--sparsity", "0", "--name", "mine")
 QUICK = ("--parallel", "1", "--knobs", "off")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_forests() -> Iterator[None]:
+    """Use few trees: importance has its own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("onefold.impact_analysis.findings"), "importance", partial(importance, trees=8))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +58,12 @@ def test_impact_prints_advice_and_tables(text: str) -> None:
     for line in (
         "6 trials in 3 arms; ",
         "compressing and measuring on host: ",
-        "What tuning changes: mine",
+        "Impact analysis: mine",
         "What is worth tuning?",
         "2 models per arm are too few for a significant difference.",
-        "What holding something fixed changes: plain models",
-        "What holding something fixed changes: compressed models",
-        "How far properties spread",
+        "Effects of holding hyperparameters fixed: plain models",
+        "Effects of holding hyperparameters fixed: compressed models",
+        "Spread of properties",
         "Largest deviation (LARD)",
         "The best models of tune all",
         "compression: int8",

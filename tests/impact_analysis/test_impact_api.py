@@ -6,8 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ import psutil
 import pytest
 
 from onefold import ParallelismOptions
-from onefold.impact_analysis import TUNE_ALL
+from onefold.compression import trial_variants
+from onefold.impact_analysis import TUNE_ALL, importance
 from onefold.impact_analysis.api import ImpactOptions, ImpactResult, impact
 from onefold.report.impact import ImpactReport
 from onefold.study import Home, StudyEvent
@@ -69,6 +73,15 @@ class Analysis:
     def trials(self) -> list[Trial]:
         with closing(Home(self.home).store()) as store:
             return store.trials("small")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Few trees and one timing round: both have their own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("onefold.impact_analysis.findings"), "importance", partial(importance, trees=8))
+        patch.setattr(trial_variants, "TIMING_ROUNDS", 1)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from onefold import Choice, Float, Space
 from onefold.impact_analysis import TUNE_ALL, Arm, Findings, ImpactMeasurements, MeasuredModel, findings
 from onefold.report.impact import tables
 from onefold.report.impact.page import as_html
-from onefold.report.impact.phrases import chance, change
+from onefold.report.impact.phrases import change, p_value
 from onefold.report.impact.plain import as_json
 from onefold.report.impact.shares import shares
 from onefold.report.impact.text import as_text
@@ -163,12 +163,12 @@ def test_the_text_has_every_cell_of_every_table(case: str, width: int) -> None:
 def test_page_and_text_say_what_was_shared_and_what_failed() -> None:
     page = checked(as_html(found("an arm lost"))).text
     for form in (page, as_text(found("an arm lost"))):
-        assert "What tuning changes: digits" in form
-        assert "of 18 asked for" in form
+        assert "Impact analysis: digits" in form
+        assert "of 18: configurations that arms share" in form
         assert "2 failed" in form
         assert "diverged" in form
         assert "half of the weights set to zero" in form
-        assert "No plain model was measured of: fix width." in form
+        assert "Arms without a measured plain model: fix width." in form
         assert "median of 30 runs" in form
 
 
@@ -198,7 +198,7 @@ def test_effects_name_the_baseline_first_and_put_members_below_their_group() -> 
     assert (accuracy.text, latency.text) == ("0.912", "10.4 ms")
     best = sheet.rows[1].cells[3]  # the best of the arm is trial 1: 16 wide and 2 deep instead of 32 and 1
     assert (best.text, best.tone) == ("−50.5 % ▴", "better")
-    for said in ("U 7.5", "n 2 and 6", "corrected p", "Cliff's delta", "95 % interval"):
+    for said in ("U 7.5", "n 2 and 6", "adjusted p", "Cliff's delta", "95 % interval"):
         assert said in best.tooltip
 
 
@@ -225,7 +225,7 @@ def test_marks_say_what_is_better_and_not_what_is_more() -> None:
 
 def test_a_constant_property_is_told_and_not_drawn() -> None:
     page = checked(as_html(found("usual"))).text
-    assert "The same for all of them: FLOPs." in page
+    assert "Constant: FLOPs." in page
     assert "nothing varies" in page
     assert "all equal: ±0 %" in page
 
@@ -237,7 +237,7 @@ def test_shares_that_are_noise_are_marked() -> None:
         for form, known in usual.importance.items()
     }
     assert not any(one.trusted for one in shares(replace(usual, importance=noise), "plain"))
-    assert "not to be trusted" in as_html(replace(usual, importance=noise))
+    assert "not trusted" in as_html(replace(usual, importance=noise))
     assert "In brackets" in as_text(replace(usual, importance=noise))
 
 
@@ -245,7 +245,7 @@ def test_a_property_without_shares_is_left_out_with_a_word() -> None:
     for form in (checked(as_html(found("odd"))).text, as_text(found("odd"))):
         assert "accuracy is not above 0 for every model" in form
     nothing = checked(as_html(found("no models"))).text
-    assert "No model was measured that could be shown here." in nothing
+    assert "No measured model." in nothing
     assert "Mann-Whitney" not in as_text(found("no models"))
     assert "accuracy" not in [title for title, _ in tables.effects(found("odd"), "plain").groups]
 
@@ -264,7 +264,7 @@ def test_numbers_in_words() -> None:
     assert [change(share) for share in (0.123, -0.003, 44.8, 0.0, -0.0002, 0.9999)] == [
         "+12.3 %", "−0.3 %", "+4,480 %", "±0 %", "−0.02 %", "+100 %",
     ]  # fmt: skip
-    assert [chance(p) for p in (None, 1e-9, 0.0123, 0.5)] == ["—", "<0.001", "0.012", "0.50"]
+    assert [p_value(p) for p in (None, 1e-9, 0.0123, 0.5)] == ["—", "<0.001", "0.012", "0.50"]
     assert [quantities.factor(value) for value in (1.0, 12.34, 1234.5)] == ["1.00×", "12.3×", "1,234×"]
     assert [quantities.metric("flops", value) for value in (12, 999_900, 1.84e9)] == ["12", "1 M", "1.84 G"]
 

@@ -1,4 +1,4 @@
-"""What a study of impact did, in a few words: what was tried, shared, measured and compressed, and how."""
+"""The overview of an impact analysis: its arms, trials and models, and how properties were measured."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ from onefold.vocabulary import quantities
 
 
 def aim(evidence: ImpactMeasurements) -> str:
-    """What was tuned for, and where."""
+    """Return the metric, its direction and the device."""
     return f"{evidence.metric}, {'higher' if evidence.higher_is_better else 'lower'} is better, on {evidence.device}"
 
 
 def tiles(findings: Findings) -> Iterator[Tile]:
-    """The study in four numbers."""
+    """Return the numbers of arms, trials and models."""
     evidence = findings.evidence
     sizes = [len(arm.members) for arm in evidence.arms]
     yield Tile("Arms", f"{len(sizes):,}", f"{_range(sizes)} trials each")
-    ran, asked, failed = len(evidence.configs), sum(sizes), len(evidence.failures)
-    note = (
-        f"of {asked:,} asked for: what arms have in common is trained once" if ran < asked else "none could be shared"
-    )
-    yield Tile("Trainings", f"{ran:,}", note, badge=f"{failed:,} failed" if failed else "")
+    ran, total, failed = len(evidence.configs), sum(sizes), len(evidence.failures)
+    note = f"of {total:,}: configurations that arms share are trained once" if ran < total else "none are shared"
+    yield Tile("Trials", f"{ran:,}", note, badge=f"{failed:,} failed" if failed else "")
     counts = [len(trials) for trials in evidence.best.values()]
-    yield Tile("Models measured", f"{len(evidence.models):,}", f"among them the best {_range(counts)} of each arm")
+    yield Tile("Models measured", f"{len(evidence.models):,}", f"including the best {_range(counts)} of each arm")
     compressed = sum(bool(model.compressed) for model in evidence.models.values())
     yield Tile("Compressed", f"{compressed:,}" if compressed else quantities.NOTHING, _recipe(evidence))
 
 
 def measured(findings: Findings) -> Iterator[tuple[str, str]]:
-    """How values came about, and what could not be said."""
-    titles = {one.name: one.title for one in findings.evidence.properties}
-    for name, way in findings.evidence.ways.items():
-        yield titles.get(name, name), way
+    """Return how each property was measured, and which were skipped."""
+    titles = {prop.name: prop.title for prop in findings.evidence.properties}
+    for name, description in findings.evidence.ways.items():
+        yield titles.get(name, name), description
     yield "compression", _recipe(findings.evidence)
-    for said in findings.skipped:
-        yield "left out", said
+    for reason in findings.skipped:
+        yield "skipped", reason
 
 
 def _recipe(evidence: ImpactMeasurements) -> str:
     compressed = any(model.compressed for model in evidence.models.values())
-    return evidence.recipe if compressed else "no model was compressed"
+    return evidence.recipe if compressed else "none"
 
 
 def _range(counts: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What a study of impact found, as one HTML file that stands alone."""
+"""The report of an impact analysis as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from onefold.report.plots.marks import Plot
 from onefold.vocabulary import quantities
 
 PANELS = {
-    "all": ("All models", "What tune all has made, plain; the metric after the first, short training."),
-    "best": ("Best models", "The best of tune all, plain."),
-    "best compressed": ("Best models, compressed", "The same models once they are compressed."),
+    "all": ("All models", "All plain models of tune all; the metric after the first rung."),
+    "best": ("Best models", "The best plain models of tune all."),
+    "best compressed": ("Best models, compressed", "The same models, compressed."),
 }
 
 
 def as_html(findings: Findings) -> str:
-    """The page."""
+    """Return the page."""
     return render_page(
         "impact/page.html",
         "impact/page.css",
@@ -46,9 +46,11 @@ def as_html(findings: Findings) -> str:
 
 
 def _spreads(findings: Findings) -> Iterator[Plot]:
-    titles = {one.name: one.title for one in tables.properties(findings)}
+    titles = {prop.name: prop.title for prop in tables.properties(findings)}
     for models, (title, caption) in PANELS.items():
-        samples = {titles[one.property]: one.scaled for one in findings.distributions if one.models == models}
+        samples = {
+            titles[sample.property]: sample.scaled for sample in findings.distributions if sample.models == models
+        }
         if samples:
             count = len(next(iter(samples.values())))
             yield boxes(
@@ -56,7 +58,7 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
                 f"{title} ({count})",
                 caption,
                 samples,
-                axis="times the least",
+                axis="multiple of the smallest",
                 base=1.0,
                 written=quantities.factor,
             )
@@ -64,8 +66,8 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
         samples = {titles[name]: values for name, values in findings.changes.items()}
         yield boxes(
             "changes",
-            "What compression changes",
-            "Each best model compressed, beside itself plain.",
+            "Change by compression",
+            "Each of the best models, compressed, relative to the plain model.",
             samples,
             axis="change (%)",
             base=0.0,
@@ -75,11 +77,11 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
 
 
 def _densities(findings: Findings) -> Plot:
-    titles = {one.name: one.title for one in tables.properties(findings)}
+    titles = {prop.name: prop.title for prop in tables.properties(findings)}
     return density(
         "densities",
-        "How differences between models change",
-        "For each pair of best models: their relative difference compressed, less what it was plain.",
+        "Change of differences between models",
+        "For each pair of best models: relative difference after compression minus before.",
         {titles[name]: pair.delta for name, pair in findings.pairs.items()},
         axis="percentage points",
         noun="pair",

@@ -1,4 +1,4 @@
-"""How much each hyperparameter explains of a property, alone and two together."""
+"""The importance of hyperparameters for each property, alone and in pairs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from onefold.report.table import Cell, Row, Table, columns
 from onefold.vocabulary import quantities
 
 SHOWN, PAIRS_SHOWN = 6, 3
-TOGETHER = " × "
-SEEN = 0.005  # a share below it is none
+INTERACTION = " × "
+MIN_SHOWN_SHARE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share with its name."""
+    """A share with its label and tooltip."""
 
     name: str
     share: float
@@ -29,7 +29,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What is shown of one property: its hyperparameters, the strongest two together, and how far to believe it."""
+    """The shares for one property: of hyperparameters, of pairs, and whether they can be trusted."""
 
     title: str
     bars: tuple[Bar, ...]
@@ -39,7 +39,7 @@ class Shares:
 
 
 def shares(found: Findings, form: Form) -> list[Shares]:
-    """Of each property, largest first."""
+    """Return the shares for each property, largest first."""
     return [
         Shares(
             one.title,
@@ -53,19 +53,19 @@ def shares(found: Findings, form: Form) -> list[Shares]:
 
 
 def explained(known: Importance) -> str:
-    """How much of a property is foretold of unseen models, and from how many."""
+    """Describe how much of the variance the forest explains, and over how many configurations."""
     if known.explained is None:
-        return known.note or "nothing differs"
-    said = f"{part(max(0.0, known.explained))} explained, over {quantities.count(known.n, 'configuration')}"
-    return f"{said}; {known.note}" if known.note else said
+        return known.note or "nothing varies"
+    text = f"{part(max(0.0, known.explained))} explained, over {quantities.count(known.n, 'configuration')}"
+    return f"{text}; {known.note}" if known.note else text
 
 
 def singles_table(found: Findings, form: Form) -> Table:
-    """The shares of each hyperparameter, in brackets where they are not to be believed."""
+    """Return the shares of single hyperparameters, in brackets if they are not trusted."""
     known = _known(found, form)
     if not known:
         return Table(f"importance-{form}", TITLES[form], (), ())
-    lines = [Row.of("explained", *(_foretold(each) for _, each in known), kind="baseline")]
+    lines = [Row.of("explained", *(_explained_cell(each) for _, each in known), kind="baseline")]
     for name in dict.fromkeys(share.parameters[0] for _, each in known for share in each.singles):
         lines.append(Row.of(name, *(_cell(each, each.of(name)) for _, each in known)))
     notes = (f"Explained: out-of-bag R² of the forest. In brackets: below {part(MIN_EXPLAINED)}, so possibly noise.",)
@@ -75,13 +75,13 @@ def singles_table(found: Findings, form: Form) -> Table:
 
 
 def pairs_table(found: Findings, form: Form) -> Table:
-    """The hyperparameters that do most together, beyond what each does alone."""
+    """Return the strongest interactions of two hyperparameters."""
     lines = []
     for one, each in _known(found, form):
         for share in _seen(each.pairs[:PAIRS_SHOWN]):
-            lines.append(Row.of(one.title, Cell(TOGETHER.join(share.parameters)), _cell(each, share)))
+            lines.append(Row.of(one.title, Cell(INTERACTION.join(share.parameters)), _cell(each, share)))
     head = columns("property", ("hyperparameters", "share"), numeric=False)
-    return Table(f"pairs-{form}", f"Two together: {TITLES[form].lower()}", head, tuple(lines))
+    return Table(f"pairs-{form}", f"Interactions: {TITLES[form].lower()}", head, tuple(lines))
 
 
 def _known(found: Findings, form: Form) -> list[tuple[Property, Importance]]:
@@ -89,12 +89,12 @@ def _known(found: Findings, form: Form) -> list[tuple[Property, Importance]]:
 
 
 def _seen(known: Iterable[Share]) -> list[Share]:
-    return [share for share in known if share.share >= SEEN]
+    return [share for share in known if share.share >= MIN_SHOWN_SHARE]
 
 
 def _bar(share: Share) -> Bar:
     told = part(share.share)
-    return Bar(TOGETHER.join(share.parameters), share.share, told, f"{told} ± {part(share.spread)} over the trees")
+    return Bar(INTERACTION.join(share.parameters), share.share, told, f"{told} ± {part(share.spread)} over the trees")
 
 
 def _cell(known: Importance, share: Share) -> Cell:
@@ -102,7 +102,7 @@ def _cell(known: Importance, share: Share) -> Cell:
     return Cell(told) if is_trusted(known) else Cell(f"({told})", "quiet")
 
 
-def _foretold(known: Importance) -> Cell:
+def _explained_cell(known: Importance) -> Cell:
     if known.explained is None:
         return Cell(quantities.NOTHING, "quiet", known.note)
     return Cell(part(max(0.0, known.explained)))

@@ -1,4 +1,4 @@
-"""What a study of impact found as plain text, for a terminal or a log."""
+"""The report of an impact analysis as plain text, for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ INDENT = "  "
 
 
 def as_text(findings: Findings, width: int = WIDTH) -> str:
-    """The findings in lines, without color or control characters; tables that are wider go on below."""
+    """Return the report without color or control characters; wide tables continue below."""
     parts: list[Iterable[str]] = [_head(findings, width)]
     parts += [_advice(part, width) for part in advice(findings)]
-    for sheet in _sheets(findings):
-        if sheet.rows:
-            parts.append(table_lines(sheet, width))
+    for table in _tables(findings):
+        if table.rows:
+            parts.append(table_lines(table, width))
     parts.append(_measured(findings, width))
     return joined(parts)
 
 
-def _sheets(findings: Findings) -> Iterator[Table]:
+def _tables(findings: Findings) -> Iterator[Table]:
     for form in findings.forms:
         found = tables.effects(findings, form)
         yield Table(
             found.name,
-            f"What holding something fixed changes: {found.title.lower()}",
+            f"Effects of holding hyperparameters fixed: {found.title.lower()}",
             found.columns,
             found.rows,
             found.notes,
@@ -54,20 +54,20 @@ def _sheets(findings: Findings) -> Iterator[Table]:
 
 
 def _head(findings: Findings, width: int) -> Iterator[str]:
-    yield f"What tuning changes: {one_line(findings.evidence.workload)}"
+    yield f"Impact analysis: {one_line(findings.evidence.workload)}"
     yield one_line(aim(findings.evidence))
     for tile in tiles(findings):
-        said = f"{tile.title}: {tile.value}" + (f" ({tile.badge})" if tile.badge else "") + f", {tile.note}"
-        yield from wrapped(said, width, others=INDENT)
+        text = f"{tile.title}: {tile.value}" + (f" ({tile.badge})" if tile.badge else "") + f", {tile.note}"
+        yield from wrapped(text, width, others=INDENT)
 
 
 def _advice(part: Advice, width: int) -> Iterator[str]:
     yield part.question
-    for said in part.answers:
-        yield from wrapped(said, width, "  - ", "    ")
+    for answer in part.answers:
+        yield from wrapped(answer, width, "  - ", "    ")
 
 
 def _measured(findings: Findings, width: int) -> Iterator[str]:
-    yield "How things were measured"
+    yield "How properties were measured"
     for name, value in measured(findings):
         yield from wrapped(f"{name}: {value}", width, "  ", "    ")
