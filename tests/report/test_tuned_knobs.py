@@ -31,7 +31,7 @@ def summary() -> Summary:
     )
     first = KnobRecord(best, 0, 1, windows, notes=(f"probed 4 windows {EVIL}",), missing={"compile": "takes too long"})
     later = KnobRecord(best, 0, 2, (StepWindow(Phase.SETTLED, BEST, 80, 0.003, None),))
-    return replace(plain, steered=(first, later))
+    return replace(plain, knob_records=(first, later))
 
 
 def test_a_study_without_knob_tuning_has_no_section() -> None:
@@ -64,7 +64,7 @@ def test_the_page_shows_windows_decisions_and_unavailable_knobs() -> None:
 
 
 def test_a_trial_without_windows_has_no_plot() -> None:
-    records = replace(summary(), steered=(KnobRecord(0, 0, 1, notes=("repeated",)),))
+    records = replace(summary(), knob_records=(KnobRecord(0, 0, 1, notes=("repeated",)),))
     shown = knob_section(records)
     assert shown is not None
     assert shown.plot is None

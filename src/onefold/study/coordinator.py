@@ -277,12 +277,12 @@ class Coordinator:
             self._save(replace(self._rungs[decision], attempts=0))
         self._on_event(EpochFinished(self.progress, epoch.trial, epoch.number, epoch.metrics))
 
-    def _take_knobs(self, steered: KnobRecord) -> None:
-        self._store.save_knob_record(self._name, steered)
-        if steered.learned is not None:
-            self._store.save_knob_memory(steered.learned)
-        for note in steered.notes:
-            self._on_event(KnobsTuned(self.progress, steered.trial, steered.epoch, note))
+    def _take_knobs(self, record: KnobRecord) -> None:
+        self._store.save_knob_record(self._name, record)
+        if record.learned is not None:
+            self._store.save_knob_memory(record.learned)
+        for note in record.notes:
+            self._on_event(KnobsTuned(self.progress, record.trial, record.epoch, note))
 
     def _count(self, epoch: Epoch) -> None:
         self._epochs.setdefault((epoch.trial, epoch.rung), []).append(epoch)

@@ -19,5 +19,5 @@ def summary_of(name: str, store: Store) -> Summary:
         devices=[device.name for device in spec.devices],
         quality=spec.workload_objective.goals[0] if spec.workload_objective is not None else None,
         epoch_objective=spec.epoch_objective,
-        steered=store.knob_records(name),
+        knob_records=store.knob_records(name),
     )

@@ -37,9 +37,11 @@ def knob_section(summary: Summary) -> KnobSection | None:
     shown = best if best is not None else next(iter(by_trial))
     has_windows = any(record.windows for record in by_trial[shown])
     notes = [
-        f"trial {record.trial}, epoch {record.epoch}: {note}" for record in summary.steered for note in record.notes
+        f"trial {record.trial}, epoch {record.epoch}: {note}"
+        for record in summary.knob_records
+        for note in record.notes
     ]
-    missing = {name: reason for record in summary.steered for name, reason in record.missing.items()}
+    missing = {name: reason for record in summary.knob_records for name, reason in record.missing.items()}
     return KnobSection(
         knobs_table(summary),
         timeline(shown, by_trial[shown]) if has_windows else None,
@@ -80,11 +82,11 @@ def knobs_table(summary: Summary) -> Table:
 
 def knobs_json(summary: Summary) -> list[dict[str, Any]]:
     """Return the knob records of every trial as JSON."""
-    return [to_json(record) for record in summary.steered]
+    return [to_json(record) for record in summary.knob_records]
 
 
 def _by_trial(summary: Summary) -> dict[int, list[KnobRecord]]:
     by_trial: dict[int, list[KnobRecord]] = {}
-    for record in summary.steered:
+    for record in summary.knob_records:
         by_trial.setdefault(record.trial, []).append(record)
     return by_trial

@@ -93,7 +93,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         },
         "failures": [_failed(failed) for failed in summary.failures],
         **({"serving": serving_json(summary)} if summary.servings else {}),
-        **({"knobs": knobs_json(summary)} if summary.steered else {}),
+        **({"knobs": knobs_json(summary)} if summary.knob_records else {}),
     }
     plain: dict[str, Any] = finite(to_json(content))
     return plain

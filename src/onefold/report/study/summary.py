@@ -106,7 +106,7 @@ class Summary:
     devices: tuple[str, ...] = ()  # of the servings; metrics without a device belong to the first one
     labels: Mapping[str, str] = field(default_factory=dict)  # sources of metrics not measured on the device
     recommendation: Recommendation | None = None
-    steered: tuple[KnobRecord, ...] = ()  # tuned knobs, by trial and epoch
+    knob_records: tuple[KnobRecord, ...] = ()  # by trial and epoch
 
     @property
     def best(self) -> Trial | None:
@@ -165,7 +165,7 @@ def summarize(
     devices: Sequence[str] = (),
     quality: Goal | None = None,
     epoch_objective: Objective | None = None,
-    steered: Sequence[KnobRecord] = (),
+    knob_records: Sequence[KnobRecord] = (),
 ) -> Summary:
     """Return the summary of a study in any state, also before its first result.
 
@@ -216,7 +216,7 @@ def summarize(
         recommendation=(
             recommend(trials, objective, servings, names, quality or _quality(objective, trials)) if servings else None
         ),
-        steered=tuple(steered),
+        knob_records=tuple(knob_records),
     )
 
 
