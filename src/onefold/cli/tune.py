@@ -150,7 +150,7 @@ def tune(
 ) -> None:
     """Find the best configuration of a workload and train it."""
     if queued and save is not None:
-        raise InputError("--save cannot be used with --queued: a queued study keeps its model in its own folder")
+        raise InputError("a queued study keeps its model in its own folder; leave --save out")
     check_save_folder(save)
     tunable = Tunable(workload).compressed(compress)
     objective = objective_of(tunable.objective, maximize or [], minimize or [], require or [])

@@ -128,8 +128,8 @@ def _reached(summary: Summary, best: Trial) -> Iterator[tuple[str, str]]:
     for metric, value in summary.test.items():
         yield f"{metric} on test data", summary.format(metric, value)
     yield "level", f"{best.level} ({phrases.grant(best.finished_rungs[-1].grant)})"
-    yield "training time", quantities.duration(best.cost.time_s)
-    yield "training energy", phrases.energy(best.cost.energy)
+    yield "training time, all rungs", quantities.duration(best.cost.time_s)
+    yield "training energy, all rungs", phrases.energy(best.cost.energy)
 
 
 def _is_shown_by_device(summary: Summary, metric: str) -> bool:
