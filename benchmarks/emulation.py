@@ -1,8 +1,7 @@
-"""Does emulation say what really happens? A one-core device emulated here, against a real run pinned to that core.
+"""Accuracy of the emulator: an emulated one-core device against plain ONNX Runtime pinned to one core.
 
-The device has one core with this machine's own calibrated figures. The emulator confines a process of its own to one
-core and carries its times over. The real run is another program that knows nothing of Onefold: plain ONNX Runtime in a
-process that the system has pinned to the core. Six networks, single samples and batches of 16, in turns; medians.
+The emulated device has one core with the calibrated figures of this machine. The reference is a program without
+Onefold: plain ONNX Runtime, pinned to the core by taskset. Six networks at batch sizes 1 and 16, interleaved; medians.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 from claims import Claim, arguments, conclude, median, table
 from claims.networks import NAMES, exported
 
-from onefold.device import EmulatedSession, TimingEffort
+from onefold.device import TimingEffort, open_session
 from onefold.device.host import host
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.serving import ServingPoint
@@ -47,8 +46,8 @@ print(json.dumps(statistics.median(times)))
 
 
 def real(model: Path, batch: int, core: int) -> float:
-    """The median latency of a plain program pinned to a core by the system."""
-    command = [sys.executable, "-c", PLAIN, str(model), str(samples_beside(model)), str(batch), str(EFFORT.seconds)]
+    """Return the median latency of plain ONNX Runtime pinned to a core."""
+    command = [sys.executable, "-c", PLAIN, str(model), str(samples_beside(model)), str(batch), str(EFFORT.max_seconds)]
     done = subprocess.run(
         ["taskset", "-c", str(core), *command], stdout=subprocess.PIPE, text=True, check=True
     )  # fmt: skip
@@ -63,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = host(Path(folder), seconds=4.0)
         device = replace(here, name="one-core", title="One core of this machine", cores=1)
-        with EmulatedSession(device, here) as session:
+        with open_session(device, here) as session:
             for name in NAMES[:2] if options.quick else NAMES:
                 model = exported(name, Path(folder))
                 for batch in (1, 16):

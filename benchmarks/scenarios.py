@@ -1,19 +1,18 @@
-"""Simulated responses against LoadGen (MLCommons), the judge: is what the choice promises what a client sees?
+"""Simulated response times against MLPerf LoadGen: does a client see what the settings promise?
 
-Two real networks, exported and served by ONNX Runtime with one thread: an LSTM, for which batches pay, and M5, for
-which they do not. Each is asked in two ways at 60 % of what serving one by one can do:
+Two real networks in ONNX Runtime with one thread: an LSTM that benefits from batching, and M5, which hardly does. Each
+is tested under two loads at 60 % of its capacity at batch size 1:
 
-- **Poisson**: LoadGen's Server scenario as it is, single samples. The batching is ours, behind LoadGen's queue.
-- **fixed rate, 8 samples a query**: LoadGen's MultiStream with 8 samples a query, which measures a query until its last
-  sample, as we do. It sends the next query when the last one is answered and the sending call has come back; ours comes
-  back at the next tick of a clock. (LoadGen 6 has no setting for a fixed rate.) A query that is still being served at
-  the next tick makes that one start late, and LoadGen counts from the start; how many did is in the figures.
+- **Poisson**: LoadGen's Server scenario with single samples. The batching queue is ours, behind LoadGen's.
+- **fixed rate, 8 samples per query**: LoadGen's MultiStream, which measures a query until its last sample, as we do. It
+  issues the next query when the last one is answered and the issuing call returns; ours returns at the next tick of a
+  clock. (LoadGen 6 has no fixed rate.) A query that is still being served at the next tick delays the next one, which
+  LoadGen counts from its start; the figures include how many were late.
 
-How it is made fair. The curve is measured through the same system: same line, same thread, same gathering of inputs,
-from answer to answer while more waits in the line, so Python's part of every batch is in it; and what a batch takes
-that finds the thread asleep. What is not in it: LoadGen's own calls beside it. Curve, policies and
-scenarios take turns in every round, so that a noisy minute hits all alike; medians over rounds are compared. Arrivals
-differ from round to round. LoadGen's figures are read from its own log. The prediction never sees them.
+Fairness: the latency curve is measured through the same system (queue, thread, gathering of inputs), from answer to
+answer while the queue is not empty, so that it includes the cost of Python; the idle penalty is measured too. LoadGen's
+own calls are not included. Curve, policies and scenarios are interleaved in every round, and medians over rounds are
+compared. Arrivals differ between rounds. LoadGen's figures are read from its log, and the prediction never sees them.
 """
 
 from __future__ import annotations

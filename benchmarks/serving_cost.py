@@ -1,9 +1,8 @@
-"""What it costs to know how every candidate serves: the same study with the inference tuner on and off.
+"""The overhead of serving measurements: the same study with and without a device.
 
-A text CNN on AG News, same seeds, same trials, both in turns. Off: the study by itself. On: every architecture is
-exported and measured on this machine while the trials train, the winner is measured with care and handed over with a
-deployment folder. Then a second study over the same architectures: nothing may be measured again. This machine is
-calibrated beforehand, once, as it is in its whole life.
+A text CNN on AG News with the same seeds and trials, interleaved. With a device, every architecture is exported and
+measured on this machine while the trials train, and the winner is measured precisely and deployed. A second study over
+the same architectures must measure nothing. This machine is calibrated beforehand.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ BAR = 1.08
 
 
 def run(workload: str, trials: int, seed: int, home: Path, device: tuple[str, ...]) -> dict[str, Any]:
-    heard: list[dict[str, Any]] = []
+    surfaces: list[dict[str, Any]] = []
 
-    def listen(event: Any) -> None:
+    def collect(event: Any) -> None:
         if event.kind == "served":
-            heard.append(event.facts())
+            surfaces.append(event.facts())
 
     study = Study(
         workload,
@@ -33,18 +32,18 @@ def run(workload: str, trials: int, seed: int, home: Path, device: tuple[str, ..
         seed=seed,
         home=home,
         device=device,
-        on_event=listen,
+        on_event=collect,
         parallelism=ParallelismOptions(parallel=2, threads=1),
     )
     with Stopwatch() as watch:
         result = study.run()
-    measured = [facts for facts in heard if not facts["recalled"]]
+    measured = [facts for facts in surfaces if not facts["recalled"]]
     return {
         "seed": seed,
         "inference tuner": "on" if device else "off",
         "wall s": watch.seconds,
         "measured": len(measured),
-        "recalled": len(heard) - len(measured),
+        "recalled": len(surfaces) - len(measured),
         "held still s": sum(facts["measured_s"] for facts in measured),
         "accuracy": result.metrics["accuracy"],
     }

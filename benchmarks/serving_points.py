@@ -1,9 +1,8 @@
-"""The inference tuner's few measurements against the exhaustive grid, on six networks.
+"""The default search over serving points against an exhaustive grid, on six networks.
 
-The grid is every serving point of this machine: 8 batch sizes, every number of threads, 4 graph levels, 2 ways of
-execution. The tuner searches the same space by its default algorithm, for throughput and for latency. A grid's best is
-the luckiest of many noisy measurements, so its figure is not held against the tuner's: the two points are measured
-again, in turns, and the medians are compared. The grid's own figure stands beside them.
+The grid has every serving point of this machine: 8 batch sizes, every number of threads, 4 graph levels, 2 executions.
+The default search covers the same space, for throughput and for latency. The best of a grid is the luckiest of many
+noisy measurements, so both best points are measured again, interleaved, and their medians are compared.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from claims import Claim, arguments, conclude, median, table
 from claims.networks import NAMES, exported
 
-from onefold.device import HostSession, Session, TimingEffort
+from onefold.device import Session, TimingEffort, open_session
 from onefold.device.host import host
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.vocabulary.serving import OptimizeFor, Served, Surface, best
@@ -27,21 +26,28 @@ GRID = TimingEffort(warm_up_runs=2, min_runs=10, max_runs=400, max_seconds=0.15,
 AGAIN = TimingEffort(warm_up_runs=2, min_runs=10, max_runs=400, max_seconds=0.25, precision=0.005)
 
 
-def search(session: Session, model: Path, purpose: OptimizeFor, algorithm: str) -> tuple[Surface, int]:
-    """What was found, and in how many measurements."""
-    heard: list[Served] = []
-    tuner = ServingTuner(session, serving=PointSearchOptions(purpose, algorithm))
+def host_session(folder: Path) -> Session:
+    this_machine = host(folder)
+    return open_session(this_machine, this_machine)
+
+
+def search(session: Session, model: Path, optimize_for: OptimizeFor, algorithm: str) -> tuple[Surface, int]:
+    """Return the surface and the number of measurements."""
+    measured: list[Served] = []
+    tuner = ServingTuner(session, serving=PointSearchOptions(optimize_for, algorithm))
     tuner.prepare(model)
-    return tuner.measure(model, GRID, heard.append), len(heard)
+    return tuner.measure(model, GRID, measured.append), len(measured)
 
 
-def again(session: Session, model: Path, points: list[Served], purpose: OptimizeFor, rounds: int) -> list[float]:
-    """The cost of each point, measured in turns."""
+def remeasure(
+    session: Session, model: Path, points: list[Served], optimize_for: OptimizeFor, rounds: int
+) -> list[float]:
+    """Return the median cost of each point, measured interleaved."""
     costs: list[list[float]] = [[] for _ in points]
     for _ in range(rounds):
-        for place, one in enumerate(points):
-            costs[place].append(session.serve(model, one.point, AGAIN).cost(purpose))
-    return [median(each) for each in costs]
+        for index, served in enumerate(points):
+            costs[index].append(session.serve(model, served.point, AGAIN).cost(optimize_for))
+    return [median(values) for values in costs]
 
 
 def compare(name: str, model: Path, session: Session, rounds: int) -> list[dict[str, Any]]:
@@ -50,7 +56,7 @@ def compare(name: str, model: Path, session: Session, rounds: int) -> list[dict[
     for purpose in (OptimizeFor.THROUGHPUT, OptimizeFor.LATENCY):
         few, measured = search(session, model, purpose, "few")
         chosen, ideal = best(few.served, purpose), best(everything.served, purpose)
-        cost, bar = again(session, model, [chosen, ideal], purpose, rounds)
+        cost, bar = remeasure(session, model, [chosen, ideal], purpose, rounds)
         rows.append(
             {
                 "network": name,
@@ -74,7 +80,7 @@ def main() -> None:
     names = NAMES[:2] if options.quick else NAMES
     rounds = 5 if options.quick else 9
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder, HostSession(host(Path(folder))) as session:
+    with tempfile.TemporaryDirectory() as folder, host_session(Path(folder)) as session:
         for name in names:
             rows += compare(name, exported(name, Path(folder)), session, rounds)
             table([{key: value for key, value in row.items() if key != "grid said ms"} for row in rows[-2:]])

@@ -1,4 +1,4 @@
-"""The deployment folder: written, read back, served from, and checked."""
+"""Write, read, load and check deployment folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCENARIOS = ("single-stream", "offline:40", "server:6@2")
 
 
 class Pair(nn.Module):
-    """Two inputs, two outputs."""
+    """A network with two inputs and two outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def slow(this_host: Device) -> Device:
 def deployment(
     network: nn.Module, this_host: Device, slow: Device, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Deployment]:
-    """A model, measured on this machine and in the place of another."""
+    """A model measured on this machine and emulated on another device."""
     model = export(network, [torch.randn(9, 4)], tmp_path_factory.mktemp("measured") / "some-name.onnx")
     found = []
     for device in (this_host, slow):
@@ -77,25 +77,25 @@ def written(deployment: tuple[Path, Deployment], tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def folder(written: Path, tmp_path: Path) -> Path:
-    """One to break."""
+    """A copy that a test may change."""
     return Path(shutil.copytree(written, tmp_path / "deploy"))
 
 
-class TestWriting:
-    def test_the_folder_has_all_that_is_needed(self, written: Path) -> None:
+class TestWrite:
+    def test_folder_is_complete(self, written: Path) -> None:
         assert {path.name for path in written.iterdir()} == {"model.onnx", "model.npz", "deployment.json", "README.md"}
 
-    def test_it_comes_back_equal(self, written: Path, deployment: tuple[Path, Deployment]) -> None:
+    def test_deployment_round_trips(self, written: Path, deployment: tuple[Path, Deployment]) -> None:
         assert read(written) == deployment[1]
         assert from_json(Deployment, json.loads(json.dumps(to_json(deployment[1])))) == deployment[1]
 
-    def test_it_can_be_written_over_itself(self, folder: Path, deployment: tuple[Path, Deployment]) -> None:
+    def test_folder_can_be_overwritten(self, folder: Path, deployment: tuple[Path, Deployment]) -> None:
         before = (folder / "model.onnx").read_bytes()
         write(folder, folder / "model.onnx", replace(deployment[1], model={}))
         assert (folder / "model.onnx").read_bytes() == before
         assert read(folder).model == {}
 
-    def test_a_model_without_samples_can_be_deployed(
+    def test_model_without_samples(
         self, deployment: tuple[Path, Deployment], tmp_path: Path, this_host: Device
     ) -> None:
         shutil.copyfile(deployment[0], tmp_path / "alone.onnx")
@@ -103,7 +103,7 @@ class TestWriting:
         assert not (found / "model.npz").exists()
         assert check(found, this_host, "host", SHORT)
 
-    def test_the_card_says_how_each_number_was_obtained(self, deployment: tuple[Path, Deployment]) -> None:
+    def test_model_card_names_sources(self, deployment: tuple[Path, Deployment]) -> None:
         text = model_card(deployment[1])
         assert "study s-1, trial 7" in text
         assert "| lr | 0.01235 |" in text
@@ -117,28 +117,28 @@ class TestWriting:
                 assert f"- {choice.scenario}: {choice.why}" in text
         assert "`emulated`" in text
 
-    def test_a_card_of_a_bare_model_says_nothing_of_a_study(self, deployment: tuple[Path, Deployment]) -> None:
+    def test_model_card_without_a_study(self, deployment: tuple[Path, Deployment]) -> None:
         assert "Tuned by Onefold" not in model_card(replace(deployment[1], model={"file": "x.onnx"}))
 
 
-class TestExpectations:
-    def test_measured_points_are_as_measured(self, deployment: tuple[Path, Deployment]) -> None:
+class TestExpected:
+    def test_measured_points_are_returned_unchanged(self, deployment: tuple[Path, Deployment]) -> None:
         on = deployment[1].on("host")
         for served in on.surface.served:
             assert on.expected(served.point) == served
 
-    def test_a_whole_query_in_one_batch_is_predicted(self, deployment: tuple[Path, Deployment]) -> None:
+    def test_whole_query_in_one_batch_is_predicted(self, deployment: tuple[Path, Deployment]) -> None:
         on = deployment[1].on("slow")
         found = on.expected(ServingPoint(6))
         assert found.source is LatencySource.PREDICTED
         neighbours = sorted(on.expected(ServingPoint(size)).latency_s for size in (4, 16))
         assert neighbours[0] <= found.latency_s <= neighbours[1]
 
-    def test_what_nothing_is_known_about_is_told(self, deployment: tuple[Path, Deployment]) -> None:
+    def test_unknown_point_is_an_error(self, deployment: tuple[Path, Deployment]) -> None:
         with pytest.raises(ModelError, match="no measurement on host at batch 99"):
             deployment[1].on("host").expected(ServingPoint(99))
 
-    def test_devices_and_scenarios_by_name(self, deployment: tuple[Path, Deployment]) -> None:
+    def test_lookup_by_device_and_scenario(self, deployment: tuple[Path, Deployment]) -> None:
         assert deployment[1].on().device.name == "host"
         assert deployment[1].on("slow").choice("offline:40").scenario == "offline:40"
         with pytest.raises(ModelError, match="no settings for device 'slwo'; did you mean 'slow'"):
@@ -147,10 +147,10 @@ class TestExpectations:
             deployment[1].on().choice("single")
 
 
-class TestServing:
+class TestServedModel:
     @pytest.mark.parametrize("scenario", [None, *SCENARIOS])
     @pytest.mark.parametrize("count", [1, 5, 37])
-    def test_answers_are_those_of_pytorch(
+    def test_outputs_agree_with_pytorch(
         self, scenario: str | None, count: int, written: Path, network: nn.Module
     ) -> None:
         inputs = np.random.default_rng(count).standard_normal((count, 4)).astype("f4")
@@ -158,13 +158,13 @@ class TestServing:
             wanted = network(torch.as_tensor(inputs)).numpy()
         assert load(written, scenario=scenario)(inputs) == pytest.approx(wanted, abs=1e-5)
 
-    def test_it_has_the_recommended_settings(self, written: Path) -> None:
+    def test_recommended_settings_are_used(self, written: Path) -> None:
         for device in ("host", "slow"):
             for text in SCENARIOS:
                 assert load(written, device, text).point == read(written).on(device).choice(text).point
         assert load(written).point == read(written).on("host").choice("single-stream").point
 
-    def test_batches_are_split_as_recommended(self, written: Path) -> None:
+    def test_batches_have_the_recommended_size(self, written: Path) -> None:
         served = deploy.ServedModel(written / "model.onnx", ServingPoint(batch_size=4))
         sizes: list[int] = []
         run = served.session.run
@@ -181,10 +181,10 @@ class TestServing:
         assert served(np.zeros((10, 4), "f4")).shape == (10, 3)
         assert sizes == [4, 4, 2]
 
-    def test_no_samples_give_no_answers(self, written: Path) -> None:
+    def test_empty_input_gives_empty_output(self, written: Path) -> None:
         assert load(written)(np.zeros((0, 4), "f4")).shape == (0, 3)
 
-    def test_lists_and_other_precisions_are_fine(self, written: Path) -> None:
+    def test_lists_and_other_precisions_are_converted(self, written: Path) -> None:
         served = load(written)
         rows = [[0.1, 0.2, 0.3, 0.4], [1, 2, 3, 4]]
         wanted = served(np.array(rows, "f4"))
@@ -210,17 +210,17 @@ class TestServing:
         with pytest.raises(ModelError, match="input0"):
             served(words + 0.5, numbers)  # word numbers are whole
 
-    def test_a_wrong_shape_is_told_with_the_right_one(self, written: Path) -> None:
+    def test_wrong_shape_names_the_expected_one(self, written: Path) -> None:
         with pytest.raises(ModelError, match=r"the model takes input0 tensor\(float\) \['batch', 4\]"):
             load(written)(np.zeros((2, 5), "f4"))
 
 
-class TestChecking:
+class TestCheck:
     @pytest.fixture(autouse=True)
     def briefly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deploy, "LOAD_TEST_S", 0.05)
 
-    def test_measured_stands_beside_expected(self, written: Path, this_host: Device) -> None:
+    def test_check_compares_measured_with_expected(self, written: Path, this_host: Device) -> None:
         rows = check(written, this_host, effort=SHORT)
         assert [(row.device, row.scenario) for row in rows] == [(d, s) for d in ("host", "slow") for s in SCENARIOS]
         for row in rows:
@@ -228,9 +228,7 @@ class TestChecking:
             assert row.ratio == row.measured.latency_s / row.expected.latency_s
         assert {row.measured.source for row in rows} == {LatencySource.MEASURED, LatencySource.EMULATED}
 
-    def test_scenarios_are_served_for_real_where_the_device_is_this_machine(
-        self, written: Path, this_host: Device
-    ) -> None:
+    def test_load_test_runs_on_this_machine_only(self, written: Path, this_host: Device) -> None:
         rows = check(written, this_host, effort=SHORT)
         choices = {(on.device.name, choice.scenario): choice for on in read(written).devices for choice in on.choices}
         for row in rows:
@@ -240,10 +238,10 @@ class TestChecking:
                 assert row.response.queries >= 1
                 assert 0 < row.response.p50_s <= row.response.p99_s
 
-    def test_one_device_of_several(self, written: Path, this_host: Device) -> None:
+    def test_check_of_one_device(self, written: Path, this_host: Device) -> None:
         assert {row.device for row in check(written, this_host, "slow", SHORT)} == {"slow"}
 
-    def test_points_with_more_threads_than_cores_are_left_out(
+    def test_check_skips_points_with_too_many_threads(
         self, folder: Path, deployment: tuple[Path, Deployment], this_host: Device, slow: Device
     ) -> None:
         on = deployment[1].on("slow")
@@ -255,18 +253,18 @@ class TestChecking:
         assert [row.scenario for row in check(folder, this_host, effort=SHORT)] == ["offline:40"]
 
 
-class TestMistakes:
-    def test_a_folder_that_is_none(self, tmp_path: Path) -> None:
+class TestErrors:
+    def test_not_a_deployment_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"is not a deployment folder: it has no deployment.json; create one"):
             load(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"host": 3}', "null"])
-    def test_a_file_that_cannot_be_read(self, text: str, folder: Path) -> None:
+    def test_invalid_deployment_file(self, text: str, folder: Path) -> None:
         (folder / "deployment.json").write_text(text)
         with pytest.raises(ModelError, match=r"deployment\.json (cannot be read|names no device)"):
             read(folder)
 
-    def test_a_model_that_is_missing_or_broken(self, folder: Path) -> None:
+    def test_missing_or_invalid_model(self, folder: Path) -> None:
         (folder / "model.onnx").write_bytes(b"no model")
         with pytest.raises(ModelError, match="cannot be served"):
             load(folder)

@@ -1,4 +1,4 @@
-"""Deployment folders that have compiled kernels: which runtime serves, and that all of them answer the same."""
+"""Deployment folders with compiled kernels: the choice of the runtime, and agreement between runtimes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNTIMES = (RuntimeLatency("tvm", 1e-6, 1), RuntimeLatency("onnxruntime", 2e-6, 
 
 @pytest.fixture(scope="module")
 def library(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The network compiled as it is for batches of one, without any tuning."""
+    """The network compiled for batch size 1 without tuning."""
     target = target_of(this_host, 1, is_host=True)
     with CandidateRunner(target) as runner:
         whole = ModelCompiler("tiny", tiny, [INPUTS[:1]], [], runner, 3)
@@ -46,25 +46,25 @@ def about(folder: Path) -> LibraryManifest:
     return LibraryManifest("host", "this processor", 1, 1, kinds, RUNTIMES, "tvm")
 
 
-def test_the_recommended_runtime_serves_where_nobody_asks_for_another(folder: Path) -> None:
+def test_recommended_runtime_is_the_default(folder: Path) -> None:
     assert isinstance(load(folder), CompiledModel)
     assert isinstance(load(folder, scenario="single-stream"), CompiledModel)
     write_library(folder, None, replace(about(folder), recommended="onnxruntime"))
     assert isinstance(load(folder), ServedModel)
 
 
-def test_a_scenario_of_other_batches_is_served_by_onnxruntime(folder: Path) -> None:
+def test_other_batch_sizes_use_onnxruntime(folder: Path) -> None:
     size = read(folder).on().choice("offline:8").point.batch_size
     assert size != 1, "a query of eight is served in larger batches"
     assert isinstance(load(folder, scenario="offline:8"), ServedModel)
 
 
-def test_kernels_for_another_device_do_not_serve_this_one(folder: Path, library: Path) -> None:
+def test_kernels_of_another_device_are_not_used(folder: Path, library: Path) -> None:
     write_library(folder, library, replace(about(folder), device="raspberry-pi-4"))
     assert isinstance(load(folder), ServedModel)
 
 
-def test_kernels_of_a_model_that_was_there_before_do_not_serve(folder: Path, library: Path, model: Path) -> None:
+def test_kernels_of_a_replaced_model_are_not_used(folder: Path, library: Path, model: Path) -> None:
     write_library(folder, library, replace(about(folder), model=digest_of(folder / "model.onnx")))
     assert isinstance(load(folder), CompiledModel)
     shutil.copy(model, folder / "model.onnx")
@@ -74,7 +74,7 @@ def test_kernels_of_a_model_that_was_there_before_do_not_serve(folder: Path, lib
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_all_runtimes_answer_the_same(folder: Path, count: int) -> None:
+def test_runtimes_agree(folder: Path, count: int) -> None:
     plain, compiled = (load(folder, runtime=name) for name in ("onnxruntime", "tvm"))
     assert isinstance(plain, ServedModel)
     wanted, found = plain(INPUTS[:count]), compiled(INPUTS[:count])
@@ -82,7 +82,7 @@ def test_all_runtimes_answer_the_same(folder: Path, count: int) -> None:
     assert found == pytest.approx(wanted, abs=1e-5)
 
 
-def test_threads_spin_where_that_was_recommended(folder: Path, library: Path) -> None:
+def test_recommended_spinning_is_used(folder: Path, library: Path) -> None:
     name = "onnxruntime spinning"
     found = (RuntimeLatency(name, 1e-6, 2), *RUNTIMES)
     write_library(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
@@ -93,13 +93,13 @@ def test_threads_spin_where_that_was_recommended(folder: Path, library: Path) ->
     assert load(folder, runtime="onnxruntime").point.waiting == "sleeping"
 
 
-def test_lists_and_other_precisions_are_fine(folder: Path) -> None:
+def test_lists_and_other_precisions_are_converted(folder: Path) -> None:
     served = load(folder, runtime="tvm")
     assert served(INPUTS.tolist()) == pytest.approx(served(INPUTS), abs=1e-5)
     assert served(INPUTS.astype("f8")) == pytest.approx(served(INPUTS), abs=1e-5)
 
 
-def test_inputs_that_the_model_does_not_take_are_told(folder: Path) -> None:
+def test_wrong_inputs_are_explained(folder: Path) -> None:
     served = load(folder, runtime="tvm")
     with pytest.raises(ModelError, match=r"takes 1 inputs \(input0\), got 2"):
         served(INPUTS, INPUTS)
@@ -109,7 +109,7 @@ def test_inputs_that_the_model_does_not_take_are_told(folder: Path) -> None:
         served(["no", "numbers"])
 
 
-def test_a_runtime_that_is_not_there_is_told_with_the_nearest(folder: Path, deployed: Path) -> None:
+def test_unknown_runtime_suggests_the_closest(folder: Path, deployed: Path) -> None:
     with pytest.raises(ModelError, match="has no runtime 'tvn'; did you mean 'tvm'"):
         load(folder, runtime="tvn")
     with pytest.raises(ModelError, match="has no runtime 'onnxruntime int8'"):
@@ -119,7 +119,7 @@ def test_a_runtime_that_is_not_there_is_told_with_the_nearest(folder: Path, depl
     assert isinstance(load(deployed, runtime="onnxruntime"), ServedModel)
 
 
-def test_a_library_that_is_missing_or_broken_is_told(folder: Path) -> None:
+def test_missing_or_invalid_library(folder: Path) -> None:
     (folder / "kernels.so").write_bytes(b"no library")
     with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded"):
         load(folder, runtime="tvm")
@@ -130,13 +130,13 @@ def test_a_library_that_is_missing_or_broken_is_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"device": 3}'])
-def test_what_a_folder_says_of_kernels_must_be_readable(text: str, folder: Path) -> None:
+def test_invalid_kernel_manifest(text: str, folder: Path) -> None:
     (folder / "kernels.json").write_text(text)
     with pytest.raises(ModelError, match=r"kernels\.json cannot be read: .*; compile the model again"):
         load(folder)
 
 
-def test_a_library_replaces_the_one_before_and_leaves_nothing_of_it(folder: Path, library: Path) -> None:
+def test_library_is_replaced_completely(folder: Path, library: Path) -> None:
     first = about(folder)
     write_library(folder, library, first, int8=folder / "model.onnx")
     assert (folder / "model.int8.onnx").is_file()

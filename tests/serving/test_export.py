@@ -1,4 +1,4 @@
-"""From real networks to ONNX files that serve the same."""
+"""Export of real networks to ONNX."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TwoInputs(nn.Module):
 
 
 class Bakes(nn.Module):
-    """Takes the batch size for a constant."""
+    """A network that traces the batch size as a constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,21 +48,21 @@ class Bakes(nn.Module):
 
 
 class Branches(Bakes):
-    """Answers otherwise when alone."""
+    """A network that branches on the batch size."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(x) if len(x) > 1 else 2 * self.last(x)
 
 
 class Counts(Bakes):
-    """Makes a constant as long as the batch."""
+    """A network with a constant of the length of the batch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(x) + torch.from_numpy(np.arange(len(x), dtype="f4"))[:, None]
 
 
 class Exotic(nn.Module):
-    """Uses an operator that ONNX does not have."""
+    """A network with an operator without ONNX equivalent."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.svdvals(x.reshape(-1, 2, 2))
@@ -89,7 +89,7 @@ def drawn(shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("build", "shapes"), NETWORKS)
-def test_the_exported_model_answers_as_the_network_at_every_batch_size(build, shapes, tmp_path: Path) -> None:
+def test_exported_model_agrees_at_every_batch_size(build, shapes, tmp_path: Path) -> None:
     network, samples = build(), drawn(shapes)
     path = export(network, samples, tmp_path / "deep" / "model.onnx")
     check(network, path)
@@ -101,7 +101,7 @@ def test_the_exported_model_answers_as_the_network_at_every_batch_size(build, sh
         assert session.run(None, feed)[0] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_several_inputs_of_several_kinds(tmp_path: Path) -> None:
+def test_inputs_of_several_types(tmp_path: Path) -> None:
     network = TwoInputs()
     path = export(network, [np.arange(27).reshape(9, 3) % 10, np.ones((9, 4), "f4")], tmp_path / "two.onnx")
     check(network, path)
@@ -114,27 +114,25 @@ def test_several_inputs_of_several_kinds(tmp_path: Path) -> None:
         }
 
 
-def test_the_batch_is_open_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_only_the_batch_dimension_is_dynamic(tmp_path: Path) -> None:
     path = export(pictures(), drawn([(9, 1, 8, 8)]), tmp_path / "model.onnx")
     dimensions = onnx.load(str(path)).graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_value or dim.dim_param for dim in dimensions] == ["batch", 1, 8, 8]
 
 
-def test_dropout_and_normalisation_are_as_in_evaluation(tmp_path: Path) -> None:
+def test_export_in_evaluation_mode(tmp_path: Path) -> None:
     path = export(pictures().train(), drawn([(9, 1, 8, 8)]), tmp_path / "model.onnx")
     assert "Dropout" not in {node.op_type for node in onnx.load(str(path)).graph.node}
 
 
-def test_exporting_says_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
-) -> None:
+def test_export_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:
     export(Recurrent("LSTM"), drawn([(3, 5, 4)]), tmp_path / "model.onnx")
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
 
 
 @pytest.mark.parametrize("level", [logging.NOTSET, logging.INFO, logging.CRITICAL])
-def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(tmp_path: Path, level: int) -> None:
+def test_export_restores_logging(tmp_path: Path, level: int) -> None:
     logging.disable(level)
     try:
         export(nn.Linear(2, 1), drawn([(3, 2)]), tmp_path / "model.onnx")
@@ -144,7 +142,7 @@ def test_what_others_silenced_stays_so_and_the_rest_can_be_heard_again(tmp_path:
 
 
 @pytest.mark.parametrize("kind", [Bakes, Branches, Counts])
-def test_a_network_that_depends_on_the_batch_size_is_found_out(
+def test_dependence_on_the_batch_size_is_detected(
     kind: type[nn.Module], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     network = kind()
@@ -157,7 +155,7 @@ def test_a_network_that_depends_on_the_batch_size_is_found_out(
     assert capfd.readouterr() == ("", "")
 
 
-def test_other_weights_are_found_out(tmp_path: Path) -> None:
+def test_different_weights_are_detected(tmp_path: Path) -> None:
     network = nn.Linear(4, 2)
     path = export(network, drawn([(8, 4)]), tmp_path / "model.onnx")
     with torch.no_grad():
@@ -166,12 +164,12 @@ def test_other_weights_are_found_out(tmp_path: Path) -> None:
         check(network, path)
 
 
-def test_an_operator_that_cannot_be_exported_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_operator_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError, match=r"cannot be exported to ONNX: .*aten::linalg_svdvals"):
         export(Exotic(), drawn([(8, 4)]), tmp_path / "model.onnx")
     assert capfd.readouterr().out == ""
 
 
-def test_a_network_that_fails_by_itself_says_why(tmp_path: Path) -> None:
+def test_failing_network_reports_its_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot be exported to ONNX: .*shapes cannot be multiplied"):
         export(nn.Linear(7, 2), drawn([(8, 4)]), tmp_path / "model.onnx")

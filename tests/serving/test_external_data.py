@@ -1,4 +1,4 @@
-"""Models with weights in files beside them, made one file."""
+"""ONNX models with external data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plain(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def apart(plain: Path, tmp_path: Path) -> Path:
-    """The same model as exporters write larger ones."""
+    """The same model with external data."""
     folder = tmp_path / "apart"
     folder.mkdir()
     file = folder / "b.onnx"
@@ -42,11 +42,11 @@ def answers(file: Path) -> np.ndarray:  # type: ignore[type-arg]
     return np.asarray(deploy.ServedModel(file, ServingPoint(4))(np.ones((4, 4), np.float32)))
 
 
-def test_one_that_is_whole_is_left_as_it_is(plain: Path, tmp_path: Path) -> None:
+def test_model_without_external_data_is_unchanged(plain: Path, tmp_path: Path) -> None:
     assert with_embedded_weights(plain, tmp_path / "nowhere") == plain
 
 
-def test_weights_beside_it_come_in(plain: Path, apart: Path, tmp_path: Path) -> None:
+def test_external_data_is_embedded(plain: Path, apart: Path, tmp_path: Path) -> None:
     samples_beside(apart).write_bytes(samples_beside(plain).read_bytes())
     found = with_embedded_weights(apart, tmp_path)
     assert found.name == "b.onnx"
@@ -57,7 +57,7 @@ def test_weights_beside_it_come_in(plain: Path, apart: Path, tmp_path: Path) -> 
     assert np.array_equal(answers(found), expected)
 
 
-def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> None:
+def test_compile_embeds_external_data(apart: Path, tmp_path: Path) -> None:
     expected = answers(apart)
     place = tmp_path / "place"
     place.mkdir()
@@ -69,7 +69,7 @@ def test_what_is_opened_to_be_compiled_has_them(apart: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["b.onnx", "plain.onnx"])
-def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> None:
+def test_compress_embeds_external_data(name: str, apart: Path, tmp_path: Path) -> None:
     folder = tmp_path / "variants"
     folder.mkdir()
     builder = OnnxVariantBuilder(apart.rename(apart.with_name(name)), folder, None, lambda _: None)
@@ -77,13 +77,13 @@ def test_variants_are_made_of_them(name: str, apart: Path, tmp_path: Path) -> No
     assert (folder / "plain.onnx").stat().st_size > 300 * 4 * 4
 
 
-def test_weights_that_are_gone_are_told(apart: Path, tmp_path: Path) -> None:
+def test_missing_external_data_is_an_error(apart: Path, tmp_path: Path) -> None:
     (apart.parent / "b.onnx.data").unlink()
     with pytest.raises(ModelError, match=r"external data of .*b\.onnx cannot be embedded"):
         with_embedded_weights(apart, tmp_path)
 
 
-def test_what_is_no_model_is_left_to_others(tmp_path: Path) -> None:
+def test_invalid_model_is_returned_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "c.onnx"
     file.write_bytes(b"no model")
     assert with_embedded_weights(file, tmp_path) == file

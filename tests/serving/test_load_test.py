@@ -1,4 +1,4 @@
-"""Real runs: a real session behind a real line, with threads and clocks."""
+"""Load tests with a real session, a real queue and real clocks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def chosen(scenario: Scenario, batch_size: int = 1, wait_s: float = 0.0) -> Scen
     return ScenarioSettings(str(scenario), ServingPoint(batch_size=batch_size), wait_s, NOTHING, NOTHING, "")
 
 
-class Notebook:
-    """Serves by sleeping and notes the batches."""
+class RecordingServer:
+    """A server that sleeps and records its batches."""
 
     def __init__(self, time_s: float = 0.0) -> None:
         self.time_s = time_s
@@ -77,7 +77,7 @@ def serve(session: onnxruntime.InferenceSession) -> Serve:
     [(SingleStream(), 1, 1), (Server(6, 40), 4, 6), (MultiStream(100), 8, 1), (Offline(40), 16, 40)],
     ids=str,
 )
-def test_a_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, batch_size: int, samples: int) -> None:
+def test_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, batch_size: int, samples: int) -> None:
     found = load_test(serve, scenario, chosen(scenario, batch_size, 0.002), seconds=0.3)
     assert found.queries >= 1
     assert 0 < found.p50_s <= found.p90_s <= found.p99_s
@@ -89,60 +89,60 @@ def test_a_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, 
 
 
 def test_queries_are_split_and_do_not_mix() -> None:
-    serve = Notebook()
+    serve = RecordingServer()
     found = load_test(serve, Server(7, 100), chosen(Server(7, 100), 3), seconds=0.1)
     assert serve.batches == [3, 3, 1] * 10
     assert found.queries == 10
 
 
-def test_a_batch_larger_than_the_query_is_the_query() -> None:
-    serve = Notebook()
+def test_batch_size_is_limited_by_the_query() -> None:
+    serve = RecordingServer()
     load_test(serve, Server(2, 100), chosen(Server(2, 100), 8), seconds=0.05)
     assert serve.batches == [2] * 5
 
 
-def test_samples_that_come_while_the_server_is_busy_leave_together() -> None:
-    serve = Notebook(0.02)
+def test_queued_samples_form_a_batch() -> None:
+    serve = RecordingServer(0.02)
     found = load_test(serve, MultiStream(500), chosen(MultiStream(500), 64), seconds=0.2)
     assert sum(serve.batches) == found.queries > 1
     assert max(serve.batches) > 1
     assert found.p50_s >= 0.02
 
 
-def test_a_wait_gathers_samples() -> None:
-    serve = Notebook()
+def test_wait_fills_batches() -> None:
+    serve = RecordingServer()
     load_test(serve, MultiStream(1_000), chosen(MultiStream(1_000), 10, wait_s=5.0), seconds=0.1)
     assert serve.batches == [10] * 10
 
 
-def test_an_overloaded_server_is_stopped_and_said_to_be() -> None:
-    serve = Notebook(0.02)
+def test_overloaded_server_is_stopped() -> None:
+    serve = RecordingServer(0.02)
     found = load_test(serve, MultiStream(1_000), chosen(MultiStream(1_000), 1), seconds=0.1)
     assert not found.stable
     assert found.queries < 100
 
 
-def test_a_server_that_falls_behind_is_said_to_even_if_it_answers_all() -> None:
-    serve = Notebook(0.015)
+def test_growing_response_times_are_unstable() -> None:
+    serve = RecordingServer(0.015)
     found = load_test(serve, Server(1, 100), chosen(Server(1, 100), 1), seconds=0.3)
     assert not found.stable
 
 
-def test_being_busy_is_no_sign_of_falling_behind_by_itself() -> None:
+def test_high_utilization_alone_is_stable() -> None:
     assert not falls_behind([1.0, 1.1, 0.9, 1.0], utilization=0.99)
     assert falls_behind([1.0, 2.0, 3.0, 4.0], utilization=0.99)
     assert not falls_behind([1.0, 2.0, 3.0, 4.0], utilization=0.5)  # a slow moment at the end
     assert not falls_behind([9.0], utilization=1.0)
 
 
-def test_a_run_is_repeated_by_its_seed() -> None:
-    first, again = Notebook(), Notebook()
+def test_same_seed_gives_the_same_arrivals() -> None:
+    first, again = RecordingServer(), RecordingServer()
     for serve in (first, again):
         load_test(serve, MultiStream(400), chosen(MultiStream(400), 4, wait_s=5.0), seconds=0.1, seed=7)
     assert first.batches == again.batches
 
 
-def test_what_the_session_raises_comes_out_and_no_thread_stays() -> None:
+def test_exception_of_the_session_propagates() -> None:
     before = threading.active_count()
 
     def broken(batch_size: int) -> None:
@@ -153,12 +153,12 @@ def test_what_the_session_raises_comes_out_and_no_thread_stays() -> None:
     assert threading.active_count() == before
 
 
-def test_a_run_without_time_is_refused() -> None:
+def test_duration_must_be_positive() -> None:
     with pytest.raises(InputError, match="seconds must be above 0"):
-        load_test(Notebook(), Offline(), chosen(Offline()), seconds=0)
+        load_test(RecordingServer(), Offline(), chosen(Offline()), seconds=0)
 
 
-def test_a_line_gives_out_in_order_and_ends() -> None:
+def test_batching_queue_is_fifo_and_ends() -> None:
     line: BatchingQueue[int] = BatchingQueue()
     line.add([1, 2, 3])
     line.close()

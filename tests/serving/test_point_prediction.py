@@ -1,4 +1,4 @@
-"""Points that were not measured: more threads, and batch sizes between."""
+"""Prediction of unmeasured points: more threads, and batch sizes in between."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def amdahl(serial: float, threads: int) -> float:
 
 
 @given(shares, times, st.integers(1, 8), st.integers(1, 8))
-def test_the_serial_share_is_recovered(serial: float, alone_s: float, few: int, more: int) -> None:
+def test_serial_share_is_recovered(serial: float, alone_s: float, few: int, more: int) -> None:
     many = few + more
     found = serial_share(alone_s * amdahl(serial, few), few, alone_s * amdahl(serial, many), many)
     assert found == pytest.approx(serial, abs=1e-9)
 
 
 @given(times, times)
-def test_a_share_is_a_share_whatever_was_measured(few_s: float, many_s: float) -> None:
+def test_serial_share_is_between_0_and_1(few_s: float, many_s: float) -> None:
     assert 0 <= serial_share(few_s, 1, many_s, 2) <= 1
     assert 0 <= serial_share(few_s, 2, many_s, 4) <= 1
 
 
 @given(shares, times)
-def test_more_threads_follow_the_law_exactly(serial: float, alone_s: float) -> None:
+def test_extrapolation_follows_amdahls_law(serial: float, alone_s: float) -> None:
     known = [served(size, n, size * alone_s * amdahl(serial, n)) for size in (1, 8) for n in (1, 2)]
     found = extrapolate_threads(known, (1, 2, 4, 8), BOARD)
     assert [(one.point.batch_size, one.point.threads) for one in found] == [(1, 4), (1, 8), (8, 4), (8, 8)]
@@ -57,37 +57,37 @@ def test_more_threads_follow_the_law_exactly(serial: float, alone_s: float) -> N
         assert (one.source, one.runs) == (LatencySource.PREDICTED, 0)
 
 
-def test_threads_that_do_harm_are_not_taken_for_help() -> None:
+def test_harmful_threads_are_not_extrapolated_as_speedup() -> None:
     found = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.02)], (1, 2, 4), BOARD)
     assert [one.latency_s for one in found] == [0.02]
 
 
 @given(times, times)
-def test_more_threads_are_never_predicted_to_be_slower(few_s: float, many_s: float) -> None:
+def test_extrapolation_is_never_slower(few_s: float, many_s: float) -> None:
     found = extrapolate_threads([served(1, 1, few_s), served(1, 2, many_s)], (1, 2, 4, 8), BOARD)
     latencies = [many_s, *(one.latency_s for one in found)]
     assert latencies == sorted(latencies, reverse=True)
 
 
-def test_nothing_is_predicted_from_one_number_of_threads() -> None:
+def test_one_thread_count_predicts_nothing() -> None:
     assert extrapolate_threads([served(1, 1, 0.01), served(8, 1, 0.04)], (1, 2, 4), BOARD) == []
     assert extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.01)], (1, 2), BOARD) == []
 
 
-def test_a_point_needs_its_twin() -> None:
-    """A batch size that was measured with all threads only says nothing about how threads help it."""
+def test_extrapolation_needs_both_thread_counts() -> None:
+    """A batch size measured with one thread count is not extrapolated."""
     found = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.006), served(8, 2, 0.02)], (1, 2, 4), BOARD)
     assert [one.point for one in found] == [ServingPoint(1, 4)]
 
 
-class TestBetween:
+class TestInterpolateBatchSize:
     KNOWN = (served(1, 2, 0.010, 0.1), served(4, 2, 0.016, 0.4), served(16, 2, 0.040, 1.0), served(8, 1, 9.0))
 
-    def test_a_known_point_comes_back(self) -> None:
+    def test_known_point_is_unchanged(self) -> None:
         assert interpolate_batch_size(self.KNOWN, ServingPoint(4, 2)) is self.KNOWN[1]
 
     @given(st.integers(1, 16))
-    def test_it_lies_on_the_line_between_its_neighbours(self, size: int) -> None:
+    def test_interpolation_is_linear(self, size: int) -> None:
         found = interpolate_batch_size(self.KNOWN, ServingPoint(size, 2))
         assert found is not None
         assert found.point == ServingPoint(size, 2)
@@ -98,12 +98,12 @@ class TestBetween:
             assert found.energy.source == "modelled"
             assert 0.1 <= (found.energy.joules or 0.0) <= 1.0
 
-    def test_nothing_is_made_up_beyond_what_was_measured(self) -> None:
+    def test_no_extrapolation_over_batch_size(self) -> None:
         assert interpolate_batch_size(self.KNOWN, ServingPoint(17, 2)) is None
         assert interpolate_batch_size(self.KNOWN, ServingPoint(1, 4)) is None
         assert interpolate_batch_size((), ServingPoint()) is None
 
-    def test_unknown_joules_stay_unknown(self) -> None:
+    def test_unknown_energy_stays_unknown(self) -> None:
         known = (self.KNOWN[0], replace(self.KNOWN[2], energy=Energy(None, "unavailable")))
         found = interpolate_batch_size(known, ServingPoint(2, 2))
         assert found is not None

@@ -1,4 +1,4 @@
-"""The simulation against theory, and against what must be true of any server."""
+"""The queue simulation against queueing theory and invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def curve(latencies: dict[int, float], p90: float = 1.0, p99: float = 1.0) -> La
 
 @st.composite
 def curves(draw: st.DrawFn) -> LatencyCurve:
-    """Any measured curve from batch 1 on, with any spread."""
+    """Any latency curve from batch size 1, with any spread."""
     sizes = [1, *sorted(draw(st.sets(st.integers(2, 40), max_size=5)))]
     latencies = {size: draw(st.floats(1e-4, 1e-1)) for size in sizes}
     p90 = draw(st.floats(1.0, 1.5))
@@ -45,7 +45,7 @@ def served(batch_size: int, latency_s: float, source: LatencySource = LatencySou
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.7, 0.8])
-def test_single_samples_wait_as_pollaczek_and_khinchine_say(load: float) -> None:
+def test_deterministic_service_agrees_with_pollaczek_khinchine(load: float) -> None:
     service_s = 0.002
     found = simulate_poisson(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
     wait_s = load * service_s / (2 * (1 - load))  # M/D/1
@@ -55,8 +55,8 @@ def test_single_samples_wait_as_pollaczek_and_khinchine_say(load: float) -> None
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.7])
-def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
-    """M/G/1 with an exceptional first service of each busy spell."""
+def test_idle_penalty_agrees_with_welch(load: float) -> None:
+    """M/G/1 with an exceptional first service in each busy period."""
     service_s, woken_s = 0.002, 0.0035
     rate = load / service_s
     slow = replace(curve({1: service_s}), idle_penalties=(IdlePenalty(1, *(3 * [woken_s - service_s])),))
@@ -67,7 +67,7 @@ def test_servers_that_wake_slowly_answer_as_welch_says(load: float) -> None:
     assert found.mean_s == pytest.approx(wait_s + idle * woken_s + (1 - idle) * service_s, rel=0.03)
 
 
-def test_a_query_that_finds_the_server_idle_wakes_it_once() -> None:
+def test_idle_penalty_applies_once_per_query() -> None:
     slow = replace(
         curve({1: 0.001, 4: 0.004}),
         idle_penalties=(IdlePenalty(1, 0.001, 0.001, 0.001), IdlePenalty(4, 0.002, 0.002, 0.002)),
@@ -79,7 +79,7 @@ def test_a_query_that_finds_the_server_idle_wakes_it_once() -> None:
     assert busy.utilisation == pytest.approx(1.0, abs=1e-3)
 
 
-def test_what_a_rest_adds_is_taken_from_points_that_were_measured_with_rests() -> None:
+def test_idle_penalties_come_from_measured_points() -> None:
     plain, single, several = served(2, 0.002), served(1, 0.001), served(8, 0.004)
     single = replace(single, after_rest_s=(0.0015, 0.002, 0.004))
     several = replace(several, after_rest_s=(0.0039, 0.005, 0.005))
@@ -90,7 +90,7 @@ def test_what_a_rest_adds_is_taken_from_points_that_were_measured_with_rests() -
     assert many.median_s == 0.0  # never less than nothing
 
 
-def test_spread_service_times_wait_as_pollaczek_and_khinchine_say() -> None:
+def test_variable_service_agrees_with_pollaczek_khinchine() -> None:
     spread = curve({1: 0.002}, p90=1.4, p99=2.5)
     rate = 0.6 / spread.mean_s(1)
     found = simulate_poisson(spread, rate, 1, 0.0, 200_000, seed=2)
@@ -104,7 +104,7 @@ def test_spread_service_times_wait_as_pollaczek_and_khinchine_say() -> None:
 
 
 @given(curves(), st.integers(1, 40))
-def test_the_line_between_two_points_stays_between_them(known: LatencyCurve, size: int) -> None:
+def test_interpolated_latency_is_within_its_neighbors(known: LatencyCurve, size: int) -> None:
     if size > known.largest:
         with pytest.raises(InputError, match="within the measured"):
             known.time_s(size)
@@ -116,7 +116,7 @@ def test_the_line_between_two_points_stays_between_them(known: LatencyCurve, siz
 
 @settings(max_examples=40, deadline=None)
 @given(curves())
-def test_drawn_service_times_have_the_measured_percentiles(known: LatencyCurve) -> None:
+def test_service_times_have_the_measured_percentiles(known: LatencyCurve) -> None:
     for place, size in enumerate(known.batch_sizes):
         alone = simulate_server(known, size, 1e3, size, 4_000, seed=3)
         assert alone.p50_s == pytest.approx(known.latency_s[place], rel=0.05)
@@ -126,7 +126,7 @@ def test_drawn_service_times_have_the_measured_percentiles(known: LatencyCurve) 
 
 @settings(max_examples=40, deadline=None)
 @given(curves(), st.integers(1, 40), st.floats(0, 0.05), st.floats(1, 2_000), st.integers(0, 1_000))
-def test_any_response_takes_at_least_its_service(
+def test_response_time_is_at_least_the_service_time(
     known: LatencyCurve, size: int, wait_s: float, rate: float, seed: int
 ) -> None:
     size = min(size, known.largest)
@@ -142,7 +142,7 @@ def test_any_response_takes_at_least_its_service(
 
 
 @given(curves(), st.integers(1, 100), st.integers(0, 100))
-def test_a_query_in_one_batch_takes_that_batch(known: LatencyCurve, queries: int, seed: int) -> None:
+def test_query_in_one_batch(known: LatencyCurve, queries: int, seed: int) -> None:
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     samples = known.largest
     found = simulate_server(still, samples, 2 * still.time_s(samples), samples, queries, seed)
@@ -153,9 +153,7 @@ def test_a_query_in_one_batch_takes_that_batch(known: LatencyCurve, queries: int
 
 @settings(max_examples=40, deadline=None)
 @given(curves(), st.floats(1.05, 5), st.integers(1, 40))
-def test_an_overloaded_server_is_not_stable_and_gets_later_and_later(
-    known: LatencyCurve, over: float, size: int
-) -> None:
+def test_overloaded_server_is_unstable(known: LatencyCurve, over: float, size: int) -> None:
     size = min(size, known.largest)
     samples = 2 * size + 1
     period_s = query_service_s(known, samples, size) / over
@@ -168,7 +166,7 @@ def test_an_overloaded_server_is_not_stable_and_gets_later_and_later(
 
 
 def told(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -> list[float]:
-    """The policy told slowly: at every moment at which something may happen, look whether a batch may leave."""
+    """A reference implementation of the batching policy: at every event, check whether a batch may start."""
     moments = sorted({*arrivals, *(came_s + wait_s for came_s in arrivals)})
     left, waiting, responses, free_s = list(arrivals), [], [], 0.0
     while moments:
@@ -185,7 +183,9 @@ def told(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -
 
 @settings(max_examples=40, deadline=None)
 @given(curves(), st.integers(1, 40), st.floats(0, 0.05), st.floats(1, 2_000), st.integers(0, 1_000))
-def test_batches_leave_by_the_rule(known: LatencyCurve, size: int, wait_s: float, rate: float, seed: int) -> None:
+def test_batches_start_by_the_batching_policy(
+    known: LatencyCurve, size: int, wait_s: float, rate: float, seed: int
+) -> None:
     size = min(size, known.largest)
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 60)).tolist()
@@ -197,26 +197,26 @@ def test_batches_leave_by_the_rule(known: LatencyCurve, size: int, wait_s: float
 
 
 @given(st.integers(1, 500), st.integers(1, 100))
-def test_a_split_loses_nothing(samples: int, batch_size: int) -> None:
+def test_split_keeps_all_samples(samples: int, batch_size: int) -> None:
     batches = split(samples, batch_size)
     assert sum(batches) == samples
     assert all(1 <= size <= batch_size for size in batches)
 
 
-def test_waiting_fills_batches_and_costs_time_where_there_is_plenty() -> None:
+def test_wait_fills_batches_and_adds_latency() -> None:
     known = curve({1: 0.001, 8: 0.002})
     at_once, patient = (simulate_poisson(known, 200, 8, wait_s, 20_000, 0) for wait_s in (0.0, 0.05))
     assert patient.utilisation < at_once.utilisation
     assert patient.mean_s > at_once.mean_s
 
 
-def test_a_full_batch_leaves_before_its_wait_is_over() -> None:
+def test_full_batch_does_not_wait() -> None:
     known = curve({1: 0.001, 4: 0.001})
     found = simulate_poisson(known, 1_000, 4, 10.0, 4_000, 0)
     assert found.p99_s < 0.1
 
 
-def test_measured_points_win_over_predicted_ones_and_many_runs_over_few() -> None:
+def test_curve_prefers_measured_points_and_more_runs() -> None:
     known = LatencyCurve.of(
         [served(1, 3.0, runs=99), served(1, 9.0, LatencySource.PREDICTED, 999), served(1, 5.0, runs=9), served(4, 7.0)]
     )
@@ -228,14 +228,12 @@ def test_measured_points_win_over_predicted_ones_and_many_runs_over_few() -> Non
     ("sizes", "latencies", "says"),
     [((), (), "needs a median"), ((2, 1), (1.0, 1.0), "increase from 1"), ((1, 2), (1.0, 0.0), "positive and finite")],
 )
-def test_a_curve_that_makes_no_sense_is_refused(
-    sizes: tuple[int, ...], latencies: tuple[float, ...], says: str
-) -> None:
+def test_invalid_curve_is_refused(sizes: tuple[int, ...], latencies: tuple[float, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
         LatencyCurve(sizes, latencies, latencies, latencies)
 
 
-def test_numbers_that_make_no_sense_are_refused() -> None:
+def test_invalid_numbers_are_refused() -> None:
     known = curve({1: 1.0})
     with pytest.raises(InputError, match="period_s must be above 0"):
         simulate_server(known, 1, 0.0, 1, 10, 0)

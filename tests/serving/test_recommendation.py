@@ -45,7 +45,7 @@ def served(
 
 
 def surface(latency_s: float, source: LatencySource = LatencySource.EMULATED, size_bytes: int = 2**20) -> Surface:
-    """Batch 1 takes this long on one thread; batches and threads help, within limits."""
+    """A surface whose batch size 1 has this latency on one thread."""
     known = [
         served(batch, threads, latency_s * (0.5 + 0.5 * batch) / threads**0.5, source)
         for batch in (1, 4, 16)
@@ -67,7 +67,7 @@ def study(
     source: LatencySource = LatencySource.EMULATED,
     quality: Goal = ACCURACY,
 ) -> Recommendation | None:
-    """The recommendation for trials of these qualities and latencies, each numbered by its place."""
+    """Return a recommendation for trials of these qualities and latencies."""
     servings = {(number, BOARD): surface(latency_s, source) for number, (_, latency_s) in enumerate(rows)}
     trials = [
         trial(number, {quality.metric: value, **servings[number, BOARD].metrics()}, (levels or {}).get(number, 9))
@@ -81,7 +81,7 @@ def found(given: Recommendation | None) -> Recommendation:
     return given
 
 
-def test_the_fastest_above_the_bound_is_recommended_and_beside_the_most_accurate_one() -> None:
+def test_fastest_feasible_trial_is_compared_with_the_top_1() -> None:
     this = found(study((0.95, 0.004), (0.946, 0.002), (0.85, 0.001), (0.91, 0.003)))
     assert (this.trial, this.keeps, this.shortfalls) == (1, True, ())
     assert this.reasons == (
@@ -90,8 +90,8 @@ def test_the_fastest_above_the_bound_is_recommended_and_beside_the_most_accurate
     )
 
 
-def test_trials_are_compared_by_what_they_were_all_measured_with() -> None:
-    """The one that is handed over was measured again, with more care: its points say that, the comparison does not."""
+def test_trials_are_compared_at_equal_effort() -> None:
+    """The winner's points are measured precisely; the comparison uses the quick measurements."""
     servings = {(0, BOARD): surface(0.004), (1, BOARD): surface(0.002)}
     trials = [trial(n, {"accuracy": 0.95, **servings[n, BOARD].metrics()}) for n in (0, 1)]
     again = surface(0.0015)
@@ -102,7 +102,7 @@ def test_trials_are_compared_by_what_they_were_all_measured_with() -> None:
     assert on.points["latency"] == again.best(OptimizeFor.LATENCY)
 
 
-def test_a_cheaper_trial_that_is_nearly_as_good_as_the_top_1_is_pointed_out() -> None:
+def test_cheaper_trial_near_the_top_1_is_mentioned() -> None:
     this = found(study((0.95, 0.004), (0.945, 0.002), (0.90, 0.001), objective=Objective("accuracy")))
     assert this.trial == 0
     assert this.reasons == (
@@ -127,7 +127,7 @@ def test_a_cheaper_trial_that_is_nearly_as_good_as_the_top_1_is_pointed_out() ->
         ("latency_p99_s", "is 2x faster at p99"),
     ],
 )
-def test_cheap_means_what_the_objective_says(goal: str, says: str) -> None:
+def test_cost_follows_the_objective(goal: str, says: str) -> None:
     more = goal == "throughput_per_s"
     objective = Objective(goal if more else (), () if more else goal)
     assert cost_goal(objective) == Goal(goal, more)
@@ -136,7 +136,7 @@ def test_cheap_means_what_the_objective_says(goal: str, says: str) -> None:
     assert f"(trial 0) it {says}, for 5 points of accuracy" in this.reasons[1]
 
 
-def test_a_better_trial_that_costs_no_more_is_named_with_what_speaks_against_it() -> None:
+def test_better_infeasible_trial_is_mentioned() -> None:
     objective = Objective("accuracy", require={"accuracy": at_most(0.94)})
     this = found(study((0.95, 0.004), (0.9, 0.004), objective=objective))
     assert this.trial == 1
@@ -145,7 +145,7 @@ def test_a_better_trial_that_costs_no_more_is_named_with_what_speaks_against_it(
     )
 
 
-def test_how_far_the_nearest_is_when_nothing_keeps_a_requirement() -> None:
+def test_shortfall_of_the_closest_trial() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.001), "accuracy": at_least(0.5)})
     this = found(study((0.95, 0.004), (0.9, 0.0014 * 2**0.5), objective=objective))
     assert not this.keeps
@@ -156,7 +156,7 @@ def test_how_far_the_nearest_is_when_nothing_keeps_a_requirement() -> None:
     assert "no trial meets every requirement; trial 1 comes closest" in this.reasons[0]
 
 
-def test_requirements_that_only_exclude_each_other_are_told_apart() -> None:
+def test_conflicting_requirements_are_explained() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.002), "accuracy": at_least(0.94)})
     this = found(study((0.95, 0.008), (0.9, 0.001), objective=objective))
     assert this.shortfalls == (
@@ -165,14 +165,14 @@ def test_requirements_that_only_exclude_each_other_are_told_apart() -> None:
     )
 
 
-def test_measured_figures_have_no_label() -> None:
+def test_measured_values_have_no_label() -> None:
     this = found(study((0.95, 0.004), (0.95, 0.002), source=LatencySource.MEASURED))
     assert this.reasons[0].endswith("1.41 ms")
     assert this.devices[0].alternatives[0].labels == {"energy_per_sample_j": "modelled"}
     assert "emulated" not in " ".join(this.devices[0].reasons)
 
 
-def test_labels_say_the_weakest_thing_about_a_figure() -> None:
+def test_label_is_the_weakest_source() -> None:
     rapl = Energy(1.0, "rapl")
     assert source_label(served(1, 1, 0.1, LatencySource.MEASURED, rapl), "energy_per_sample_j") == ""
     assert source_label(served(1, 1, 0.1, LatencySource.PREDICTED, rapl), "energy_per_sample_j") == "predicted"
@@ -182,7 +182,7 @@ def test_labels_say_the_weakest_thing_about_a_figure() -> None:
     assert energy_source(served(1, 1, 0.1)) == "modelled"
 
 
-def test_points_say_why_they_were_chosen() -> None:
+def test_points_are_explained() -> None:
     this = found(study((0.95, 0.004)))
     (on,) = this.devices
     assert {purpose: one.point.batch_size for purpose, one in on.points.items()} == {
@@ -197,7 +197,7 @@ def test_points_say_why_they_were_chosen() -> None:
     )
 
 
-def test_points_that_nothing_improves_on_say_so() -> None:
+def test_points_without_improvement_are_explained() -> None:
     known = (served(1, 1, 0.001, graph_level="all"), served(1, 2, 0.002, graph_level="basic"), served(8, 1, 0.1))
     servings = {(0, BOARD): Surface("s", BOARD, known, 1)}
     metrics = {"accuracy": 0.9, **servings[0, BOARD].metrics()}
@@ -210,13 +210,13 @@ def test_points_that_nothing_improves_on_say_so() -> None:
     assert second.endswith("larger batches do not increase it")
 
 
-def test_a_batch_that_misses_the_latency_bound_is_not_hidden() -> None:
+def test_batch_that_misses_the_latency_bound_is_mentioned() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.01)})
     this = found(study((0.95, 0.004), objective=objective))
     assert this.devices[0].reasons[-1] == "a batch of 16 takes 24 ms (emulated), which misses latency_s<=0.01"
 
 
-def test_energy_is_compared_among_points_that_have_one() -> None:
+def test_energy_needs_known_joules() -> None:
     nothing = Energy(None, "unavailable")
     known = (served(1, 1, 0.1, energy=Energy(5.0, "modelled")), served(2, 1, 1e-6, energy=nothing))
     mixed = Surface("s", BOARD, known, 1)
@@ -227,7 +227,7 @@ def test_energy_is_compared_among_points_that_have_one() -> None:
     assert "energy_per_sample_j" not in surface_costs(bare)[0]
 
 
-def test_trials_of_low_levels_and_failed_ones_are_not_held_against_the_top_1() -> None:
+def test_low_levels_and_failed_trials_are_not_compared() -> None:
     this = found(study((0.95, 0.004), (0.945, 0.002), (0.949, 0.001), (0.9, 0.003), levels={1: 4, 2: 1, 3: 1}))
     assert this.devices[0].compared == (0, 1)
     assert {one.trial for one in this.devices[0].alternatives} == {0, 1}
@@ -237,14 +237,14 @@ def test_trials_of_low_levels_and_failed_ones_are_not_held_against_the_top_1() -
     assert found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY)).devices[0].compared == (0,)
 
 
-def test_the_top_1_is_the_best_of_all_that_are_compared() -> None:
-    """A trial that was stopped for its cost may be the most accurate one."""
+def test_top_1_is_the_best_compared_trial() -> None:
+    """A trial that was stopped early because of its cost may be the most accurate."""
     on = found(study((0.96, 0.001), (0.98, 0.004), levels={0: 9, 1: 4})).devices[0]
     assert on.top == 1
     assert {candidate.trial: candidate.relative["latency_s"] for candidate in on.alternatives} == {0: 0.25, 1: 1.0}
 
 
-def test_losses_are_compared_in_per_cent() -> None:
+def test_losses_are_compared_in_percent() -> None:
     quality = Goal("loss", False)
     rows = ((0.2, 0.004), (0.2015, 0.002), (0.21, 0.001))
     this = found(study(*rows, objective=Objective(minimize="loss"), quality=quality))
@@ -252,7 +252,7 @@ def test_losses_are_compared_in_per_cent() -> None:
     assert this.reasons[-1] == "trial 1 is nearly as good and is 2x faster, for 0.75 % of loss"
 
 
-def test_several_goals_tell_of_the_front() -> None:
+def test_several_goals_mention_the_front() -> None:
     this = found(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
     assert this.reasons[0] == (
         f"trial {this.trial} is on the Pareto front of 2 trials: highest accuracy 0.95, "
@@ -261,7 +261,7 @@ def test_several_goals_tell_of_the_front() -> None:
     assert this.devices[0].front == (0, 1)
 
 
-def test_a_device_that_was_not_measured_is_said_to_be_so() -> None:
+def test_unmeasured_device_is_mentioned() -> None:
     servings = {(0, BOARD): surface(0.004), (1, "other"): surface(0.004)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics), trial(1, {**metrics, "accuracy": 0.9})]
@@ -276,7 +276,7 @@ def test_a_device_that_was_not_measured_is_said_to_be_so() -> None:
     )
 
 
-def test_figures_of_another_device_are_labelled_by_that_device() -> None:
+def test_labels_belong_to_their_device() -> None:
     servings = {(0, BOARD): surface(0.004), (0, "host"): surface(0.001, LatencySource.MEASURED)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics(), **servings[0, "host"].metrics("host")}
     objective = Objective(minimize="latency_s@host")
@@ -284,7 +284,7 @@ def test_figures_of_another_device_are_labelled_by_that_device() -> None:
     assert this.reasons[0] == "trial 0 is the only one with a result: lowest latency_s@host 707 µs"
 
 
-def test_trials_are_compared_on_the_device_that_the_objective_asks_about() -> None:
+def test_comparison_uses_the_device_of_the_objective() -> None:
     servings = {(n, BOARD): surface(0.004) for n in (0, 1)} | {(n, "host"): surface(0.002 - 0.001 * n) for n in (0, 1)}
     trials = [
         trial(n, {"accuracy": 0.95 - 0.01 * n, **servings[n, BOARD].metrics(), **servings[n, "host"].metrics("host")})
@@ -296,7 +296,7 @@ def test_trials_are_compared_on_the_device_that_the_objective_asks_about() -> No
     )
 
 
-def test_a_trial_that_failed_later_is_only_recommended_as_the_nearest() -> None:
+def test_failed_trial_is_recommended_only_as_the_closest() -> None:
     servings = {(0, BOARD): surface(0.002)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
@@ -305,12 +305,12 @@ def test_a_trial_that_failed_later_is_only_recommended_as_the_nearest() -> None:
     assert this.devices == ()
 
 
-def test_without_a_result_there_is_no_recommendation() -> None:
+def test_no_recommendation_without_a_result() -> None:
     assert study() is None
     assert recommend([Trial(0, Config())], FASTEST, {(0, BOARD): surface(0.1)}, [BOARD], ACCURACY) is None
 
 
-def test_without_servings_the_trial_is_still_named() -> None:
+def test_recommendation_without_surfaces() -> None:
     this = found(recommend([trial(0, {"accuracy": 0.9})], Objective("accuracy"), {}, [], ACCURACY))
     assert (this.trial, this.devices) == (0, ())
 
@@ -328,7 +328,7 @@ objectives = st.sampled_from(
 
 
 @given(rows, objectives, st.dictionaries(st.integers(0, 11), st.sampled_from([1, 3, 9])))
-def test_a_recommendation_survives_json_and_holds_together(
+def test_recommendation_is_consistent_and_round_trips(
     given: list[tuple[float, float]], objective: Objective, levels: dict[int, int]
 ) -> None:
     this = found(study(*given, objective=objective, levels=levels))
@@ -349,7 +349,7 @@ def test_a_recommendation_survives_json_and_holds_together(
 
 
 @given(rows)
-def test_the_front_holds_those_that_no_other_beats(given: list[tuple[float, float]]) -> None:
+def test_front_is_not_dominated(given: list[tuple[float, float]]) -> None:
     (on,) = found(study(*given, objective=Objective("accuracy"))).devices
     losses = {number: (-quality, latency_s) for number, (quality, latency_s) in enumerate(given)}
     beaten = {one for one in losses if any(dominates(losses[other], losses[one]) for other in losses)}

@@ -1,4 +1,4 @@
-"""Scenarios as text, and the choice among measured points."""
+"""Scenarios as text, and the settings chosen for them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def served(batch_size: int, latency_s: float, threads: int = 1, spread: float = 
 
 
 def line(fixed_s: float, sample_s: float, threads: int = 1, spread: float = 1.0) -> list[Served]:
-    """Points of a network that takes so long for each batch and for each sample."""
+    """Points of a network with a fixed cost per batch and a cost per sample."""
     return [served(size, fixed_s + size * sample_s, threads, spread) for size in SIZES]
 
 
 @given(scenarios)
-def test_a_scenario_survives_being_written(asked: Scenario) -> None:
+def test_scenario_round_trips(asked: Scenario) -> None:
     assert parse_scenario(str(asked)) == asked
 
 
-def test_the_texts_mean_what_the_grammar_says() -> None:
+def test_scenario_grammar() -> None:
     assert parse_scenario("single-stream") == SingleStream()
     assert parse_scenario("server:8@20") == Server(samples_per_query=8, queries_per_s=20)
     assert parse_scenario("multi-stream:0.5") == MultiStream(rate_per_s=0.5)
@@ -54,18 +54,18 @@ def test_the_texts_mean_what_the_grammar_says() -> None:
 @pytest.mark.parametrize(
     "text", ["", "servr:8@20", "server", "server:8", "server:8.5@2", "multi-stream:-1", "offline:x"]
 )
-def test_a_text_that_is_no_scenario_is_answered_with_the_grammar(text: str) -> None:
+def test_invalid_scenario_names_the_grammar(text: str) -> None:
     with pytest.raises(InputError, match="server:N@Q"):
         parse_scenario(text)
 
 
-def test_a_near_name_is_offered() -> None:
+def test_close_name_is_suggested() -> None:
     with pytest.raises(InputError, match="did you mean 'server'"):
         parse_scenario("servr:8@20")
 
 
 @pytest.mark.parametrize("text", ["server:0@20", "server:8@0", "multi-stream:0", "offline:0"])
-def test_nothing_to_serve_is_refused(text: str) -> None:
+def test_zero_load_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="must be above 0"):
         parse_scenario(text)
 
@@ -79,7 +79,7 @@ def test_nothing_to_serve_is_refused(text: str) -> None:
     st.sampled_from(["mean", "p99"]),
     st.integers(0, 99),
 )
-def test_the_choice_is_never_predicted_to_be_worse_than_one_by_one(
+def test_choice_is_never_worse_than_no_batching(
     asked: Scenario, fixed_s: float, sample_s: float, spread: float, goal: str, seed: int
 ) -> None:
     points = line(fixed_s, sample_s, 1, spread) + line(1.2 * fixed_s, 0.7 * sample_s, 2, spread)
@@ -93,14 +93,14 @@ def test_the_choice_is_never_predicted_to_be_worse_than_one_by_one(
     assert from_json(ScenarioSettings, json.loads(json.dumps(to_json(choice)))) == choice
 
 
-def test_a_choice_is_repeated_by_its_seed() -> None:
+def test_choice_is_deterministic() -> None:
     points = line(0.001, 0.0002, spread=1.2)
     first, again, other = (choose_settings(MultiStream(500), points, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.predicted != other.predicted
 
 
-def test_a_single_stream_gets_the_fastest_single_sample() -> None:
+def test_single_stream_has_the_lowest_latency() -> None:
     points = [*line(0.001, 0.001), *line(0.0005, 0.001, threads=2)]
     choice = choose_settings(SingleStream(), points)
     assert choice.point == ServingPoint(batch_size=1, threads=2)
@@ -110,7 +110,7 @@ def test_a_single_stream_gets_the_fastest_single_sample() -> None:
     assert choose_settings(SingleStream(), [steady, shaky], "p99").point.threads == 1
 
 
-def test_offline_gets_the_most_samples_a_second() -> None:
+def test_offline_has_the_highest_throughput() -> None:
     points = [served(1, 0.001), served(8, 0.004), served(32, 0.040)]
     choice = choose_settings(Offline(64), points)
     assert choice.point.batch_size == 8
@@ -118,40 +118,40 @@ def test_offline_gets_the_most_samples_a_second() -> None:
     assert choice.batch_one.throughput_per_s == pytest.approx(1_000)
 
 
-def test_a_query_whose_batch_has_a_price_is_not_split() -> None:
+def test_query_with_fixed_batch_cost_is_not_split() -> None:
     choice = choose_settings(Server(6, 10), line(0.010, 0.001))
     assert choice.point.batch_size == 6  # between the measured 4 and 8
     assert choice.predicted.mean_s == pytest.approx(0.016)
     assert choice.batch_one.mean_s == pytest.approx(6 * 0.011)
 
 
-def test_a_query_whose_large_batches_are_slow_is_split() -> None:
+def test_query_with_slow_large_batches_is_split() -> None:
     points = [served(1, 0.002), served(2, 0.003), served(4, 0.004), served(8, 0.020)]
     assert choose_settings(Server(8, 10), points).point.batch_size == 4
 
 
-def test_batches_that_bring_nothing_are_left() -> None:
+def test_useless_batching_is_avoided() -> None:
     choice = choose_settings(MultiStream(50), [served(size, 0.001 * size) for size in SIZES])
     assert choice.point.batch_size == 1
     assert choice.wait_s == 0
     assert "batching does not help" in choice.why
 
 
-def test_random_arrivals_are_gathered_when_batches_are_cheap() -> None:
+def test_poisson_arrivals_are_batched() -> None:
     choice = choose_settings(MultiStream(900), line(0.0009, 0.0001))
     assert choice.point.batch_size > 1
     assert choice.predicted.mean_s < choice.batch_one.mean_s
     assert "at batch size 1" in choice.why
 
 
-def test_waiting_is_chosen_where_it_helps() -> None:
+def test_wait_is_chosen_if_it_helps() -> None:
     # Two samples in one batch cost as much as one, and the second comes soon: going at once blocks it.
     choice = choose_settings(MultiStream(1_000), [served(1, 0.010), served(64, 0.0101)], "p99")
     at_once = predict(MultiStream(1_000), LatencyCurve.of([served(1, 0.010), served(64, 0.0101)]), 64)
     assert choice.predicted.p99_s <= at_once.p99_s
 
 
-def test_an_overload_is_said_with_the_largest_rate_that_would_do() -> None:
+def test_overload_names_the_sustainable_rate() -> None:
     points = line(0.001, 0.001)
     choice = choose_settings(MultiStream(5_000), points)
     assert not choice.predicted.stable
@@ -164,7 +164,7 @@ def test_an_overload_is_said_with_the_largest_rate_that_would_do() -> None:
     assert "stable below 111.1/s (queries)" in queries.why  # 1 / (1 ms + 8 x 1 ms)
 
 
-def test_a_wrong_goal_and_a_missing_single_sample_are_refused() -> None:
+def test_unknown_goal_and_missing_batch_size_1_are_refused() -> None:
     with pytest.raises(InputError, match="mean or p99"):
         choose_settings(Offline(), line(0.001, 0.001), "median")
     with pytest.raises(InputError, match="batch size 1"):

@@ -20,7 +20,7 @@ spaces = st.builds(
 
 
 @given(spaces)
-def test_points_are_every_combination_once(space: ServingSpace) -> None:
+def test_points_are_the_product(space: ServingSpace) -> None:
     points = space.points()
     assert len(points) == len(set(points)) == len(space)
     assert {point.batch_size for point in points} == set(space.batch_sizes)
@@ -30,7 +30,7 @@ def test_points_are_every_combination_once(space: ServingSpace) -> None:
 
 
 @given(st.integers(1, 200))
-def test_threads_double_up_to_the_cores(cores: int) -> None:
+def test_threads_are_powers_of_two_and_all_cores(cores: int) -> None:
     threads = ServingSpace().on(cores).threads
     assert threads[0] == 1
     assert threads[-1] == cores
@@ -39,7 +39,7 @@ def test_threads_double_up_to_the_cores(cores: int) -> None:
     assert len(threads) < 2 or threads[-1] <= 2 * threads[-2]
 
 
-def test_the_space_of_two_cores_has_128_points() -> None:
+def test_space_of_two_cores_has_128_points() -> None:
     assert len(ServingSpace().on(2)) == 128
     assert (BATCH_SIZES[0], BATCH_SIZES[-1]) == (1, 100)
 
@@ -56,6 +56,6 @@ def test_the_space_of_two_cores_has_128_points() -> None:
         ({"threads": (1, 1)}, "in increasing order"),
     ],
 )
-def test_a_space_that_makes_no_sense_is_refused(wrong: dict[str, Any], complaint: str) -> None:
+def test_invalid_space_is_refused(wrong: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         ServingSpace(**wrong)

@@ -1,4 +1,4 @@
-"""What makes two models one architecture, for serving."""
+"""The signature of an architecture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onefold.vocabulary.errors import ModelError
 
 
 class Residual(nn.Module):
-    """A way around; with `work` on it or without."""
+    """A skip connection, with or without `work` on it."""
 
     def __init__(self, *, work: bool) -> None:
         super().__init__()
@@ -61,16 +61,16 @@ def made(tmp_path: Path):  # type: ignore[no-untyped-def]
     return make
 
 
-def test_weights_do_not_matter(made) -> None:
+def test_signature_ignores_weights(made) -> None:
     assert signature(made(dense())) == signature(made(dense()))
     assert len(signature(made(dense()))) == 32
 
 
-def test_samples_do_not_matter(made) -> None:
+def test_signature_ignores_samples(made) -> None:
     assert signature(made(dense(), (8, 4))) == signature(made(dense(), (2, 4)))
 
 
-def test_names_do_not_matter(made) -> None:
+def test_signature_ignores_names(made) -> None:
     path = made(dense())
     model = onnx.load(str(path))
     before = signature(path)
@@ -85,7 +85,7 @@ def test_names_do_not_matter(made) -> None:
     assert signature(path) == before
 
 
-def test_what_changes_the_cost_changes_the_signature(made) -> None:
+def test_signature_covers_what_changes_the_cost(made) -> None:
     networks = {
         "plain": (dense(), (8, 4)),
         "wider": (dense(width=9), (8, 4)),
@@ -102,8 +102,8 @@ def test_what_changes_the_cost_changes_the_signature(made) -> None:
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
-def test_recurrent_networks_have_one_too(kind: str, made) -> None:
-    """Their attributes hold lists of texts."""
+def test_signature_of_recurrent_networks(kind: str, made) -> None:
+    """Their attributes are lists of strings."""
     one, other = made(Recurrent(kind), (8, 5, 4)), made(Recurrent(kind), (8, 5, 4))
     assert signature(one) == signature(other)
     assert signature(one) != signature(made(Recurrent(kind), (8, 6, 4)))
@@ -115,38 +115,38 @@ def test_parameters_are_counted(made) -> None:
 
 
 class TestBranches:
-    def test_a_chain_has_none(self, made) -> None:
+    def test_chain_has_no_branches(self, made) -> None:
         assert not architecture(made(dense())).branches
         convolutional = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2))
         assert not architecture(made(convolutional, (8, 1, 8, 8))).branches
 
-    def test_a_recurrence_is_a_chain(self, made) -> None:
+    def test_recurrence_has_no_branches(self, made) -> None:
         assert not architecture(made(Recurrent("LSTM"), (8, 5, 4))).branches
 
-    def test_a_way_around_with_nothing_to_do_is_none(self, made) -> None:
+    def test_empty_skip_connection_is_no_branch(self, made) -> None:
         assert not architecture(made(Residual(work=False))).branches
 
-    def test_a_way_around_with_work_is_one(self, made) -> None:
+    def test_skip_connection_with_work_is_a_branch(self, made) -> None:
         assert architecture(made(Residual(work=True))).branches
 
-    def test_two_inputs_are_two(self, made) -> None:
+    def test_two_inputs_are_branches(self, made) -> None:
         assert architecture(made(TwoInputs(), (8, 4), (8, 4))).branches
 
 
-class TestReading:
-    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+class TestRead:
+    def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"there is no model .*; give the path of an ONNX file"):
             read(tmp_path / "nothing.onnx")
 
     @pytest.mark.parametrize("content", [b"", b"this is no model", bytes(range(256))])
-    def test_a_file_that_is_no_model(self, content: bytes, tmp_path: Path) -> None:
+    def test_invalid_file(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "bad.onnx").write_bytes(content)
         with pytest.raises(ModelError, match="is not a valid ONNX model") as caught:
             signature(tmp_path / "bad.onnx")
         assert "\n" not in str(caught.value)
 
-    def test_large_weights_are_not_looked_at(self, made) -> None:
-        """Whole numbers in small constants are; a table of them is not."""
+    def test_large_weights_are_not_hashed(self, made) -> None:
+        """Small integer constants are part of the signature; large ones are not."""
         path = made(dense())
         model = onnx.load(str(path))
         table = onnx.numpy_helper.from_array(np.arange(1000), "table")

@@ -1,4 +1,4 @@
-"""The inference tuner, on real sessions and on one that only pretends to serve."""
+"""The serving tuner, on real sessions and on a fake one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def session(this_host: Device) -> Iterator[HostSession]:
         yield session
 
 
-class Pretended:
-    """A session of so many threads that takes note of what it is asked."""
+class FakeSession:
+    """A fake session that records what it is asked."""
 
     def __init__(self, device: Device, threads: int) -> None:
         self.device, self.threads = device, threads
@@ -59,13 +59,13 @@ class Pretended:
     def notes(self, model: Path) -> tuple[str, ...]:
         return (f"pretended {model.name}",)
 
-    def __enter__(self) -> Pretended:
+    def __enter__(self) -> FakeSession:
         return self
 
     def __exit__(self, *exc: object) -> None: ...
 
 
-def test_a_model_becomes_a_surface(session: HostSession, model: Path) -> None:
+def test_measure_returns_a_surface(session: HostSession, model: Path) -> None:
     tuner = ServingTuner(session, SPACE)
     tuner.prepare(model)
     heard: list[Served] = []
@@ -83,7 +83,7 @@ def test_a_model_becomes_a_surface(session: HostSession, model: Path) -> None:
     assert set(surface.metrics()) >= {"latency_s", "throughput_per_s", "size_bytes"}
 
 
-def test_every_point_of_a_grid_is_measured_once(session: HostSession, model: Path) -> None:
+def test_grid_is_measured_once(session: HostSession, model: Path) -> None:
     tuner = ServingTuner(session, SPACE, PointSearchOptions(algorithm="grid"))
     tuner.prepare(model)
     heard: list[Served] = []
@@ -93,17 +93,17 @@ def test_every_point_of_a_grid_is_measured_once(session: HostSession, model: Pat
     assert len(surface.served) == len(SPACE)
 
 
-def test_single_samples_are_always_known(this_host: Device, model: Path) -> None:
-    """Whatever the purpose: a latency is of single samples."""
+def test_batch_size_1_is_always_measured(this_host: Device, model: Path) -> None:
+    """Latency is that of batch size 1, whatever the goal."""
     for purpose in OptimizeFor:
-        pretended = Pretended(this_host, this_host.cores)
+        pretended = FakeSession(this_host, this_host.cores)
         surface = ServingTuner(pretended, SPACE, PointSearchOptions(purpose)).measure(model, SHORT)
         assert surface.best(OptimizeFor.LATENCY).point.batch_size == 1
         assert max(Counter(pretended.asked).values()) <= 3  # the finalists again
 
 
-def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Device, model: Path) -> None:
-    pretended = Pretended(this_host, this_host.cores)
+def test_best_points_are_measured_with_the_final_effort(this_host: Device, model: Path) -> None:
+    pretended = FakeSession(this_host, this_host.cores)
     final = replace(SHORT, min_runs=9)
     surface = ServingTuner(pretended, SPACE).measure(model, SHORT, final=final, after_idle=True)
     best = {surface.best(purpose).point for purpose in OptimizeFor}
@@ -113,8 +113,8 @@ def test_what_goes_on_the_label_is_measured_with_another_effort(this_host: Devic
     assert {one.point for one in surface.served if one.after_rest_s is not None} == rested
 
 
-def test_a_batch_that_does_not_fit_is_left_out_and_the_model_is_not(this_host: Device, model: Path) -> None:
-    class Tight(Pretended):
+def test_too_large_batch_is_left_out(this_host: Device, model: Path) -> None:
+    class Tight(FakeSession):
         def serve(self, model: Path, point: ServingPoint, effort: TimingEffort) -> Served:
             if point.batch_size > 4:
                 raise TooLarge("no")
@@ -128,8 +128,8 @@ def test_a_batch_that_does_not_fit_is_left_out_and_the_model_is_not(this_host: D
         assert surface.best(OptimizeFor.THROUGHPUT).memory_bytes == 4 * 10**6
 
 
-def test_a_batch_that_fits_only_just_is_no_recommendation(this_host: Device, model: Path) -> None:
-    class Tight(Pretended):
+def test_batch_that_fits_only_once_is_left_out(this_host: Device, model: Path) -> None:
+    class Tight(FakeSession):
         def memory(self, model: Path, point: ServingPoint) -> int | None:
             if point.batch_size > 4:
                 raise TooLarge("no")
@@ -139,7 +139,7 @@ def test_a_batch_that_fits_only_just_is_no_recommendation(this_host: Device, mod
     assert surface.best(OptimizeFor.THROUGHPUT).point.batch_size == 4
 
 
-def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: HostSession, tmp_path: Path) -> None:
+def test_fixed_batch_size_1_is_noted(session: HostSession, tmp_path: Path) -> None:
     path = export(nn.Linear(4, 2), [torch.zeros(2, 4)], tmp_path / "fixed.onnx")
     samples_beside(path).unlink()
     fixed = onnx.load(str(path))
@@ -155,7 +155,7 @@ def test_a_model_of_single_samples_is_served_one_by_one_and_says_so(session: Hos
         ServingTuner(session, SPACE).prepare(path)
 
 
-def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: Path) -> None:
+def test_dynamic_dimensions_are_noted(session: HostSession, tmp_path: Path) -> None:
     path = export(nn.Linear(4, 2), [torch.zeros(2, 3, 4)], tmp_path / "open.onnx")
     loaded = onnx.load(str(path))
     loaded.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "words"
@@ -166,25 +166,25 @@ def test_dimensions_that_are_left_open_are_said(session: HostSession, tmp_path: 
     assert "measured at size 1: input0[words]; put real inputs beside the model" in said
 
 
-def test_batches_that_would_take_too_long_are_not_tried(this_host: Device, model: Path) -> None:
-    """Judged by a single sample, which here takes 0.11 ms."""
-    pretended = Pretended(this_host, 1)
+def test_slow_batches_are_skipped(this_host: Device, model: Path) -> None:
+    """Skipped by the latency of batch size 1, here 0.11 ms."""
+    pretended = FakeSession(this_host, 1)
     effort = replace(SHORT, max_batch_s=0.0005)
     surface = ServingTuner(pretended, SPACE, PointSearchOptions(algorithm="grid")).measure(model, effort)
     assert {one.point.batch_size for one in surface.served} == {1, 4}
     assert {point.batch_size for point in pretended.asked} == {1, 4}
 
 
-def test_halving_measures_again(this_host: Device, model: Path) -> None:
-    pretended = Pretended(this_host, 1)
+def test_repeated_proposals_are_measured_again(this_host: Device, model: Path) -> None:
+    pretended = FakeSession(this_host, 1)
     surface = ServingTuner(pretended, SPACE, PointSearchOptions(algorithm="halving")).measure(model, SHORT)
     assert len(pretended.asked) > len(set(pretended.asked)) == len(SPACE)
     assert len(surface.served) == len(SPACE)
 
 
-def test_more_threads_than_there_are_cores_are_predicted(this_host: Device, model: Path) -> None:
+def test_threads_beyond_the_cores_are_predicted(this_host: Device, model: Path) -> None:
     board = replace(this_host, name="board", cores=4)
-    pretended = Pretended(board, 2)
+    pretended = FakeSession(board, 2)
     tuner = ServingTuner(pretended)
     tuner.prepare(model)
     surface = tuner.measure(model, SHORT)
@@ -198,7 +198,7 @@ def test_more_threads_than_there_are_cores_are_predicted(this_host: Device, mode
         assert one.latency_s <= twin.latency_s
 
 
-def test_a_device_with_more_cores_than_this_machine_is_served_all_the_same(this_host: Device, model: Path) -> None:
+def test_device_with_more_cores_than_this_machine(this_host: Device, model: Path) -> None:
     cores = len(os.sched_getaffinity(0))
     large = replace(this_host, name="large", cores=4 * cores, gflops=this_host.gflops / 4)
     with open_session(large, this_host) as session:
@@ -210,12 +210,12 @@ def test_a_device_with_more_cores_than_this_machine_is_served_all_the_same(this_
     assert all((one.source is LatencySource.PREDICTED) == (one.point.threads > cores) for one in surface.served)
 
 
-def test_an_unknown_algorithm_is_told_before_anything_is_measured(session: HostSession) -> None:
+def test_unknown_algorithm_is_refused_before_measuring(session: HostSession) -> None:
     with pytest.raises(InputError, match="did you mean 'few'"):
         ServingTuner(session, SPACE, PointSearchOptions(algorithm="fev"))
 
 
-def test_a_model_that_cannot_be_served_is_told(session: HostSession, tmp_path: Path) -> None:
+def test_unservable_model_is_an_error(session: HostSession, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no")
     with pytest.raises(ModelError):
         ServingTuner(session, SPACE).prepare(tmp_path / "bad.onnx")

@@ -33,12 +33,12 @@ surfaces = st.builds(
 
 
 @given(surfaces)
-def test_a_surface_survives_json(surface: Surface) -> None:
+def test_surface_round_trips_through_json(surface: Surface) -> None:
     assert from_json(Surface, json.loads(json.dumps(to_json(surface)))) == surface
 
 
 @given(serveds)
-def test_rates_and_joules_are_of_single_samples(served: Served) -> None:
+def test_rates_and_energy_are_per_sample(served: Served) -> None:
     size = served.point.batch_size
     assert served.throughput_per_s * served.latency_s == pytest.approx(size)
     if served.energy.joules is None:
@@ -48,7 +48,7 @@ def test_rates_and_joules_are_of_single_samples(served: Served) -> None:
 
 
 @given(serveds)
-def test_costs_are_what_the_purpose_minimises(served: Served) -> None:
+def test_cost_is_what_the_goal_minimizes(served: Served) -> None:
     assert served.cost(OptimizeFor.LATENCY) == served.latency_s
     assert served.cost(OptimizeFor.THROUGHPUT) == pytest.approx(1 / served.throughput_per_s)
     joules = served.energy_per_sample_j
@@ -56,7 +56,7 @@ def test_costs_are_what_the_purpose_minimises(served: Served) -> None:
 
 
 @given(st.lists(serveds, min_size=1, max_size=10))
-def test_the_best_is_the_cheapest_of_those_that_count(served: list[Served]) -> None:
+def test_best_is_the_cheapest_eligible_point(served: list[Served]) -> None:
     singles = [one for one in served if one.point.batch_size == 1]
     assert best(served, OptimizeFor.LATENCY).latency_s == min(one.latency_s for one in singles or served)
     assert best(served, OptimizeFor.THROUGHPUT).throughput_per_s == max(one.throughput_per_s for one in served)
@@ -67,7 +67,7 @@ def test_the_best_is_the_cheapest_of_those_that_count(served: list[Served]) -> N
 
 
 @given(surfaces)
-def test_metrics_have_the_names_that_objectives_use(surface: Surface) -> None:
+def test_metric_names(surface: Surface) -> None:
     plain, named = surface.metrics(), surface.metrics("pi")
     assert set(plain) <= set(SERVING_METRICS)
     assert named == {f"{name}@pi": value for name, value in plain.items()}
@@ -80,7 +80,7 @@ def test_metrics_have_the_names_that_objectives_use(surface: Surface) -> None:
     assert plain.get("serving_memory_bytes") == latency.memory_bytes
 
 
-def test_a_surface_with_everything_has_every_metric() -> None:
+def test_complete_surface_has_every_metric() -> None:
     one = Served(
         ServingPoint(), 0.01, 0.02, 0.03, 0.009, 0.011, 9, Energy(0.1, "modelled"), 10**8, LatencySource.EMULATED
     )
@@ -91,7 +91,7 @@ def test_a_surface_with_everything_has_every_metric() -> None:
     assert "energy_per_sample_j" not in Surface("s", "pi", (replace(one, energy=Energy(None, "x")),), 1).metrics()
 
 
-def test_a_point_says_what_it_is() -> None:
+def test_point_as_text() -> None:
     assert str(ServingPoint()) == "batch 1, 1 thread, graph level all, sequential, fp32"
     assert str(ServingPoint(threads=2, waiting="spinning")).startswith("batch 1, 2 spinning threads, ")
     assert str(ServingPoint(8, 4, "basic", "parallel")) == "batch 8, 4 threads, graph level basic, parallel, fp32"
