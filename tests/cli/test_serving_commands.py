@@ -190,7 +190,8 @@ def test_mistake_gets_one_line(here: Path, words: tuple[str, ...], complaint: st
 
 @pytest.mark.usefixtures("home")
 def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(WORKLOAD)
+    fixed = WORKLOAD.replace("Choice(4, 8)", "8").replace("Float(1e-3, 1e-1, log=True)", "0.02")
+    (tmp_path / "mine.py").write_text(fixed)
     trained = onefold(tmp_path, "train", "mine.py", "--epochs", "2", "--knobs", "off", "--save", "model")
     assert trained.returncode == 0, trained.stderr
     made = onefold(
