@@ -243,8 +243,8 @@ def test_an_in_loop_study_can_be_resumed_with_its_workload(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("first", "says"),
     [
-        ([{"x": 0.5}, {"x": 0.5}], "one is there twice"),
-        ([{"x": 0.1}, {"x": 0.2}, {"x": 0.3}], "3 configurations are to be tried first, in only 2 trials"),
+        ([{"x": 0.5}, {"x": 0.5}], "given twice"),
+        ([{"x": 0.1}, {"x": 0.2}, {"x": 0.3}], "3 first configurations do not fit into 2 trials"),
         ([{"x": 7.0}], "x must be in"),
     ],
 )
