@@ -16,6 +16,8 @@ $(READY): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/onefold tune digits --trials 54 --max-epochs 54 --minutes 2.5
 
+# Tests start hundreds of processes that import the package: compile it once.
+test test-slow: export PYTHONDONTWRITEBYTECODE =
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
