@@ -45,9 +45,9 @@ def inline_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     from onefold import ParallelismOptions
 
     names = list(ParallelismOptions.__dataclass_fields__)
-    defaults = list(ParallelismOptions.__init__.__defaults__ or ())
-    defaults[names.index("engine")] = "inline"
-    monkeypatch.setattr(ParallelismOptions.__init__, "__defaults__", tuple(defaults))
+    defaults = dict(zip(names, ParallelismOptions.__init__.__defaults__ or (), strict=True))
+    defaults |= {"engine": "inline", "parallel": 1, "threads": 1}  # waiting threads would spin on a busy machine
+    monkeypatch.setattr(ParallelismOptions.__init__, "__defaults__", tuple(defaults.values()))
 
 
 @pytest.fixture(scope="session")
