@@ -1,4 +1,4 @@
-"""The part of a report that says how to serve: the surface, the chosen points, what else would do, and the fronts."""
+"""The serving section of a study report: the surface, recommended points, alternatives and Pareto fronts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from onefold.vocabulary.ranking import is_rated
 from onefold.vocabulary.records import RungState, Trial, to_json
 from onefold.vocabulary.serving import Served, Surface
 
-SHOWN = 12  # alternatives
-WAYS = {  # of obtaining a number other than by measuring it on the device
-    "emulated": "measured on this machine, confined as the device is, and carried over to it",
-    "predicted": "worked out from other points",
+MAX_ALTERNATIVES = 12
+SOURCES = {  # of numbers that were not measured on the device
+    "emulated": "measured on this machine, confined to the device's cores and memory, and scaled by a roofline model",
+    "predicted": "interpolated from other points",
     "modelled": "from a model of the device's power, not from a meter",
 }
 TITLES = {
@@ -37,39 +37,43 @@ KNOBS = ("graph_level", "execution", "precision")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What is shown of one device."""
+class DeviceSection:
+    """The serving section of one device."""
 
     on: DeviceRecommendation
-    surface: Plot | None  # of the recommended trial, where it is known
-    points: Table  # a row for each purpose
+    surface: Plot | None  # of the recommended trial, if it is known
+    points: Table  # one row per optimization target
     alternatives: Table
     remark: str  # on the alternatives
 
 
-def serving_parts(summary: Summary) -> list[Part]:
-    """What is shown of each device; nothing where nothing can be recommended."""
-    found = summary.recommendation
-    return [] if found is None else [_part(summary, found, on, place) for place, on in enumerate(found.devices)]
+def serving_parts(summary: Summary) -> list[DeviceSection]:
+    """Return one section per device; none if there is no recommendation."""
+    recommendation = summary.recommendation
+    if recommendation is None:
+        return []
+    return [_section(summary, recommendation, on, place) for place, on in enumerate(recommendation.devices)]
 
 
-def _part(summary: Summary, found: Recommendation, on: DeviceRecommendation, place: int) -> Part:
+def _section(summary: Summary, found: Recommendation, on: DeviceRecommendation, place: int) -> DeviceSection:
     surface = summary.servings.get((found.trial, on.device))
     title = f"Serving surface on {on.device}"
     drawn = None if surface is None else heatmap(surface, on.points, f"surface-{place}", title)
-    return Part(on, drawn, points_table(on, surface), alternatives_table(summary, found, on), _remark(found, on))
+    return DeviceSection(
+        on, drawn, points_table(on, surface), alternatives_table(summary, found, on), _remark(found, on)
+    )
 
 
 def written(metric: str, value: float | None, source_label: str = "") -> str:
-    """A cost of serving in words; "≈" marks what was not measured on the device."""
+    """Format a serving cost; "≈" marks one that was not measured on the device."""
     if value is None:
         return quantities.NOTHING
-    told = quantities.rounded(value, 4) if metric == "throughput_per_s" else quantities.metric(metric, value)
-    return f"≈ {told}" if source_label else told
+    text = quantities.rounded(value, 4) if metric == "throughput_per_s" else quantities.metric(metric, value)
+    return f"≈ {text}" if source_label else text
 
 
 def points_table(on: DeviceRecommendation, surface: Surface | None) -> Table:
-    """The chosen points with what they cost; knobs that were not varied are left out."""
+    """Return the recommended points with their costs; knobs that were not varied are left out."""
     varied = [knob for knob in KNOBS if surface and len({getattr(s.point, knob) for s in surface.served}) > 1]
     titles = ("batch", "threads", *(knob.replace("_", " ") for knob in varied))
     columns = [Column("best for", ColumnKind.TRIAL, numeric=False)]
@@ -95,7 +99,7 @@ def _point_costs(served: Served) -> Mapping[str, float | None]:
 
 
 def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecommendation) -> Table:
-    """The trials near the top-1 in quality with what each costs, as a multiple of the top-1's; cheapest first."""
+    """Return the trials close to the top-1 in quality, with their costs relative to it; cheapest first."""
     metrics = [m for m in TITLES if m != "latency_p99_s" and any(m in one.costs for one in on.alternatives)]
     labels = {metric: {c.labels.get(metric, "") for c in on.alternatives if metric in c.costs} for metric in metrics}
     shared = {metric: next(iter(ways)) if len(ways) == 1 else "" for metric, ways in labels.items()}
@@ -107,7 +111,7 @@ def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecomm
     ]
     columns.append(Column("level", ColumnKind.COST))
     rows = []
-    for one in on.alternatives[:SHOWN]:
+    for one in on.alternatives[:MAX_ALTERNATIVES]:
         cells = [str(one.trial), _role(found, on, one.trial, one.keeps)]
         cells.append(summary.format(found.quality.metric, one.quality))
         for metric in metrics:
@@ -128,10 +132,12 @@ def _role(found: Recommendation, on: DeviceRecommendation, trial: int, keeps: bo
 def _remark(found: Recommendation, on: DeviceRecommendation) -> str:
     near = "within one point or one per cent of it"
     others = sum(one.near and one.trial != on.top for one in on.alternatives)
-    said = f"{quantities.count(others, 'other trial')} came {near}" if others else f"no other trial came {near}"
+    rivals = quantities.count(others, "other trial") if others else "no other trial"
     order = " Cheapest first; × is a cost as a multiple of its cost." if len(on.alternatives) > 1 else ""
-    shown = f" {SHOWN} of {len(on.alternatives)} are shown." if len(on.alternatives) > SHOWN else ""
-    return f"Trial {on.top} has the {found.quality}; {said}.{order}{shown}"
+    shown = (
+        f" {MAX_ALTERNATIVES} of {len(on.alternatives)} are shown." if len(on.alternatives) > MAX_ALTERNATIVES else ""
+    )
+    return f"Trial {on.top} has the {found.quality}; {rivals} came {near}.{order}{shown}"
 
 
 def trade_offs(summary: Summary) -> list[Plot]:
@@ -139,7 +145,7 @@ def trade_offs(summary: Summary) -> list[Plot]:
     found, plots = summary.recommendation, []
     for place, on in enumerate(found.devices if found else ()):
         for metric in FRONT_METRICS:
-            # The file is as large on every device.
+            # The file size is the same on every device.
             if (metric != "size_bytes" or place == 0) and (plot := _trade_off(summary, on, metric)) is not None:
                 plots.append(replace(plot, name=f"{plot.name}-{place}"))
     return plots
@@ -157,7 +163,8 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     )
     several = len(summary.devices) > 1
     seen = [
-        _seen_on(trial, summary.servings[trial.number, on.device], several=several) for trial in _compared(summary, on)
+        _on_device(trial, summary.servings[trial.number, on.device], several=several)
+        for trial in _compared(summary, on)
     ]
     seen = [trial for trial in seen if is_rated(trial.metrics, pair)]
     if len(seen) < 2:
@@ -176,8 +183,8 @@ def _compared(summary: Summary, on: DeviceRecommendation) -> Iterator[Trial]:
     return (trial for trial in summary.trials if trial.number in numbers)
 
 
-def _seen_on(trial: Trial, surface: Surface, *, several: bool) -> Trial:
-    """The trial as the only device of a study would have reported it: with figures that name no device."""
+def _on_device(trial: Trial, surface: Surface, *, several: bool) -> Trial:
+    """Return the trial with the metrics of this device under their unqualified names."""
     costs, _ = compared_costs(trial, surface, several=several)
     rungs = (
         replace(rung, metrics={**rung.metrics, **costs}) if rung.state is RungState.DONE else rung
@@ -187,14 +194,14 @@ def _seen_on(trial: Trial, surface: Surface, *, several: bool) -> Trial:
 
 
 def explained(summary: Summary) -> list[tuple[str, str]]:
-    """The labels that occur, and what they mean."""
+    """Return the source labels that occur, with their meaning."""
     used = {way for labels in summary.labels.values() for way in labels.split(", ")}
     used |= {served.source.value for surface in summary.servings.values() for served in surface.served}
-    return [(way, meaning) for way, meaning in WAYS.items() if way in used]
+    return [(way, meaning) for way, meaning in SOURCES.items() if way in used]
 
 
 def serving_json(summary: Summary) -> dict[str, Any]:
-    """What the JSON form says about serving; trials of one architecture share a surface."""
+    """Return the serving section as JSON values; trials of one architecture share a surface."""
     shared: dict[tuple[str, str, tuple[Served, ...]], tuple[Surface, list[int]]] = {}
     for (trial, device), surface in summary.servings.items():
         shared.setdefault((surface.signature, device, surface.served), (surface, []))[1].append(trial)

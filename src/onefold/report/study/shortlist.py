@@ -1,4 +1,4 @@
-"""The part of a report that shows the best trials compressed: which variant to take, and why not the others."""
+"""The compression section of a study report: variants of the best trials, and which one is recommended."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
 
 def shortlist_of(summary: Summary) -> Shortlist | None:
-    """The variants of a study's best trials; None where none were made."""
+    """Return the shortlist of compressed variants; None if the study has none."""
     kept = (summary.study.result or {}).get(SHORTLIST)
     return None if kept is None else from_json(Shortlist, kept)
 
 
 def remarks(found: Shortlist) -> tuple[str, ...]:
-    """What else is to be said: forms that could not be made, and trials that could not be measured."""
-    said = [f"{one}: {note}" for one in found.candidates for note in one.variant.notes]
-    return (*said, *(f"trial {trial}: {why}" for trial, why in found.failures.items()))
+    """Return notes on variants that could not be built and on trials that could not be measured."""
+    notes = [f"{one}: {note}" for one in found.candidates for note in one.variant.notes]
+    return (*notes, *(f"trial {trial}: {why}" for trial, why in found.failures.items()))
 
 
 def shortlist_table(found: Shortlist) -> Table:
-    """A row for each variant, smallest first, with the verdict on it."""
+    """Return a table with one row per variant, smallest first, and the verdict on each."""
     columns = (
         Column("trial", ColumnKind.TRIAL),
         Column("variant", ColumnKind.SETTING, numeric=False),
@@ -45,7 +45,7 @@ def shortlist_table(found: Shortlist) -> Table:
             quantities.NOTHING if joules is None else quantities.joules(joules),
             quantities.size(variant.size_bytes),
             quantities.size(variant.smallest_bytes),
-            "taken" if one is found.choice else f"not taken: {one.refused}" if one.refused else "would do",
+            "recommended" if one is found.choice else f"rejected: {one.refused}" if one.refused else "acceptable",
         )
         rows.append(Row.of(*cells, trial=one.trial))
     return Table("shortlist", "Compressed", columns, tuple(rows))
