@@ -80,7 +80,7 @@ class TestCrossCompilation:
         (("deploy", "--goal", "1ms", "--goal", "2ms"), "got 2 goals for 1 model: give one for all"),
         (("deploy", "--money", "2"), "money needs the price of energy"),
         (("deploy", "--energy", "much"), "expected an energy such as 50kJ, 2MJ or 0.5kWh, got 'much'"),
-        (("deploy", "--graph-level", "7"), "graph_level must be from 0 to 4, got 7"),
+        (("deploy", "--graph-level", "7"), "--graph-level must be from 0 to 4, got 7"),
         (("deploy", "--remote", "nonsense"), "remote must be HOST:PORT of a TVM server, got 'nonsense'"),
         (("home",), "deployment folder"),
         (("nowhere.onnx",), "no such model: nowhere.onnx"),

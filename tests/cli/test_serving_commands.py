@@ -164,15 +164,15 @@ def test_tune_for_a_device(here: Path) -> None:
         (("measure", "small.onnx", "--optimize-for", "speed"), "got 'speed'"),
         (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
         (("measure", "small.onnx", "--scenario", "serve"), "serve"),
-        (("measure", "small.onnx", "--scenario-goal", "best"), "scenario_goal must be mean or p99; got 'best'"),
+        (("measure", "small.onnx", "--scenario-goal", "best"), "--scenario-goal must be mean or p99; got 'best'"),
         (
             ("devices", "fit", "host", "--model", "small.onnx", "--points", "x.csv"),
             "onefold devices calibrate",
         ),
-        (("tune", "mine.py", "--scenario", "offline", *QUICK), 'device="host"'),
+        (("tune", "mine.py", "--scenario", "offline", *QUICK), "--device host"),
         (("serve-check", "."), "is not a deployment folder"),
         (("tune", "mine.py", "--device", "jetson-nan", *QUICK), "did you mean 'jetson-nano'?"),
-        (("tune", "mine.py", "--minimize", "latency_s", *QUICK), 'device="host"'),
+        (("tune", "mine.py", "--minimize", "latency_s", *QUICK), "--device host"),
         (("tune", "mine.py", "--device", "host", "--measure", "looser", *QUICK), "got 'looser'"),
         (
             ("tune", "mine.py", "--device", "host", "--minimize", "latency_s / eval(x)", *QUICK),

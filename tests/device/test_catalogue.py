@@ -19,7 +19,7 @@ NEEDED = (
     'title = "A"\ncores = 4\ngflops = 7\nbandwidth_gbps = 3.5\nmemory_bytes = 1_000_000_000\nidle_w = 1\nbusy_w = 5\n'
 )
 untimed = settings(deadline=None, max_examples=40)
-DOCS = Path(__file__).parents[2] / "docs" / "devices.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "devices.md"
 
 
 def written(folder: Path, text: str, name: str = "mine.toml") -> Path:

@@ -64,4 +64,4 @@ class ParallelismOptions:
 def check_compress_mode(mode: str) -> None:
     """Raise InputError unless `mode` is a CompressMode."""
     if mode not in get_args(CompressMode):
-        raise InputError(f"compress must be one of {', '.join(get_args(CompressMode))}; got {mode!r}")
+        raise InputError(f"there is no compress mode {mode!r}{suggestion(mode, get_args(CompressMode))}")
