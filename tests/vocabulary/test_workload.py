@@ -43,8 +43,6 @@ def test_a_package_of_the_current_folder_is_found_by_the_command_and_its_workers
     tuned = onefold(tmp_path, "tune", "lately.shapes:Mine", *QUICK)
     assert tuned.returncode == 0, tuned.stderr
     assert "winner" in tuned.stdout
-    resumed = onefold(tmp_path, "resume", "mine-1", "--trials", "1")
-    assert resumed.returncode == 0, resumed.stderr
 
 
 def test_the_current_folder_joins_the_path_only_for_what_is_in_it(
