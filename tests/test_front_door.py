@@ -53,6 +53,22 @@ def test_a_mistyped_keyword_gets_a_suggestion(name: str) -> None:
     assert isinstance(caught.value, TypeError)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trials": "2"}, "trials must be int or None, got '2'"),
+        ({"trials": 2.5}, "trials must be int or None, got 2.5"),
+        ({"objective": "accuracy"}, "objective must be Objective or None, got 'accuracy'"),
+        ({"budget": 3}, "budget must be Budget or None, got 3"),
+        ({"compress": "inloop"}, "did you mean 'in-loop'"),
+        ({"on_event": 5}, "on_event must be Callable or None, got 5"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        onefold.tune("digits", **arguments)
+
+
 def test_a_study_has_few_arguments_and_suggests_them() -> None:
     assert len(inspect.signature(onefold.Study).parameters) <= 14
     with pytest.raises(InputError, match=r"no argument 'buget'; did you mean 'budget'\?"):

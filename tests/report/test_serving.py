@@ -167,7 +167,7 @@ def test_an_estimate_is_marked_at_the_number_and_explained() -> None:
     for form in (as_text(emulated), checked(as_html(emulated)).text):
         assert "latency (emulated)" in form
         assert "energy/sample (modelled)" in form
-        assert "measured on this machine, confined as the device is" in form
+        assert "measured on this machine, confined to the device" in form
     assert "(emulated)" not in as_text(measured)
 
 

@@ -1,4 +1,4 @@
-"""KnobMemory knobs are listed, exported and imported."""
+"""Remembered knobs are listed, exported and imported."""
 
 from __future__ import annotations
 

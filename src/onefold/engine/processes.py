@@ -143,7 +143,7 @@ class ProcessEngine:
         if silence_s <= limit_s:
             return []
         self._replace(slot)
-        reason = f"hung: gave no sign of life for {silence_s:.0f} s"
+        reason = f"timed out: no report for {silence_s:.0f} s"
         return [] if slot.is_stopping else [CallFailed(slot.run, Failure(FailureKind.HUNG, reason))]
 
     def _handle_death(self, slot: Slot) -> list[Event]:

@@ -64,7 +64,7 @@ def compile(
 
     Raises:
         InputError: An argument is invalid, a file does not exist, or no TVM server answers at `options.remote`.
-        BudgetError: A limit of the budget makes no sense, or the device cannot meet the goal.
+        BudgetError: A limit of the budget is invalid, or the device cannot meet the goal.
         ModelError: The model cannot be exported, imported by TVM or run.
         DeviceError: The device is unknown, or kernels cannot be compiled for it.
         MissingExtra: `onefold[kernels]` is not installed.

@@ -1,4 +1,6 @@
-"""Serving scenarios: how requests arrive, after MLPerf Inference.
+"""Serving scenarios: how requests arrive.
+
+MLPerf Inference has the same four arrival processes, but calls `server` MultiStream and `multi-stream` Server.
 
 | text                | meaning |
 | ------------------- | ------- |

@@ -70,7 +70,7 @@ def tune(
         The best trial with its trained model, all other trials, and where the report is.
 
     Raises:
-        InputError: An argument makes no sense; nothing is stored then.
+        InputError: An argument is invalid.
         StudyFailed: No trial gave a result.
     """
     limits = {"trials": trials, "minutes": minutes, "max_epochs": max_epochs}
@@ -125,7 +125,7 @@ def train(
         The trained model and its metrics.
 
     Raises:
-        InputError: An argument makes no sense, or `workload` is a function.
+        InputError: An argument is invalid, or `workload` is a function.
     """
     return single_trial(
         workload,

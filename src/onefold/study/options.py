@@ -48,7 +48,7 @@ class ParallelismOptions:
     hang_timeout_s: float = 600.0
 
     def check(self) -> None:
-        """Raise InputError for the first option that makes no sense."""
+        """Raise InputError for the first invalid option."""
         if self.engine not in get_args(EngineName):
             raise InputError(f"there is no engine {self.engine!r}{suggestion(self.engine, get_args(EngineName))}")
         for name in ("parallel", "threads", "memory_bytes"):

@@ -42,6 +42,10 @@ class Result:
     recommendation: Recommendation | None = None  # why this trial, the alternatives, and how to serve it
     shortlist: Shortlist | None = None  # variants of the best trials, if compressed after the study
 
+    def __repr__(self) -> str:
+        metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())
+        return f"Result(study={self.study!r}, trial={self.best.number}, {metrics}, report={str(self.report)!r})"
+
     @property
     def config(self) -> Config:
         """Return the winning configuration."""

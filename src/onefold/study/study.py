@@ -75,7 +75,7 @@ class Study:
         on_event: Called with every `StudyEvent`; by default events are logged.
 
     Raises:
-        InputError: An argument makes no sense; nothing is stored then.
+        InputError: An argument is invalid; the study is not stored then.
     """
 
     @suggest_keywords

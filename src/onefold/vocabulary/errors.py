@@ -142,7 +142,7 @@ class NotANumber(Exception):
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" if a known word is similar, and otherwise a list of the known words."""
     names = sorted(known)
-    near = get_close_matches(word, names, n=1)
+    near = get_close_matches(str(word), names, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""

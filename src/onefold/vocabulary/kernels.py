@@ -191,7 +191,7 @@ class CompileBudget:
         return None if self.price is None else parse_price(self.price)
 
     def check(self) -> None:
-        """Raise BudgetError for the first limit that makes no sense, and InputError for one that cannot be parsed."""
+        """Raise BudgetError for the first invalid limit, and InputError for one that cannot be parsed."""
         limits = {
             "minutes": self.minutes, "energy": self.energy_j, "money": self.money, "price": self.price_per_kwh,
             "candidates": self.candidates, "gain_drop": self.gain_drop,

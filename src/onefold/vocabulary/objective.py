@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from onefold.vocabulary.errors import BudgetError, ObjectiveError, suggestion
@@ -228,6 +229,14 @@ class Budget:
     fresh: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("trials", "min_epochs", "max_epochs", "eta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise BudgetError(f"{name} must be an integer, got {value!r}")
+        for name in ("minutes", "joules", "target", "min_data", "min_time_s", "max_time_s"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise BudgetError(f"{name} must be a number, got {value!r}")
         for name in ("trials", "min_epochs", "max_epochs"):
             if getattr(self, name) < 1:
                 raise BudgetError(f"{name} must be 1 or more, got {getattr(self, name)}")
