@@ -93,5 +93,6 @@ def report_of(study: str, home: Path | None) -> Report:
     """Return the report of a study as it stands."""
     from onefold.report import StudyReport
 
-    with closing(Home(home).store()) as store:
-        return StudyReport(summary_of(study, store))
+    place = Home(home)
+    with closing(place.store()) as store:
+        return StudyReport(summary_of(study, store, is_running=place.is_running(study)))

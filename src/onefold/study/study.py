@@ -123,7 +123,7 @@ class Study:
             self.name = name or free_name(self._tunable.name, taken)
             check_name(self.name)
             if self.name in taken:
-                raise InputError(f"a study {self.name!r} exists already; resume it or choose another name")
+                raise InputError(f"study {self.name!r} already exists; resume it, or choose another name")
             created = datetime.now(UTC).isoformat(timespec="seconds")
             store.create_study(StudyRecord(self.name, spec.to_json(), created))
 
@@ -268,7 +268,7 @@ class Study:
                 if record.state is StudyState.RUNNING:
                     is_interrupted = isinstance(error, INTERRUPTIONS)
                     state = StudyState.INTERRUPTED if is_interrupted else StudyState.FAILED
-                    reason = "interrupted" if is_interrupted else f"{type(error).__name__}: {error}"
+                    reason = "" if is_interrupted else f"{type(error).__name__}: {error}"
                     store.save_study(replace(record, state=state, reason=reason))
                 raise
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onefold.report import Summary, summarize
 from onefold.store import Store
 from onefold.study.spec import Spec
+from onefold.vocabulary.records import StudyState
 
 
-def summary_of(name: str, store: Store) -> Summary:
-    """Return the summary of a study at this moment."""
+def summary_of(name: str, store: Store, *, is_running: bool = True) -> Summary:
+    """Return the summary of a study at this moment.
+
+    `is_running` says whether a process runs it: a study that was killed is still stored as running.
+    """
     record = store.study(name)
+    if record.state is StudyState.RUNNING and not is_running:
+        record = replace(record, state=StudyState.INTERRUPTED, reason="killed; resume it")
     spec = Spec.from_json(record.spec)
     return summarize(
         record,

@@ -14,8 +14,11 @@ TINY = Budget(trials=6, max_epochs=3, min_data=0.5)
 
 
 def small_study(workload: WorkloadLike, home: Path, **options: Any) -> Study:
-    """Return a study of six short trials; fields of SearchOptions and ParallelismOptions may be given directly."""
-    options = {"engine": "inline", "budget": TINY, **options}
+    """Return a study of six short trials without knob tuning, so that results are exactly reproducible.
+
+    Fields of SearchOptions and ParallelismOptions may be given directly.
+    """
+    options = {"engine": "inline", "budget": TINY, "knobs": "off", **options}
     if "search" in options:
         options["algorithm"] = options.pop("search")
     search = {f.name: options.pop(f.name) for f in fields(SearchOptions) if f.name in options}

@@ -26,6 +26,7 @@ from onefold.vocabulary.records import (
     Refusal,
     Rung,
     RungState,
+    StudyState,
     Trial,
     TrialState,
     Value,
@@ -181,7 +182,7 @@ def summarize(
     curve_metric = _curve_metric(objective, epochs)
     metrics = tuple(dict.fromkeys(name for name in objective.metrics if any(name in r.metrics for r in results)))
     metrics += tuple(sorted({name for rung in results for name in rung.metrics} - set(metrics)))
-    states = Counter(trial.state for trial in trials)
+    states = Counter(_state(trial, study) for trial in trials)
 
     def is_servable(trial: Trial) -> bool:
         return trial.failure is None or not servings or all((trial.number, name) in servings for name in names)
@@ -268,6 +269,12 @@ def _spanning(values: Sequence[Value]) -> Parameter:
     if len(numbers) == len(values):
         return Float(min(numbers), max(numbers))
     return Choice(*dict.fromkeys(values))
+
+
+def _state(trial: Trial, study: StudyRecord) -> TrialState:
+    """Return the state of a trial; one that was training when its study stopped waits to be resumed."""
+    is_paused = trial.state is TrialState.RUNNING and study.state is not StudyState.RUNNING
+    return TrialState.WAITING if is_paused else trial.state
 
 
 def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[RungSummary, ...]:
