@@ -3,7 +3,7 @@
 A study reads from left to right, and so does this package:
 
     vocabulary                      spaces, objectives, workloads and the records that all packages share
-    datasets, workloads             real data, and ready workloads over it
+    datasets, workloads             real data, and bundled workloads over it
     search                          space + results -> the next configuration and its rung
     training                        workload + configuration -> a trained model, epoch by epoch
     serving, device                 model + device -> serving points and what they cost; deployment

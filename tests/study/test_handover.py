@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,21 @@ def test_a_study_stopped_in_its_first_rung_has_one_winner_everywhere(tmp_path: P
     assert TrialState.RUNNING not in summary.counts
     text = StudyReport(summary).as_text()
     assert f"trial {result.best.number}" in text
+
+
+def test_a_killed_study_is_shown_as_interrupted_and_its_trials_as_waiting(tmp_path: Path) -> None:
+    study = small(tmp_path)
+    study.run()
+    with closing(Home(tmp_path).store()) as store:
+        # What kill -9 leaves behind: a study and a trial that are stored as running.
+        store.save_study(replace(store.study("s"), state=StudyState.RUNNING, reason=""))
+        store.set_trial_states("s", {0: TrialState.RUNNING})
+        running, killed = summary_of("s", store), summary_of("s", store, is_running=False)
+    assert running.study.state is StudyState.RUNNING
+    assert running.counts[TrialState.RUNNING] == 1
+    assert (killed.study.state, killed.study.reason) == (StudyState.INTERRUPTED, "killed; resume it")
+    assert TrialState.RUNNING not in killed.counts
+    assert killed.counts[TrialState.WAITING] == 1
 
 
 # Time left.

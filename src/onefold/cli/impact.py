@@ -27,7 +27,7 @@ PAPER_SETTINGS: dict[str, Value] = {"sparsity": 0.8, "precision": "int8"}
 
 
 def impact(
-    workload: Annotated[str, typer.Argument(help="FILE.py[:Class], package.module:Class, or a ready workload")],
+    workload: Annotated[str, typer.Argument(help="FILE.py[:Class], package.module:Class, or a bundled workload")],
     settings: Mapping[str, Value],
     trials: Annotated[int, typer.Option(help="Configurations per arm")] = 30,
     best: Annotated[int, typer.Option(help="Models per arm to train fully and compare")] = 10,

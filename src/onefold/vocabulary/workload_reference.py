@@ -3,10 +3,10 @@
     file.py            the only workload that the file defines
     file.py:Class      one of several
     package.module:Class
-    digits             a ready workload: an entry point of the group "onefold.workloads"
+    digits             a bundled workload: an entry point of the group "onefold.workloads"
     compressed+REF     the workload REF inside a wrapper: an entry point of the group "onefold.workload_wrappers"
 
-Other packages add ready workloads and wrappers of their own through these two groups.
+Other packages add bundled workloads and wrappers of their own through these two groups.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _loading: ContextVar[bool] = ContextVar("loading", default=False)
 
 
 def ready_workloads() -> dict[str, str]:
-    """Return the ready workloads: their names and the references they stand for."""
+    """Return the bundled workloads: their names and the references they stand for."""
     return {point.name: point.value for point in entry_points(group=READY_GROUP)}
 
 
@@ -62,7 +62,7 @@ def load(reference: str) -> Workload:
         module = _module_of_name(place)
     else:
         raise WorkloadError(
-            f"{place!r} is neither a Python file nor a ready workload{suggestion(place, ready_workloads())}"
+            f"{place!r} is neither a Python file nor a bundled workload{suggestion(place, ready_workloads())}"
         )
     return _instance(_choose(module, wanted, reference), reference)
 
