@@ -53,9 +53,12 @@ def test_a_study_is_tuned_listed_shown_reported_and_extended(here: Path) -> None
     assert onefold(here, "report", "mine-1", "-o", "page.html").returncode == 0
     assert "<svg" in (here / "page.html").read_text()
 
-    ended = onefold(here, "resume", "mine-1", "--minutes", "1")
+    ended = onefold(here, "resume", "mine-1")
     assert ended.returncode == 0, ended.stderr
     assert "add trials to continue" in ended.stdout
+    refused = onefold(here, "resume", "mine-1", "--minutes", "1")
+    assert refused.returncode == 2
+    assert "all trials have finished; continue it with more of them, such as --trials 9" in refused.stderr
 
     extended = onefold(here, "resume", "mine-1", "--trials", "2", "--json")
     assert extended.returncode == 0, extended.stderr

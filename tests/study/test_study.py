@@ -147,14 +147,15 @@ def _epochs(home: Path, study: Study, trial: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("rungs", ["halving", "asha", "top-k", "hyperband"])
-def test_a_study_whose_space_ran_out_can_be_run_again_and_extended(rungs: str, tmp_path: Path) -> None:
+def test_a_study_whose_space_ran_out_can_be_run_again_but_not_extended(rungs: str, tmp_path: Path) -> None:
     space = Space(x=Choice(*range(6)))
     lowest = Objective(minimize="loss")
     study = small(curve, tmp_path, space=space, objective=lowest, rungs=rungs, budget=Budget(trials=20))
     study.run()
     before = facts(study)
     Study.open(study.name, home=tmp_path, workload=curve).run()
-    Study.open(study.name, home=tmp_path, workload=curve).extend(trials=3).run()
+    with pytest.raises(BudgetError, match="no more configurations"):
+        study.extend(trials=3)
     assert facts(study) == before
 
 
@@ -170,6 +171,37 @@ def test_extending_adds_more_than_nothing(tmp_path: Path) -> None:
     study = small(Spirals(), tmp_path)
     with pytest.raises(BudgetError, match="above 0"):
         study.extend(trials=-5)
+
+
+@pytest.mark.parametrize("limit", [{"minutes": 5.0}, {"joules": 5.0}, {"target": 0.99}])
+def test_limits_that_do_not_continue_a_finished_study_are_refused_and_not_stored(
+    limit: dict[str, float], tmp_path: Path
+) -> None:
+    study = small(Spirals(), tmp_path, budget=Budget(trials=2, max_epochs=1))
+    study.run()
+    before = study.record
+    with pytest.raises(BudgetError, match="all trials have finished; continue it .* trials=9"):
+        study.extend(**limit)  # type: ignore[arg-type]
+    assert study.record == before
+    assert len(study.extend(trials=1, **limit).run().trials) == 3  # type: ignore[arg-type]
+
+
+def test_a_limit_that_ended_a_study_is_what_must_be_extended(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path, budget=Budget(trials=10_000, max_epochs=9, minutes=0.01))
+    study.run()
+    before = study.record
+    with pytest.raises(BudgetError, match="the time limit of 0.01 minutes was reached; extend that limit"):
+        study.extend(trials=5)
+    assert study.record == before
+    study.extend(minutes=0.001).run()
+    assert study.record.elapsed_s > before.elapsed_s
+
+
+def test_resuming_a_finished_study_does_not_change_its_elapsed_time(tmp_path: Path) -> None:
+    study = small(Spirals(), tmp_path, budget=Budget(trials=2, max_epochs=1))
+    elapsed_s = study.run().elapsed_s
+    assert Study.open(study.name, home=tmp_path, workload=Spirals()).run().elapsed_s == elapsed_s
+    assert study.record.elapsed_s == elapsed_s > 0
 
 
 def test_a_regression_needs_nothing_special(tmp_path: Path) -> None:

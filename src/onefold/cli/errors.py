@@ -1,7 +1,8 @@
 """Errors of the library in the terms of the command line.
 
 The library names Python arguments (`hang_timeout_s`, `device="host"`); a shell user reads of `--hang-timeout` and
-`--device host`. An argument that is an ordinary word (`threads`) is translated only if the error carries it.
+`--device host`. An argument that is an ordinary word (`threads`) is translated in an assignment (`threads=0`), or where
+it is first named if the error carries it.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from typer.core import TyperGroup, TyperOption
 
 from onefold.vocabulary.errors import InputError, OnefoldError
 
+QUOTES = "'\""
 UNITS = ("", "_s", "_j", "_bytes")
 
 
 def cli_message(error: OnefoldError, command: Any) -> str:
     """Return the error's message with the options of a Typer command, if any, in place of Python arguments."""
     options = {} if command is None else dict(_options(command))
-    message = re.sub(r"\b([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*')", lambda match: _assignment(match, options), str(error))
-    named = error.argument if isinstance(error, InputError) else None
-    return re.sub(
-        r"(?<![\w.-])[a-z]+(?:_[a-z]+)+\b" + (rf"|(?<![\w.-]){re.escape(named)}\b" if named else ""),
-        lambda match: options.get(match[0], match[0]),
-        message,
+    message = re.sub(
+        r"(?<![\w.-])([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*'|[\w.+-]*\w)", lambda match: _assignment(match, options), str(error)
     )
+    message = re.sub(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+\b", lambda match: options.get(match[0], match[0]), message)
+    named = error.argument if isinstance(error, InputError) else None
+    if named is None or named not in options:
+        return message
+    return re.sub(rf"(?<![\w.'\"-]){named}\b(?!['\"=-])", options[named], message, count=1)
 
 
 def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:
     name, value = match.groups()
-    return f"{options[name]} {value[1:-1]}" if name in options else match[0]
+    return f"{options[name]} {value.strip(value[0]) if value[0] in QUOTES else value}" if name in options else match[0]
 
 
 def _options(command: Any) -> Iterator[tuple[str, str]]:

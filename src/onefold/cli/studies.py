@@ -19,7 +19,7 @@ from onefold.study import Home, Study
 from onefold.study.coordinator import DONE
 from onefold.study.summary import summary_of
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.records import to_json
+from onefold.vocabulary.records import StudyState, to_json
 
 
 def resume(
@@ -36,11 +36,12 @@ def resume(
     check_save_folder(save)
     opened = Study.open(study, home=home)
     opened.on_event = display = display_for(out, opened.spec.objective, as_json)
-    if any(limit is not None for limit in (trials, minutes, joules, target)):
+    is_extended = any(limit is not None for limit in (trials, minutes, joules, target))
+    if is_extended:
         opened.extend(trials=trials, minutes=minutes, joules=joules, target=target)
-    before = len(opened.trials)
+    had_ended = opened.record.state is StudyState.DONE
     run(opened, display, as_json, save)
-    if not as_json and trials is None and len(opened.trials) == before and opened.record.reason == DONE:
+    if had_ended and not is_extended and not as_json and opened.record.reason == DONE:
         out.print(f"note    the study had ended; add trials to continue: onefold resume {study} --trials 9")
 
 

@@ -55,6 +55,7 @@ from onefold.vocabulary.records import (
 from onefold.vocabulary.serving import OptimizeFor, Surface
 
 DONE = "all trials have finished"
+EXHAUSTED = "the space has no more configurations"
 SAVE_INTERVAL_S = 5.0  # between two writes of the elapsed time
 MAX_ATTEMPTS = 3  # at a rung whose worker dies before it finishes an epoch
 
@@ -85,7 +86,8 @@ class Coordinator:
         self._on_event = on_event
         self._save_elapsed = save_elapsed
         self._measurement = measurement
-        self._began = time.monotonic() - elapsed_s
+        self._earlier_s = elapsed_s  # of earlier runs
+        self._began: float | None = None  # when the first rung of this run started
         self._trials: dict[int, Trial] = {}
         self._epochs: dict[tuple[int, int], list[Epoch]] = {}  # by trial and rung
         self._rungs: dict[int, Rung] = {}  # by decision
@@ -105,8 +107,8 @@ class Coordinator:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the seconds that the study has run, over all its runs."""
-        return time.monotonic() - self._began
+        """Return the seconds that the study has run, over all its runs; each counts from its first rung."""
+        return self._earlier_s + (time.monotonic() - self._began if self._began is not None else 0.0)
 
     @property
     def trials(self) -> list[Trial]:
@@ -145,7 +147,7 @@ class Coordinator:
         for rung in rungs:
             self._settle(rung)
         latest_s = max((rung.ended_s or 0.0 for rung in rungs), default=0.0)
-        self._began = min(self._began, time.monotonic() - latest_s)  # a killed study could not save its last seconds
+        self._earlier_s = max(self._earlier_s, latest_s)  # a killed study could not save its last seconds
         self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
 
     def run(self, interrupts: Interrupts) -> str:
@@ -160,7 +162,7 @@ class Coordinator:
             if reason is None:
                 self._fill()
                 if not self._running:
-                    return "the space has no more configurations" if self._search.is_exhausted else DONE
+                    return EXHAUSTED if self._search.is_exhausted else DONE
             else:
                 self._halt()
                 return reason
@@ -223,6 +225,8 @@ class Coordinator:
         self._waiting.append(decision.number)
 
     def _start(self, decision: int) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
         rung = self._rungs[decision]
         trial = self._trials[rung.trial]
         work = Assignment(

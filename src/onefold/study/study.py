@@ -23,7 +23,7 @@ from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.study import parallelism
-from onefold.study.coordinator import Coordinator
+from onefold.study.coordinator import DONE, EXHAUSTED, Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyEvent, StudyProgress, StudyStarted
 from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
@@ -38,7 +38,7 @@ from onefold.training.knob_memory import open_clusterer
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
-from onefold.vocabulary.objective import Budget, Objective
+from onefold.vocabulary.objective import Budget, BudgetUse, Objective
 from onefold.vocabulary.records import Config, StudyState, Trial
 from onefold.vocabulary.serving import OptimizeFor
 from onefold.vocabulary.signature import suggest_keywords
@@ -228,10 +228,13 @@ class Study:
         joules: float | None = None,
         target: float | None = None,
     ) -> Study:
-        """Add trials, minutes and joules to the budget, or replace the target; `run` then continues."""
-        for extra in (trials, minutes, joules):
+        """Add trials, minutes and joules to the budget, or replace the target; `run` then continues.
+
+        Raises BudgetError, and stores nothing, if a study that has ended would not continue.
+        """
+        for argument, extra in (("trials", trials), ("minutes", minutes), ("joules", joules)):
             if extra is not None and not extra > 0:
-                raise BudgetError(f"an extension must be above 0, got {extra}")
+                raise BudgetError(f"{argument} must be above 0 to extend a study, got {extra}", argument=argument)
         with closing(self._home.store()) as store, self._home.study_lock(self.name):
             record = store.study(self.name)
             spec = Spec.from_json(record.spec)
@@ -243,6 +246,10 @@ class Study:
                 joules=_extended(spec.budget.joules, joules, spent.energy.joules or 0.0),
                 target=target if target is not None else spec.budget.target,
             )
+            if record.state is StudyState.DONE:
+                best = record.result["metrics"] if record.result else {}
+                use = BudgetUse(time_s=record.elapsed_s, joules=spent.energy.joules, best=best)
+                _check_continues(record, use.reason_to_stop(budget, spec.objective), trials)
             batches = (*spec.trial_batches, trials) if trials else spec.trial_batches
             spec = replace(spec, budget=budget, trial_batches=batches)
             store.save_study(replace(record, spec=spec.to_json()))
@@ -418,11 +425,21 @@ def _check_first(spec: Spec, tunable: Tunable) -> None:
         )
 
 
+def _check_continues(record: StudyRecord, limit: str | None, trials: int | None) -> None:
+    """Raise BudgetError if a study that has ended would not continue; `limit` says which limit is still reached."""
+    if record.reason == EXHAUSTED:
+        raise BudgetError(f"study {record.name!r} has ended: {EXHAUSTED}; start a new study over a larger space")
+    if record.reason == DONE and not trials:
+        raise BudgetError(f"study {record.name!r} has ended: {DONE}; continue it with more of them, such as trials=9")
+    if limit is not None:
+        raise BudgetError(f"study {record.name!r} has ended and would not continue: {limit}; extend that limit")
+
+
 def _extended(limit: float | None, extra: float | None, used: float) -> float | None:
-    """Return the limit plus `extra`; a limit that was never set starts at what is used."""
+    """Return the limit plus `extra`; a limit that was never set, or was overrun, starts at what is used."""
     if extra is None:
         return limit
-    return (limit if limit is not None else used) + extra
+    return max(limit or 0.0, used) + extra
 
 
 def _log_event(event: StudyEvent) -> None:
