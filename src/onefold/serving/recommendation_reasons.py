@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from onefold.serving.ranked_trials import (
@@ -35,25 +36,39 @@ def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[s
     """Explain why the first trial of the ranking is recommended."""
     winner, objective = ranking[0], records.objective
     bounds = " and ".join(f"{metric}{bound}" for metric, bound in objective.require.items())
-    goals = ", ".join(f"{goal} {records.formatted(winner, goal.metric)}" for goal in objective.goals)
-    solutions = [trial for trial in ranking if is_feasible(trial.metrics, objective) and trial.failure is None]
+    values = ", ".join(f"{goal.metric} {records.formatted(winner, goal.metric)}" for goal in objective.goals)
+    feasible = [trial for trial in ranking if is_feasible(trial.metrics, objective)]
+    solutions = [trial for trial in feasible if trial.failure is None]
     peers = [trial for trial in solutions if trial.level == winner.level]
     at_level = f" at level {winner.level}" if len({trial.level for trial in solutions}) > 1 else ""
-    if winner not in solutions:
-        lacking = "finished without a failure" if is_feasible(winner.metrics, objective) else "meets every requirement"
-        yield f"no trial {lacking}; trial {winner.number} comes closest: {goals}"
+    sound = " without a failure" if len(solutions) < len(feasible) else ""
+    if not feasible:
+        is_closest = all(objective.violation(winner.metrics) <= objective.violation(one.metrics) for one in ranking)
+        among = "" if is_closest else ", of those without a failure,"
+        yield f"no trial meets every requirement; trial {winner.number}{among} comes closest: {values}"
+    elif not solutions:
+        which = f"that meets {bounds}" if bounds else "with a result"
+        yield f"every trial {which} failed later; trial {winner.number} got furthest: {values}"
     elif len(objective.goals) > 1:
         meets = f"meets {bounds} and is" if bounds else "is"
-        members = count(len(front(records.trials, objective)), "trial")
-        yield f"trial {winner.number} {meets} on the Pareto front of {members}: {goals}"
+        members = front(records.trials, objective)
+        described = ", ".join(_goal_value(records, goal, winner, members) for goal in objective.goals)
+        yield f"trial {winner.number} {meets} on the Pareto front of {count(len(members), 'trial')}: {described}"
     elif len(peers) == 1:
         meets = f"that meets {bounds}" if bounds else "with a result"
-        yield f"trial {winner.number} is the only one{at_level} {meets}: {goals}"
+        yield f"trial {winner.number} is the only one{at_level} {meets}{sound}: {values}"
     else:
         meets = f"meets {bounds} and has" if bounds else "has"
         value = records.formatted(winner, objective.goals[0].metric)
-        others = f"{len(peers)} that do{at_level}" if bounds else f"{len(peers)} trials{at_level}"
+        others = f"{len(peers)} that do{at_level}{sound}" if bounds else f"{len(peers)} trials{at_level}{sound}"
         yield f"trial {winner.number} {meets} the {objective.goals[0]} of the {others}: {value}"
+
+
+def _goal_value(records: TrialRecords, goal: Goal, winner: Trial, members: Sequence[Trial]) -> str:
+    """Format the winner's value of a goal, called the highest or lowest only if it is that of the front."""
+    mine = goal.loss(winner.metrics[goal.metric])
+    is_best = all(mine <= goal.loss(trial.metrics[goal.metric]) for trial in members)
+    return f"{goal if is_best else goal.metric} {records.formatted(winner, goal.metric)}"
 
 
 def trial_comparisons(
@@ -65,20 +80,24 @@ def trial_comparisons(
     chosen, best_quality = by_number.get(winner.number), by_number[top]
     if chosen is None:
         return
+    known = [trial.metrics[quality.metric] for trial in records.trials if quality.metric in trial.metrics]
+    is_best = all(quality.loss(best_quality.quality) <= quality.loss(value) for value in known if math.isfinite(value))
+    best_of = str(quality) if is_best else f"{quality} of the trials compared"
     if best_quality is not chosen:
         loss = _quality_loss(quality, chosen.quality, best_quality.quality)
         advantage = _advantage(cost, chosen, best_quality)
         if advantage:
             price = f", for {loss}" if loss else ""
-            yield f"compared with the trial of the {quality} (trial {top}) it {advantage}{price}"
+            yield f"compared with the trial of the {best_of} (trial {top}) it {advantage}{price}"
         elif loss:
             but = "" if best_quality.keeps else ", but it misses a requirement"
-            yield f"trial {top} has the {quality}, {loss} better{but}"
+            yield f"trial {top} has the {best_of}, {loss} better{but}"
     cheapest = alternatives[0]
     advantage = _advantage(cost, cheapest, chosen)
     if cheapest is not chosen and cheapest.keeps and advantage:
         loss = _quality_loss(quality, cheapest.quality, chosen.quality)
-        yield f"trial {cheapest.trial} is nearly as good and {advantage}" + (f", for {loss}" if loss else "")
+        degree = "nearly" if loss else "at least"
+        yield f"trial {cheapest.trial} is {degree} as good and {advantage}" + (f", for {loss}" if loss else "")
 
 
 def _advantage(cost: Goal, trial: RankedTrial, other: RankedTrial) -> str:
