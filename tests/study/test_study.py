@@ -180,7 +180,7 @@ def test_limits_that_do_not_continue_a_finished_study_are_refused_and_not_stored
     study = small(Spirals(), tmp_path, budget=Budget(trials=2, max_epochs=1))
     study.run()
     before = study.record
-    with pytest.raises(BudgetError, match="all trials have finished; continue it .* trials=9"):
+    with pytest.raises(BudgetError, match=r"all trials have finished; continue it .* trials=9"):
         study.extend(**limit)  # type: ignore[arg-type]
     assert study.record == before
     assert len(study.extend(trials=1, **limit).run().trials) == 3  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_a_limit_that_ended_a_study_is_what_must_be_extended(tmp_path: Path) -> 
     study = small(Spirals(), tmp_path, budget=Budget(trials=10_000, max_epochs=9, minutes=0.01))
     study.run()
     before = study.record
-    with pytest.raises(BudgetError, match="the time limit of 0.01 minutes was reached; extend that limit"):
+    with pytest.raises(BudgetError, match=r"the time limit of 0.01 minutes was reached; extend that limit"):
         study.extend(trials=5)
     assert study.record == before
     study.extend(minutes=0.001).run()

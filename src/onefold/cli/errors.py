@@ -15,6 +15,7 @@ from typer.core import TyperGroup, TyperOption
 
 from onefold.vocabulary.errors import InputError, OnefoldError
 
+ASSIGNMENT = re.compile(r"(?<![\w.-])([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*'|[\w.+-]*\w)")
 QUOTES = "'\""
 UNITS = ("", "_s", "_j", "_bytes")
 
@@ -22,9 +23,7 @@ UNITS = ("", "_s", "_j", "_bytes")
 def cli_message(error: OnefoldError, command: Any) -> str:
     """Return the error's message with the options of a Typer command, if any, in place of Python arguments."""
     options = {} if command is None else dict(_options(command))
-    message = re.sub(
-        r"(?<![\w.-])([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*'|[\w.+-]*\w)", lambda match: _assignment(match, options), str(error)
-    )
+    message = ASSIGNMENT.sub(lambda match: _assignment(match, options), str(error))
     message = re.sub(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+\b", lambda match: options.get(match[0], match[0]), message)
     named = error.argument if isinstance(error, InputError) else None
     if named is None or named not in options:
