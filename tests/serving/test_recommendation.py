@@ -256,8 +256,7 @@ def test_losses_are_compared_in_percent() -> None:
 def test_several_goals_mention_the_front() -> None:
     this = found(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
     assert this.reasons[0] == (
-        f"trial {this.trial} is on the Pareto front of 2 trials: highest accuracy 0.95, "
-        "latency_s 2.83 ms (emulated)"
+        f"trial {this.trial} is on the Pareto front of 2 trials: highest accuracy 0.95, latency_s 2.83 ms (emulated)"
     )
     assert this.devices[0].front == (0, 1)
 
