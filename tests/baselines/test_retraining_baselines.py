@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from small_networks import Kind, ResidualNet, cross_entropy
@@ -24,6 +25,7 @@ KIND = Kind(lambda: ResidualNet(8, 6), (3, 32, 32))
 PLANNING = [name for name in STRATEGIES if name != "oom-retry"]
 
 
+@cache
 def contexts() -> dict[str, PlanningContext]:
     network, few = KIND.network(), KIND.batch(4)
     profile = profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
@@ -36,18 +38,15 @@ def contexts() -> dict[str, PlanningContext]:
     }
 
 
-CONTEXTS = contexts()
-
-
 def chosen(name: str, where: str) -> tuple[PlanStrategy, PlanEstimate]:
     found = plan_strategy(name, RULES)
-    return found, found.plans(CONTEXTS[where])[0]
+    return found, found.plans(contexts()[where])[0]
 
 
 @pytest.mark.parametrize("where", ["roomy", "tight"])
 @pytest.mark.parametrize("name", PLANNING)
 def test_chosen_plans_fit(name: str, where: str) -> None:
-    context = CONTEXTS[where]
+    context = contexts()[where]
     found = plan_strategy(name, RULES)
     plans = found.plans(context)
     assert 1 <= len(plans) <= MAX_PLANS
@@ -62,7 +61,7 @@ def test_chosen_plans_fit(name: str, where: str) -> None:
 
 @pytest.mark.parametrize("name", PLANNING)
 def test_no_plan_if_nothing_fits(name: str) -> None:
-    assert plan_strategy(name, RULES).plans(CONTEXTS["none"]) == ()
+    assert plan_strategy(name, RULES).plans(contexts()["none"]) == ()
 
 
 @pytest.mark.parametrize("where", ["roomy", "tight"])
@@ -96,11 +95,11 @@ def test_each_baseline_chooses_its_plan() -> None:
 
 def test_dgc_has_the_fewest_segments() -> None:
     plan = chosen("dgc", "tight")[1].plan
-    assert not CONTEXTS["tight"].fits(replace(plan, segments=plan.segments - 1))
+    assert not contexts()["tight"].fits(replace(plan, segments=plan.segments - 1))
 
 
 def test_dga_sage_and_last_layer_have_the_largest_batch() -> None:
-    where = replace(CONTEXTS["tight"], limit_bytes=CONTEXTS["tight"].limit_bytes + 10_000_000)
+    where = replace(contexts()["tight"], limit_bytes=contexts()["tight"].limit_bytes + 10_000_000)
     for name in ("dga", "sage", "last-layer"):
         plan = plan_strategy(name, RULES).plans(where)[0].plan
         larger = replace(plan, batch_size=2 * plan.batch_size, accumulation=plan.accumulation // 2)
@@ -110,17 +109,17 @@ def test_dga_sage_and_last_layer_have_the_largest_batch() -> None:
 def test_oom_retry_halves_the_batch() -> None:
     found = plan_strategy("oom-retry", RULES)
     sizes = []
-    while plans := found.plans(CONTEXTS["tight"]):
+    while plans := found.plans(contexts()["tight"]):
         sizes.append(plans[0].plan.batch_size)
         assert plans[0].plan.effective_batch == EFFECTIVE_BATCH
         assert found.on_out_of_memory()
     assert sizes == [2**power for power in range(8, -1, -1)]
-    assert plan_strategy("oom-retry", RULES).plans(CONTEXTS["tight"])[0].plan.batch_size == LARGEST_BATCH
+    assert plan_strategy("oom-retry", RULES).plans(contexts()["tight"])[0].plan.batch_size == LARGEST_BATCH
 
 
 def test_onefold_tries_plans_in_order_and_continues_with_the_best() -> None:
     found = plan_strategy("onefold", RULES, alpha=1.0)
-    plans = [one.plan for one in found.plans(CONTEXTS["roomy"])]
+    plans = [one.plan for one in found.plans(contexts()["roomy"])]
     assert found.is_adaptive
     best, tried, plan = plans[2], [], None
     for _ in plans:
@@ -135,7 +134,7 @@ def test_onefold_tries_plans_in_order_and_continues_with_the_best() -> None:
 
 def test_onefold_stops_exploring_after_its_share_of_the_window() -> None:
     found = plan_strategy("onefold", RULES)
-    first = found.plans(CONTEXTS["roomy"])[0].plan
+    first = found.plans(contexts()["roomy"])[0].plan
     assert found.next_plan(0.0) == first
     found.tell(first, 0.1, 1e-3)
     assert found.next_plan(EXPLORATION_SHARE + 0.01) == first
@@ -144,7 +143,7 @@ def test_onefold_stops_exploring_after_its_share_of_the_window() -> None:
 
 def test_onefold_keeps_a_plan_until_it_is_switched() -> None:
     found = plan_strategy("onefold", RULES, alpha=1.0)
-    one, other, third = (each.plan for each in found.plans(CONTEXTS["roomy"])[:3])
+    one, other, third = (each.plan for each in found.plans(contexts()["roomy"])[:3])
     for plan, gain in ((one, 1.0), (other, 0.5), (third, 0.1)):
         found.tell(plan, gain, 1e-3)
     assert found.next_plan(0.9) == one
@@ -165,9 +164,9 @@ def test_a_single_plan_has_no_other_to_switch_to(name: str) -> None:
 
 def test_onefold_drops_a_plan_that_no_longer_fits() -> None:
     found = plan_strategy("onefold", RULES)
-    roomy = found.plans(CONTEXTS["roomy"])[0].plan
+    roomy = found.plans(contexts()["roomy"])[0].plan
     found.tell(roomy, 1.0, 1e-3)
-    tight = found.plans(CONTEXTS["tight"])
+    tight = found.plans(contexts()["tight"])
     assert roomy not in {one.plan for one in tight}
     assert found.next_plan(0.9) in {one.plan for one in tight}
 
@@ -175,7 +174,7 @@ def test_onefold_drops_a_plan_that_no_longer_fits() -> None:
 def test_alpha_is_searched_for_if_not_given() -> None:
     found = plan_strategy("onefold", RULES, alpha=None)
     assert isinstance(found, GainStrategy)
-    plans = [one.plan for one in found.plans(CONTEXTS["roomy"])]
+    plans = [one.plan for one in found.plans(contexts()["roomy"])]
     weights = []
     for step in range(7):
         found.tell(plans[step % len(plans)], 0.1, 1e-3)
@@ -189,7 +188,7 @@ def test_bayesian_is_reproducible() -> None:
     one, other = ([] for _ in range(2))
     for found in (one, other):
         search = plan_strategy("bayesian", RULES, seed=3)
-        plan = search.plans(CONTEXTS["roomy"])[0].plan
+        plan = search.plans(contexts()["roomy"])[0].plan
         for _ in range(4):
             plan = search.next_plan(0.1)
             search.tell(plan, 0.1, 1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -34,37 +35,44 @@ HELD = 50_000_000
 ROOMY = 10**12
 
 
-def profiled(kind: Kind) -> NetworkProfile:
-    network, few = kind.network(), kind.batch(4)
-    return profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
-
-
-PROFILES = {
-    "residual": profiled(Kind(lambda: ResidualNet(8, 6), (3, 32, 32))),
-    "transformer": profiled(KINDS["transformer"]),
-    "deciding": profiled(KINDS["deciding"]),
+PROFILED = {
+    "residual": Kind(lambda: ResidualNet(8, 6), (3, 32, 32)),
+    "transformer": KINDS["transformer"],
+    "deciding": KINDS["deciding"],
 }
+
+
+@cache
+def profile_of(name: str) -> NetworkProfile:
+    network, few = PROFILED[name].network(), PROFILED[name].batch(4)
+    return profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
 
 
 def context(
     name: str = "residual", limit: int = ROOMY, left_s: float = 3600.0, samples: int = 50_000
 ) -> PlanningContext:
-    return PlanningContext(PROFILES[name], HELD, limit, left_s, samples, has_batch_norm=name == "residual")
+    return PlanningContext(profile_of(name), HELD, limit, left_s, samples, has_batch_norm=name == "residual")
 
 
 def limit_for(name: str, plan: RetrainingPlan) -> int:
     """Return a limit that the plan just fits."""
-    return round(PROFILES[name].estimate(plan, HELD).memory_bytes / (1 - MEMORY_MARGIN)) + 2
+    return round(profile_of(name).estimate(plan, HELD).memory_bytes / (1 - MEMORY_MARGIN)) + 2
 
 
-SMALLEST = {name: limit_for(name, RetrainingPlan(1, freeze_rate=1.0)) for name in PROFILES}
-LARGEST = {name: limit_for(name, RetrainingPlan(LARGEST_BATCH)) for name in PROFILES}
+def smallest_limit(name: str) -> int:
+    return limit_for(name, RetrainingPlan(1, freeze_rate=1.0))
+
+
+def context_between(name: str, share: float, left_s: float, samples: int, optimizer: str) -> PlanningContext:
+    """Return a context whose limit is that share of the way from the smallest to the largest plan."""
+    smallest, largest = smallest_limit(name), limit_for(name, RetrainingPlan(LARGEST_BATCH))
+    limit = round(smallest + share * (largest - smallest))
+    return replace(context(name, limit, left_s, samples), optimizer=optimizer)
+
+
 contexts = st.builds(
-    lambda name, at, left_s, samples, optimizer: replace(
-        context(name, round(SMALLEST[name] + at * (LARGEST[name] - SMALLEST[name])), left_s, samples),
-        optimizer=optimizer,
-    ),
-    st.sampled_from(sorted(PROFILES)),
+    context_between,
+    st.sampled_from(sorted(PROFILED)),
     st.floats(0, 1.2),
     st.floats(0.1, 3600),
     st.integers(20, 100_000),
@@ -105,14 +113,14 @@ def test_plans_fit_and_share_one_effective_batch(where: PlanningContext) -> None
 
 
 def test_no_plan_if_nothing_fits() -> None:
-    for name in PROFILES:
+    for name in PROFILED:
         assert feasible_plans(context(name, HELD), RULES) == ()
         assert feasible_plans(context(name, 1), RULES) == ()
 
 
 def test_the_smallest_feasible_limit_has_a_plan() -> None:
-    for name, limit in SMALLEST.items():
-        assert feasible_plans(context(name, limit), RULES)
+    for name in PROFILED:
+        assert feasible_plans(context(name, smallest_limit(name)), RULES)
 
 
 def test_a_tight_limit_yields_cheaper_plans() -> None:
@@ -165,7 +173,7 @@ def test_segment_counts_rise_to_the_maximum(most: int) -> None:
 
 def test_segments_are_at_most_a_third_of_the_layers() -> None:
     assert context("deciding").max_segments == 1
-    staged = PROFILES["residual"].staged
+    staged = profile_of("residual").staged
     assert context("residual").max_segments == min(staged.layers // 3, len(staged.stages)) > 3
 
 
@@ -192,7 +200,7 @@ def test_plans_are_distinct() -> None:
 
 
 def test_plans_fit_with_corrections_of_smaller_batches() -> None:
-    profile = PROFILES["residual"]
+    profile = profile_of("residual")
     took = {16: 2.0, 32: 0.5, 64: 0.5}
     lessons = [
         MemoryLesson(

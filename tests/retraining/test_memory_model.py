@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -31,14 +32,15 @@ DEEP = {
 }
 
 
-def traced(kind: Kind) -> tuple[StagedNetwork, StepTrace]:
+@cache
+def traced(name: str) -> tuple[StagedNetwork, StepTrace]:
+    kind = {**KINDS, **DEEP}[name]
     network, few = kind.network(), kind.batch(4)
     staged = split_into_stages(network, few[:-1])
     return staged, trace_step(staged, few, cross_entropy)
 
 
-TRACED = {name: traced(kind) for name, kind in {**KINDS, **DEEP}.items()}
-names = st.sampled_from(sorted(TRACED))
+names = st.sampled_from(sorted({**KINDS, **DEEP}))
 plans = st.builds(
     RetrainingPlan,
     st.integers(1, 200),
@@ -85,7 +87,7 @@ def test_prediction_matches_live_tensors_with_segments(name: str) -> None:
 
 @given(name=names, plan=plans, more=st.integers(1, 100))
 def test_a_larger_batch_needs_more(name: str, plan: RetrainingPlan, more: int) -> None:
-    staged, trace = TRACED[name]
+    staged, trace = traced(name)
     larger = RetrainingPlan(plan.batch_size + more, 1, plan.freeze_rate, plan.segments, optimizer=plan.optimizer)
     assert plan_footprint(trace, staged, plan).bytes < plan_footprint(trace, staged, larger).bytes
 
@@ -94,7 +96,7 @@ def test_a_larger_batch_needs_more(name: str, plan: RetrainingPlan, more: int) -
 def test_freezing_more_needs_no_more_except_the_output_of_frozen_stages(
     name: str, size: int, rates: tuple[float, float]
 ) -> None:
-    staged, trace = TRACED[name]
+    staged, trace = traced(name)
     less, more = (plan_footprint(trace, staged, RetrainingPlan(size, freeze_rate=rate)) for rate in sorted(rates))
     frozen = staged.frozen_stages(max(rates))
     entering = trace.stages[frozen - 1].output.at(size) if frozen else 0.0
@@ -104,7 +106,7 @@ def test_freezing_more_needs_no_more_except_the_output_of_frozen_stages(
 
 
 def test_freezing_the_embedding_of_a_transformer_does_not_need_more() -> None:
-    staged, trace = TRACED["transformer"]
+    staged, trace = traced("transformer")
     all_learn, all_but_one = (
         plan_footprint(trace, staged, RetrainingPlan(11, freeze_rate=rate)) for rate in (0.0, 1 / 16)
     )
@@ -113,7 +115,7 @@ def test_freezing_the_embedding_of_a_transformer_does_not_need_more() -> None:
 
 @given(name=names, plan=plans)
 def test_gradients_and_optimizer_state_are_included(name: str, plan: RetrainingPlan) -> None:
-    staged, trace = TRACED[name]
+    staged, trace = traced(name)
     found = plan_footprint(trace, staged, plan)
     training = {weight for stage in staged.stages[staged.frozen_stages(plan.freeze_rate) :] for weight in stage.weights}
     assert found.gradients == 4 * sum(weight.nelement() for weight in training)
@@ -123,7 +125,7 @@ def test_gradients_and_optimizer_state_are_included(name: str, plan: RetrainingP
 
 @pytest.mark.parametrize("name", DEEP)
 def test_segments_lower_the_peak_of_a_deep_network(name: str) -> None:
-    staged, trace = TRACED[name]
+    staged, trace = traced(name)
     one, two, three = (
         plan_footprint(trace, staged, RetrainingPlan(64, segments=count)).activations for count in (1, 2, 3)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -19,12 +20,12 @@ DEEP = Kind(lambda: ResidualNet(8, 6), (3, 16, 16))
 HELD = 200_000_000
 
 
-def profiled(kind: Kind = DEEP) -> NetworkProfile:
-    network, few = kind.network(), kind.batch(4)
+@cache
+def profiled() -> NetworkProfile:
+    network, few = DEEP.network(), DEEP.batch(4)
     return profile_network(split_into_stages(network, few[:-1]), few, cross_entropy)
 
 
-PROFILE = profiled()
 plans = st.builds(
     RetrainingPlan,
     st.sampled_from([2**power for power in range(9)]),
@@ -36,23 +37,23 @@ plans = st.builds(
 
 def with_lessons(*lessons: tuple[RetrainingPlan, int]) -> NetworkProfile:
     """Return a profile with measurements of some plans."""
-    told = [MemoryLesson("here", "this", plan, PROFILE.tensor_bytes(plan), took) for plan, took in lessons]
-    return NetworkProfile(PROFILE.staged, PROFILE.trace, PROFILE.times, told)
+    told = [MemoryLesson("here", "this", plan, profiled().tensor_bytes(plan), took) for plan, took in lessons]
+    return NetworkProfile(profiled().staged, profiled().trace, profiled().times, told)
 
 
 @given(plan=plans)
 def test_without_lessons_tensors_and_the_overhead_are_predicted(plan: RetrainingPlan) -> None:
-    assert PROFILE.tensor_bytes(plan) == plan_footprint(PROFILE.trace, PROFILE.staged, plan).bytes
-    assert PROFILE.added_bytes(plan) == PROFILE.tensor_bytes(plan) + OVERHEAD_BYTES
-    assert PROFILE.estimate(plan, HELD).memory_bytes == HELD + PROFILE.added_bytes(plan)
-    assert PROFILE.estimate(plan, HELD).gain_per_s is None
+    assert profiled().tensor_bytes(plan) == plan_footprint(profiled().trace, profiled().staged, plan).bytes
+    assert profiled().added_bytes(plan) == profiled().tensor_bytes(plan) + OVERHEAD_BYTES
+    assert profiled().estimate(plan, HELD).memory_bytes == HELD + profiled().added_bytes(plan)
+    assert profiled().estimate(plan, HELD).gain_per_s is None
 
 
 @given(plan=plans, ratio=st.floats(0.6, 1.9), accumulation=st.integers(1, 9), lr=st.floats(1e-5, 1e-2))
 def test_a_measured_plan_is_predicted_as_measured(
     plan: RetrainingPlan, ratio: float, accumulation: int, lr: float
 ) -> None:
-    measured = round((PROFILE.tensor_bytes(plan) + OVERHEAD_BYTES) * ratio)
+    measured = round((profiled().tensor_bytes(plan) + OVERHEAD_BYTES) * ratio)
     profile = with_lessons((plan, measured))
     same = replace(plan, accumulation=accumulation, lr=lr)  # which do not change its memory
     assert profile.added_bytes(same) == pytest.approx(measured, abs=2)
@@ -68,8 +69,8 @@ def test_corrections_are_within_a_factor_of_two(
 def test_similar_plans_dominate_the_correction() -> None:
     low, high = RetrainingPlan(4), RetrainingPlan(64)
     profile = with_lessons(
-        (low, round(1.1 * (PROFILE.tensor_bytes(low) + OVERHEAD_BYTES))),
-        (high, round(1.6 * (PROFILE.tensor_bytes(high) + OVERHEAD_BYTES))),
+        (low, round(1.1 * (profiled().tensor_bytes(low) + OVERHEAD_BYTES))),
+        (high, round(1.6 * (profiled().tensor_bytes(high) + OVERHEAD_BYTES))),
     )
     corrections = [profile.correction(RetrainingPlan(size)) for size in (4, 8, 16, 32, 64)]
     assert corrections == sorted(corrections)
@@ -79,43 +80,44 @@ def test_similar_plans_dominate_the_correction() -> None:
 
 def test_another_plan_does_not_lower_the_prediction() -> None:
     small = RetrainingPlan(4)
-    profile = with_lessons((small, round(0.7 * (PROFILE.tensor_bytes(small) + OVERHEAD_BYTES))))
+    profile = with_lessons((small, round(0.7 * (profiled().tensor_bytes(small) + OVERHEAD_BYTES))))
     assert profile.correction(small) == pytest.approx(0.7, abs=0.01)
     assert profile.correction(RetrainingPlan(16)) == 1.0
 
 
 @given(plan=plans)
 def test_time_is_the_sum_of_forward_backward_and_recomputation(plan: RetrainingPlan) -> None:
-    took = PROFILE.batch_s(plan)
-    assert PROFILE.estimate(plan, HELD).update_s == pytest.approx(plan.accumulation * took)
-    assert PROFILE.batch_s(replace(plan, segments=1)) <= took + 1e-12  # recomputation takes longer
-    assert PROFILE.batch_s(replace(plan, freeze_rate=1.0, segments=1)) <= took + 1e-12
-    assert took < PROFILE.batch_s(replace(plan, batch_size=2 * plan.batch_size))
-    forward = sum(one.forward.at(plan.batch_size) for one in PROFILE.times)
-    both = forward + sum(one.backward.at(plan.batch_size) for one in PROFILE.times)
+    took = profiled().batch_s(plan)
+    assert profiled().estimate(plan, HELD).update_s == pytest.approx(plan.accumulation * took)
+    assert profiled().batch_s(replace(plan, segments=1)) <= took + 1e-12  # recomputation takes longer
+    assert profiled().batch_s(replace(plan, freeze_rate=1.0, segments=1)) <= took + 1e-12
+    assert took < profiled().batch_s(replace(plan, batch_size=2 * plan.batch_size))
+    forward = sum(one.forward.at(plan.batch_size) for one in profiled().times)
+    both = forward + sum(one.backward.at(plan.batch_size) for one in profiled().times)
     assert forward < took <= both + forward + 1e-12
-    assert PROFILE.batch_s(RetrainingPlan(plan.batch_size)) == pytest.approx(both)
+    assert profiled().batch_s(RetrainingPlan(plan.batch_size)) == pytest.approx(both)
 
 
 def test_every_stage_has_a_cost() -> None:
-    layers = PROFILE.layers()
-    assert [one.name for one in layers] == [stage.name for stage in PROFILE.staged.stages]
-    assert sum(one.weight_bytes for one in layers) == 4 * sum(w.nelement() for w in PROFILE.staged.network.parameters())
-    assert [one.saved_bytes for one in layers] == [stage.saved.per_sample for stage in PROFILE.trace.stages[:-1]]
+    layers = profiled().layers()
+    assert [one.name for one in layers] == [stage.name for stage in profiled().staged.stages]
+    weights = profiled().staged.network.parameters()
+    assert sum(one.weight_bytes for one in layers) == 4 * sum(weight.nelement() for weight in weights)
+    assert [one.saved_bytes for one in layers] == [stage.saved.per_sample for stage in profiled().trace.stages[:-1]]
     assert all(one.forward_s > 0 and one.backward_s > 0 for one in layers)
 
 
 def test_inference_needs_less_than_training_and_grows_with_the_batch() -> None:
-    sizes = [PROFILE.inference_bytes(size) for size in (1, 8, 64)]
+    sizes = [profiled().inference_bytes(size) for size in (1, 8, 64)]
     assert sizes == sorted(sizes)
-    assert sizes[-1] < PROFILE.added_bytes(RetrainingPlan(64))
+    assert sizes[-1] < profiled().added_bytes(RetrainingPlan(64))
 
 
 def test_the_cheapest_plan_is_found() -> None:
     some = [RetrainingPlan(8), RetrainingPlan(2), RetrainingPlan(2, freeze_rate=1.0), RetrainingPlan(64)]
-    found = PROFILE.cheapest(some, HELD)
+    found = profiled().cheapest(some, HELD)
     assert found.plan == some[2]
-    assert found.memory_bytes == min(PROFILE.estimate(plan, HELD).memory_bytes for plan in some)
+    assert found.memory_bytes == min(profiled().estimate(plan, HELD).memory_bytes for plan in some)
 
 
 def test_earlier_lessons_are_used() -> None:
@@ -131,8 +133,8 @@ def test_earlier_lessons_are_used() -> None:
 
 
 def test_inference_needs_no_more_than_predicted() -> None:
-    network, batch = PROFILE.staged.network.eval(), DEEP.batch(64)
+    network, batch = profiled().staged.network.eval(), DEEP.batch(64)
     with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
         network(*batch[:-1])
-    told = PROFILE.inference_bytes(64) - OVERHEAD_BYTES - PROFILE.trace.batch.at(64)
+    told = profiled().inference_bytes(64) - OVERHEAD_BYTES - profiled().trace.batch.at(64)
     assert alive.peak <= 1.02 * told

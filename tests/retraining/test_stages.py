@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -24,7 +25,9 @@ def staged_network(name: str) -> tuple[nn.Module, StagedNetwork, Batch]:
     return network, split_into_stages(network, batch[:-1]), batch
 
 
-STAGED = {name: staged_network(name)[1] for name in KINDS}
+@cache
+def staged_once(name: str) -> StagedNetwork:
+    return staged_network(name)[1]
 
 
 def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Parameter]:
@@ -97,7 +100,7 @@ def test_splitting_preserves_the_state_of_the_network(name: str, training: bool)
 
 @given(name=st.sampled_from(sorted(KINDS)), some=st.lists(rates, min_size=2, max_size=6))
 def test_frozen_stages_grow_with_the_rate_but_never_cover_everything(name: str, some: list[float]) -> None:
-    staged = STAGED[name]
+    staged = staged_once(name)
     frozen = [staged.frozen_stages(rate) for rate in sorted(some)]
     assert frozen == sorted(frozen)
     for rate, count in zip(sorted(some), frozen):
@@ -108,13 +111,13 @@ def test_frozen_stages_grow_with_the_rate_but_never_cover_everything(name: str, 
 
 
 def test_a_residual_network_is_cut_between_blocks() -> None:
-    assert [stage.name for stage in STAGED["residual"].stages] == [
+    assert [stage.name for stage in staged_once("residual").stages] == [
         "stem.0", "stem.1", "blocks.0.conv1", "blocks.1.conv1", "blocks.2.conv1", "head",
     ]  # fmt: skip
 
 
 def test_a_transformer_is_cut_between_attention_and_mlp() -> None:
-    names = [stage.name for stage in STAGED["transformer"].stages]
+    names = [stage.name for stage in staged_once("transformer").stages]
     assert [name for name in names if name.startswith("blocks")] == [
         "blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1", "blocks.1.norm2",
     ]  # fmt: skip
@@ -122,10 +125,10 @@ def test_a_transformer_is_cut_between_attention_and_mlp() -> None:
 
 
 def test_untraceable_modules_stay_in_one_piece() -> None:
-    assert [stage.name for stage in STAGED["deciding"].stages] == ["network"]
-    assert STAGED["deciding"].stages[0].module is STAGED["deciding"].network
-    assert [stage.name for stage in STAGED["partly deciding"].stages] == ["first", "deciding", "second", "head"]
-    assert [stage.layers for stage in STAGED["partly deciding"].stages] == [1, 2, 1, 1]
+    assert [stage.name for stage in staged_once("deciding").stages] == ["network"]
+    assert staged_once("deciding").stages[0].module is staged_once("deciding").network
+    assert [stage.name for stage in staged_once("partly deciding").stages] == ["first", "deciding", "second", "head"]
+    assert [stage.layers for stage in staged_once("partly deciding").stages] == [1, 2, 1, 1]
 
 
 def test_leading_layers_without_weights_may_be_frozen_at_any_rate() -> None:
@@ -212,7 +215,7 @@ X = torch.randn(4, 8)
 
 
 def test_functional_dropout_does_not_prevent_splitting() -> None:
-    names = [stage.name for stage in STAGED["dropping transformer"].stages]
+    names = [stage.name for stage in staged_once("dropping transformer").stages]
     assert {"embedding", "positions", "norm", "head"} < set(names)
     assert {name.split(".")[1] for name in names if name.startswith("blocks")} == {"0", "1"}
 
