@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from onefold.engine import (
@@ -136,6 +139,55 @@ def test_killing_one_worker_does_not_affect_the_other(engine: ProcessEngine, tmp
     assert [(type(event), event.run) for event in events] == [(CallFailed, first)]
     (tmp_path / "go").touch()
     assert isinstance(events_of(engine, second)[-1], CallFinished)
+
+
+def test_a_suspended_worker_is_killed_and_its_call_may_be_retried(engine: ProcessEngine, tmp_path: Path) -> None:
+    run = engine.start(Call(wait_for_file, (str(tmp_path / "go"),)))
+    pid = reports(engine, 1)[run]
+    os.kill(pid, signal.SIGSTOP)
+    end = events_of(engine, run)[-1]
+    assert isinstance(end, CallFailed)
+    assert end.retry
+    assert "was suspended by another program (SIGSTOP)" in end.failure.reason
+    assert not psutil.pid_exists(pid)
+
+
+def setup_that_suspends_itself_once(marker: str) -> None:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_worker_that_is_suspended_during_its_set_up_is_replaced(tmp_path: Path) -> None:
+    with ProcessEngine(1, Setup(setup_that_suspends_itself_once, (str(tmp_path / "once"),))) as engine:
+        assert run_call(engine, Call(process_id)) == "finished"
+
+
+def test_a_call_has_not_hung_while_the_whole_program_was_suspended() -> None:
+    """As with Ctrl-Z and `fg`: the call is silent for longer than the hang timeout, but so is its coordinator."""
+    program = (
+        "import time\n"
+        "from onefold.engine import Call, CallReported, ProcessEngine\n"
+        "def sleep(context, *, tick):\n"
+        "    yield 'begun'\n"
+        "    time.sleep(4)\n"
+        "    yield 'done'\n"
+        "with ProcessEngine(1, hang_timeout_s=6.0) as engine:\n"
+        "    engine.start(Call(sleep))\n"
+        "    for _ in range(2):\n"
+        "        while not (events := engine.wait(1.0)):\n"
+        "            pass\n"
+        "        print(getattr(events[0], 'value', events[0]), flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "begun\n"
+        os.killpg(parent.pid, signal.SIGSTOP)
+        time.sleep(8)  # more than the hang timeout
+        os.killpg(parent.pid, signal.SIGCONT)
+        assert parent.stdout.readline() == "done\n"
 
 
 def test_a_silent_call_has_hung() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from onefold.processes import Worker, describe_exit
+from onefold.processes import Watch, Worker, describe_exit
 
 HERE = Path(__file__).parent
 DEADLINE_S = 60.0
@@ -185,6 +186,59 @@ def test_children_die_with_a_killed_parent(paused: bool) -> None:
         parent.wait()
     psutil.wait_procs([child], timeout=DEADLINE_S)
     assert not child.is_running()
+
+
+def test_a_child_that_still_imports_dies_with_its_killed_parent(tmp_path: Path) -> None:
+    (tmp_path / "slow_start.py").write_text(
+        "import os, pathlib, time\n"
+        "pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    program = (
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from onefold.processes import Worker\n"
+        "Worker('slow_start').receive()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as parent:
+        pid = tmp_path / "pid"
+        deadline = time.monotonic() + DEADLINE_S
+        while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child = psutil.Process(int(pid.read_text()))
+        parent.kill()
+    psutil.wait_procs([child], timeout=DEADLINE_S)
+    assert not child.is_running()
+
+
+def test_a_child_whose_parent_is_gone_does_not_start() -> None:
+    command = [sys.executable, "-m", "onefold.processes.start", "child", "0", "1"]
+    assert subprocess.run(command, timeout=DEADLINE_S, check=False).returncode == 1
+
+
+def test_a_child_prints_into_the_given_file(tmp_path: Path) -> None:
+    with (tmp_path / "output").open("wb") as output:
+        worker = Worker("child", output=output.fileno())
+    ask(worker, "print", "a line")
+    worker.kill()
+    assert (tmp_path / "output").read_text() == "a line"
+
+
+def test_a_suspended_child_is_noticed(worker: Worker) -> None:
+    ask(worker, "echo", "started")
+    watch = Watch(worker)
+    watch.look()
+    assert not worker.is_stopped
+    os.kill(worker.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + DEADLINE_S
+    while not watch.is_suspended and time.monotonic() < deadline:
+        time.sleep(0.05)
+        watch.look()
+    assert watch.is_suspended
+    worker.resume()
+    watch.look()
+    assert not watch.is_suspended
+    assert ask(worker, "echo", 1) == 1
 
 
 def test_a_program_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Event, Setup
-from onefold.processes import Worker, available_cores, describe_exit
+from onefold.processes import SUSPENDED, Watch, Worker, available_cores, describe_exit
 from onefold.vocabulary.errors import EngineError
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -37,8 +37,11 @@ class Slot:
     run: int | None = None
     cores: list[int] = field(default_factory=list)
     is_stopping: bool = False
-    last_message: float = field(default_factory=time.monotonic)
     outbox: list[tuple[Any, ...]] = field(default_factory=list)  # messages to send once the worker is ready
+    watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.worker)
 
 
 class ProcessEngine:
@@ -78,7 +81,8 @@ class ProcessEngine:
     def start(self, call: Call) -> int:
         slot = next(slot for slot in self._slots if slot.run is None)
         self._runs += 1
-        slot.run, slot.is_stopping, slot.last_message = self._runs, False, time.monotonic()
+        slot.run, slot.is_stopping = self._runs, False
+        slot.watch.hear()
         slot.cores = self._cores_for(slot, call.cores)
         work = cloudpickle.dumps((call.function, call.args))
         self._send(slot, ("run", self._runs, work, slot.cores))
@@ -107,6 +111,7 @@ class ProcessEngine:
             for descriptor in wait(list(slots), timeout=min(left, 1.0)):
                 events += self._receive(slots[descriptor])  # type: ignore[index]  # wait() returns what it was given
             for slot in self._slots:
+                slot.watch.look()
                 events += self._check_hang(slot)
             if events or time.monotonic() >= deadline:
                 return events
@@ -115,11 +120,11 @@ class ProcessEngine:
         try:
             kind, *content = slot.worker.receive(self._hang_timeout_s)
         except TimeoutError:  # stuck in the middle of a message
-            return self._check_hang(slot)
+            return self._handle_death(slot, SUSPENDED) if slot.worker.is_stopped else self._check_hang(slot)
         except (EOFError, OSError):
-            return self._handle_death(slot)
+            return self._handle_death(slot, describe_exit(slot.worker.exit_code()))
         if not slot.is_stopping:  # a stopping call has its grace period, however often it ticks
-            slot.last_message = time.monotonic()
+            slot.watch.hear()
         if kind == "ready":
             self._early_deaths = 0
             slot.is_ready = True
@@ -136,18 +141,19 @@ class ProcessEngine:
         return []
 
     def _check_hang(self, slot: Slot) -> list[Event]:
+        if slot.watch.is_suspended:
+            return self._handle_death(slot, SUSPENDED)
         if slot.run is None or not slot.is_ready:
             return []
         limit_s = GRACE_S if slot.is_stopping else self._hang_timeout_s
-        silence_s = time.monotonic() - slot.last_message
+        silence_s = slot.watch.silence_s
         if silence_s <= limit_s:
             return []
         self._replace(slot)
         reason = f"timed out: no report for {silence_s:.0f} s"
         return [] if slot.is_stopping else [CallFailed(slot.run, Failure(FailureKind.HUNG, reason))]
 
-    def _handle_death(self, slot: Slot) -> list[Event]:
-        end = describe_exit(slot.worker.exit_code())
+    def _handle_death(self, slot: Slot, end: str) -> list[Event]:
         if not slot.is_ready:
             self._early_deaths += 1
             if self._early_deaths > 3 * self.slots:
@@ -172,7 +178,8 @@ class ProcessEngine:
             if slot.run == run and not slot.is_ready:  # the call never began
                 slot.run, slot.outbox = None, []
             elif slot.run == run:
-                slot.is_stopping, slot.last_message = True, time.monotonic()
+                slot.is_stopping = True
+                slot.watch.hear()
                 self._send(slot, ("stop", run))
 
     @contextlib.contextmanager
@@ -187,7 +194,7 @@ class ProcessEngine:
                 slot.worker.resume()
             paused_s = time.monotonic() - began
             for slot in self._slots:  # an imposed silence is no sign of a hang
-                slot.last_message += paused_s
+                slot.watch.excuse(paused_s)
 
     def _launch(self, number: int) -> Slot:
         try:

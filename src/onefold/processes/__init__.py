@@ -7,9 +7,10 @@ children load this package before anything else.
 from onefold.processes.channel import JSON, PICKLE, Channel, Encoding
 from onefold.processes.cores import available_cores, pin_to_cores
 from onefold.processes.entry import connect_to_parent
+from onefold.processes.watch import SUSPENDED, Watch
 from onefold.processes.worker import Worker, describe_exit
 
 __all__ = [
-    "JSON", "PICKLE", "Channel", "Encoding", "Worker", "available_cores", "connect_to_parent", "describe_exit",
-    "pin_to_cores",
+    "JSON", "PICKLE", "SUSPENDED", "Channel", "Encoding", "Watch", "Worker", "available_cores", "connect_to_parent",
+    "describe_exit", "pin_to_cores",
 ]  # fmt: skip

@@ -1,9 +1,10 @@
-"""The child's first steps: `python -m MODULE FD` calls `connect_to_parent` in its `main`."""
+"""The child's first steps: `start.py` ties it to its parent, then its `main` calls `connect_to_parent`."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import signal
 import socket
 import sys
@@ -16,15 +17,19 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 def connect_to_parent(encoding: Encoding = PICKLE) -> Channel:
     """Return the channel to the parent, whose descriptor is the first argument of the command line.
 
-    From then on the kernel kills this process when its parent dies (Linux), and Ctrl-C is left to the parent.
+    From then on Ctrl-C is left to the parent.
     """
-    _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Channel(socket.socket(fileno=int(sys.argv[1])), encoding)
 
 
-def _die_with_parent() -> None:
-    # A closed socket would do for a child that reads, but not for one that is paused or stuck in native code.
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies (Linux); exit at once if that has happened already.
+
+    A closed channel would do for a child that reads, but not for one that is paused or stuck in native code.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from onefold.processes.channel import PICKLE, Channel, Encoding
 from onefold.processes.spawner import start_process
 
 EXIT_TIMEOUT_S = 5.0
+START = "onefold.processes.start"
 
 
 class Worker:
@@ -29,6 +31,7 @@ class Worker:
         encoding: How messages are encoded; the child passes the same one to `connect_to_parent`.
         silent: Discard what the child prints. Otherwise all of it goes to stderr, so that it does not mix with the
             parent's output.
+        output: A descriptor that receives what the child prints instead.
 
     Raises:
         OSError: The process cannot be started.
@@ -42,19 +45,23 @@ class Worker:
         defaults: Mapping[str, str] | None = None,
         encoding: Encoding = PICKLE,
         silent: bool = False,
+        output: int | None = None,
     ) -> None:
         import_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109 - a string
         variables = {**(defaults or {}), **os.environ, "PYTHONPATH": import_path, **(environment or {})}
+        stdout, stderr = (subprocess.DEVNULL, subprocess.DEVNULL) if silent else (2, None)
+        if output is not None:
+            stdout = stderr = output
         ours, theirs = socket.socketpair()
         try:
             self._process = start_process(
                 lambda: subprocess.Popen(
-                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", START, module, str(theirs.fileno()), str(os.getpid())],
                     pass_fds=[theirs.fileno()],
                     env=variables,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL if silent else 2,
-                    stderr=subprocess.DEVNULL if silent else None,
+                    stdout=stdout,
+                    stderr=stderr,
                 )
             )
         except BaseException:
@@ -82,6 +89,20 @@ class Worker:
         self.send(message, timeout_s)
         left_s = None if timeout_s is None else max(timeout_s - (time.monotonic() - started), 0.0)
         return self.receive(left_s)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether there is something to receive, a message or the end of the child, within `timeout_s`."""
+        poll = select.poll()
+        poll.register(self.channel.fileno(), select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether the child is suspended (SIGSTOP), by `pause` or by another program."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # it has ended
+            return False
 
     def pause(self) -> None:
         """Suspend the child (SIGSTOP)."""
