@@ -59,7 +59,7 @@ HOMES = {
     "cloudpickle": {"engine"},
     "cmaes": {"search"},
     "jinja2": {"report"},
-    "onnx": {"compression", "device", "kernels", "serving"},
+    "onnx": {"compression", "device", "kernels", "serving", "testing"},
     "onnxruntime": {"compression", "device", "serving"},
     "optuna": {"search"},
     "pynvml": {"meter"},

@@ -16,6 +16,7 @@ from onefold.device import Device
 from onefold.device.catalogue import devices, read_devices, save_device
 from onefold.serving.api import PointMeasured
 from onefold.serving.options import ServingOptions
+from onefold.testing.networks import endless
 
 QUICK = ("--trials", "2", "--max-epochs", "2", "--parallel", "1")
 
@@ -72,6 +73,16 @@ def test_measure_save_and_serve_check(here: Path) -> None:
     rows = json.loads(onefold(here, "serve-check", "out", "--device", "slow", "--json").stdout)
     assert [(row["device"], row["scenario"]) for row in rows] == [("slow", "server:6@20"), ("slow", "single-stream")]
     assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_measuring_a_model_that_loops_for_ever_ends_with_a_sentence(here: Path) -> None:
+    endless(here / "loop.onnx")
+    ended = onefold(here, "measure", "loop.onnx", "--hang-timeout", "2")
+    assert ended.returncode == 5
+    assert ended.stderr.splitlines() == [
+        "onefold: the model was stopped on host: no batch ended within 2 s; check whether it loops for ever, or raise "
+        "--hang-timeout"
+    ]
 
 
 def test_fixed_batch_size_is_noted(here: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -9,9 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -25,8 +29,9 @@ from onefold.device.catalogue import device
 from onefold.device.roofline import latency_ratio, operator_costs
 from onefold.device.runner import Runner, session_options
 from onefold.serving.export import export
+from onefold.testing.networks import endless
 from onefold.testing.sessions import SHORT, SessionContract
-from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.errors import MeasuringFailed, ModelError, TooLarge
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import LatencySource, ServingPoint
 
@@ -107,8 +112,7 @@ class TestHost:
     def test_confined_to_cores(self, this_host: Device) -> None:
         core = min(os.sched_getaffinity(0))
         with HostSession(this_host, [core]) as session:
-            assert session._worker is not None
-            assert psutil.Process(session._worker.pid).cpu_affinity() == [core]
+            assert psutil.Process(session.pid).cpu_affinity() == [core]
             assert session.confinement["cores_by"] == "affinity"
             assert session.threads == 1
 
@@ -173,27 +177,130 @@ class TestEmulated:
         assert isinstance(open_session(slow, this_host), EmulatedSession)
 
 
+LONG = TimingEffort(0, min_runs=400, max_runs=400, max_seconds=0.0, idle_s=0.005)  # long enough to be disturbed
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextmanager
+def signaled_when_busy(session: HostSession | EmulatedSession, number: signal.Signals, times: int) -> Iterator[None]:
+    """Send a signal to the next `times` processes of a session while each of them answers a request."""
+
+    def send() -> None:
+        signaled: set[int | None] = {None}
+        while len(signaled) <= times and not is_over.is_set():
+            pid = session.pid
+            if pid not in signaled and pid is not None and (asked.count(pid) > 0):
+                os.kill(pid, number)
+                signaled.add(pid)
+            time.sleep(0.01)
+
+    asked: list[int | None] = []
+    process = (session._host_session if isinstance(session, EmulatedSession) else session)._process
+    exchange = process._exchange
+
+    def note(message: Any) -> Any:
+        if message["do"] != "confine":
+            asked.append(process.pid)
+        return exchange(message)
+
+    is_over = threading.Event()
+    sender = threading.Thread(target=send)
+    with mock.patch.object(process, "_exchange", note):
+        sender.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            sender.join()
+
+
 class TestWorkerExit:
     @pytest.mark.parametrize("emulated", [False, True])
-    def test_killed_worker_is_an_error_and_is_replaced(
-        self, emulated: bool, slow: Device, this_host: Device, model: Path
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV])
+    def test_killed_or_suspended_worker_is_replaced_and_the_request_repeated(
+        self, number: signal.Signals, emulated: bool, slow: Device, this_host: Device, model: Path
     ) -> None:
         with open_session(slow if emulated else this_host, this_host) as session:
+            assert isinstance(session, (HostSession, EmulatedSession))
             session.prepare(model, None, [ServingPoint()])
-            host_session = session._host_session if isinstance(session, EmulatedSession) else session
-            assert isinstance(host_session, HostSession)
-            assert host_session._worker is not None
-            killer = threading.Timer(0.2, os.kill, (host_session._worker.pid, signal.SIGKILL))
-            killer.start()
-            with pytest.raises(ModelError, match="the process that serves the model was killed"):
-                session.serve(model, ServingPoint(), TimingEffort(min_runs=10**9, max_runs=10**9, max_seconds=60.0))
-            killer.join()
+            first = session.pid
+            with signaled_when_busy(session, number, times=1):
+                assert session.serve(model, ServingPoint(), LONG).runs == LONG.min_runs
+            assert session.pid != first
+            assert not psutil.pid_exists(first or 0)
+
+    @pytest.mark.parametrize(
+        ("number", "reason"),
+        [(signal.SIGKILL, r"was killed by signal 9 \(SIGKILL\), 3 times"), (signal.SIGSTOP, "suspended .*, 3 times")],
+    )
+    def test_worker_that_is_killed_again_and_again_is_an_error_with_the_true_reason(
+        self, number: signal.Signals, reason: str, this_host: Device, model: Path
+    ) -> None:
+        with HostSession(this_host) as session:
+            session.prepare(model, None, [ServingPoint()])
+            with signaled_when_busy(session, number, times=3), pytest.raises(MeasuringFailed, match=reason) as caught:
+                session.serve(model, ServingPoint(), LONG)
+            assert not isinstance(caught.value, TooLarge)
+            assert caught.value.kind == "killed"
             assert session.serve(model, ServingPoint(), SHORT).runs >= SHORT.min_runs  # by a new worker
+
+    def test_kernel_that_counts_an_oom_kill_is_evidence_of_a_model_too_large(
+        self, this_host: Device, model: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kills = itertools.count()  # as if the kernel counted another kill whenever it is asked
+        monkeypatch.setattr("onefold.device.measuring_process.oom_kills", lambda group: next(kills))
+        with HostSession(this_host) as session:
+            session.prepare(model, None, [ServingPoint()])
+            with signaled_when_busy(session, signal.SIGKILL, times=1), pytest.raises(TooLarge, match="of memory of"):
+                session.serve(model, ServingPoint(), LONG)
+
+    def test_model_that_loops_for_ever_is_given_up(self, this_host: Device, model: Path, tmp_path: Path) -> None:
+        looping = endless(tmp_path / "loop.onnx")
+        with HostSession(this_host, hang_timeout_s=1.0) as session:
+            first = session.pid
+            with pytest.raises(MeasuringFailed, match="no batch ended within 1 s") as caught:
+                session.serve(looping, ServingPoint(), SHORT)
+            assert caught.value.kind == "hung"
+            assert not psutil.pid_exists(first or 0)
+        with HostSession(this_host, hang_timeout_s=60.0) as session:  # many batches together may take longer
+            assert session.serve(model, ServingPoint(), SHORT).runs >= SHORT.min_runs
+
+    def test_long_measurement_of_short_batches_does_not_hang(self, this_host: Device, model: Path) -> None:
+        rests = TimingEffort(0, min_runs=40, max_runs=40, max_seconds=0.0, idle_s=0.2)
+        with HostSession(this_host, hang_timeout_s=4.0) as session:
+            assert session.serve(model, ServingPoint(), rests).runs == 40
+
+    def test_worker_in_native_code_ends_when_its_owner_is_killed(self, tmp_path: Path) -> None:
+        looping = endless(tmp_path / "loop.onnx")
+        program = (
+            "import sys, threading\n"
+            "from pathlib import Path\n"
+            "from onefold.device import HostSession, PRECISE\n"
+            "from onefold.device.host import describe\n"
+            "from onefold.vocabulary.serving import ServingPoint\n"
+            "session = HostSession(describe(), hang_timeout_s=600).__enter__()\n"
+            f"session.prepare(Path({str(looping)!r}), None, [ServingPoint()])\n"
+            "print(session.pid, flush=True)\n"
+            f"session.serve(Path({str(looping)!r}), ServingPoint(), PRECISE)\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+            assert owner.stdout is not None
+            worker = psutil.Process(int(owner.stdout.readline()))
+            used = worker.cpu_times().user
+            wait_until(lambda: worker.cpu_times().user > used + 0.2)  # it loops
+            owner.kill()
+        _, alive = psutil.wait_procs([worker], timeout=60)
+        assert not alive
 
     def test_exit_leaves_no_process(self, this_host: Device, model: Path) -> None:
         with HostSession(this_host) as session:
-            assert session._worker is not None
-            worker = psutil.Process(session._worker.pid)
+            worker = psutil.Process(session.pid)
             session.serve(model, ServingPoint(threads=session.threads), SHORT)
         assert not worker.is_running()
 
@@ -203,7 +310,7 @@ class TestWorkerExit:
             "from onefold.device import HostSession\n"
             "from onefold.device.host import describe\n"
             "session = HostSession(describe()).__enter__()\n"
-            "print(session._worker.pid, flush=True)\n"
+            "print(session.pid, flush=True)\n"
             "time.sleep(60)\n"
         )
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
@@ -215,9 +322,9 @@ class TestWorkerExit:
 
     def test_worker_ignores_ctrl_c(self, this_host: Device, model: Path) -> None:
         with HostSession(this_host) as session:
-            assert session._worker is not None
             session.serve(model, ServingPoint(), SHORT)
-            os.kill(session._worker.pid, signal.SIGINT)
+            assert session.pid is not None
+            os.kill(session.pid, signal.SIGINT)
             time.sleep(0.05)
             assert session.serve(model, ServingPoint(), SHORT).runs >= SHORT.min_runs
 
@@ -265,6 +372,6 @@ class TestRunner:
     def test_answers_are_json(self, model: Path) -> None:
         runner = Runner()
         runner.open(str(model), None, to_json(ServingPoint()))
-        answer = runner.time(to_json(ServingPoint()), to_json(SHORT))
+        answer = runner.time(str(model), None, to_json(ServingPoint()), to_json(SHORT))
         assert json.loads(json.dumps(answer)) == answer
         assert len(answer["times"]) >= SHORT.min_runs

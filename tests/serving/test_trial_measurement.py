@@ -71,6 +71,23 @@ def slow(home: Path, name: str = "slow", **figures: Any) -> Device:
     return board
 
 
+def disturb(monkeypatch: pytest.MonkeyPatch, number: signal.Signals, times: int) -> set[int]:
+    """Send a signal to the first `times` processes that are asked to time a model; return the ids of all of them."""
+    from onefold.device.measuring_process import MeasuringProcess
+
+    exchange, processes = MeasuringProcess._exchange, set[int]()
+
+    def send_signal(self: MeasuringProcess, message: Any) -> Any:
+        if message["do"] == "time" and self.pid is not None and self.pid not in processes:
+            processes.add(self.pid)
+            if len(processes) <= times:
+                os.kill(self.pid, number)
+        return exchange(self, message)
+
+    monkeypatch.setattr(MeasuringProcess, "_exchange", send_signal)
+    return processes
+
+
 class TestMemo:
     def test_architecture_is_measured_once(self, home: Path) -> None:
         heard = Heard()
@@ -200,26 +217,24 @@ class TestDevices:
         assert study.record.state is StudyState.FAILED
         assert all("thimble" in facts["reason"] for facts in heard.of("failed"))
 
-    def test_model_that_kills_the_worker_fails_its_trial_only(
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+    def test_measuring_process_that_is_killed_or_suspended_fails_no_trial(
+        self, number: signal.Signals, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        processes = disturb(monkeypatch, number, times=1)
+        result = small(home, rungs="none").run()
+        assert [trial.failure for trial in result.trials] == [None] * 4
+        assert len(processes) == 2
+
+    def test_trial_whose_measuring_process_is_always_killed_fails_with_the_true_reason(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from onefold.device.session import HostSession
-
-        ask, asked = HostSession._ask, Counter[str]()
-
-        def kill_once(self: HostSession, action: str, **message: Any) -> Any:
-            asked[action] += 1
-            if action == "time" and asked[action] == 1:
-                assert self._worker is not None
-                os.kill(self._worker.pid, signal.SIGKILL)
-            return ask(self, action, **message)
-
-        monkeypatch.setattr(HostSession, "_ask", kill_once)
+        disturb(monkeypatch, signal.SIGKILL, times=3)
         result = small(home, rungs="none").run()
         failures = [trial.failure for trial in result.trials if trial.failure is not None]
-        assert len(failures) == 1
-        assert "was killed" in failures[0].reason
-        assert asked["confine"] == 2
+        assert [failure.kind for failure in failures] == [FailureKind.KILLED]
+        assert "was killed by signal 9 (SIGKILL), 3 times" in failures[0].reason
+        assert "memory" not in failures[0].reason
 
     def test_deployment_folder_serves_the_trained_model(self, home: Path, tmp_path: Path) -> None:
         result = small(home, serving=replace(FEW_POINTS, scenarios=("single-stream", "server:6@20"))).run()

@@ -15,6 +15,7 @@ from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatch
 from onefold.device import Session
 from onefold.device.catalogue import HOST
 from onefold.device.host import host as this_machine
+from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.serving import deploy
 from onefold.serving.api import PointMeasured
 from onefold.serving.api import measure as measure_model
@@ -42,6 +43,9 @@ def measure(
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,
     save: Annotated[Path | None, typer.Option(help="Write a deployment folder here")] = None,
+    hang_timeout: Annotated[
+        float, typer.Option(help="Seconds to load the model or run one batch after which it has hung")
+    ] = HANG_TIMEOUT_S,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,6 +68,7 @@ def measure(
                 optimize_for, search, space_up_to(largest_batch), tuple(scenarios or ()), scenario_goal
             ),
             save=save,
+            hang_timeout_s=hang_timeout,
             home=home,
             on_event=show_progress,
         )

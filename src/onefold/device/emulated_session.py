@@ -9,6 +9,7 @@ from typing import Any
 
 from onefold.device.device import Device
 from onefold.device.host_session import HostSession
+from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.device.roofline import OperatorCost, latency_ratio, operator_costs, uncounted_kinds
 from onefold.device.timing_effort import TimingEffort
 from onefold.processes import available_cores
@@ -25,16 +26,23 @@ class EmulatedSession:
     follows from the device's power. Every result is labeled `emulated`.
     """
 
-    def __init__(self, device: Device, host: Device) -> None:
+    def __init__(self, device: Device, host: Device, hang_timeout_s: float = HANG_TIMEOUT_S) -> None:
         self.device = device
         cores = available_cores()[: device.cores]
-        self._host_session = HostSession(host, cores, device.memory_bytes, emulates=device)
+        self._host_session = HostSession(
+            host, cores, device.memory_bytes, emulates=device, hang_timeout_s=hang_timeout_s
+        )
         self._ratios: dict[tuple[Path, int, int], float] = {}
         self._costs: dict[tuple[Path, int], tuple[OperatorCost, ...]] = {}
 
     @property
     def threads(self) -> int:
         return min(self._host_session.threads, self.device.cores)
+
+    @property
+    def pid(self) -> int | None:
+        """Return the id of the process that serves, or None outside the block."""
+        return self._host_session.pid
 
     @property
     def confinement(self) -> Any:

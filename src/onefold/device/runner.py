@@ -4,9 +4,11 @@ It needs only onnxruntime and numpy, so that it runs on small boards. Messages a
 
     in    {"do": "confine", "cores": [0], "memory_bytes": null}
           {"do": "open", "model": path, "inputs": path or null, "point": {…}}
-          {"do": "time", "point": {…}, "effort": {…}}          times the model opened last
-          {"do": "memory", "point": {…}}                       its peak memory
-    out   {"answer": …} or {"error": "…"}
+          {"do": "time", "model": …, "inputs": …, "point": {…}, "effort": {…}}
+          {"do": "memory", "model": …, "inputs": …, "point": {…}}
+    out   {"answer": …} or {"error": "…"}, after any number of {"tick": true} that show progress
+
+Requests do not depend on earlier ones, so that a new process can repeat one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import ctypes
 import gc
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,16 +38,20 @@ from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
 MAX_ATTEMPTS = 3  # at a measurement under contention
+TICK_EVERY_S = 1.0  # at most: a message between two timed runs is not free
 MEMORY_RUNS = 2  # until a session has allocated all its memory
 
 Array = np.ndarray[Any, Any]
+Tick = Callable[[], None]
 
 
 class Runner:
     """Open a model once per combination of session options, and time its batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick: Tick = lambda: None) -> None:
+        self._tick = tick
         self._model: Path | None = None
+        self._inputs: str | None = None
         self._samples: dict[str, Array] = {}
         self._sessions: dict[ServingPoint, ort.InferenceSession] = {}
         self._meter = meter.choose()
@@ -55,29 +62,39 @@ class Runner:
 
     def open(self, model: str, inputs: str | None, point: Any) -> bool:
         """Create the session of a point, so that timing it starts without delay."""
-        if Path(model) != self._model:
-            self._model, self._sessions = Path(model), {}
-        self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
+        self._load(model, inputs, afresh=True)
         self._session(from_json(ServingPoint, point))
         gc.collect()  # now rather than during a measurement
         return True
 
-    def time(self, point: Any, effort: Any) -> Any:
+    def _load(self, model: str, inputs: str | None, *, afresh: bool = False) -> None:
+        """Choose the model and the samples of the next sessions; `afresh` reads samples again that are loaded."""
+        if Path(model) != self._model:
+            self._model, self._sessions = Path(model), {}
+            afresh = True
+        if afresh or inputs != self._inputs:
+            self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
+            self._inputs = inputs
+
+    def time(self, model: str, inputs: str | None, point: Any, effort: Any) -> Any:
         """Return the seconds of each run at a point, their total cost, and the share of contention."""
         serving_point, limits = from_json(ServingPoint, point), from_json(TimingEffort, effort)
+        self._load(model, inputs)
         session = self._session(serving_point)
         feed = self._feed(session, serving_point.batch_size)
         gc.disable()
         try:
             for _ in range(limits.warm_up_runs):
                 session.run(None, feed)
+                self._tick()
             contention, times, cost = self._least_contended(session, feed, limits, serving_point)
         finally:
             gc.enable()
         return {"times": times, "cost": to_json(cost), "contention": contention}
 
-    def memory(self, point: Any) -> int | None:
+    def memory(self, model: str, inputs: str | None, point: Any) -> int | None:
         """Return the peak memory of this process while it creates and runs a single session."""
+        self._load(model, inputs)
         serving_point = from_json(ServingPoint, point)
         self._sessions = {}
         gc.collect()
@@ -87,6 +104,7 @@ class Runner:
         feed = self._feed(session, serving_point.batch_size)
         for _ in range(MEMORY_RUNS):
             session.run(None, feed)
+            self._tick()
         return high_water_bytes()
 
     def _least_contended(
@@ -96,7 +114,7 @@ class Runner:
         attempts: list[tuple[float, list[float], Measurement]] = []
         for _ in range(MAX_ATTEMPTS):
             with CpuContention(point.threads) as contention, self._meter.window() as window:
-                times = _times(session, feed, effort)
+                times = _times(session, feed, effort, self._tick)
             # Parallel execution has more threads than cores, so its threads wait for each other.
             share = 0.0 if point.execution == "parallel" else contention.share
             attempts.append((share, times, window.measurement))
@@ -128,7 +146,7 @@ def _trim_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEffort) -> list[float]:
+def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEffort, tick: Tick) -> list[float]:
     """Time runs until the median is precise enough or the effort is used up."""
     times: list[float] = []
     clock = time.perf_counter
@@ -141,6 +159,7 @@ def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEf
         session.run(None, feed)
         after = clock()
         times.append(after - before)
+        tick()
         if len(times) >= effort.min_runs:
             if after > deadline:
                 break
@@ -152,9 +171,22 @@ def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEf
     return times
 
 
+class _Ticks:
+    """Tell the other side now and then that there is progress."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._last = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._last > TICK_EVERY_S:
+            self._channel.send({"tick": True})
+            self._last = time.monotonic()
+
+
 def serve(channel: Channel) -> None:
     """Answer one message after the other until the other side is gone."""
-    runner = Runner()
+    runner = Runner(_Ticks(channel))
     while True:
         try:
             message = channel.receive()

@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from onefold.device.device import Device
 from onefold.device.emulated_session import EmulatedSession
 from onefold.device.host_session import HostSession
+from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.device.timing_effort import TimingEffort
 from onefold.vocabulary.serving import Served, ServingPoint
 
@@ -27,6 +28,9 @@ class Session(Protocol):
       returns a predicted point.
     - A model that the runtime refuses raises ModelError, and one that needs more memory than the device has raises
       TooLarge, a ModelError. Neither ends the session: the next model is served as if nothing had happened.
+    - A process that is killed or suspended by another program is replaced and the request repeated. Only if that
+      happens again and again, or if a model makes no progress for the session's hang timeout, MeasuringFailed, a
+      ModelError, is raised.
     - A session is not thread-safe, and it does not check whether the machine is quiet: the caller holds the measurement
       lock around `serve`. `prepare` and `memory` are not timed and need no lock.
 
@@ -56,12 +60,16 @@ class Session(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
-def open_session(device: Device, host: Device) -> Session:
+def open_session(device: Device, host: Device, hang_timeout_s: float = HANG_TIMEOUT_S) -> Session:
     """Return a session for `device`, not yet entered: a real one for this machine (`host`), otherwise an emulated one.
+
+    A model that needs more than `hang_timeout_s` to be loaded or to answer one batch is given up.
 
     This is the only place that chooses an implementation of `Session`.
     """
-    return HostSession(device) if device.name == host.name else EmulatedSession(device, host)
+    if device.name == host.name:
+        return HostSession(device, hang_timeout_s=hang_timeout_s)
+    return EmulatedSession(device, host, hang_timeout_s)
 
 
 def runtime() -> str:

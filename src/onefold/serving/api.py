@@ -12,6 +12,7 @@ from typing import Any
 from onefold.device import PRECISE, STANDARD, Device, open_session, runtime
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
+from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.serving import deploy
 from onefold.serving.deploy import Deployment, ServeCheck
 from onefold.serving.external_data import with_embedded_weights
@@ -19,6 +20,7 @@ from onefold.serving.options import ServingOptions
 from onefold.serving.scenarios import DEFAULT_SCENARIOS, is_open_loop, parse_scenario
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
+from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.serving import OptimizeFor, Served
 from onefold.vocabulary.signature import suggest_keywords
 
@@ -38,6 +40,7 @@ def measure(
     *,
     serving: ServingOptions | None = None,
     save: str | Path | None = None,
+    hang_timeout_s: float = HANG_TIMEOUT_S,
     home: str | Path | None = None,
     origin: Mapping[str, Any] | None = None,
     on_event: Callable[[PointMeasured], None] | None = None,
@@ -50,6 +53,7 @@ def measure(
         device: The name of a device, a `Device`, or several. `host` is this machine; others are emulated.
         serving: What to optimize for, how to search, and the scenarios (default: single-stream and offline).
         save: Write a deployment folder here.
+        hang_timeout_s: Give up if loading the model or running one batch takes longer.
         home: The folder of devices and locks; by default $ONEFOLD_HOME or the user's data folder.
         origin: Recorded in the deployment as the origin of the model.
         on_event: Called after each measurement.
@@ -60,10 +64,13 @@ def measure(
     Raises:
         InputError: An option is invalid.
         DeviceError: A device is unknown.
-        ModelError: The file is not an ONNX model or cannot be served; TooLarge if the device has too little memory.
+        ModelError: The file is not an ONNX model or cannot be served; TooLarge if the device has too little memory,
+            MeasuringFailed if it hangs or the process that serves it keeps dying.
     """
     options = serving or ServingOptions()
     options.check()
+    if not hang_timeout_s > 0:
+        raise InputError(f"hang_timeout_s must be above 0, got {hang_timeout_s}")
     place = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
     targets = [target if isinstance(target, Device) else find_device(target, place.devices) for target in given]
@@ -75,7 +82,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
         file = with_embedded_weights(Path(model), Path(folder))
         for target in targets:
-            with open_session(target, this_machine) as session:
+            with open_session(target, this_machine, hang_timeout_s) as session:
                 tuner = ServingTuner(session, options.space, search)
                 tuner.prepare(file)
                 report = partial(_report, on_event, target)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onefold.device import AFTER_IDLE, PRECISE, QUICK, STANDARD, Device, Session, TimingEffort, open_session, runtime
+from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.engine import Engine
 from onefold.serving.export import Exported
 from onefold.serving.space import ServingSpace
@@ -42,12 +43,14 @@ class TrialMeasurement:
         engine: Engine,
         measurement_lock: MeasurementLock,
         space: ServingSpace | None = None,
+        hang_timeout_s: float = HANG_TIMEOUT_S,
     ) -> None:
         self._study = study
         self._devices = devices
         self._host = host
         self._serving = serving
         self._whole_space = ServingSpace() if space is None else space
+        self._hang_timeout_s = hang_timeout_s
         self._measurement_lock = measurement_lock
         self._store = store
         self._engine = engine
@@ -165,7 +168,7 @@ class TrialMeasurement:
 
     def _session(self, device: Device) -> Session:
         if device.name not in self._sessions:
-            session: Session = open_session(device, self._host)
+            session: Session = open_session(device, self._host, self._hang_timeout_s)
             self._stack.enter_context(session)
             self._sessions[device.name] = session
         return self._sessions[device.name]

@@ -37,7 +37,7 @@ from onefold.study.spec import Spec
 from onefold.study.worker_calls import export_and_train
 from onefold.training import calls
 from onefold.training.assignment import Assignment
-from onefold.vocabulary.errors import ModelError, StoreError
+from onefold.vocabulary.errors import MeasuringFailed, ModelError, StoreError
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import BudgetUse
 from onefold.vocabulary.ranking import best_epoch, ranked
@@ -321,7 +321,8 @@ class Coordinator:
             try:
                 metrics = {**metrics, **self._measurement.metrics(rung.trial)}
             except ModelError as error:
-                self._take_failure(decision, Failure(FailureKind.RAISED, str(error)), retry=False)
+                kind = FailureKind(error.kind) if isinstance(error, MeasuringFailed) else FailureKind.RAISED
+                self._take_failure(decision, Failure(kind, str(error)), retry=False)
                 return
         metrics = self._spec.objective.completed(metrics)
         if not metrics:

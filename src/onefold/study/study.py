@@ -357,6 +357,7 @@ class Study:
             engine=engine,
             measurement_lock=self._home.locks.measurement,
             space=spec.serving.space,
+            hang_timeout_s=spec.parallelism.hang_timeout_s,
         )
         measurement.recall()
         return stack.enter_context(measurement)

@@ -9,7 +9,8 @@
     │   ├── BudgetError              invalid limits
     │   ├── DeviceError              an unknown device, or one with invalid figures
     │   ├── ModelError               a model that cannot be exported, read or served
-    │   │   └── TooLarge             … for the memory of the device
+    │   │   ├── TooLarge             … for the memory of the device
+    │   │   └── MeasuringFailed      5   … because the process that serves it hangs or keeps dying
     │   └── MissingExtra             an optional package that is not installed
     ├── DatasetError             2   a data set that is missing or corrupt
     ├── StoreError               3   a broken store file, a full disk
@@ -79,6 +80,19 @@ class ModelError(InputError):
 
 class TooLarge(ModelError):
     """A model, or a batch of it, that needs more memory than the device has."""
+
+
+class MeasuringFailed(ModelError):
+    """A model that could not be measured: the process that serves it was `kind`, "killed" or "hung"."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message, kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class MissingExtra(InputError):
