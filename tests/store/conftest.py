@@ -1,4 +1,4 @@
 import pytest
 
-# Contract suites live in the package; this gives their assertions the detail that tests have.
-pytest.register_assert_rewrite("onefold.testing.stores", "onefold.testing.kernel_stores")
+# The suites are no test modules themselves; this gives their assertions the detail that tests have.
+pytest.register_assert_rewrite("store_contract", "kernel_store_contract")

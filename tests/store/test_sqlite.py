@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 from textwrap import dedent
 
 import pytest
+from kernel_store_contract import a_candidate, a_compilation
+from store_contract import a_rung, a_study, a_trial, an_epoch
 
 from onefold.store import open_store
 from onefold.store.schema import REVISION
 from onefold.store.sql_store import SqlStore
 from onefold.store.sqlite import SqliteBackend
-from onefold.testing.kernel_stores import a_candidate, a_compilation
-from onefold.testing.stores import a_rung, a_study, a_trial, an_epoch
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.records import TrialState
 
@@ -311,13 +311,14 @@ class TestSeveralProcesses:
                 proceed(writer)
 
 
-PRELUDE = """
+PRELUDE = f"""
 import sys
 from pathlib import Path
+sys.path.append({str(Path(__file__).parent)!r})
 from onefold.vocabulary.errors import StoreError
 from onefold.store import open_store
-from onefold.testing.kernel_stores import a_candidate, a_compilation
-from onefold.testing.stores import a_rung, a_trial, an_epoch
+from kernel_store_contract import a_candidate, a_compilation
+from store_contract import a_rung, a_trial, an_epoch
 
 def say(*words):
     print(*words, flush=True)

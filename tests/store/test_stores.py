@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_store import MemoryStore
+from store_contract import StoreContract
 
-from onefold.store import CompilationRecord, MemoryStore, Store, StudyRecord, open_store
-from onefold.testing.stores import StoreContract
+from onefold.store import CompilationRecord, Store, StudyRecord, open_store
 from onefold.vocabulary.kernels import (
     CandidateFailure,
     CompileCost,

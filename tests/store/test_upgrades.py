@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_store_contract import a_candidate, a_compilation, an_operator
 from sqlalchemy import create_engine
+from store_contract import a_lesson, a_rung, a_study, a_surface, a_trial, an_epoch
 from typer.testing import CliRunner
 
 from onefold.store import open_store
@@ -24,8 +26,6 @@ from onefold.store.home import Home
 from onefold.store.rows import lesson_row, study_row, trial_row
 from onefold.store.schema import LEGACY_VERSION, REVISION, metadata
 from onefold.store.sql_store import SqlStore
-from onefold.testing.kernel_stores import a_candidate, a_compilation, an_operator
-from onefold.testing.stores import a_lesson, a_rung, a_study, a_surface, a_trial, an_epoch
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.records import StudyState
 

@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 
 from onefold.store.home import Home
-from onefold.testing.stores import a_memory
 from onefold.training.api import export_knobs, import_knobs, remembered_knobs
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.knobs import JobProfile, KnobMemory
+from onefold.vocabulary.records import Config
+
+PROFILE = JobProfile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
+MEMORY = KnobMemory("a machine", "time", False, PROFILE, Config(threads=1), 0.01, 0.005)
 
 
 def test_exported_knobs_are_imported_unchanged(tmp_path: Path) -> None:
     with closing(Home(tmp_path / "one").store()) as store:
-        store.save_knob_memory(a_memory())
+        store.save_knob_memory(MEMORY)
     assert export_knobs(tmp_path / "known.json", tmp_path / "one") == 1
     assert import_knobs(tmp_path / "known.json", tmp_path / "other") == 1
-    assert remembered_knobs(tmp_path / "other") == [a_memory()]
+    assert remembered_knobs(tmp_path / "other") == [MEMORY]
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "{}", "no JSON", '{"kind": "onefold knobs", "version": 9}'])

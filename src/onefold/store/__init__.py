@@ -7,7 +7,6 @@ from pathlib import Path
 from onefold.store.job_queue import JobQueue, Submission
 from onefold.store.kernel_history import CompilationRecord, KernelHistory
 from onefold.store.knob_history import KnobHistory
-from onefold.store.memory import MemoryStore
 from onefold.store.retraining_history import RetrainingHistory
 from onefold.store.serving_history import ServingHistory
 from onefold.store.store import Store
@@ -15,8 +14,8 @@ from onefold.store.studies import StudyRecord, StudyStore
 from onefold.vocabulary.errors import InputError
 
 __all__ = [
-    "CompilationRecord", "JobQueue", "KernelHistory", "KnobHistory", "MemoryStore", "RetrainingHistory",
-    "ServingHistory", "Store", "StudyRecord", "StudyStore", "Submission", "open_store",
+    "CompilationRecord", "JobQueue", "KernelHistory", "KnobHistory", "RetrainingHistory", "ServingHistory",
+    "Store", "StudyRecord", "StudyStore", "Submission", "open_store",
 ]  # fmt: skip
 
 

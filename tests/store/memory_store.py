@@ -1,4 +1,4 @@
-"""A store in memory, for tests: the same contract, except that nothing outlives the process."""
+"""A second store, in memory: it shows that the contract holds for more than one database."""
 
 from __future__ import annotations
 

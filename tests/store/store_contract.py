@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from kernel_store_contract import KernelStoreContract
 
 from onefold.store import Store, StudyRecord, Submission
-from onefold.testing.kernel_stores import KernelStoreContract
 from onefold.vocabulary.errors import StoreError, StudyNotFound
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobRecord, Phase, StepWindow
 from onefold.vocabulary.records import (
@@ -85,7 +85,7 @@ def a_lesson(batch_size: int = 8, machine: str = "a machine", model: str = "abc"
 
 
 class StoreContract(KernelStoreContract):
-    """The promises of `Store`, one test each; those of `KernelHistory` are in `kernel_stores`."""
+    """The promises of `Store`, one test each; those of `KernelHistory` are in `kernel_store_contract`."""
 
     @pytest.fixture
     def store(self) -> Store:
