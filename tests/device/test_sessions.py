@@ -22,6 +22,7 @@ import onnx
 import psutil
 import pytest
 import torch
+from session_contract import SHORT, SessionContract
 from torch import nn
 
 from onefold.device import Device, EmulatedSession, HostSession, Session, TimingEffort, open_session, runtime
@@ -30,7 +31,6 @@ from onefold.device.roofline import latency_ratio, operator_costs
 from onefold.device.runner import Runner, session_options
 from onefold.serving.export import export
 from onefold.testing.networks import endless
-from onefold.testing.sessions import SHORT, SessionContract
 from onefold.vocabulary.errors import MeasuringFailed, ModelError, TooLarge
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import LatencySource, ServingPoint

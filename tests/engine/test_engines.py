@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from engine_contract import EngineContract, events_of
 
 from onefold.engine import (
     Call,
@@ -27,7 +28,6 @@ from onefold.engine import (
     open_engine,
     run_call,
 )
-from onefold.testing.engines import EngineContract, events_of
 from onefold.vocabulary.errors import EngineError, InputError, WorkloadError
 from onefold.vocabulary.records import Failure, FailureKind
 

@@ -34,7 +34,7 @@ class Session(Protocol):
     - A session is not thread-safe, and it does not check whether the machine is quiet: the caller holds the measurement
       lock around `serve`. `prepare` and `memory` are not timed and need no lock.
 
-    `onefold.testing.sessions.SessionContract` tests these rules for any implementation.
+    `SessionContract` in `tests/device` tests these rules for any implementation.
     """
 
     device: Device

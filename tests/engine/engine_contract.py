@@ -22,7 +22,7 @@ def counting(context: Any, last: int, *, tick: Tick) -> Generator[int, None, str
     return f"counted with {context}"
 
 
-def raising(context: Any, *, tick: Tick) -> Generator[int, None, None]:  # noqa: ARG001
+def raising(context: Any, *, tick: Tick) -> Generator[int, None, None]:
     """Report once, then raise."""
     yield 1
     raise ValueError("no such luck")
