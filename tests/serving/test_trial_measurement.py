@@ -27,11 +27,11 @@ from onefold.serving.trial_measurement import memo_key
 from onefold.serving.tuner import PointSearchOptions
 from onefold.study import Home, StudyEvent
 from onefold.study.spec import Spec
-from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import DeviceError, InputError, ObjectiveError, StudyFailed
 from onefold.vocabulary.records import FailureKind, StudyState
 from onefold.vocabulary.serving import SERVING_METRICS, LatencySource, OptimizeFor
+from small_studies import small_study
 
 TINY = Budget(trials=4, max_epochs=2, min_data=0.5)
 TRAINING = dict(batch_size=32, optimizer="adam", lr=Float(1e-3, 1e-1, log=True))

@@ -20,10 +20,10 @@ from onefold.study import Home
 from onefold.study.events import StudyEvent
 from onefold.study.result import keep_best, read_card
 from onefold.study.summary import summary_of
-from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import InputError, StoreError
 from onefold.vocabulary.records import StudyState, TrialState
+from small_studies import small_study
 
 TINY = Budget(trials=6, max_epochs=3)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onefold import Choice, Objective, Space
-from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
+from small_studies import small_study
 
 
 def test_a_knob_in_the_space_is_searched_like_a_hyperparameter(tmp_path: Path) -> None:

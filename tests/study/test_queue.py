@@ -12,11 +12,11 @@ from onefold import Budget, Config, Space, Study
 from onefold.store import Submission
 from onefold.study import Home
 from onefold.study.queue import Queue
-from onefold.testing.studies import small_study
 from onefold.testing.toy import Spirals
 from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
 from onefold.vocabulary.records import StudyState
 from onefold.vocabulary.space import Float
+from small_studies import small_study
 
 TINY = Budget(trials=2, max_epochs=1)
 

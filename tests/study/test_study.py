@@ -30,8 +30,6 @@ from onefold import (
     at_least,
 )
 from onefold.study import Home
-from onefold.testing.studies import TINY
-from onefold.testing.studies import small_study as small
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.vocabulary.errors import (
     BudgetError,
@@ -45,6 +43,8 @@ from onefold.vocabulary.errors import (
     WorkloadError,
 )
 from onefold.vocabulary.records import FailureKind, StudyState, TrialState
+from small_studies import TINY
+from small_studies import small_study as small
 
 
 def facts(study: Study) -> list[Any]:
