@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_hardware import FakeMachine, FakeNvml
+from replayed_meter import RecordingMeter, ReplayMeter
 
 from onefold import meter as meters
 from onefold.meter import (
@@ -17,8 +18,6 @@ from onefold.meter import (
     ModelledMeter,
     NvmlMeter,
     RaplMeter,
-    RecordingMeter,
-    ReplayMeter,
     choose,
 )
 from onefold.testing.meters import WINDOWS_PER_TEST, MeterContract, work

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from replayed_meter import RecordingMeter, ReplayMeter
 
-from onefold.meter import ModelledMeter, RecordingMeter, ReplayMeter
+from onefold.meter import ModelledMeter
 from onefold.testing.meters import work
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Measurement

@@ -10,7 +10,6 @@ from onefold.meter.meter import Meter, Window
 from onefold.meter.modelled import ModelledMeter
 from onefold.meter.nvml import NvmlMeter
 from onefold.meter.rapl import RaplMeter
-from onefold.meter.replay import RecordingMeter, ReplayMeter
 from onefold.vocabulary.errors import MissingExtra
 
 __all__ = [
@@ -20,8 +19,6 @@ __all__ = [
     "ModelledMeter",
     "NvmlMeter",
     "RaplMeter",
-    "RecordingMeter",
-    "ReplayMeter",
     "Window",
     "choose",
 ]
