@@ -12,13 +12,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from onefold.cli.app import main
+from onefold.processes import INTERRUPT_SIGNALS, restore_handlers
 
 WORKLOAD = """
 import torch
@@ -48,7 +50,8 @@ def onefold(here: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @contextlib.contextmanager
 def _shell(here: Path, words: tuple[str, ...]) -> Iterator[None]:
     """Prepare this process for a command, and restore it."""
-    modules, paths, terminated = set(sys.modules), list(sys.path), signal.getsignal(signal.SIGTERM)
+    modules, paths = set(sys.modules), list(sys.path)
+    handlers = {number: signal.getsignal(number) for number in INTERRUPT_SIGNALS}
     try:
         with (
             contextlib.chdir(here),
@@ -57,7 +60,7 @@ def _shell(here: Path, words: tuple[str, ...]) -> Iterator[None]:
         ):
             yield
     finally:
-        signal.signal(signal.SIGTERM, terminated)
+        restore_handlers(handlers)
         sys.path[:] = paths
         for name in set(sys.modules) - modules:
             if str(getattr(sys.modules[name], "__file__", None)).startswith(str(here)):
@@ -78,3 +81,16 @@ def begun(here: Path, *words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here,
         env={**os.environ, "ONEFOLD_HOME": str(here / "home"), "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll until something has happened."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def has_loaded_torch(process: subprocess.Popen[str]) -> bool:
+    """Return whether a process has begun its work or is about to: torch is mapped into its memory."""
+    return "libtorch" in Path(f"/proc/{process.pid}/maps").read_text()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from shell import alone, onefold
+from shell import alone, begun, has_loaded_torch, onefold, wait_until
 from torch.nn import functional
 
 from onefold import Config, datasets
@@ -68,6 +69,18 @@ def here(made: Path, tmp_path: Path) -> Path:
 def content_of(folder: Path) -> dict[str, str]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_ctrl_c_says_a_sentence_and_leaves_the_model_as_it_is(here: Path) -> None:
+    before = content_of(here / "deploy")
+    process = begun(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--window", "600s")
+    wait_until(lambda: has_loaded_torch(process))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert content_of(here / "deploy") == before
 
 
 def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:

@@ -1,5 +1,5 @@
 """The same from a shell. The only package that prints."""
 
-from onefold.cli.app import main
+from onefold.cli.entry import main
 
 __all__ = ["main"]

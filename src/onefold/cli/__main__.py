@@ -1,5 +1,5 @@
 """`python -m onefold.cli` is `onefold`."""
 
-from onefold.cli.app import main
+from onefold.cli.entry import main
 
 main()

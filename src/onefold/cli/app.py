@@ -6,7 +6,6 @@ Exit codes: 0 success, 2 bad input, 3 trouble with the store, 4 the study has no
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import Annotated, Any
 
@@ -19,12 +18,14 @@ from onefold.cli import compile as compile_command
 from onefold.cli import compress, devices, impact, knobs, queue, retrain, serving, shift, studies, train, tune
 from onefold.cli.console import err, out
 from onefold.cli.errors import cli_message
+from onefold.cli.interruption import end_interrupted, interrupt
+from onefold.processes import handle_interrupts
 from onefold.vocabulary.errors import OnefoldError
 from onefold.vocabulary.workload_reference import ready_workloads
 
 
 class OnefoldGroup(TyperGroup):
-    """Ends a command that raises OnefoldError with one line and its exit code."""
+    """Ends a command that raises OnefoldError or is interrupted with one line and its exit code."""
 
     def invoke(self, ctx: Any) -> Any:  # typer keeps its Context type private
         try:
@@ -33,6 +34,8 @@ class OnefoldGroup(TyperGroup):
             message = cli_message(error, self.commands.get(ctx.invoked_subcommand or ""))
             err.print(Text.assemble(("onefold: ", "bold red"), message), soft_wrap=True)
             sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            end_interrupted(ctx.invoked_subcommand)
 
 
 app = typer.Typer(
@@ -91,6 +94,6 @@ def workloads() -> None:
 
 
 def main() -> None:
-    """Run a command. SIGTERM interrupts it like Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Run a command. SIGTERM and SIGHUP interrupt it like Ctrl-C."""
+    handle_interrupts(interrupt)
     app()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ import typer
 from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.device.catalogue import HOST
+from onefold.processes import handle_interrupts, restore_handlers
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import (
     CANDIDATES_PER_ROUND,
@@ -144,18 +146,20 @@ def compile_models(
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Record Ctrl-C: raised inside TVM, a KeyboardInterrupt would be taken for a failed candidate."""
+    """Record signals: raised inside TVM, a KeyboardInterrupt would be taken for a failed candidate."""
     interrupts: list[int] = []
 
-    def interrupt(number: int, _: Any) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
+        if callable(handler := previous.get(signal.Signals(number))):
+            handler(number, frame)
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGINT, interrupt)
+    previous = handle_interrupts(interrupt)
     try:
         yield interrupts
     finally:
-        signal.signal(signal.SIGINT, previous)
+        restore_handlers(previous)
 
 
 def _progress(status: Any, started: float, interrupts: list[int]) -> Callable[[Any], None]:

@@ -10,17 +10,21 @@ import socket
 import sys
 
 from onefold.processes.channel import PICKLE, Channel, Encoding
+from onefold.processes.spawner import LEFT_TO_PARENT
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def connect_to_parent(encoding: Encoding = PICKLE) -> Channel:
-    """Return the channel to the parent, whose descriptor is the first argument of the command line.
-
-    From then on Ctrl-C is left to the parent.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Return the channel to the parent, whose descriptor is the first argument of the command line."""
     return Channel(socket.socket(fileno=int(sys.argv[1])), encoding)
+
+
+def leave_signals_to_parent() -> None:
+    """Ignore Ctrl-C and the end of the terminal, which reach this process too: the parent decides what they mean."""
+    for number in LEFT_TO_PARENT:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)
 
 
 def die_with_parent(parent: int) -> None:

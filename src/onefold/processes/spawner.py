@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+LEFT_TO_PARENT = (signal.SIGINT, signal.SIGHUP)  # of the signals that a terminal sends to parent and children alike
 Start = Callable[[], "subprocess.Popen[bytes]"]
 _Request = tuple[Start, "Future[subprocess.Popen[bytes]]"]
 
@@ -36,6 +38,8 @@ class Spawner:
         return process.result()
 
     def _run(self) -> None:
+        # Children inherit this mask and keep it until they ignore these signals: they are meant for this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
         while True:
             start, process = self._requests.get()
             try:

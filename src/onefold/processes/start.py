@@ -8,12 +8,13 @@ from __future__ import annotations
 import runpy
 import sys
 
-from onefold.processes.entry import die_with_parent
+from onefold.processes.entry import die_with_parent, leave_signals_to_parent
 
 
 def main(module: str, descriptor: str, parent: str) -> None:
     """Run a module as the main program with the descriptor of its channel as its argument."""
     die_with_parent(int(parent))
+    leave_signals_to_parent()
     sys.argv = [module, descriptor]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

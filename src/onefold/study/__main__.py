@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 
+from onefold.processes import handle_interrupts
 from onefold.store.home import Home
 from onefold.study.queue import Queue
 from onefold.study.study import Study
@@ -19,7 +20,7 @@ log = logging.getLogger("onefold")
 
 def main(command: str, *args: str) -> int:
     """Run a command; return its exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops a study like Ctrl-C
+    handle_interrupts(signal.default_int_handler)  # SIGTERM and SIGHUP stop a study like Ctrl-C
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         if command == "run":

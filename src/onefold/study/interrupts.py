@@ -1,20 +1,21 @@
-"""Ctrl-C and SIGTERM, handled between two steps of the main loop."""
+"""Ctrl-C, SIGTERM and SIGHUP, handled between two steps of the main loop."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from onefold.processes import handle_interrupts, restore_handlers
 
 
 class Interrupts:
     """A context manager that defers signals: `check` raises KeyboardInterrupt once one has arrived.
 
-    A second signal raises at once. The previous handlers are restored at the end. Outside the main thread, where
-    signals cannot be caught, nothing changes.
+    A second signal raises at once. The previous handlers are called too, but what they raise is deferred; they are
+    restored at the end. Outside the main thread, where signals cannot be caught, nothing changes.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,11 @@ class Interrupts:
         if self._is_requested:
             raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        previous = self._previous.get(signal.Signals(number))
+        if callable(previous) and previous is not signal.default_int_handler:
+            with suppress(KeyboardInterrupt):
+                previous(number, frame)
         if self._is_requested:
             self.is_urgent = True
             raise KeyboardInterrupt
@@ -35,10 +40,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            self._previous = handle_interrupts(self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._previous.items():
-            if handler is not None:  # None: not set from Python, so it cannot be restored
-                signal.signal(number, handler)
+        restore_handlers(self._previous)
