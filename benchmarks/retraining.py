@@ -153,10 +153,11 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
     import onefold
     import onefold.baselines.retraining  # registers the strategies to compare with
     from onefold.datasets import read_data
+    from onefold.model_folder import open_folder
     from onefold.training.trained_model import load_network
     from onefold.vocabulary.errors import InputError
 
-    network, workload, config = load_network(Path(model))
+    network, workload, config = load_network(open_folder(model, trust=True))
     parts = read_data(data)
 
     def accuracy() -> float:

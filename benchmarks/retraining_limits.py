@@ -398,6 +398,7 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
     from onefold import Data
     from onefold.baselines.shifted_datasets import corrupted_data
     from onefold.datasets import write_data
+    from onefold.training.weights import write_weights
     from onefold.vocabulary.workload_reference import load
 
     place = Path(folder)
@@ -428,7 +429,7 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
                 optimizer.step()
         model = place / "models" / called
         model.mkdir(parents=True)
-        torch.save(network.state_dict(), model / "weights.pt")
+        write_weights(model, network.state_dict())
         (model / "model.json").write_text(json.dumps({"workload": name, "config": dict(config)}))
     return {"source": source}
 
@@ -587,13 +588,14 @@ def score(given: str, saved: str, data: str) -> Row:
     import torch
 
     from onefold.datasets import read_data
+    from onefold.model_folder import open_folder
     from onefold.retraining.samples import split_new_data
     from onefold.training.trained_model import load_network
 
     back = split_new_data(read_data(data), torch.device("cpu")).validation
     found = {}
     for key, folder in (("given", given), ("saved", saved)):
-        network, workload, config = load_network(Path(folder))
+        network, workload, config = load_network(open_folder(folder, trust=True))
         with torch.no_grad():
             found[key] = float(workload.evaluate(network, back.batches(64), config)["accuracy"])
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ from onefold.device import Device
 
 settings.register_profile("onefold", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("onefold")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what tests write without naming a home out of the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONEFOLD_HOME", str(tmp_path_factory.mktemp("default") / "home"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from torch.nn import functional
 from onefold import Data
 from onefold.baselines.shifted_datasets import corrupted_cifar10
 from onefold.datasets import cifar10, write_data
+from onefold.training.weights import write_weights
 from onefold.vocabulary.workload_reference import load
 
 MODELS = {"cifar10": {"depth": 14, "width": 16}, "cifar10-mobilenet": {}, "cifar10-vit": {}}
@@ -47,7 +48,7 @@ def source_model(name: str, folder: Path, epochs: int = EPOCHS) -> Path:
             schedule.step()
     print(f"{name} trained on clean images in {time.monotonic() - began:.0f} s", flush=True)
     target.mkdir(parents=True, exist_ok=True)
-    torch.save({key: value.cpu() for key, value in network.state_dict().items()}, target / "weights.pt")
+    write_weights(target, network.state_dict())
     (target / "model.json").write_text(json.dumps({"workload": name, "config": dict(config)}))
     return target
 

@@ -13,6 +13,7 @@ A study reads from left to right, and so does this package:
     study                           the composition: durable, parallel, resumable
     impact_analysis                 many models -> what tuning and compression change
     report                          text, JSON and HTML
+    model_folder                    the files of a model: replaced as a whole, checked, trusted or not
     engine, processes, meter, store where calls run, what they cost, what is remembered
     cli                             the same from a shell
 """
@@ -20,6 +21,7 @@ A study reads from left to right, and so does this package:
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from onefold import datasets
@@ -29,6 +31,8 @@ from onefold.vocabulary.records import Config
 from onefold.vocabulary.requirement import at_least, at_most
 from onefold.vocabulary.space import Choice, Float, Int, Space
 from onefold.vocabulary.workload import Data, Workload
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads it when it is imported
 
 if TYPE_CHECKING:
     from onefold.compression.api import CompressOptions, compress

@@ -15,6 +15,7 @@ from shell import alone, begun, has_loaded_torch, onefold, wait_until
 from torch.nn import functional
 
 from onefold import Config, datasets
+from onefold.training.weights import write_weights
 from onefold.workloads.digits import Digits
 
 CONFIG = Config(
@@ -46,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             functional.cross_entropy(network(images[places]), labels[places]).backward()
             optimizer.step()
     (here / "deploy").mkdir()
-    torch.save(network.state_dict(), here / "deploy" / "weights.pt")
+    write_weights(here / "deploy", network.state_dict())
     (here / "deploy" / "model.json").write_text(json.dumps({"workload": "digits", "config": dict(CONFIG)}))
     (here / "enough.toml").write_text(ENOUGH)
     done = onefold(here, "shift", "digits", "--corruption", "fog", "--severity", "4", "--save", "new")
@@ -91,7 +92,7 @@ def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:
     assert f"accuracy {told['before']:.4f} → {told['after']:.4f}" in done.stdout
     assert "model   deploy" in done.stdout
     assert "report  deploy/retraining.html" in done.stdout
-    assert (here / "deploy" / "previous" / "weights.pt").is_file()
+    assert (here / "deploy" / "previous" / "weights.safetensors").is_file()
 
 
 def test_json_is_the_only_output(here: Path, fresh_process: None) -> None:
@@ -116,7 +117,7 @@ def test_plan_only_shows_plans_and_changes_nothing(here: Path, fresh_process: No
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("nowhere", "--data", "new"), "nowhere is not a folder of a trained model"),
+        (("nowhere", "--data", "new"), "there is no folder nowhere"),
         (("deploy", "--data", "nothing"), "nothing"),
         (("deploy", "--data", "new", "--memory", "10MB", "--window", "1h"), "retraining this model needs at least"),
         (("deploy", "--data", "new", "--window", "0.01s"), "but the window is 10 ms; set window to"),

@@ -156,7 +156,7 @@ def test_tune_for_a_device(here: Path) -> None:
     assert "serving slow:" in tuned.stdout
     assert "serving host:" in tuned.stdout
     assert {path.name for path in (here / "out").iterdir()} == {
-        "weights.pt", "model.json", "model.onnx", "model.npz", "deployment.json", "README.md",
+        "weights.safetensors", "model.json", "manifest.json", "model.onnx", "model.npz", "deployment.json", "README.md",
     }  # fmt: skip
     assert deploy.load(here / "out", "slow")([[0.5, 0.5]]).shape == (1, 2)
     assert "slow" in onefold(here, "show", "mine-1").stdout
@@ -217,7 +217,7 @@ def test_compress_shows_variants_and_selects_one(tmp_path: Path) -> None:
     for words, says in (
         (("compress", "model"), "no compression method is given; use one or several of --sparsity"),
         (("compress", "model", "--precision", "int9"), "did you mean 'int8'"),
-        (("compress", "modle", "--precision", "int8"), "is not a folder of a trained model"),
+        (("compress", "modle", "--precision", "int8"), "there is no folder modle"),
     ):
         answer = onefold(tmp_path, *words)
         assert answer.returncode == 2

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from onefold import Config
+from onefold.model_folder import CARD
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import load_weights
-from onefold.training.model_folder import CARD, WEIGHTS
 from onefold.training.trial_files import rung_weights_file
+from onefold.training.weights import write_weights
 from onefold.training.workload_trainer import WorkloadTrainer
 from onefold.vocabulary.records import Grant
 from onefold.vocabulary.workload_reference import load
@@ -48,7 +48,7 @@ def model_folder(trained_trials: list[TrainedTrial], tmp_path_factory: pytest.Te
     """The folder of the larger one, as `Result.save` writes it."""
     folder = tmp_path_factory.mktemp("model")
     trial = trained_trials[1]
-    torch.save(load_weights(trial.weights), folder / WEIGHTS)
+    write_weights(folder, load_weights(trial.weights))
     card = {"study": "digits-1", "workload": "digits", "trial": 1, "config": dict(trial.config)}
     (folder / CARD).write_text(json.dumps(card))
     return folder

@@ -115,7 +115,7 @@ def test_the_selected_variant_can_be_served_and_saved(ran: FinishedStudy, tmp_pa
     result, choice = ran.quick, shortlist(ran.quick).choice
     assert result.compressed == result.folder / "compressed"
     saved = result.save(tmp_path / "model")
-    assert (saved / "weights.pt").is_file()
+    assert (saved / "weights.safetensors").is_file()
     for folder in (result.compressed, saved / "compressed"):
         assert deploy.load(folder)(np.zeros((3, 1, 8, 8), "float32")).shape == (3, 10)
         assert unpack((folder / PACKED).read_bytes()) == (folder / deploy.MODEL).read_bytes()

@@ -30,6 +30,7 @@ from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.source_models import load_models
 from onefold.kernels.targets import Target
+from onefold.model_folder import new_generation, open_folder
 from onefold.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.errors import BudgetError, DeviceError, InputError, ModelError, OnefoldError, WorkloadError
@@ -81,7 +82,7 @@ class CompiledPair:
         self.network, self.samples = network(), torch.randn(40, 3, 8, 8)
         self.results = onefold.compile_many(
             [self.folder, self.network], budget=CompileBudget(candidates=CANDIDATES, gain_drop=None), options=OPTIONS,
-            samples=[self.samples], save=self.saved, home=self.home, on_event=self.events.append,
+            samples=[self.samples], save=self.saved, trust=True, home=self.home, on_event=self.events.append,
         )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def folder(deployed: Path, tmp_path: Path) -> Path:
 
 class TestDeploymentFolder:
     def test_a_folder_gets_a_library_a_manifest_and_a_report(self, pair: CompiledPair) -> None:
-        result, manifest = pair.results[0], read_library(pair.folder)
+        result, manifest = pair.results[0], read_library(open_folder(pair.folder))
         assert manifest is not None
         assert result.folder == str(pair.folder)
         assert (pair.folder / "kernels.so").stat().st_size > 0
@@ -123,7 +124,7 @@ class TestDeploymentFolder:
             assert result.recommended == eligible[0]
 
     def test_the_compiled_model_has_the_outputs_of_the_module(self, pair: CompiledPair) -> None:
-        served = deploy.load(pair.saved / "sequential", runtime="tvm")
+        served = deploy.load(pair.saved / "sequential", runtime="tvm", home=pair.home)
         assert isinstance(served, CompiledModel)
         with torch.no_grad():
             expected = pair.network(pair.samples).numpy()
@@ -135,8 +136,9 @@ class TestDeploymentFolder:
         expected = deploy.load(pair.folder, runtime="onnxruntime")(inputs)
         for runtime in pair.results[0].runtimes:
             tolerance = 0.2 if "int8" in runtime.name else 1e-5
-            assert deploy.load(pair.folder, runtime=runtime.name)(inputs) == pytest.approx(expected, abs=tolerance)
-        assert deploy.load(pair.folder)(inputs) == pytest.approx(expected, abs=0.2)
+            served = deploy.load(pair.folder, runtime=runtime.name, home=pair.home)
+            assert served(inputs) == pytest.approx(expected, abs=tolerance)
+        assert deploy.load(pair.folder, home=pair.home)(inputs) == pytest.approx(expected, abs=0.2)
 
 
 class TestSharedBudget:
@@ -208,7 +210,7 @@ class TestCrossCompilation:
         assert (result.rounds, result.runtimes, result.recommended) == ((), (), "")
         assert "not run here" in result.why_stopped
         assert "3x8x8x8" in {shape for history in result.histories for shape in history.operator.shapes}
-        manifest = read_library(folder)
+        manifest = read_library(open_folder(folder))
         assert manifest is not None
         assert (manifest.device, manifest.file, manifest.threads, manifest.batch_size) == (BOARD, "kernels.tar", 4, 3)
         assert manifest.notes == (result.why_stopped,)
@@ -300,8 +302,9 @@ class TestErrors:
         y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])
         graph = helper.make_graph([node], "g", [x], [y])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, str(folder / "model.onnx"))
-        (folder / "model.npz").unlink()
+        with new_generation(folder, update=True) as new:
+            onnx.save(model, str(new / "model.onnx"))
+            (new / "model.npz").unlink()
         before = digests(folder)
         with pytest.raises(ModelError, match=r"not supported .*Det; onnxruntime can still serve it"):
             onefold.compile(folder, home=home)

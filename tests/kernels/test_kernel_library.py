@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from onefold.kernels.kernel_library import (
 )
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import Target
+from onefold.model_folder import open_folder
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import RuntimeLatency
@@ -56,9 +58,9 @@ def folder(
 
 @pytest.fixture(scope="module")
 def compiled(folder: Path) -> CompiledModel:
-    described = read_library(folder)
+    described = read_library(open_folder(folder))
     assert described is not None
-    return CompiledModel(folder, described)
+    return CompiledModel(folder / LIBRARY, described)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def double(runner: CandidateRunner, here: Target, tmp_path_factory: pytest.TempP
     one, other = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
     model = ModelCompiler("double", file, [one, other], outputs_of(file, [one, other]), runner, 3)
     assert model.time_library(model.compile({}, place / LIBRARY)).error == 0.0
-    return CompiledModel(place, replace(about(here), batch_size=1, inputs={"a": "float32", "b": "float32"}))
+    return CompiledModel(place / LIBRARY, replace(about(here), batch_size=1, inputs={"a": "float32", "b": "float32"}))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -124,27 +126,36 @@ def test_inputs_of_another_shape_or_type_are_an_error(given: Any, compiled: Comp
 
 
 def test_a_manifest_is_read_as_written(folder: Path, here: Target) -> None:
-    assert read_library(folder) == about(here)
+    assert read_library(open_folder(folder)) == about(here)
     assert {path.name for path in folder.iterdir()} == {LIBRARY, MANIFEST}
 
 
 def test_a_folder_without_kernels_has_no_manifest(tmp_path: Path) -> None:
-    assert read_library(tmp_path) is None
+    assert read_library(open_folder(tmp_path)) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"device": 3}'])
 def test_an_unreadable_manifest_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(ModelError, match=r"kernels\.json cannot be read: .*; compile the model again"):
-        read_library(tmp_path)
+        read_library(open_folder(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["../kernels.so", "/tmp/kernels.so", "sub/kernels.so", "model.onnx", ""])
+def test_a_manifest_may_not_name_another_file(file: str, tmp_path: Path, here: Target) -> None:
+    write_library(tmp_path, None, about(here))
+    described = json.loads((tmp_path / MANIFEST).read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps({**described, "file": file}))
+    with pytest.raises(ModelError, match=r"names .*, but a library is kernels\.so or kernels\.tar"):
+        read_library(open_folder(tmp_path))
 
 
 def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path: Path, here: Target) -> None:
     with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded: "):
-        CompiledModel(tmp_path, about(here))
+        CompiledModel(tmp_path / LIBRARY, about(here))
     (tmp_path / LIBRARY).write_text("no library")
     with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded: "):
-        CompiledModel(tmp_path, about(here))
+        CompiledModel(tmp_path / LIBRARY, about(here))
 
 
 class TestWriting:
@@ -157,24 +168,12 @@ class TestWriting:
         (place / INT8).write_text("quantized")
         return place
 
-    def test_a_failed_write_keeps_the_old_files(self, old: Path, here: Target, tmp_path: Path) -> None:
-        before = {path.name: path.read_bytes() for path in old.iterdir()}
-        new = replace(about(here), device="another")
-        with pytest.raises(FileNotFoundError):
-            write_library(old, tmp_path / "none.so", new)
-        other = tmp_path / "other.so"
-        other.write_text("new")
-        (old / f"{MANIFEST}.new").mkdir()  # it cannot be overwritten
-        with pytest.raises(IsADirectoryError):
-            write_library(old, other, new)
-        assert {name: (old / name).read_bytes() for name in before} == before
-
     def test_a_new_library_replaces_all_old_files(self, old: Path, here: Target, tmp_path: Path) -> None:
         archive = tmp_path / "new.tar"
         archive.write_text("new")
         new = replace(about(here), device="another", file=ARCHIVE)
         write_library(old, archive, new)
-        assert read_library(old) == new
+        assert read_library(open_folder(old)) == new
         assert {path.name for path in old.iterdir()} == {ARCHIVE, MANIFEST}
 
     def test_an_int8_model_is_written_too(self, old: Path, here: Target, tmp_path: Path) -> None:

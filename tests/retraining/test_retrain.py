@@ -23,6 +23,7 @@ from onefold.retraining.api import _Request, plan_retraining, retrain
 from onefold.retraining.model_update import PREVIOUS
 from onefold.serving.export import export
 from onefold.store.home import Home
+from onefold.training.weights import read_weights, write_weights
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import RetrainingSummary
 from onefold.workloads.digits import Digits
@@ -55,7 +56,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             functional.cross_entropy(network(images[places]), labels[places]).backward()
             optimizer.step()
     folder = tmp_path_factory.mktemp("trained")
-    torch.save(network.state_dict(), folder / "weights.pt")
+    write_weights(folder, network.state_dict())
     (folder / "model.json").write_text(json.dumps({"workload": "digits", "trial": 0, "config": dict(CONFIG)}))
     return folder
 
@@ -90,7 +91,7 @@ def quick(empty: Path, tmp_path: Path) -> dict[str, Any]:
 
 def network_of(folder: Path) -> nn.Module:
     network = Digits().build(CONFIG)
-    network.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    network.load_state_dict(read_weights(folder))
     return network.eval()
 
 
@@ -114,7 +115,7 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
     assert found.summary.limits.window_s == 30
     assert not list(folder.glob("*new*"))
     kept = content_of(folder / PREVIOUS)
-    for name in ("weights.pt", "model.json", "model.onnx", "deployment.json"):
+    for name in ("weights.safetensors", "model.json", "model.onnx", "deployment.json"):
         assert kept[name] == before[name]
         assert content_of(folder)[name] != before[name]
     for name, value in found.network.state_dict().items():
@@ -150,7 +151,7 @@ def test_a_model_that_does_not_improve_is_unchanged(folder: Path, fog: Data, qui
     assert found.summary.windows
     assert not found.summary.kept_new
     assert before.items() <= content_of(folder).items()
-    assert content_of(folder).keys() - before.keys() == {"retraining.html", "retraining.json"}
+    assert content_of(folder).keys() - before.keys() == {"retraining.html", "retraining.json", "manifest.json"}
 
 
 def test_saving_elsewhere_keeps_the_source(folder: Path, new: Path, quick: dict[str, Any], tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_saving_elsewhere_keeps_the_source(folder: Path, new: Path, quick: dict[
     assert found.summary.kept_new
     assert content_of(folder) == before
     assert {path.name for path in (tmp_path / "better").iterdir()} == {
-        "weights.pt", "model.json", "retraining.html", "retraining.json",
+        "weights.safetensors", "model.json", "manifest.json", "retraining.html", "retraining.json",
     }  # fmt: skip
     for name, value in found.network.state_dict().items():
         assert torch.equal(value, network_of(tmp_path / "better").state_dict()[name])
@@ -170,7 +171,7 @@ def test_saving_to_another_name_of_the_same_folder_is_in_place(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     assert retrain(folder.name, new, save=folder, **quick).summary.kept_new
-    assert (folder / PREVIOUS / "weights.pt").is_file()
+    assert (folder / PREVIOUS / "weights.safetensors").is_file()
 
 
 def test_memory_measurements_are_stored_for_the_next_time(
@@ -178,7 +179,7 @@ def test_memory_measurements_are_stored_for_the_next_time(
 ) -> None:
     first = retrain(folder, fog, save=folder.parent / "better", **quick)
     options = quick["options"]
-    request = _Request(folder, fog, None, WINDOW, "host", None, None, options)
+    request = _Request(folder, fog, None, WINDOW, "host", None, None, False, options)
     controller = request.open()
     lessons = controller.job.lessons
     with closing(Home(empty).store()) as store:
@@ -187,7 +188,7 @@ def test_memory_measurements_are_stored_for_the_next_time(
     controller.plan_only()
     assert controller.profile.correction(first.summary.chosen) != 1.0
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    another = _Request(other, fog, None, WINDOW, "host", None, None, options).open()
+    another = _Request(other, fog, None, WINDOW, "host", None, None, False, options).open()
     assert another.job.lessons == ()
 
 
@@ -210,7 +211,7 @@ def test_a_module_is_retrained_on_arrays(folder: Path, fog: Data, quick: dict[st
     assert any(not torch.equal(value, given[name]) for name, value in network.state_dict().items())
     assert found.folder is found.report is None
     assert {path.name for path in found.save(tmp_path / "saved").iterdir()} == {
-        "weights.pt", "retraining.html", "retraining.json",
+        "weights.safetensors", "manifest.json", "retraining.html", "retraining.json",
     }  # fmt: skip
 
 
@@ -257,8 +258,13 @@ def test_invalid_arguments_are_rejected(
 
 def test_other_folders_are_rejected(folder: Path, fog: Data, empty: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    (folder / "weights.pt").unlink()  # as in the folder of a compressed variant, which has its ONNX alone
-    for place in (tmp_path / "nothing", tmp_path / "nowhere", folder):
-        with pytest.raises(InputError, match=r"is not a folder of a trained model: it has no .*weights\.pt") as told:
+    (folder / "weights.safetensors").unlink()  # as in the folder of a compressed variant, which has its ONNX alone
+    missing = r"is not a folder of a trained model: it has no .*weights\.safetensors"
+    for place, why in (
+        (tmp_path / "nothing", missing),
+        (tmp_path / "nowhere", "there is no folder"),
+        (folder, missing),
+    ):
+        with pytest.raises(InputError, match=why) as told:
             retrain(place, fog, options=RetrainingOptions(home=empty))
         assert "\n" not in str(told.value)

@@ -14,6 +14,7 @@ from torch import nn
 
 from onefold import deploy
 from onefold.device import Device, TimingEffort, open_session, runtime
+from onefold.model_folder import new_generation
 from onefold.serving.deploy import Deployment, DeviceSettings, check, load, read, write
 from onefold.serving.export import export
 from onefold.serving.model_card import model_card
@@ -83,7 +84,9 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 class TestWrite:
     def test_folder_is_complete(self, written: Path) -> None:
-        assert {path.name for path in written.iterdir()} == {"model.onnx", "model.npz", "deployment.json", "README.md"}
+        listed = {"model.onnx", "model.npz", "deployment.json"}
+        assert {path.name for path in written.iterdir()} == {*listed, "README.md", "manifest.json"}
+        assert set(json.loads((written / "manifest.json").read_text())["files"]) == listed
 
     def test_deployment_round_trips(self, written: Path, deployment: tuple[Path, Deployment]) -> None:
         assert read(written) == deployment[1]
@@ -260,16 +263,18 @@ class TestErrors:
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"host": 3}', "null"])
     def test_invalid_deployment_file(self, text: str, folder: Path) -> None:
-        (folder / "deployment.json").write_text(text)
+        with new_generation(folder, update=True) as new:
+            (new / "deployment.json").write_text(text)
         with pytest.raises(ModelError, match=r"deployment\.json (cannot be read|names no device)"):
             read(folder)
 
     def test_missing_or_invalid_model(self, folder: Path) -> None:
-        (folder / "model.onnx").write_bytes(b"no model")
+        with new_generation(folder, update=True) as new:
+            (new / "model.onnx").write_bytes(b"no model")
         with pytest.raises(ModelError, match="cannot be served"):
             load(folder)
         (folder / "model.onnx").unlink()
-        with pytest.raises(ModelError, match=r"has no model\.onnx; copy the whole deployment folder"):
+        with pytest.raises(ModelError, match=r"has no model\.onnx, which its manifest\.json lists"):
             load(folder)
 
     def test_unknown_devices_and_scenarios(self, written: Path, this_host: Device) -> None:

@@ -15,8 +15,9 @@ from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.kernel_library import CompiledModel, LibraryManifest, digest_of, read_library, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import target_of
+from onefold.model_folder import new_generation, open_folder
 from onefold.serving.deploy import ServedModel, load, read
-from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.errors import ModelError, UntrustedFolder
 from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.serving import ServingPoint
 
@@ -34,10 +35,16 @@ def library(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def folder(deployed: Path, library: Path, tmp_path: Path) -> Path:
+def folder(deployed: Path, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
     copy = shutil.copytree(deployed, tmp_path / "deploy")
-    write_library(copy, library, about(copy))
+    install(copy, library, about(copy))
     return copy
+
+
+def install(folder: Path, library: Path | None, manifest: LibraryManifest, int8: Path | None = None) -> None:
+    with new_generation(folder, update=True) as new:
+        write_library(new, library, manifest, int8)
 
 
 def about(folder: Path) -> LibraryManifest:
@@ -49,7 +56,7 @@ def about(folder: Path) -> LibraryManifest:
 def test_recommended_runtime_is_the_default(folder: Path) -> None:
     assert isinstance(load(folder), CompiledModel)
     assert isinstance(load(folder, scenario="single-stream"), CompiledModel)
-    write_library(folder, None, replace(about(folder), recommended="onnxruntime"))
+    install(folder, None, replace(about(folder), recommended="onnxruntime"))
     assert isinstance(load(folder), ServedModel)
 
 
@@ -60,14 +67,15 @@ def test_other_batch_sizes_use_onnxruntime(folder: Path) -> None:
 
 
 def test_kernels_of_another_device_are_not_used(folder: Path, library: Path) -> None:
-    write_library(folder, library, replace(about(folder), device="raspberry-pi-4"))
+    install(folder, library, replace(about(folder), device="raspberry-pi-4"))
     assert isinstance(load(folder), ServedModel)
 
 
 def test_kernels_of_a_replaced_model_are_not_used(folder: Path, library: Path, model: Path) -> None:
-    write_library(folder, library, replace(about(folder), model=digest_of(folder / "model.onnx")))
+    install(folder, library, replace(about(folder), model=digest_of(folder / "model.onnx")))
     assert isinstance(load(folder), CompiledModel)
-    shutil.copy(model, folder / "model.onnx")
+    with new_generation(folder, update=True) as new:
+        shutil.copy(model, new / "model.onnx")
     assert isinstance(load(folder), ServedModel)
     with pytest.raises(ModelError, match="has no runtime 'tvm'"):
         load(folder, runtime="tvm")
@@ -85,7 +93,7 @@ def test_runtimes_agree(folder: Path, count: int) -> None:
 def test_recommended_spinning_is_used(folder: Path, library: Path) -> None:
     name = "onnxruntime spinning"
     found = (RuntimeLatency(name, 1e-6, 2), *RUNTIMES)
-    write_library(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
+    install(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
     served = load(folder)
     assert isinstance(served, ServedModel)
     assert served.point == ServingPoint(1, 2, waiting="spinning")
@@ -119,29 +127,50 @@ def test_unknown_runtime_suggests_the_closest(folder: Path, deployed: Path) -> N
     assert isinstance(load(deployed, runtime="onnxruntime"), ServedModel)
 
 
-def test_missing_or_invalid_library(folder: Path) -> None:
-    (folder / "kernels.so").write_bytes(b"no library")
+def test_missing_or_invalid_library(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"no library")
+    install(folder, broken, about(folder))
     with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded"):
         load(folder, runtime="tvm")
-    (folder / "kernels.so").unlink()
-    with pytest.raises(ModelError, match=r"kernels\.so cannot be loaded"):
+    install(folder, None, about(folder))
+    with pytest.raises(ModelError, match=r"kernels\.so is not listed in the manifest"):
         load(folder)
     assert isinstance(load(folder, runtime="onnxruntime"), ServedModel)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"device": 3}'])
 def test_invalid_kernel_manifest(text: str, folder: Path) -> None:
-    (folder / "kernels.json").write_text(text)
+    with new_generation(folder, update=True) as new:
+        (new / "kernels.json").write_text(text)
     with pytest.raises(ModelError, match=r"kernels\.json cannot be read: .*; compile the model again"):
         load(folder)
 
 
+@pytest.mark.parametrize("name", ["kernels.so", "kernels.json", "model.onnx", "deployment.json"])
+def test_changed_files_are_refused(name: str, folder: Path) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelError, match=f"{name} was changed after it was written"):
+        load(folder)
+
+
+def test_native_code_of_another_home_needs_trust(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(load(folder, home=tmp_path / "stranger"), ServedModel)
+    assert "compiled kernels are not loaded" in caplog.text
+    with pytest.raises(UntrustedFolder, match=r"kernels\.so would run code from it; .* open it with trust=True"):
+        load(folder, runtime="tvm", home=tmp_path / "stranger")
+    assert isinstance(load(folder, home=tmp_path / "stranger", trust=True), CompiledModel)
+
+
 def test_library_is_replaced_completely(folder: Path, library: Path) -> None:
     first = about(folder)
-    write_library(folder, library, first, int8=folder / "model.onnx")
+    install(folder, library, first, int8=folder / "model.onnx")
     assert (folder / "model.int8.onnx").is_file()
-    write_library(folder, library, replace(first, device="raspberry-pi-4", file="kernels.tar"))
-    assert read_library(folder) == replace(first, device="raspberry-pi-4", file="kernels.tar")
+    install(folder, library, replace(first, device="raspberry-pi-4", file="kernels.tar"))
+    assert read_library(open_folder(folder)) == replace(first, device="raspberry-pi-4", file="kernels.tar")
     left = {path.name for path in folder.iterdir()}
     assert {"kernels.tar", "kernels.json"} <= left
     assert not left & {"kernels.so", "model.int8.onnx"}

@@ -21,11 +21,13 @@ from onefold.study.events import StudyEvent
 from onefold.study.result import keep_best, read_card
 from onefold.study.summary import summary_of
 from onefold.testing.toy import Spirals
+from onefold.training.weights import read_weights
 from onefold.vocabulary.errors import InputError, StoreError
 from onefold.vocabulary.records import StudyState, TrialState
 from small_studies import small_study
 
 TINY = Budget(trials=6, max_epochs=3)
+FILES = ["manifest.json", "model.json", "weights.safetensors"]
 
 
 def small(home: Path, workload: Any = None, **options: Any) -> Study:
@@ -59,7 +61,7 @@ def interrupt() -> None:
 def accuracy_of(folder: Path) -> float:
     """What the model that was left behind reaches on the validation data."""
     network = Spirals().build(Config(read_card(folder)["config"]))
-    network.load_state_dict(torch.load(folder / "best" / "weights.pt", weights_only=True))
+    network.load_state_dict(read_weights(folder / "best"))
     inputs, targets = (torch.as_tensor(part) for part in Spirals().data().validation)
     return float((network.eval()(inputs).argmax(1) == targets).float().mean())
 
@@ -88,7 +90,7 @@ def test_one_epoch_is_enough_to_leave_a_model_behind(tmp_path: Path) -> None:
         study.run()
     assert not any(trial.finished_rungs for trial in study.trials)
     assert read_card(study.folder)["trial"] == 0
-    assert (study.folder / "best" / "weights.pt").exists()
+    assert (study.folder / "best" / "weights.safetensors").exists()
 
 
 def test_before_the_first_epoch_there_is_nothing_to_leave_behind(tmp_path: Path) -> None:
@@ -147,38 +149,48 @@ def test_what_serves_a_former_best_does_not_stand_beside_another_model(tmp_path:
     result = small(tmp_path).run()
     best, card = result.folder / "best", read_card(result.folder)
     (best / deploy.DEPLOYMENT).write_text("{}")
-    keep_best(result.folder, result.best, card)
+    keep_best(result.folder, result.best, card, tmp_path)
     assert (best / deploy.DEPLOYMENT).exists()
-    keep_best(result.folder, result.best, {**card, "trial": 99})
-    assert sorted(file.name for file in best.iterdir()) == ["model.json", "weights.pt"]
+    keep_best(result.folder, result.best, {**card, "trial": 99}, tmp_path)
+    assert sorted(file.name for file in best.iterdir()) == FILES
 
 
 # A full disk: /dev/full is one.
 
 
-@pytest.mark.parametrize("file", ["best/weights.pt.new", "best/model.json.new", "report.html"])
-def test_a_full_disk_at_the_end_is_told_and_the_study_completes_later(tmp_path: Path, file: str) -> None:
+def write_to_full_disk(*_: Any, **__: Any) -> None:
+    Path("/dev/full").write_bytes(b"weights")
+
+
+@pytest.mark.parametrize("file", ["best", "report.html"])
+def test_a_full_disk_at_the_end_is_reported_and_the_study_completes_later(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = small(tmp_path)
-    full = study.folder / file
-    full.parent.mkdir(parents=True)
-    full.symlink_to("/dev/full")
-    with pytest.raises(StoreError, match=r"disk is full.*nothing is lost.*resume the study 's'"):
-        study.run()
-    full.unlink(missing_ok=True)
+    study.folder.mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        if file == "best":
+            patch.setattr("onefold.training.weights.write_weights", write_to_full_disk)
+        else:
+            (study.folder / file).symlink_to("/dev/full")
+        with pytest.raises(StoreError, match=r"disk is full.*nothing is lost.*resume the study 's'"):
+            study.run()
+    (study.folder / "report.html").unlink(missing_ok=True)
     result = again(tmp_path).run()
     assert result.report.read_text().startswith("<!")
     assert accuracy_of(study.folder) == pytest.approx(result.metrics["accuracy"])
     assert study.record.state is StudyState.DONE
 
 
-def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = small(tmp_path).run()
     best, card = result.folder / "best", read_card(result.folder)
-    (best / "weights.pt.new").symlink_to("/dev/full")
+    monkeypatch.setattr("onefold.training.weights.write_weights", write_to_full_disk)
     with pytest.raises(OSError, match="No space left"):
-        keep_best(result.folder, result.best, {**card, "trial": 99})
+        keep_best(result.folder, result.best, {**card, "trial": 99}, tmp_path)
     assert read_card(result.folder) == card
-    assert sorted(file.name for file in best.iterdir()) == ["model.json", "weights.pt"]
+    assert sorted(file.name for file in best.iterdir()) == FILES
+    assert not list(result.folder.glob(".best*"))
 
 
 def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -188,19 +200,19 @@ def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         study.run()
 
 
-def test_a_model_that_cannot_be_saved_is_told_with_where_it_is(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_saved_is_reported_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = small(tmp_path / "home").run()
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match=r"cannot save the model in .*file \(File exists\); it is in .*best"):
-        result.save(tmp_path / "file")
-    with pytest.raises(InputError, match=r"Not a directory.*; it is in .*best"):
-        result.save(tmp_path / "file" / "below")
-    with pytest.raises(InputError, match=r"same file.*; it is in .*best"):
-        result.save(result.folder / "best")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "weights.pt").symlink_to("/dev/full")
-    with pytest.raises(InputError, match=r"No space left on device\); it is in .*best"):
-        result.save(tmp_path / "full")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=r"in .*file.* \((Not a directory|File exists)\); it is in .*best"):
+            result.save(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copytree", write_to_full_disk)
+        with pytest.raises(InputError, match=r"No space left on device\); it is in .*best"):
+            result.save(tmp_path / "full")
+    assert not (tmp_path / "full").exists()
     assert json.loads((result.save(tmp_path / "out") / "model.json").read_text()) == read_card(result.folder)
 
 

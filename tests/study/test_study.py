@@ -31,6 +31,7 @@ from onefold import (
 )
 from onefold.study import Home
 from onefold.testing.toy import Lines, Spirals, Troubled
+from onefold.training.weights import read_weights
 from onefold.vocabulary.errors import (
     BudgetError,
     InputError,
@@ -83,7 +84,7 @@ def test_the_model_can_be_taken_away_and_loaded_safely(tmp_path: Path) -> None:
     card = json.loads((folder / "model.json").read_text())
     assert card["config"] == dict(result.config)
     network = Spirals().build(Config(card["config"]))
-    network.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    network.load_state_dict(read_weights(folder))
 
 
 def test_the_same_seed_decides_and_learns_the_same(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def compile_models(
     ],
     device: Annotated[str, typer.Option(help="Device that will run the kernels")] = HOST,
     save: Annotated[Path | None, typer.Option(help="Create deployment folders here for models that have none")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust a deployment folder that this home did not write")
+    ] = False,
     samples: Annotated[
         Path | None, typer.Option(help="An .npz file with 32 or more samples: also compare the int8 model")
     ] = None,
@@ -126,7 +129,7 @@ def compile_models(
         ):
             results = compile_many(
                 models, device=device, goals=goal or [], budget=budget, options=options, samples=samples, save=save,
-                home=home, on_event=_progress(status, started, interrupts),
+                trust=trust, home=home, on_event=_progress(status, started, interrupts),
             )  # fmt: skip
     except KeyboardInterrupt:
         err.print("interrupted; all measurements are stored: run the same command to resume")

@@ -44,6 +44,9 @@ def compress(
     ] = None,
     volts: Annotated[float, typer.Option(help="Battery voltage of the device, to estimate charge")] = PHONE_BATTERY_V,
     save: Annotated[Path | None, typer.Option(help="Write the deployment folder of the selected variant here")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the workload of a model folder that this home did not write")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,6 +68,7 @@ def compress(
             optimize_for=check_optimize_for(optimize_for),
             options=api.CompressOptions(max_metric_loss, epochs, samples, sensitivity),
             save=save,
+            trust=trust,
             home=home,
             on_event=on_event,
         )

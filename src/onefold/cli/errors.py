@@ -33,7 +33,11 @@ def cli_message(error: OnefoldError, command: Any) -> str:
 
 def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:
     name, value = match.groups()
-    return f"{options[name]} {value.strip(value[0]) if value[0] in QUOTES else value}" if name in options else match[0]
+    if name not in options:
+        return match[0]
+    if value == "True":
+        return options[name]
+    return f"{options[name]} {value.strip(value[0]) if value[0] in QUOTES else value}"
 
 
 def _options(command: Any) -> Iterator[tuple[str, str]]:

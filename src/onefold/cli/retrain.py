@@ -40,6 +40,9 @@ def retrain(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show the plans that fit the limits, without retraining")
     ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the workload of a model folder that this home did not write")
+    ] = False,
     optimizer: Annotated[str, typer.Option(help="adam or sgd", rich_help_panel=PLANNING)] = "adam",
     alpha: Annotated[
         str, typer.Option(help="Weight of gain against speed: 0 to 1, or auto", rich_help_panel=PLANNING)
@@ -74,7 +77,7 @@ def retrain(
         strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, seed=seed, home=home,
         started_at=started_at,
     )  # fmt: skip
-    arguments: dict[str, Any] = dict(memory=memory, window=window, device=device, options=options)
+    arguments: dict[str, Any] = dict(memory=memory, window=window, device=device, trust=trust, options=options)
     try:
         with nullcontext() if as_json else out.status("loading the model …") as status:
             on_event = _progress_display(status, started_at)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from onefold.compression.api import write_packed
+from onefold.compression.api import write_variant
 from onefold.compression.selection import SelectionCriteria, select_variant
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
@@ -127,15 +127,8 @@ class AfterStudyCompression:
         variant = shortlist.choice.variant
         result = {"variant": str(variant.recipe), "metrics": dict(variant.metrics), "test": dict(shortlist.test)}
         self.report(f"measuring the serving points of {shortlist.choice}")
-        measure(
-            model,
-            self.device,
-            serving=self.serving,
-            save=self.folder / COMPRESSED_FOLDER,
-            home=self.home.path,
-            origin={**about, **result},
-        )
-        write_packed(self.folder / COMPRESSED_FOLDER, variant)
+        deployment = measure(model, self.device, serving=self.serving, home=self.home.path, origin={**about, **result})
+        write_variant(self.folder / COMPRESSED_FOLDER, model, deployment, variant, self.home)
 
 
 def _violation(variant: Variant, bounds: Mapping[str, Bound]) -> str:

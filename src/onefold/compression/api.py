@@ -20,10 +20,10 @@ from onefold.compression.variant_builder import BuiltVariant, VariantBuilder
 from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
+from onefold.model_folder import has_weights, new_generation, open_folder
 from onefold.serving import deploy
 from onefold.serving.api import measure
 from onefold.store.home import Home
-from onefold.training.model_folder import CARD, WEIGHTS
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.signature import suggest_keywords
@@ -82,6 +82,7 @@ def compress(
     options: CompressOptions | None = None,
     workload: Workload | None = None,
     save: str | Path | None = None,
+    trust: bool = False,
     home: str | Path | None = None,
     on_event: Callable[[CompressionEvent], None] | None = None,
 ) -> CompressionResult:
@@ -99,6 +100,7 @@ def compress(
         options: Fine-tuning, calibration set and the allowed loss of the metric.
         workload: The workload of a model folder whose card names none.
         save: Write the deployment folder of the selected variant here.
+        trust: Import the workload that the card of a model folder names, though this home did not write the folder.
         home: Folder of studies and devices; by default $ONEFOLD_HOME or the user's data folder.
         on_event: Called with each progress event.
 
@@ -109,6 +111,7 @@ def compress(
         InputError: If a recipe, an option or the model's path is invalid.
         ModelError: If the model cannot be compressed as a recipe asks for.
         DeviceError: If the device cannot be measured.
+        UntrustedFolder: If the card of the model names a workload of a folder that is not trusted.
     """
     recipes = [recipe] if isinstance(recipe, Recipe) else list(recipe)
     for each in recipes:
@@ -133,7 +136,7 @@ def compress(
             builder = OnnxVariantBuilder(onnx_file, Path(folder), samples, report)
         else:
             builder = VariantBuilder(
-                TrainedModel.read(source, workload),
+                TrainedModel.read(open_folder(source, trust=trust, home=home_folder.path), workload),
                 Path(folder),
                 max_metric_loss=options.max_metric_loss,
                 epochs=options.epochs,
@@ -176,8 +179,9 @@ def _onnx_file(source: Path) -> Path | None:
         if not source.is_file():
             raise InputError(f"there is no model {source}; give an ONNX file or the folder of a trained model")
         return source
-    is_trainable = (source / CARD).is_file() and (source / WEIGHTS).is_file()
-    return source / deploy.MODEL if (source / deploy.MODEL).is_file() and not is_trainable else None
+    if has_weights(source) or not (source / deploy.MODEL).is_file():
+        return None
+    return open_folder(source).file(deploy.MODEL)
 
 
 def _deploy(
@@ -194,11 +198,18 @@ def _deploy(
         "metrics": dict(chosen.metrics),
         "test": builder.test(built.file),
     }
-    measure(built.file, device, save=folder, home=home.path, origin=about)
-    write_packed(folder, chosen)
+    deployment = measure(built.file, device, home=home.path, origin=about)
+    write_variant(folder, built.file, deployment, chosen, home)
 
 
-def write_packed(folder: Path, variant: Variant) -> None:
-    """Write the packed model into a deployment folder, in the encoding that makes the variant smallest."""
+def write_variant(folder: Path, model: Path, deployment: deploy.Deployment, variant: Variant, home: Home) -> None:
+    """Write the deployment folder of a variant, with its packed model."""
+    with new_generation(folder, home=home.path) as new:
+        deploy.write_files(new, model, deployment)
+        _write_packed(new, variant)
+
+
+def _write_packed(folder: Path, variant: Variant) -> None:
+    """Write the packed model in the encoding that makes the variant smallest."""
     smallest = min(variant.encoded_bytes, key=lambda encoding: variant.encoded_bytes[encoding])
     (folder / PACKED).write_bytes(pack((folder / deploy.MODEL).read_bytes(), smallest))

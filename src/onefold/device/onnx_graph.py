@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onefold.device.inference_session import open_inference_session
 from onefold.device.operator_costs import ABSENT, Tensor
 from onefold.vocabulary.errors import ModelError
 
@@ -116,7 +117,7 @@ def _with_folded_constants(
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            onnxruntime.InferenceSession(fixed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            open_inference_session(fixed.SerializeToString(), options)
             folded = onnx.shape_inference.infer_shapes(onnx.load(str(path)), data_prop=True)
         except Exception:  # noqa: BLE001 - continue with the shapes known without folding
             return shaped, tensors

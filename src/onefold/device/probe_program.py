@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
 import onnxruntime as ort
 
 MODELS: dict[str, dict[str, Any]] = {}

@@ -29,11 +29,13 @@ import onnxruntime as ort
 from onefold import meter
 from onefold.device.confinement import confine
 from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
+from onefold.device.inference_session import open_inference_session
 from onefold.device.random_inputs import random_input
 from onefold.device.session_options import session_options
 from onefold.device.timing_effort import TimingEffort, median_interval
 from onefold.meter.memory import high_water_bytes, reset_high_water
 from onefold.processes import JSON, Channel, connect_to_parent
+from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
@@ -123,11 +125,11 @@ class Runner:
         return min(attempts, key=lambda attempt: attempt[0])
 
     def _session(self, point: ServingPoint) -> ort.InferenceSession:
+        if self._model is None:
+            raise ModelError("no model is open")
         key = replace(point, batch_size=1)
         if key not in self._sessions:
-            self._sessions[key] = ort.InferenceSession(
-                str(self._model), session_options(point), providers=["CPUExecutionProvider"]
-            )
+            self._sessions[key] = open_inference_session(self._model, session_options(point))
         return self._sessions[key]
 
     def _feed(self, session: ort.InferenceSession, batch_size: int) -> dict[str, Array]:

@@ -35,6 +35,7 @@ def compile(
     options: CompileOptions = DEFAULT_OPTIONS,
     samples: Samples | None = None,
     save: str | Path | None = None,
+    trust: bool = False,
     home: str | Path | None = None,
     on_event: Callable[[CompileEvent], None] | None = None,
 ) -> CompileResult:
@@ -55,6 +56,7 @@ def compile(
         samples: Samples of the model's inputs: one array per input, or the path of an .npz file. With 32 or more, the
             model quantized to int8 is one of the compared runtimes.
         save: Deployment folder to create for a model that has none; without it nothing is written for such a model.
+        trust: Trust a deployment folder that this home did not write, so that its library is loaded here later.
         home: Folder of the store; by default $ONEFOLD_HOME, or else the user's data folder.
         on_event: Called with each measured ScheduleCandidate, each finished TuningRound, and a text that says what is
             being done.
@@ -70,8 +72,8 @@ def compile(
         MissingExtra: `onefold[kernels]` is not installed.
     """
     (result,) = compile_many(
-        [model], goals=[goal], device=device, budget=budget, options=options, samples=samples, save=save, home=home,
-        on_event=on_event,
+        [model], goals=[goal], device=device, budget=budget, options=options, samples=samples, save=save, trust=trust,
+        home=home, on_event=on_event,
     )  # fmt: skip
     return result
 
@@ -86,6 +88,7 @@ def compile_many(
     options: CompileOptions = DEFAULT_OPTIONS,
     samples: Samples | None = None,
     save: str | Path | None = None,
+    trust: bool = False,
     home: str | Path | None = None,
     on_event: Callable[[CompileEvent], None] | None = None,
 ) -> list[CompileResult]:
@@ -102,6 +105,7 @@ def compile_many(
         options: How to search and compile.
         samples: Samples of the models' inputs; see `compile`.
         save: Folder in which to create a deployment folder for each model that has none.
+        trust: Trust deployment folders that this home did not write; see `compile`.
         home: Folder of the store.
         on_event: Called with candidates, rounds and texts; see `compile`.
 
@@ -121,7 +125,8 @@ def compile_many(
     target = device if isinstance(device, Device) else find_device(device, place.devices)
     with tempfile.TemporaryDirectory(prefix="onefold-") as temporary:
         folder = Path(temporary)
-        sources = load_models(models, samples, folder, None if save is None else Path(save), options.batch_size)
+        target_folder = None if save is None else Path(save)
+        sources = load_models(models, samples, folder, target_folder, options.batch_size, trust=trust, home=place.path)
         listener = on_event or (lambda _: None)
         return Compilation(sources, target, budget, options, place, folder, goals_s, listener).run()
 

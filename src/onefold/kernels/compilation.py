@@ -31,6 +31,7 @@ from onefold.kernels.strategies import RANDOM, needs_cost_model
 from onefold.kernels.survey_tuner import CompileEvent, SurveyedModel, SurveyTuner
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import check_linker, tvm
+from onefold.model_folder import new_generation
 from onefold.store import CompilationRecord, Store
 from onefold.store.home import Home
 from onefold.vocabulary.errors import BudgetError, InputError
@@ -232,10 +233,11 @@ class Compilation:
         folder = artifacts.source.folder
         if folder is None:
             return artifacts.result
-        artifacts.source.create_folder(self.home.path)
-        write_library(folder, artifacts.library, artifacts.manifest, artifacts.int8)
-        result = replace(artifacts.result, folder=str(folder))
-        (folder / REPORT).write_text(KernelReport([result]).as_html(), encoding="utf-8")
+        source, result = artifacts.source, replace(artifacts.result, folder=str(folder))
+        source.create_folder(self.home.path)
+        with new_generation(folder, home=self.home.path, update=True, record=source.is_trusted) as new:
+            write_library(new, artifacts.library, artifacts.manifest, artifacts.int8)
+            (new / REPORT).write_text(KernelReport([result]).as_html(), encoding="utf-8")
         return result
 
     def _tuners(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.toolchain import tvm
+from onefold.model_folder import ModelFolder
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.records import from_json, to_json
@@ -27,6 +28,7 @@ from onefold.vocabulary.serving import ServingPoint
 LIBRARY, ARCHIVE, MANIFEST, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
 MODEL = "model.onnx"
 VERSION = 1
+MAX_MANIFEST_BYTES = 16_000_000
 TVM, ORT = "tvm", "onnxruntime"
 ORT_FORMS = {  # the model file, and whether idle threads spin or sleep
     ORT: (MODEL, "sleeping"),
@@ -54,17 +56,13 @@ class LibraryManifest:
 
 
 def write_library(folder: Path, library: Path | None, manifest: LibraryManifest, int8: Path | None = None) -> None:
-    """Write a library into a deployment folder; files of an earlier one are replaced once all new ones are written."""
-    written = []
+    """Write a library into a new generation of a deployment folder; files of an earlier library are removed."""
+    for name in (LIBRARY, ARCHIVE, INT8):
+        (folder / name).unlink(missing_ok=True)
     for source, name in ((library, manifest.file), (int8, INT8)):
         if source is not None:
-            shutil.copyfile(source, folder / f"{name}.new")
-            written.append(name)
-    (folder / f"{MANIFEST}.new").write_text(json.dumps(to_json(manifest), indent=1) + "\n", encoding="utf-8")
-    for name in (*written, MANIFEST):
-        (folder / f"{name}.new").replace(folder / name)
-    for name in {LIBRARY, ARCHIVE, INT8} - {manifest.file, *written}:
-        (folder / name).unlink(missing_ok=True)
+            shutil.copyfile(source, folder / name)
+    (folder / MANIFEST).write_text(json.dumps(to_json(manifest), indent=1) + "\n", encoding="utf-8")
 
 
 def digest_of(model: Path) -> str:
@@ -72,26 +70,31 @@ def digest_of(model: Path) -> str:
     return hashlib.sha256(model.read_bytes()).hexdigest()[:16]
 
 
-def read_library(folder: Path) -> LibraryManifest | None:
-    """Return the manifest of a folder; None if it has none, or one of a model that has been replaced since.
+def read_library(folder: ModelFolder) -> LibraryManifest | None:
+    """Return the manifest of the library in a folder; None if it has none, or one of a model replaced since.
 
-    Raises ModelError if the manifest cannot be read.
+    Raises ModelError if the manifest cannot be read or names another file than a library.
     """
-    path = folder / MANIFEST
+    path = folder.file(MANIFEST)
     if not path.is_file():
         return None
     try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ValueError("it is too large")
         manifest = from_json(LibraryManifest, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
-    is_outdated = manifest.model and (folder / MODEL).is_file() and manifest.model != digest_of(folder / MODEL)
+    if manifest.file not in (LIBRARY, ARCHIVE):
+        raise ModelError(f"{path} names {manifest.file!r}, but a library is {LIBRARY} or {ARCHIVE}")
+    model = folder.file(MODEL)
+    is_outdated = manifest.model and model.is_file() and manifest.model != digest_of(model)
     return None if is_outdated else manifest
 
 
 class CompiledModel:
     """A compiled model: call it with one array per input, the batch first. Raises ModelError if it cannot be loaded."""
 
-    def __init__(self, folder: Path, manifest: LibraryManifest, choice: Any = None) -> None:
+    def __init__(self, library: Path, manifest: LibraryManifest, choice: Any = None) -> None:
         self.point = ServingPoint(manifest.batch_size, manifest.threads)
         self.choice = choice  # the settings of its serving scenario
         os.environ.setdefault("TVM_NUM_THREADS", str(manifest.threads))  # read when TVM starts its threads
@@ -99,10 +102,10 @@ class CompiledModel:
         package = tvm()
         relax = importlib.import_module("tvm.relax")
         try:
-            library = package.runtime.load_module(str(folder / manifest.file))
-            self._machine = relax.VirtualMachine(library, package.cpu())
+            module = package.runtime.load_module(str(library))
+            self._machine = relax.VirtualMachine(module, package.cpu())
         except Exception as error:  # TVM raises many types
-            raise ModelError(f"{folder / manifest.file} cannot be loaded: {str(error).strip()}") from error
+            raise ModelError(f"{library} cannot be loaded: {str(error).strip()}") from error
         self._tensor = package.runtime.tensor
 
     def __call__(self, *inputs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from onefold.device.random_inputs import random_input
 from onefold.kernels.kernel_library import digest_of
+from onefold.model_folder import open_folder
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
@@ -40,6 +41,7 @@ class SourceModel:
     outputs: tuple[np.ndarray[Any, Any], ...]  # of onnxruntime, for that batch
     folder: Path | None = None  # deployment folder to write the library into
     calibration: Path | None = None  # an .npz with enough real samples to quantize with
+    is_trusted: bool = True  # whether the other files of its deployment folder are
 
     @property
     def digest(self) -> str:
@@ -55,7 +57,14 @@ class SourceModel:
 
 
 def load_models(
-    models: Sequence[ModelLike], samples: Samples | None, folder: Path, save: Path | None, batch_size: int = 1
+    models: Sequence[ModelLike],
+    samples: Samples | None,
+    folder: Path,
+    save: Path | None,
+    batch_size: int = 1,
+    *,
+    trust: bool = False,
+    home: Path | None = None,
 ) -> list[SourceModel]:
     """Return the models with distinct names.
 
@@ -65,6 +74,8 @@ def load_models(
         folder: For temporary files.
         save: Where models without a deployment folder get one; None leaves them without.
         batch_size: Number of samples in `inputs`.
+        trust: Whether deployment folders that this home did not write are trusted.
+        home: Folder of studies.
 
     Raises:
         InputError: A model or the samples do not exist, or `save` cannot be used.
@@ -81,7 +92,10 @@ def load_models(
         if deployment is None and save is not None:
             deployment = save if len(models) == 1 else save / name
             _check_save(deployment, file)
-        loaded.append(_with_outputs(name, file, deployment, _calibration(samples, place), batch_size))
+        source = _with_outputs(name, file, deployment, _calibration(samples, place), batch_size)
+        if deployment is not None and deployment.is_dir():
+            source = replace(source, is_trusted=open_folder(deployment, trust=trust, home=home).is_trusted)
+        loaded.append(source)
     if save is not None:
         _check_save_is_used(save, [source.folder for source in loaded if source.folder is not None])
     return loaded
@@ -96,7 +110,7 @@ def _onnx_file(model: ModelLike, samples: Samples | None, folder: Path) -> tuple
     path = Path(str(model)).expanduser()
     if path.is_dir():
         deploy.read(path)
-        return path / deploy.MODEL, path, path.resolve().name
+        return open_folder(path).file(deploy.MODEL), path, path.resolve().name
     if path.suffix == ".onnx":
         if not path.is_file():
             raise InputError(f"no such model: {path}; expected an ONNX file, a deployment folder or a workload")

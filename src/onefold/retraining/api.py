@@ -15,16 +15,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onefold.device.catalogue import HOST
 from onefold.device.catalogue import device as catalogue_device
+from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.options import RetrainingOptions
 from onefold.serving import deploy
 from onefold.store.home import Home
-from onefold.training.model_folder import WEIGHTS
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 from onefold.vocabulary.records import Config
@@ -60,14 +61,13 @@ class RetrainingResult:
 
     def save(self, folder: str | Path) -> Path:
         """Write the weights and the report into a folder, which is created, and return its path."""
-        import torch
-
         from onefold.retraining.model_update import write_report
+        from onefold.training.weights import write_weights
 
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        torch.save(self.network.state_dict(), target / WEIGHTS)
-        write_report(target, self.summary)
+        with new_generation(target, record=False) as new:
+            write_weights(new, self.network.state_dict())
+            write_report(new, self.summary)
         return target
 
 
@@ -89,6 +89,7 @@ def retrain(
     device: str = HOST,
     workload: Workload | None = None,
     save: str | Path | None = None,
+    trust: bool = False,
     options: RetrainingOptions | None = None,
     on_event: Callable[[RetrainingEvent], None] | None = None,
 ) -> RetrainingResult:
@@ -103,7 +104,9 @@ def retrain(
         window: Time in which everything must be done, such as "10m" or a number of seconds.
         device: "host", "cuda", or a device of the catalogue, whose cores and memory become limits.
         workload: Loss and metrics, for a module. A model folder names its own; the default is classification.
+            For a folder that is not trusted, give its workload here.
         save: Folder to write the model and the report to. Defaults to the model's folder, which is updated in place.
+        trust: Import the workload that the folder names, though this home did not write the folder.
         options: Strategy, rules, optimizer, metric and other options; see `RetrainingOptions`.
         on_event: Called with each event: a `PhaseStarted`, `PlansFound`, `MicroWindow` or `Reaction`.
 
@@ -113,8 +116,11 @@ def retrain(
     Raises:
         InputError: An argument is invalid, or no plan can keep the limits. The model is unchanged.
         DatasetError: The model cannot be trained on the data. The model is unchanged.
+        UntrustedFolder: The folder names a workload, and is not trusted.
     """
-    request = _Request(model, data, memory, window, device, workload, save, options or RetrainingOptions(), on_event)
+    request = _Request(
+        model, data, memory, window, device, workload, save, trust, options or RetrainingOptions(), on_event
+    )
     controller = request.open()
     summary = controller.run()
     result = request.write(summary, controller.job.network)
@@ -131,6 +137,7 @@ def plan_retraining(
     window: str | float = "10m",
     device: str = HOST,
     workload: Workload | None = None,
+    trust: bool = False,
     options: RetrainingOptions | None = None,
     on_event: Callable[[RetrainingEvent], None] | None = None,
 ) -> FeasiblePlans:
@@ -138,7 +145,9 @@ def plan_retraining(
 
     The arguments and exceptions are those of `retrain`.
     """
-    request = _Request(model, data, memory, window, device, workload, None, options or RetrainingOptions(), on_event)
+    request = _Request(
+        model, data, memory, window, device, workload, None, trust, options or RetrainingOptions(), on_event
+    )
     controller = request.open()
     return FeasiblePlans(controller.plan_only(), controller.job.limits)
 
@@ -154,13 +163,16 @@ class _Request:
     device: str
     workload: Workload | None
     save: str | Path | None
+    trust: bool
     options: RetrainingOptions
     on_event: Callable[[RetrainingEvent], None] | None = None
 
-    @property
-    def source(self) -> Path | None:
+    @cached_property
+    def source(self) -> ModelFolder | None:
         """The folder of the model."""
-        return Path(self.model) if isinstance(self.model, (str, Path)) else None
+        if not isinstance(self.model, (str, Path)):
+            return None
+        return open_folder(self.model, trust=self.trust, home=self.options.home)
 
     def open(self) -> RetrainingController:
         """Check all arguments and open model, data and store."""
@@ -186,7 +198,7 @@ class _Request:
         network = network.to(accelerator)
         self.signature = _signature(network)
         self.machine = _machine(accelerator)
-        is_served = self.source is not None and (self.source / deploy.MODEL).is_file()
+        is_served = self.source is not None and self.source.file(deploy.MODEL).is_file()
         return RetrainingController(
             RetrainingJob(
                 network=network,
@@ -214,12 +226,14 @@ class _Request:
 
     def write(self, summary: RetrainingSummary, network: nn.Module) -> RetrainingResult:
         """Write the model and the report, if there is a folder for them."""
-        target = Path(self.save) if self.save is not None else self.source
-        if target is None:
+        folder = self.save if self.save is not None else None if self.source is None else self.source.path
+        if folder is None:
             return RetrainingResult(network, summary)
         from onefold.retraining.model_update import write_model
 
-        return RetrainingResult(network, summary, target, write_model(self.source, target, network, summary))
+        target = Path(folder)
+        report = write_model(self.source, target, network, summary, Home(self.options.home).path)
+        return RetrainingResult(network, summary, target, report)
 
     def save_lessons(self, lessons: Sequence[MemoryLesson]) -> None:
         """Store the memory measurements for later retrainings on this machine."""
@@ -266,9 +280,9 @@ class _Request:
         if isinstance(self.model, (str, Path)):
             from onefold.training.trained_model import load_network
 
-            folder = Path(self.model)
+            folder = open_folder(self.model, trust=self.trust, home=self.options.home)
             network, workload, config = load_network(folder, self.workload)
-            return network, workload, config, folder.name or str(folder)
+            return network, workload, config, folder.path.name or str(folder.path)
         return self.model, self.workload or Workload(), self.options.config or Config(), type(self.model).__name__
 
     def _open_data(self) -> Data:

@@ -93,7 +93,7 @@ def measure(
             )
         deployment = Deployment(this_machine, tuple(settings), runtime(), origin or {"file": file.name})
         if save is not None:
-            deploy.write(save, file, deployment)
+            deploy.write(save, file, deployment, home=place.path)
     return deployment
 
 

@@ -4,6 +4,7 @@ deploy/model.onnx          the network
 deploy/deployment.json     per device: the cost of each serving point, and the settings for each scenario
 deploy/README.md           the model card
 deploy/kernels.so, .json   its compiled kernels, if onefold.compile was called
+deploy/manifest.json       the digests of these files
 
 served = onefold.deploy.load("deploy/")
 outputs = served(inputs)
@@ -12,6 +13,7 @@ outputs = served(inputs)
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from onefold.device import PRECISE, Device, TimingEffort, open_session
 from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, CompiledModel, LibraryManifest, read_library
+from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.serving.deployment import VERSION, Deployment, DeviceSettings
 from onefold.serving.export import samples_beside
 from onefold.serving.load_test import load_test
@@ -46,51 +49,69 @@ __all__ = [
     "load",
     "read",
     "write",
+    "write_files",
 ]
 
 MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
 LOAD_TEST_S = 1.5
+MAX_DEPLOYMENT_BYTES = 64_000_000
+log = logging.getLogger("onefold")
 
 
-def write(folder: str | Path, model: Path, deployment: Deployment) -> Path:
-    """Write a deployment folder.
+def write(folder: str | Path, model: Path, deployment: Deployment, *, home: str | Path | None = None) -> Path:
+    """Write a deployment folder; what is there is replaced as a whole.
 
     Args:
         folder: The folder; created if needed.
-        model: The ONNX file; copied with the samples beside it, unless it is already in the folder.
+        model: The ONNX file; copied with the samples beside it.
         deployment: The settings to write.
+        home: Folder of studies that records the folder as its own.
 
     Returns:
         The folder.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with new_generation(folder, home=home) as new:
+        write_files(new, model, deployment)
+    return Path(folder)
+
+
+def write_files(folder: Path, model: Path, deployment: Deployment) -> None:
+    """Write the files of a deployment into a new generation of a model folder, which may have its model already."""
     if model.resolve() != (folder / MODEL).resolve():
         shutil.copyfile(model, folder / MODEL)
         if samples_beside(model).is_file():
             shutil.copyfile(samples_beside(model), samples_beside(folder / MODEL))
-    complete = folder / f"{DEPLOYMENT}.new"
-    complete.write_text(json.dumps(to_json(deployment), indent=1) + "\n", encoding="utf-8")
+    (folder / DEPLOYMENT).write_text(json.dumps(to_json(deployment), indent=1) + "\n", encoding="utf-8")
     (folder / CARD).write_text(model_card(deployment), encoding="utf-8")
-    complete.replace(folder / DEPLOYMENT)
-    return folder
 
 
 def read(folder: str | Path) -> Deployment:
     """Return the content of a deployment folder.
 
     Raises:
-        ModelError: The folder is not a deployment folder, or its deployment.json is invalid.
+        ModelError: The folder is not a deployment folder, or one of its files was changed or is invalid.
     """
-    path = Path(folder) / DEPLOYMENT
+    if not (Path(folder) / DEPLOYMENT).is_file():
+        raise _no_deployment(folder)
+    return _read(open_folder(folder))
+
+
+def _no_deployment(folder: str | Path) -> ModelError:
+    return ModelError(
+        f"{folder} is not a deployment folder: it has no {DEPLOYMENT}; create one by saving the result of a study "
+        "for a device, or with onefold.measure(model, save=folder)"
+    )
+
+
+def _read(folder: ModelFolder) -> Deployment:
+    path = folder.file(DEPLOYMENT)
     if not path.is_file():
-        raise ModelError(
-            f"{folder} is not a deployment folder: it has no {DEPLOYMENT}; create one by saving the result of a study "
-            "for a device, or with onefold.measure(model, save=folder)"
-        )
+        raise _no_deployment(folder.path)
     try:
+        if path.stat().st_size > MAX_DEPLOYMENT_BYTES:
+            raise ValueError("it is too large")
         deployment = from_json(Deployment, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if not deployment.devices:
         raise ModelError(f"{path} names no device; measure the model again")
@@ -98,9 +119,18 @@ def read(folder: str | Path) -> Deployment:
 
 
 def load(
-    folder: str | Path, device: str | None = None, scenario: str | None = None, runtime: str | None = None
+    folder: str | Path,
+    device: str | None = None,
+    scenario: str | None = None,
+    runtime: str | None = None,
+    *,
+    trust: bool = False,
+    home: str | Path | None = None,
 ) -> ServedModel | CompiledModel:
     """Load the model of a deployment folder with the settings for a device and a scenario.
+
+    Compiled kernels are native code. They are loaded only if this home wrote the folder, or if it is trusted; without
+    trust the model is served by onnxruntime.
 
     Args:
         folder: A deployment folder.
@@ -109,31 +139,51 @@ def load(
         runtime: One of the runtimes that `onefold.compile` compared: tvm, onnxruntime, "onnxruntime int8", the latter
             two also with "spinning". By default the recommended one, if the scenario has the batch size that was
             compiled and the runtime is installed, and otherwise onnxruntime.
+        trust: Load the native code of a folder that this home did not write.
+        home: Folder of studies; by default $ONEFOLD_HOME or the user's data folder.
 
     Returns:
         A callable model: one array per input, the batch first.
 
     Raises:
-        ModelError: The folder is incomplete or has no such device, scenario or runtime.
+        ModelError: The folder is incomplete, was changed, or has no such device, scenario or runtime; UntrustedFolder
+            if `runtime` is "tvm" and the folder is not trusted.
     """
-    settings = read(folder).on(device)
+    if not (Path(folder) / DEPLOYMENT).is_file():
+        raise _no_deployment(folder)
+    opened = open_folder(folder, trust=trust, home=home)
+    settings = _read(opened).on(device)
     choice = settings.choice(scenario) if scenario is not None else settings.choices[0]
-    path = Path(folder) / MODEL
+    path = opened.file(MODEL)
     if not path.is_file():
         raise ModelError(f"{folder} has no {MODEL}; copy the whole deployment folder")
-    library = read_library(Path(folder))
+    library = read_library(opened)
     if runtime is None and library is not None and _was_compiled_for(library, settings, choice):
-        runtime = library.recommended if library.recommended != TVM or find_spec(TVM) else None
+        runtime = _recommended_runtime(library, opened)
     if runtime in (None, ORT):
         return ServedModel(path, choice.point, choice)
     known = [TVM, *(entry.name for entry in library.runtimes if entry.name in ORT_FORMS)] if library is not None else []
     if library is None or runtime not in known:
         raise ModelError(f"{folder} has no runtime {runtime!r}{suggestion(str(runtime), [ORT, *known])}")
     if runtime == TVM:
-        return CompiledModel(Path(folder), library, choice)
+        return CompiledModel(opened.code(library.file), library, choice)
     file, waiting = ORT_FORMS[runtime]
     point = ServingPoint(choice.point.batch_size, library.threads, waiting=waiting)  # as it was timed
-    return ServedModel(Path(folder) / file, point, choice)
+    return ServedModel(opened.file(file), point, choice)
+
+
+def _recommended_runtime(library: LibraryManifest, folder: ModelFolder) -> str | None:
+    """Return the recommended runtime if it can be used here, and None for onnxruntime."""
+    if library.recommended != TVM:
+        return library.recommended
+    if not folder.is_trusted:
+        log.warning(
+            "%s was not written by this home: its compiled kernels are not loaded, and onnxruntime serves the model; "
+            "load the folder with trust=True if you know where it comes from",
+            folder.path,
+        )
+        return None
+    return TVM if find_spec(TVM) else None
 
 
 def _was_compiled_for(library: LibraryManifest, settings: DeviceSettings, choice: ScenarioSettings) -> bool:
@@ -175,7 +225,7 @@ def check(
         ModelError: The folder is invalid or has no such device.
     """
     deployment = read(folder)
-    model = Path(folder) / MODEL
+    model = open_folder(folder).file(MODEL)
     devices = [deployment.on(device)] if device is not None else list(deployment.devices)
     checks = []
     for settings in devices:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onefold.device.inference_session import open_inference_session
 from onefold.vocabulary.errors import ModelError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def difference(network: Any, path: Path) -> float:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised, so the library need not print them too
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = open_inference_session(path, options)
     with np.load(samples_beside(path), allow_pickle=False) as archive:
         samples = {name: archive[name] for name in archive.files}
     worst = 0.0

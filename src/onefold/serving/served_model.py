@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from onefold.device.inference_session import open_inference_session
 from onefold.device.session_options import session_options
 from onefold.serving.scenario_settings import ScenarioSettings
 from onefold.vocabulary.errors import ModelError
@@ -21,14 +22,10 @@ class ServedModel:
     """
 
     def __init__(self, path: Path, point: ServingPoint, choice: ScenarioSettings | None = None) -> None:
-        import onnxruntime
-
         self.point = point
         self.choice = choice
         try:
-            self.session = onnxruntime.InferenceSession(
-                str(path), session_options(point), providers=["CPUExecutionProvider"]
-            )
+            self.session = open_inference_session(path, session_options(point))
         except Exception as error:  # the runtime raises many types
             raise ModelError(f"{path} cannot be served: {error}") from error
         inputs = self.session.get_inputs()

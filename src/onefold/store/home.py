@@ -9,6 +9,7 @@ HOME/studies/NAME/compressed/         the selected variant
 HOME/studies/NAME/forms/              what an impact analysis measured: impact.html, impact.json
 HOME/studies/NAME/report.html
 HOME/devices/                         devices that the user added, and this machine's calibration
+HOME/written/                         the digests of the model folders that this home wrote
 HOME/measuring.lock                   held during a measurement
 HOME/queue.lock, HOME/queue.log       held by the process that serves the queue, and its log
 """
@@ -21,8 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from platformdirs import user_data_dir
-
+from onefold.model_folder import home_path
 from onefold.store import Store, open_store
 from onefold.store.errors import OTHER_HOME
 from onefold.store.locks import LOCK_TIMEOUT_S, FileLocks, Locks
@@ -39,7 +39,7 @@ class Home:
     """
 
     def __init__(self, path: str | Path | None = None, *, store_url: str | None = None) -> None:
-        self.path = Path(path or os.environ.get("ONEFOLD_HOME") or user_data_dir("onefold")).expanduser().absolute()
+        self.path = home_path(path)
         self.store_url = store_url or os.environ.get("ONEFOLD_STORE") or None
         self.locks: Locks = FileLocks(self.path)
 

@@ -13,6 +13,7 @@ from onefold.device import runtime
 from onefold.device.host import host
 from onefold.engine import Call, Engine, run_call
 from onefold.engine.failure_mapping import failure_of
+from onefold.model_folder import new_generation
 from onefold.report import StudyReport
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_open_loop, parse_scenario
@@ -77,7 +78,7 @@ class Handover:
         if {**written, "test": {}} == card:
             card = written
         else:
-            keep_best(self.folder, winner, card)
+            keep_best(self.folder, winner, card, self.home.path)
         self.store.save_study(replace(record, result=card))
 
     def _hand_over(self, record: StudyRecord) -> Result:
@@ -89,7 +90,7 @@ class Handover:
             raise StudyFailed(f"the study {record.name!r} has no model: {reason}")
         test = self._test(winner)
         card = self._card(record, winner, test)
-        keep_best(self.folder, winner, card)
+        keep_best(self.folder, winner, card, self.home.path)
         surfaces = self._deploy(winner, card)
         shortlist = self._compress(trials, winner, card) if self.spec.compress == "after" else None
         result = card if shortlist is None else {**card, SHORTLIST: to_json(shortlist)}
@@ -180,22 +181,22 @@ class Handover:
         weights = best_weights_file(self.folder, winner.number, winner.finished_rungs[-1].rung)
         if self.measurement is None or weights is None or self.spec.host is None:
             return {}
-        target = self.folder / "best"
-        model = target / deploy.MODEL
-        files = (str(weights.relative_to(self.folder)), str(model.relative_to(self.folder)))
-        signature = run_call(self.engine, Call(export_trained, (winner.config, *files)))
-        if isinstance(signature, Failure):
-            raise ModelError(f"the winner cannot be exported to ONNX: {signature.reason}")
-        serving = self.spec.serving
-        after_idle = any(is_open_loop(parse_scenario(text)) for text in serving.scenarios)
-        surfaces = self.measurement.measure_precisely(winner.number, model, signature, after_idle=after_idle)
-        settings = tuple(
-            deploy.choose_device_settings(
-                device, surfaces[device.name], model, serving.scenarios, serving.scenario_goal, self.spec.host
+        with new_generation(self.folder / "best", home=self.home.path, update=True) as new:
+            model = new / deploy.MODEL
+            files = (str(weights.relative_to(self.folder)), str(model.relative_to(self.folder)))
+            signature = run_call(self.engine, Call(export_trained, (winner.config, *files)))
+            if isinstance(signature, Failure):
+                raise ModelError(f"the winner cannot be exported to ONNX: {signature.reason}")
+            serving = self.spec.serving
+            after_idle = any(is_open_loop(parse_scenario(text)) for text in serving.scenarios)
+            surfaces = self.measurement.measure_precisely(winner.number, model, signature, after_idle=after_idle)
+            settings = tuple(
+                deploy.choose_device_settings(
+                    device, surfaces[device.name], model, serving.scenarios, serving.scenario_goal, self.spec.host
+                )
+                for device in self.spec.devices
             )
-            for device in self.spec.devices
-        )
-        deploy.write(target, model, deploy.Deployment(self.spec.host, settings, runtime(), card))
+            deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), card))
         return surfaces
 
     def _compress(self, trials: list[Trial], winner: Trial, card: Mapping[str, Any]) -> Shortlist | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -10,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.serving import deploy
+from onefold.model_folder import CARD, find_weights, new_generation
 from onefold.serving.recommendation import Recommendation
-from onefold.training.model_folder import CARD, WEIGHTS
 from onefold.training.trial_files import best_weights_file
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.objective import Objective
@@ -68,13 +66,13 @@ class Result:
 
     def model(self) -> Any:
         """Return the trained network in evaluation mode; raise OnefoldError if a function was tuned."""
-        if self.workload is None or not (self.folder / "best" / WEIGHTS).exists():
+        best = self.folder / "best"
+        if self.workload is None or not find_weights(best).exists():
             raise OnefoldError(f"the study {self.study!r} tuned a function: it has a configuration but no model")
-        import torch
+        from onefold.training.weights import read_weights  # imports torch
 
         network = self.workload.build(self.config)
-        weights = torch.load(self.folder / "best" / WEIGHTS, map_location="cpu", weights_only=True)
-        network.load_state_dict(weights)
+        network.load_state_dict(read_weights(best))
         return network.eval()
 
     @property
@@ -86,50 +84,32 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Copy the model and its card into a folder, and return the folder.
 
-        It holds `weights.pt` and `model.json`; with devices also `model.onnx` and `deployment.json`, which
-        `onefold.deploy.load` serves; with `compress="after"` the recommended variant in `compressed/`.
-        Raises InputError if the folder cannot be written.
+        It holds `weights.safetensors` and `model.json`; with devices also `model.onnx` and `deployment.json`, which
+        `onefold.deploy.load` serves; with `compress="after"` the recommended variant in `compressed/`. A model that is
+        there already is replaced as a whole. Raises InputError if the folder cannot be written.
         """
         source, target = self.folder / "best", Path(folder)
         try:
-            target.mkdir(parents=True, exist_ok=True)
-            for file in source.iterdir():
-                shutil.copy2(file, target)
-            if self.compressed is not None:
-                shutil.copytree(self.compressed, target / self.compressed.name, dirs_exist_ok=True)
+            with new_generation(target, home=self.folder.parent.parent) as new:
+                shutil.copytree(source, new, dirs_exist_ok=True)
+                if self.compressed is not None:
+                    shutil.copytree(self.compressed, new / self.compressed.name)
         except OSError as error:
             why = error.strerror or error
             raise InputError(f"cannot save the model in {target} ({why}); it is in {source}") from error
         return target
 
 
-def keep_best(folder: Path, best: Trial, card: Mapping[str, Any]) -> None:
-    """Write the best model and its card into the study's folder; the old files stay until the new ones are complete."""
-    target = folder / "best"
-    target.mkdir(parents=True, exist_ok=True)
-    files: dict[str, bytes] = {}
+def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) -> None:
+    """Write the best model and its card into the study's folder, in place of an earlier one."""
     weights = best_weights_file(folder, best.number, best.finished_rungs[-1].rung)
-    if weights is not None:
-        import torch
+    with new_generation(folder / "best", home=home, update=read_card(folder) == card) as new:
+        if weights is not None:
+            from onefold.training.checkpoint import load_weights
+            from onefold.training.weights import write_weights
 
-        from onefold.training.checkpoint import load_weights
-
-        content = io.BytesIO()  # torch.save to a file hides a full disk behind a RuntimeError
-        torch.save(load_weights(weights), content)
-        files[WEIGHTS] = content.getvalue()
-    files[CARD] = (json.dumps(dict(card), indent=2) + "\n").encode()  # last: it vouches for the others
-    fresh = {target / name: target / f"{name}.new" for name in files}
-    try:
-        for path, new in fresh.items():
-            new.write_bytes(files[path.name])
-        if read_card(folder) != card:  # files of an earlier winner must not stay beside this card
-            for name in (CARD, WEIGHTS, deploy.DEPLOYMENT, deploy.CARD, deploy.MODEL):
-                (target / name).unlink(missing_ok=True)
-        for path, new in fresh.items():
-            new.replace(path)
-    finally:
-        for new in fresh.values():
-            new.unlink(missing_ok=True)  # a partial file after an error, such as a full disk
+            write_weights(new, load_weights(weights))
+        (new / CARD).write_text(json.dumps(dict(card), indent=2) + "\n", encoding="utf-8")
 
 
 def read_card(folder: Path) -> dict[str, Any]:

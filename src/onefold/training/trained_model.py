@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from onefold.model_folder import CARD, ModelFolder, read_card
 from onefold.training.metrics import as_metrics
-from onefold.training.model_folder import CARD, WEIGHTS, read_card
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.splits import AnySplit, Splits, open_splits
+from onefold.training.weights import read_weights
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.records import Config, Metrics
 from onefold.vocabulary.workload import Workload
-from onefold.vocabulary.workload_reference import load
+from onefold.vocabulary.workload_reference import is_bundled, load
 
 BATCH_SIZE = 128  # for scoring
 
@@ -33,10 +33,10 @@ class TrainedModel:
     tick: Callable[[], None] = lambda: None  # called for every batch
 
     @classmethod
-    def read(cls, folder: Path, workload: Workload | None = None) -> TrainedModel:
+    def read(cls, folder: ModelFolder, workload: Workload | None = None) -> TrainedModel:
         """Open the folder of a trained model; `workload` replaces the one that its card names."""
         network, workload, config = load_network(folder, workload)
-        return cls(workload, config, network, open_splits(workload, torch.device("cpu")), read_card(folder))
+        return cls(workload, config, network, open_splits(workload, torch.device("cpu")), read_card(folder.path))
 
     @property
     def has_test_data(self) -> bool:
@@ -90,25 +90,27 @@ class TrainedModel:
         network.eval()
 
 
-def load_network(folder: Path, workload: Workload | None = None) -> tuple[torch.nn.Module, Workload, Config]:
+def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple[torch.nn.Module, Workload, Config]:
     """Return the network in the folder of a trained model with its weights, its workload and its configuration.
 
-    Raises InputError if the folder cannot be opened.
+    Raises InputError if the folder cannot be opened, and UntrustedFolder if its card names code that may not run.
     """
-    card = read_card(folder)
-    reference = card.get("workload") or ""
+    card = read_card(folder.path)
+    reference = str(card.get("workload") or "")
     if workload is None and not reference:
-        raise InputError(f"{folder / CARD} names no workload; give one from Python, as workload=MyWorkload()")
+        raise InputError(f"{folder.path / CARD} names no workload; give one from Python, as workload=MyWorkload()")
+    if workload is None and not is_bundled(reference):
+        folder.require_trust(f"its workload {reference!r}")
     try:
         workload = workload or load(reference)
         config = Config(card["config"])
         network = workload.build(config)
-        network.load_state_dict(torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True))
+        network.load_state_dict(read_weights(folder.path))
     except OnefoldError:
         raise
     except Exception as error:  # the weights of another network, or an edited card
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the model in {folder} cannot be opened: {reason}") from error
+        raise InputError(f"the model in {folder.path} cannot be opened: {reason}") from error
     return network.eval(), workload, config
 
 

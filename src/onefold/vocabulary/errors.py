@@ -10,7 +10,8 @@
     │   ├── DeviceError              an unknown device, or one with invalid figures
     │   ├── ModelError               a model that cannot be exported, read or served
     │   │   ├── TooLarge             … for the memory of the device
-    │   │   └── MeasuringFailed      5   … because the process that serves it hangs or keeps dying
+    │   │   ├── MeasuringFailed      5   … because the process that serves it hangs or keeps dying
+    │   │   └── UntrustedFolder      … whose folder contains or names code of strangers
     │   └── MissingExtra             an optional package that is not installed
     ├── DatasetError             2   a data set that is missing or corrupt
     ├── StoreError               3   a broken store file, a full disk
@@ -93,6 +94,10 @@ class MeasuringFailed(ModelError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class UntrustedFolder(ModelError):
+    """A model folder that this home did not write, and whose code would have to run."""
 
 
 class MissingExtra(InputError):

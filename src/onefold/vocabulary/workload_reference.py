@@ -42,6 +42,12 @@ def split_wrapper(reference: str) -> tuple[str, str]:
     return (found[1], reference[found.end() :]) if found else ("", reference)
 
 
+def is_bundled(reference: str) -> bool:
+    """Return whether a reference names a bundled workload, also inside a wrapper: installed code and no other."""
+    _, inner = split_wrapper(reference)
+    return inner in ready_workloads()
+
+
 def load(reference: str) -> Workload:
     """Return an instance of the workload that a reference names.
 

@@ -1,0 +1,45 @@
+"""The model card and the weights of a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from onefold.vocabulary.errors import InputError
+
+WEIGHTS = "weights.safetensors"
+LEGACY_WEIGHTS = "weights.pt"  # of version 0.1, and of state dicts that safetensors cannot store
+CARD = "model.json"
+MAX_CARD_BYTES = 16_000_000
+
+
+def find_weights(folder: Path) -> Path:
+    """Return the file of weights in a folder, whether it exists or not."""
+    legacy = folder / LEGACY_WEIGHTS
+    return legacy if legacy.is_file() and not (folder / WEIGHTS).is_file() else folder / WEIGHTS
+
+
+def has_weights(folder: Path) -> bool:
+    """Return whether a folder has the card and the weights of a trained model."""
+    return (folder / CARD).is_file() and find_weights(folder).is_file()
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """Return the content of `model.json`; raises InputError if `folder` is not that of a trained model."""
+    missing = [path.name for path in (folder / CARD, find_weights(folder)) if not path.is_file()]
+    if missing:
+        raise InputError(
+            f"{folder} is not a folder of a trained model: it has no {' and no '.join(missing)}; "
+            "save the result of a study there first"
+        )
+    path = folder / CARD
+    if path.stat().st_size > MAX_CARD_BYTES:
+        raise InputError(f"{path} is too large for a model card: {path.stat().st_size} bytes")
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
+        raise InputError(f"{path} has no configuration of the model")
+    return card

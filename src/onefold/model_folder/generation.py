@@ -1,0 +1,189 @@
+"""Replace the files of a model folder as a whole: a reader or a killed writer never leaves old beside new files.
+
+A new generation is written and synced in a hidden folder beside the model folder, and exchanged with it in one rename.
+A folder that cannot be exchanged (a mount point, the current folder, one that also holds files of the user) is replaced
+in place: the complete generation is renamed to `.commit` inside it, which decides, and its files are moved from there.
+Whoever opens the folder after an interruption completes the move.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from onefold.model_folder.manifest import MANIFEST, manifest_of
+from onefold.model_folder.trust import home_path, record_written
+
+COMMIT = ".commit"
+ENTRIES = "entries"  # the names in a complete generation
+# All files and subfolders that Onefold writes into a model folder.
+OWN_NAMES = frozenset(
+    {
+        MANIFEST, "model.json", "weights.safetensors", "weights.pt",
+        "model.onnx", "model.npz", "deployment.json", "README.md",
+        "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed",
+        "retraining.html", "retraining.json", "previous", "compressed",
+    }
+)  # fmt: skip
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
+_CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EBUSY, errno.EXDEV, errno.EROFS}
+
+
+@contextmanager
+def new_generation(
+    folder: str | Path, *, home: str | Path | None = None, update: bool = False, record: bool = True
+) -> Iterator[Path]:
+    """Yield a folder to write the next generation of a model folder into; it replaces the present one at the end.
+
+    Nothing changes if the block raises. Files that Onefold does not write stay as they are.
+
+    Args:
+        folder: The model folder; created if needed.
+        home: The folder of studies that records the new generation as its own.
+        update: Start from a copy of the present files instead of an empty folder.
+        record: Whether code in the new generation may run in this home; False if it contains files of strangers.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    target = Path(folder).expanduser().resolve()
+    complete_replacement(target)
+    is_exchanged = _can_exchange(target)
+    place = target.parent if is_exchanged else target
+    place.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.new-"
+    _remove_abandoned(place, prefix)
+    staging = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, staging, ignore_errors=True)  # the old generation after an exchange
+        stack.enter_context(_locked(staging))
+        staging.chmod(0o777 & ~_umask())
+        if update and target.is_dir():
+            _copy_own_files(target, staging)
+        yield staging
+        manifest = manifest_of(staging)
+        (staging / MANIFEST).write_bytes(manifest.to_bytes())
+        _sync(staging)
+        if record:
+            record_written(home_path(home), manifest, target)
+        _replace(staging, target, is_exchanged)
+
+
+def complete_replacement(folder: Path) -> None:
+    """Complete the replacement in place of a folder that was interrupted after its decision. Harmless otherwise."""
+    commit = folder / COMMIT
+    if commit.is_symlink() or not commit.is_dir():
+        return
+    names = set((commit / ENTRIES).read_text(encoding="utf-8").split())
+    for name in OWN_NAMES - names:
+        _remove(folder / name)
+    for name in sorted(OWN_NAMES & names):
+        if os.path.lexists(commit / name):
+            if (folder / name).is_dir():
+                _remove(folder / name)  # a folder cannot be replaced by a rename
+            (commit / name).replace(folder / name)
+    _sync_folder(folder)
+    shutil.rmtree(commit)
+
+
+def _replace(staging: Path, target: Path, is_exchanged: bool) -> None:
+    if is_exchanged and not target.exists():
+        staging.rename(target)
+        _sync_folder(target.parent)
+    elif is_exchanged and _exchange(staging, target):
+        _sync_folder(target.parent)
+    else:
+        (staging / ENTRIES).write_text("\n".join(path.name for path in staging.iterdir()), encoding="utf-8")
+        _sync(staging)
+        staging.rename(target / COMMIT)
+        complete_replacement(target)
+
+
+def _can_exchange(target: Path) -> bool:
+    """Return whether a folder may be exchanged: it is not in use as such, and holds nothing but files of Onefold."""
+    if not target.exists():
+        return True
+    is_current = Path.cwd().is_relative_to(target)
+    is_writable = os.access(target.parent, os.W_OK) and not target.is_mount()
+    return is_writable and not is_current and all(entry.name in OWN_NAMES for entry in target.iterdir())
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders atomically. Returns False if the file system or the operating system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # not Linux
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _CANNOT_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def _copy_own_files(source: Path, target: Path) -> None:
+    for entry in source.iterdir():
+        if entry.name not in OWN_NAMES or entry.is_symlink():
+            continue
+        if entry.is_dir():
+            shutil.copytree(entry, target / entry.name, symlinks=True)
+        elif entry.is_file():
+            shutil.copy2(entry, target / entry.name)
+
+
+def _remove_abandoned(place: Path, prefix: str) -> None:
+    """Remove the folders of writers that were killed: nobody holds their lock."""
+    for folder in place.glob(f"{prefix}*"):
+        with suppress(OSError), _locked(folder):
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder until the block or this process ends. Raises BlockingIOError if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Write a folder and all files in it to the disk."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            _sync_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
