@@ -15,8 +15,8 @@ import psutil
 import pytest
 from shell import begun, has_loaded_torch, wait_until
 
+from misbehaving_models import endless
 from onefold.study import Home
-from onefold.testing.networks import endless
 from onefold.vocabulary.records import StudyState
 
 DEADLINE_S = 120.0

@@ -11,12 +11,12 @@ import onnx
 import pytest
 from shell import WORKLOAD, onefold
 
+from misbehaving_models import endless
 from onefold import ServingSpace, deploy, measure, serve_check
 from onefold.device import Device
 from onefold.device.catalogue import devices, read_devices, save_device
 from onefold.serving.api import PointMeasured
 from onefold.serving.options import ServingOptions
-from onefold.testing.networks import endless
 
 QUICK = ("--trials", "2", "--max-epochs", "2", "--parallel", "1")
 

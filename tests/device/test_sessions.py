@@ -25,12 +25,12 @@ import torch
 from session_contract import SHORT, SessionContract
 from torch import nn
 
+from misbehaving_models import endless
 from onefold.device import Device, EmulatedSession, HostSession, Session, TimingEffort, open_session, runtime
 from onefold.device.catalogue import device
 from onefold.device.roofline import latency_ratio, operator_costs
 from onefold.device.runner import Runner, session_options
 from onefold.serving.export import export
-from onefold.testing.networks import endless
 from onefold.vocabulary.errors import MeasuringFailed, ModelError, TooLarge
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import LatencySource, ServingPoint
