@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from onefold.impact_analysis import Advice, Findings, advice
 from onefold.report.impact import tables
@@ -29,14 +30,7 @@ def as_text(findings: Findings, width: int = WIDTH) -> str:
 def _tables(findings: Findings) -> Iterator[Table]:
     for form in findings.forms:
         found = tables.effects(findings, form)
-        yield Table(
-            found.name,
-            f"Effects of holding hyperparameters fixed: {found.title.lower()}",
-            found.columns,
-            found.rows,
-            found.notes,
-            found.groups,
-        )
+        yield replace(found, title=f"Effects of holding hyperparameters fixed: {found.title.lower()}")
     yield tables.spread(findings)
     if findings.changes:
         yield tables.changes(findings)
@@ -45,7 +39,7 @@ def _tables(findings: Findings) -> Iterator[Table]:
         yield tables.pairs(findings)
     for form in findings.forms:
         found = tables.correlated(findings, form)
-        yield Table(found.name, f"Rank correlations: {found.title.lower()}", found.columns, found.rows, found.notes)
+        yield replace(found, title=f"Rank correlations: {found.title.lower()}")
     for form in findings.forms:
         yield singles_table(findings, form)
         yield pairs_table(findings, form)

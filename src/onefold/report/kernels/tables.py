@@ -9,7 +9,7 @@ from onefold.report import phrases
 from onefold.report.kernels import facts
 from onefold.report.kernels.costs import by_time, fate_costs, share_of_model
 from onefold.report.plots.svg import shortened
-from onefold.report.table import Cell, Column, ColumnKind, Row, Table
+from onefold.report.table import Cell, Row, Table, columns
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import PHASES, CompileResult, OperatorState
 from onefold.vocabulary.records import Energy
@@ -42,7 +42,7 @@ def models_table(several: Sequence[CompileResult]) -> Table:
         rows.append(Row.of(one.model, *cells))
     titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
     notes = (f"Energy: {'; '.join(dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several))}.",)
-    return Table("models", "Models", _columns("model", titles, "recommended", "device"), tuple(rows), notes)
+    return Table("models", "Models", columns("model", titles, "recommended", "device"), tuple(rows), notes)
 
 
 def runtimes_table(compiled: CompileResult, *, noted: bool = True) -> Table:
@@ -62,7 +62,7 @@ def runtimes_table(compiled: CompileResult, *, noted: bool = True) -> Table:
         )
         rows.append(Row.of(one.name, *cells))
     titles = ("latency", "times the fastest", "threads", "note")
-    return Table("runtimes", "Runtimes, fastest first", _columns("runtime", titles, "note"), tuple(rows))
+    return Table("runtimes", "Runtimes, fastest first", columns("runtime", titles, "note"), tuple(rows))
 
 
 def phases_table(compiled: CompileResult) -> Table:
@@ -85,7 +85,7 @@ def phases_table(compiled: CompileResult) -> Table:
         rows.append(Row.of(ALL, *total, kind="baseline"))
     titles = ("time", "share of time", "energy", "share of energy", "description")
     notes = (f"Energy: {phrases.energy_source(spent.energy)}.",)
-    return Table("phases", "Cost by phase", _columns("phase", titles, "description"), tuple(rows), notes)
+    return Table("phases", "Cost by phase", columns("phase", titles, "description"), tuple(rows), notes)
 
 
 def fates_table(compiled: CompileResult) -> Table:
@@ -112,7 +112,7 @@ def fates_table(compiled: CompileResult) -> Table:
     if known:
         notes.append(f"Without {quantities.count(known, 'candidate')} recalled from earlier compilations.")
     title = "Cost by fate of candidates"
-    return Table("fates", title, _columns("fate", titles), tuple(rows), (" ".join(notes),))
+    return Table("fates", title, columns("fate", titles), tuple(rows), (" ".join(notes),))
 
 
 def operators_table(
@@ -133,7 +133,7 @@ def operators_table(
     if states:
         rows += _totals(compiled, states)
     titles = ("kind", "weight", "best run", "time", "share", "tried", "filtered", "failed", "state")
-    head = _columns("operator", titles, "kind", "state")
+    head = columns("operator", titles, "kind", "state")
     return Table("operators", "Operators by share of the model's latency", head, tuple(rows), (" ".join(notes),))
 
 
@@ -153,7 +153,7 @@ def levels_table(compiled: CompileResult) -> Table:
     titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
     known = next((one.joules for one in compiled.levels if one.joules is not None), None)
     notes = (f"Energy: {phrases.energy_source(Energy(known, source))}.",)
-    return Table("levels", "Graph optimization levels", _columns("level", titles, ""), tuple(rows), notes)
+    return Table("levels", "Graph optimization levels", columns("level", titles, ""), tuple(rows), notes)
 
 
 def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
@@ -185,9 +185,3 @@ def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:
 
 def _share(value: float | None, total: float | None) -> str:
     return quantities.NOTHING if value is None or not total else quantities.share(value / total)
-
-
-def _columns(first: str, titles: Sequence[str], *texts: str) -> tuple[Column, ...]:
-    """Return the columns; all but the first and `texts` are numeric."""
-    others = (Column(title, ColumnKind.TRIAL, numeric=title not in texts) for title in titles)
-    return (Column(first, ColumnKind.TRIAL, numeric=False), *others)
