@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from onefold.impact_analysis import TUNE_ALL, Arm, ArmPlan, plan_arms
-from onefold.testing.spaces import spaces
 from onefold.vocabulary.errors import InputError, Rejected
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Choice, Float, Int, Space
+from random_spaces import spaces
 
 SPACE = Space(
     model=dict(width=Choice(8, 16, 32, default=16), depth=Int(1, 4)),

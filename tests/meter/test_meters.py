@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_hardware import FakeMachine, FakeNvml
+from meter_contract import WINDOWS_PER_TEST, MeterContract, work
 from replayed_meter import RecordingMeter, ReplayMeter
 
 from onefold import meter as meters
@@ -20,7 +21,6 @@ from onefold.meter import (
     RaplMeter,
     choose,
 )
-from onefold.testing.meters import WINDOWS_PER_TEST, MeterContract, work
 from onefold.vocabulary.errors import MissingExtra
 from onefold.vocabulary.records import Energy
 

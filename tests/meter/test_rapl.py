@@ -7,10 +7,10 @@ from threading import Event
 
 import pytest
 from fake_hardware import RANGE_UJ, FakeMachine
+from meter_contract import work
 
 from onefold.meter import RaplMeter
 from onefold.meter.periodic import PeriodicCall
-from onefold.testing.meters import work
 from onefold.vocabulary.records import Energy
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from meter_contract import work
 from replayed_meter import RecordingMeter, ReplayMeter
 
 from onefold.meter import ModelledMeter
-from onefold.testing.meters import work
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Measurement
 

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onefold.search.searcher import Observation, Searcher, SpaceExhausted
-from onefold.testing.spaces import spaces
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Choice, Float, Int, Space
+from random_spaces import spaces
 
 Make = Callable[[Space, int, int], Searcher]
 PLAIN = Space(

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from searcher_contract import CONDITIONAL
 
 from onefold.search.algorithms import ALGORITHMS, create_searcher
 from onefold.search.searcher import Observation, SpaceExhausted
-from onefold.testing.searchers import CONDITIONAL
 from onefold.vocabulary.errors import InputError, ObjectiveError, SpaceError
 from onefold.vocabulary.space import Choice, Float, Int, Space
 
@@ -114,5 +114,6 @@ def last_proposals() -> str:
 def test_proposals_are_the_same_in_every_process():
     # Sets and hashes of strings differ between processes, and a study may be resumed in another one.
     code = "import sys; from test_algorithms import last_proposals; sys.stdout.write(last_proposals())"
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     assert run(code, PYTHONHASHSEED="1", PYTHONPATH=path) == last_proposals()

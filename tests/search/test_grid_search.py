@@ -5,9 +5,9 @@ from hypothesis import given, settings
 
 from onefold.search.grid_search import GridSearcher
 from onefold.search.searcher import SpaceExhausted
-from onefold.testing.spaces import spaces
 from onefold.vocabulary.errors import SpaceError
 from onefold.vocabulary.space import Choice, Float, Int, Space
+from random_spaces import spaces
 
 SMALL = Space(a=Choice("x", "y"), b=Int(1, 3), c=Float(0.0, 1.0, when={"a": "x"}))
 

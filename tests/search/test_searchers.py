@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from searcher_contract import Make, SearcherContract
 
 from onefold.search.algorithms import create_searcher
 from onefold.search.searcher import Searcher
-from onefold.testing.searchers import Make, SearcherContract
 from onefold.vocabulary.space import Float, Int, Space
 
 

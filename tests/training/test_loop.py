@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from trainer_contract import trained
 
 from onefold import Choice, Config, Data, Objective, Space
 from onefold.testing.toy import Lines, Spirals, Troubled
-from onefold.testing.trainers import trained
 from onefold.training import knob_planner
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import load_weights

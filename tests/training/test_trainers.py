@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from trainer_contract import TrainerContract, trained
 
 from onefold import Config
 from onefold.testing.toy import Spirals
-from onefold.testing.trainers import TrainerContract, trained
 from onefold.training.calls import export_network
 from onefold.training.function_trainer import FunctionTrainer, Run
 from onefold.training.trainer import Trainer

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.testing.spaces import parameters, spaces
 from onefold.vocabulary.errors import SpaceError
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Choice, Float, Int, Space
+from random_spaces import parameters, spaces
 
 SPACE = Space(
     model=dict(width=Choice(8, 16, 32), depth=Int(1, 4)),

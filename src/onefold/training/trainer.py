@@ -22,7 +22,7 @@ class Trainer(Protocol):
     A worker opens one trainer with the folder of its study and uses it for every call, one at a time. Names of files in
     arguments are relative to that folder, so that calls can travel to workers that see it elsewhere.
 
-    Every implementation passes `onefold.testing.trainers.TrainerContract`.
+    Every implementation passes `TrainerContract` in `tests/training`.
     """
 
     @property
