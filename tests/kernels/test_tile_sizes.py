@@ -22,7 +22,6 @@ from onefold.kernels.tile_sizes import (
     UNINTERRUPTED_SHARE,
     UNROLLED_SHARE,
     VECTORS,
-    count_tilings,
     prime_factors,
     sample_decisions,
     split,
@@ -69,16 +68,6 @@ def test_factors_are_prime_and_multiply_to_the_number(number: int) -> None:
     found = prime_factors(number)
     assert math.prod(found) == number
     assert all(one > 1 and all(one % other for other in range(2, math.isqrt(one) + 1)) for one in found)
-
-
-@given(length=lengths, parts=st.integers(1, 4))
-def test_tilings_are_counted(length: int, parts: int) -> None:
-    def count(left: int, parts: int) -> int:
-        if parts == 1:
-            return 1
-        return sum(count(left // one, parts - 1) for one in range(1, left + 1) if left % one == 0)
-
-    assert count_tilings(length, parts) == count(length, parts)
 
 
 @given(length=lengths, last=st.integers(1, 64), parts=st.integers(2, 5), seed=st.integers(0, 99))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.targets import Target
-from onefold.kernels.tile_sizes import count_tilings, sample_decisions
+from onefold.kernels.tile_sizes import sample_decisions
 from onefold.kernels.toolchain import meta_schedule, silent_stderr
 from onefold.vocabulary.kernels import Operator
 
 KINDS = ("conv2d", "matmul", "softmax", "layer_norm", "mean", "pool", "transpose")  # found in the names of operators
 PROCESSOR_AWARE_SHARE = 0.8  # of random samples; the others are TVM's uniform ones
-CATEGORIES = 4  # assumed for a decision that is no tiling
 Decisions = tuple[int, ...]
 
 
@@ -66,11 +64,6 @@ class ScheduleSpace:
         self._lanes = target.vector_lanes
         self._sketch_instructions = [_instructions(sketch.trace) for sketch in self.sketches]
         self.rng = np.random.default_rng(seed)
-
-    @property
-    def log_size(self) -> float:
-        """Return the natural logarithm of the largest sketch's number of schedules, an upper bound."""
-        return max((_log_size(sketch.trace) for sketch in self.sketches), default=0.0)
 
     def sample(self) -> Proposal | None:
         """Return a random schedule, in most cases with processor-aware tile sizes; None if the sample is invalid."""
@@ -233,20 +226,6 @@ def _closest_sketch(instructions: Sequence[str], sketches: Sequence[Sequence[str
     """Return the index of the sketch that shares most instructions with a trace, the shortest of equals."""
     shared = [sum(1 for mine, theirs in zip(instructions, sketch) if mine == theirs) for sketch in sketches]
     return max(range(len(sketches)), key=lambda at: (shared[at], -len(sketches[at]))) if sketches else 0
-
-
-def _log_size(trace: Any) -> float:
-    total = 0.0
-    for instruction in trace.insts:
-        decision = trace.get_decision(instruction)
-        if decision is None:
-            continue
-        if hasattr(decision, "__len__"):
-            length, parts = math.prod(int(tile) for tile in decision), len(decision)
-            total += math.log(max(1, count_tilings(length, parts)))
-        else:
-            total += math.log(CATEGORIES)
-    return total
 
 
 def _to_python(value: Any) -> Any:

@@ -121,12 +121,6 @@ def prime_factors(number: int) -> list[int]:
     return [*factors, number] if number > 1 else factors
 
 
-def count_tilings(length: int, parts: int) -> int:
-    """Return the number of ways to split a loop into this many ordered tiles."""
-    factors = prime_factors(length)
-    return math.prod(math.comb(factors.count(prime) + parts - 1, parts - 1) for prime in set(factors))
-
-
 def _vector_tile(length: int, lanes: int, rng: np.random.Generator) -> int:
     """Return a tile that fills whole vectors, else half a vector, else the largest divisor that fits a vector."""
     full = [vectors * lanes for vectors in VECTORS if length % (vectors * lanes) == 0]
