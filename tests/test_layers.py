@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
 BELOW_STUDY = set(ALLOWED)
 # Baselines stand beside the features and may use their mechanics; only the CLI (and benchmarks) use baselines.
 ALLOWED |= {
-    "baselines": {"datasets", "kernels", "retraining", "search", "serving"},
+    "baselines": {"datasets", "kernels", "retraining", "search"},
     "cli": BELOW_STUDY | {"study", "", "baselines"},
 }
 ALLOWED |= {"study": BELOW_STUDY, "testing": BELOW_STUDY | {"study", "", "pytest"}}

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from generic_point_searches import halving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.baselines.serving import halving
 from onefold.serving.point_search import ALGORITHMS, MAX_REPEATS, algorithm, few, grid
 from onefold.serving.space import GRAPH_LEVELS, ServingSpace
 from onefold.vocabulary.errors import InputError

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import generic_point_searches  # noqa: F401 - adds halving
 import onnx
 import pytest
 import torch
 from torch import nn
 
-from onefold.baselines import serving as _  # noqa: F401 - registers halving
 from onefold.device import AFTER_IDLE, Device, HostSession, TimingEffort, open_session
 from onefold.serving.export import export, samples_beside
 from onefold.serving.signature import architecture

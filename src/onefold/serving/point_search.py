@@ -131,11 +131,6 @@ def grid(space: ServingSpace, optimize_for: OptimizeFor, **_: object) -> Proposa
 ALGORITHMS: dict[str, Callable[..., Proposals]] = {"few": few, "grid": grid}
 
 
-def register(name: str, algorithm: Callable[..., Proposals]) -> None:
-    """Add a search algorithm under a name."""
-    ALGORITHMS[name] = algorithm
-
-
 def algorithm(name: str) -> Callable[..., Proposals]:
     """Return the search algorithm of this name. Raises InputError if there is none."""
     if name not in ALGORITHMS:

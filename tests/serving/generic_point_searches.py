@@ -1,4 +1,4 @@
-"""Generic searches over serving points, to compare `few` with. Importing this module registers them.
+"""Generic searches over serving points, to compare `few` with. Importing this module adds them.
 
 halving     successive halving: every point once, the better half again, and so on
 random      random search over a share of the space
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable
 
 from onefold.search import Search
-from onefold.serving.point_search import MAX_SHARE, Proposals, register
+from onefold.serving.point_search import ALGORITHMS, MAX_SHARE, Proposals
 from onefold.serving.space import ServingSpace
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.serving import OptimizeFor, ServingPoint
@@ -53,6 +53,4 @@ def sampled(algorithm: str) -> Callable[..., Proposals]:
     return proposals
 
 
-register("halving", halving)
-register("random", sampled("random"))
-register("tpe", sampled("tpe"))
+ALGORITHMS.update(halving=halving, random=sampled("random"), tpe=sampled("tpe"))
