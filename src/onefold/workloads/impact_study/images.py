@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from onefold import Choice, Config, Data, Float, Int, Rejected, Space, datasets
-from onefold.workloads.impact_study.workload import ACTIVATIONS, LOSSES, OPTIMIZERS, ImpactStudyWorkload
+from onefold import Choice, Config, Data, Float, Rejected, Space, datasets
+from onefold.workloads.impact_study.workload import ACTIVATIONS, ImpactStudyWorkload, training_group
 from onefold.workloads.resnet import ResidualBlock
 
 SIDE = 28
@@ -30,13 +30,7 @@ class ImageCnn(ImpactStudyWorkload):
             activation=Choice(*ACTIVATIONS, default="relu"),
             pooling=Choice(*POOLINGS, default="max"),
         ),
-        training=dict(
-            loss=Choice(*LOSSES, default="crossentropy"),
-            optimizer=Choice(*OPTIMIZERS, default="adam"),
-            lr=Float(1e-4, 1e-1, log=True, default=1e-3),
-            batch_size=Choice(16, 32, 64, 128, 256, 512, default=128),
-            epochs=Int(1, 10, default=4),
-        ),
+        training=training_group(lr=1e-3, batch_size=128, epochs=4),
     )
 
     def build(self, config: Config) -> nn.Module:
@@ -80,13 +74,7 @@ class SmallResnet(ImpactStudyWorkload):
             activation=Choice(*ACTIVATIONS, default="relu"),
             pooling=Choice(*POOLINGS, *GLOBAL_POOLINGS, default="globalavg"),
         ),
-        training=dict(
-            loss=Choice(*LOSSES, default="crossentropy"),
-            optimizer=Choice(*OPTIMIZERS, default="adam"),
-            lr=Float(1e-4, 1e-1, log=True, default=1e-2),
-            batch_size=Choice(16, 32, 64, 128, 256, 512, default=32),
-            epochs=Int(1, 10, default=8),
-        ),
+        training=training_group(lr=1e-2, batch_size=32, epochs=8),
     )
 
     def build(self, config: Config) -> nn.Module:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from onefold import Choice, Config, Data, Float, Int, Space, datasets
-from onefold.workloads.impact_study.workload import ACTIVATIONS, LOSSES, OPTIMIZERS, ImpactStudyWorkload
+from onefold import Choice, Config, Data, Float, Space, datasets
+from onefold.workloads.impact_study.workload import ACTIVATIONS, ImpactStudyWorkload, training_group
 
 VOCABULARY = 10_000
 POOLINGS: dict[str, type[nn.Module]] = {"globalmax": nn.AdaptiveMaxPool1d, "globalavg": nn.AdaptiveAvgPool1d}
@@ -62,13 +62,7 @@ class SentenceCnn(ImpactStudyWorkload):
             activation=Choice(*ACTIVATIONS, default="relu"),
             pooling=Choice(*POOLINGS, default="globalmax"),
         ),
-        training=dict(
-            loss=Choice(*LOSSES, default="crossentropy"),
-            optimizer=Choice(*OPTIMIZERS, default="adam"),
-            lr=Float(1e-4, 1e-1, log=True, default=1e-3),
-            batch_size=Choice(16, 32, 64, 128, 256, 512, default=32),
-            epochs=Int(1, 10, default=3),
-        ),
+        training=training_group(lr=1e-3, batch_size=32, epochs=3),
     )
 
     def build(self, config: Config) -> nn.Module:
@@ -118,13 +112,7 @@ class SentimentLstm(ImpactStudyWorkload):
             dropout=Float(0.0, 0.9, default=0.5),
             activation=Choice(*ACTIVATIONS, default="tanh"),
         ),
-        training=dict(
-            loss=Choice(*LOSSES, default="crossentropy"),
-            optimizer=Choice(*OPTIMIZERS, default="adam"),
-            lr=Float(1e-4, 1e-1, log=True, default=1e-3),
-            batch_size=Choice(16, 32, 64, 128, 256, 512, default=32),
-            epochs=Int(1, 10, default=2),
-        ),
+        training=training_group(lr=1e-3, batch_size=32, epochs=2),
     )
 
     def build(self, config: Config) -> nn.Module:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onefold import Config, Workload
+from onefold import Choice, Config, Float, Int, Workload
+from onefold.vocabulary.space import Parameter
 from onefold.workloads.ftrl import Ftrl
 
 EPSILON = 1e-7  # as in Keras: added to probabilities, or their lower bound, before the logarithm
@@ -59,6 +60,17 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "nadam": partial(torch.optim.NAdam, eps=EPSILON),
     "ftrl": Ftrl,
 }
+
+
+def training_group(*, lr: float, batch_size: int, epochs: int) -> dict[str, Parameter]:
+    """Return the hyperparameters of training with these defaults; the ranges are the same for all workloads."""
+    return {
+        "loss": Choice(*LOSSES, default="crossentropy"),
+        "optimizer": Choice(*OPTIMIZERS, default="adam"),
+        "lr": Float(1e-4, 1e-1, log=True, default=lr),
+        "batch_size": Choice(16, 32, 64, 128, 256, 512, default=batch_size),
+        "epochs": Int(1, 10, default=epochs),
+    }
 
 
 class ImpactStudyWorkload(Workload):
