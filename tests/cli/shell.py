@@ -94,3 +94,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def has_loaded_torch(process: subprocess.Popen[str]) -> bool:
     """Return whether a process has begun its work or is about to: torch is mapped into its memory."""
     return "libtorch" in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read the output of a process up to a line with this text."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(f"the process ended without printing {text!r}")

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from shell import WORKLOAD, begun, onefold
+from shell import WORKLOAD, begun, onefold, wait_for_line
 
 from onefold.study import ParallelismOptions
 
@@ -111,9 +111,7 @@ def test_time_budgets_are_shown_in_seconds(here: Path) -> None:
 
 def test_an_interrupted_study_shows_the_best_so_far_and_keeps_its_model(here: Path) -> None:
     process = begun(here, "tune", "mine.py", *ENDLESS)
-    assert process.stdout is not None
-    while "trial 1 rung 0: accuracy" not in process.stdout.readline():
-        pass
+    wait_for_line(process, "trial 1 rung 0: accuracy")
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=300)
     best = here / "home" / "studies" / "mine-1" / "best"
@@ -133,9 +131,7 @@ def test_an_interrupted_study_shows_the_best_so_far_and_keeps_its_model(here: Pa
 @pytest.mark.slow
 def test_an_interrupt_within_an_epoch_loses_nothing(here: Path) -> None:
     process = begun(here, "tune", "mine.py:Mine", *ENDLESS, "--json")
-    assert process.stdout is not None
-    while '"epoch"' not in process.stdout.readline():
-        pass
+    wait_for_line(process, '"epoch"')
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130

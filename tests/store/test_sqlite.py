@@ -261,8 +261,7 @@ class TestSeveralProcesses:
         with started(program, path) as writer:
             lines_written = [read_line(writer) for _ in range(lines)]
             time.sleep(random.uniform(0, 0.01))  # so that any step may be hit
-            writer.kill()
-            lines_written += writer.communicate()[0].splitlines()
+            lines_written += kill(writer)
         complete = [line for line in lines_written if len(line.split()) == 2]
         with closing(open_store(path)) as store:
             known = {f"{epoch.trial} {epoch.number}": epoch for epoch in store.epochs("digits")}
@@ -284,8 +283,7 @@ class TestSeveralProcesses:
         with started(program, path) as writer:
             lines_written = [read_line(writer) for _ in range(lines)]
             time.sleep(random.uniform(0, 0.01))  # so that any step may be hit
-            writer.kill()
-            lines_written += writer.communicate()[0].splitlines()
+            lines_written += kill(writer)
         with closing(open_store(path)) as store:
             found = store.candidates()
         batches = len(found) // 64
@@ -349,6 +347,13 @@ def started(program: str, path: Path) -> Iterator[subprocess.Popen[str]]:
 def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
+
+
+def kill(process: subprocess.Popen[str]) -> list[str]:
+    """Kill a process and return the lines that were not read yet."""
+    process.kill()
+    assert process.stdout is not None
+    return process.stdout.read().splitlines()  # communicate() would lose what readline() has buffered
 
 
 def proceed(process: subprocess.Popen[str]) -> None:
