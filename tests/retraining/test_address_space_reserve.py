@@ -8,10 +8,10 @@ import textwrap
 
 import pytest
 
+from onefold.meter.free_memory import UNLIMITED
 from onefold.retraining.address_space_reserve import (
     CODE_BYTES,
     RESERVED_BYTES,
-    UNLIMITED,
     AddressSpaceReserve,
     mapped_code_bytes,
 )

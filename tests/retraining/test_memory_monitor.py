@@ -12,8 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.meter.free_memory import UNLIMITED
 from onefold.meter.memory import reset_high_water
-from onefold.retraining.memory_monitor import UNLIMITED, ProcessMemory, monitor_for
+from onefold.retraining.memory_monitor import ProcessMemory, monitor_for
 
 MB = 2**20
 USED = 100 * MB

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onefold.arrays.files import read_arrays
 from onefold.compression.graph_methods import compress_graph
 from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.registry import methods, needs_training
@@ -23,7 +23,7 @@ from onefold.device.random_inputs import random_input
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
 from onefold.serving.external_data import with_embedded_weights
-from onefold.vocabulary.errors import InputError, ModelError
+from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.records import Metrics
 from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.variants import Recipe
@@ -92,9 +92,8 @@ def _read_samples(path: Path, served: deploy.ServedModel) -> dict[str, Array]:
     """Read one array per input, matched by name if the names are those of the inputs, or else by order."""
     inputs = {each.name: each.type.removeprefix("tensor(").removesuffix(")") for each in served.session.get_inputs()}
     try:
-        content = np.load(path, allow_pickle=False)
-        arrays = {"": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        arrays = read_arrays(path)
+    except DatasetError as error:
         raise InputError(
             f"the samples in {path} cannot be read: {error}; expected an .npz file with one array per input"
         ) from error

@@ -10,9 +10,7 @@ import gzip
 import json
 import os
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,15 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from onefold.arrays import files
+from onefold.arrays.headers import READ_ERRORS, ArrayHeader, open_regular_file
+from onefold.meter.free_memory import free_bytes
 from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.quantities import size
 
 Arrays = dict[str, NDArray[Any]]
-READ_ERRORS = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
+LINE_BYTES = 16 << 20  # the longest row of a text file
+TEXT_EXPANSION = 12  # bytes of memory per byte of text while it is split into words
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,28 +72,44 @@ def read_arrays(file: DataFile) -> Arrays:
     """Return the arrays of an npz file; raises DatasetError if one lacks the declared dtype or shape."""
     path = find(file)
     try:
-        # np.load leaves the file open when it fails, so it is opened here.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in file.fields}
-    except READ_ERRORS as error:
-        raise DatasetError(f"{path} is corrupt ({error}); remove it. {_instructions(file)}") from error
-    for name, expected in file.fields.items():
-        if (actual := _array_type(arrays[name])) != expected:
-            raise DatasetError(f"{name} in {path} must be {expected}, but is {actual}. {_instructions(file)}")
-    return arrays
+        headers = files.array_headers(path, file.fields)
+        for name, expected in file.fields.items():
+            if (actual := _array_type(headers[name])) != expected:
+                raise DatasetError(f"{name} in {path} must be {expected}, but is {actual}")
+        return files.read_arrays(path, file.fields, advice="free memory, or put a smaller one there")
+    except DatasetError as error:
+        raise DatasetError(f"{error}. {_instructions(file)}") from error
 
 
 def read_rows(file: DataFile, path: Path) -> list[dict[str, Any]]:
     """Return the rows of the jsonl.gz file at `path`; raises DatasetError if one lacks a declared key."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in _lines(path)]
     except READ_ERRORS as error:
         raise DatasetError(f"{path} is corrupt ({error}); remove it. {_instructions(file)}") from error
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict) or not file.fields.keys() <= row.keys():
             raise DatasetError(f"row {number} of {path} lacks one of {', '.join(file.fields)}. {_instructions(file)}")
     return rows
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a gzipped file; raise DatasetError as soon as they are too much for the memory.
+
+    The length of the text is known only when all of it was read: the one that gzip stores may be false.
+    """
+    limit, read_bytes = free_bytes() // TEXT_EXPANSION, 0
+    with open_regular_file(path) as compressed, gzip.open(compressed, "rb") as lines:
+        while line := lines.readline(LINE_BYTES + 1):
+            read_bytes += len(line)
+            if len(line) > LINE_BYTES:
+                raise DatasetError(f"{path} has a row of more than {size(LINE_BYTES)}; write shorter rows")
+            if read_bytes > limit:
+                raise DatasetError(
+                    f"{path} has more than {size(limit)} of text, for which {size(limit * TEXT_EXPANSION)} of free "
+                    "memory do not suffice; free memory, or put fewer rows there"
+                )
+            yield line
 
 
 def _write_npz(arrays: Arrays, path: Path) -> Path:
@@ -105,7 +124,7 @@ def _write_npz(arrays: Arrays, path: Path) -> Path:
     return path
 
 
-def _array_type(array: NDArray[Any]) -> str:
+def _array_type(array: ArrayHeader) -> str:
     return f"{array.dtype} ({', '.join(['N', *map(str, array.shape[1:])])})"
 
 

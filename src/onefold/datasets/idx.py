@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import logging
 import math
 import struct
@@ -27,6 +28,7 @@ FILES = {
 logger = logging.getLogger(__name__)
 UNSIGNED_BYTE = 8
 TIMEOUT_S = 30.0
+MAX_BYTES = 50_000_000  # of the largest of the files: 60,000 images of 28x28 pixels
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class IdxMirror:
         try:
             logger.info("downloading %s", url)
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-                content = gzip.decompress(response.read())
+                content = gzip.GzipFile(fileobj=io.BytesIO(response.read(MAX_BYTES))).read(MAX_BYTES)
         except (OSError, EOFError, zlib.error) as error:
             raise DatasetError(f"{url} cannot be downloaded ({error})") from error
         digest = hashlib.sha256(content).hexdigest()

@@ -5,11 +5,12 @@
     new/validation_inputs.npy     optional, with validation_targets.npy; test_… likewise
 
 Rows are read lazily, since the data may be larger than the memory of a small device. A single .npz file with the same
-names works as well; a compressed one is read into memory.
+names works as well; a compressed one is read into memory, if it fits.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import struct
@@ -23,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from onefold.datasets.data_files import READ_ERRORS
-from onefold.datasets.rows import Rows, check_numbers, read_header
+from onefold.arrays.files import check_memory, read_arrays
+from onefold.arrays.headers import READ_ERRORS, ArrayHeader, open_regular_file, read_headers
+from onefold.datasets.rows import Rows, check_numbers, check_rows
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
 
@@ -32,19 +34,26 @@ PARTS = ("", "validation_", "test_")
 NAME = re.compile(r"(validation_|test_|)(inputs\d*|targets)")
 UNFINISHED = ".part-"
 NEEDED = "new data consists of inputs.npy (or inputs0.npy, inputs1.npy, …) and targets.npy, with a row per sample"
+SMALLER = "save it with numpy.savez or as a folder of .npy files, whose rows are read one by one"
 CHUNK_BYTES = 1 << 20  # written at once
 Openers = Mapping[str, Callable[[], Any]]
 
 
-def read_data(place: str | Path) -> Data:
+def read_data(place: str | Path, memory_bytes: int | None = None) -> Data:
     """Read a folder of new data, or such an .npz file; the arrays are `Rows`.
 
+    `memory_bytes` is what the arrays of a compressed .npz file may take, which are read into memory, and what a single
+    row of the others may take; by default what is free.
+
     Raises:
-        DatasetError: Files are missing, malformed or inconsistent.
+        DatasetError: Files are missing, malformed or inconsistent, or need too much memory.
     """
     place = Path(place)
-    found = _arrays_of(place)
+    found = _arrays_of(place, memory_bytes)
     train, validation, test = (_part(place, prefix, found) for prefix in PARTS)
+    for part in (train, validation, test):
+        row_bytes = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in part or ())
+        check_memory(f"a row of {place}", row_bytes, memory_bytes, "write smaller samples")
     if train is None:
         raise DatasetError(f"{place} has no inputs.npy; {NEEDED}")
     for prefix, part in zip(PARTS[1:], (validation, test)):
@@ -111,35 +120,34 @@ def _names(inputs: int) -> list[str]:
     return [*(["inputs"] if inputs == 1 else [f"inputs{number}" for number in range(inputs)]), "targets"]
 
 
-def _arrays_of(place: Path) -> Openers:
+def _arrays_of(place: Path, memory_bytes: int | None) -> Openers:
     """Return a function per array that opens it."""
     if place.is_dir():
         return {path.stem: partial(Rows, path) for path in place.glob("*.npy")}
     if not place.is_file():
         raise DatasetError(f"there is no folder {place}; {NEEDED}")
-    try:
-        with zipfile.ZipFile(place) as archive:
-            return {Path(member.filename).stem: partial(_member, place, member) for member in archive.infolist()}
-    except READ_ERRORS as error:
-        raise DatasetError(f"{place} is neither a folder nor an .npz file ({error}); {NEEDED}") from error
+    if not zipfile.is_zipfile(place):
+        raise DatasetError(f"{place} is neither a folder nor an .npz file; {NEEDED}")
+    with open_regular_file(place) as file:
+        headers = read_headers(file, place, lambda name: NAME.fullmatch(Path(name).name) is not None)
+    for header in headers.values():
+        check_rows(header)
+    compressed_bytes = sum(header.nbytes for header in headers.values() if header.is_compressed)
+    check_memory(f"{place}, which is compressed,", compressed_bytes, memory_bytes, SMALLER)
+    return {Path(name).name: partial(_member, place, name, header) for name, header in headers.items()}
 
 
-def _member(path: Path, member: zipfile.ZipInfo) -> Any:
+def _member(path: Path, name: str, header: ArrayHeader) -> Any:
     """Open an array of an .npz file: lazily if it is stored uncompressed."""
-    called = f"{member.filename} in {path}"
+    if header.is_compressed or header.member is None:
+        return read_arrays(path, [name], memory_bytes=header.nbytes)[name]
     try:
-        if member.compress_type == zipfile.ZIP_STORED:
-            with path.open("rb") as file:
-                file.seek(member.header_offset + 26)  # lengths of the name and the extra field before the content
-                start = member.header_offset + 30 + sum(struct.unpack("<2H", file.read(4)))
-            return Rows(path, start, called)
-        with zipfile.ZipFile(path) as archive:
-            with archive.open(member) as content:
-                read_header(content, called)
-            with archive.open(member) as content:
-                return npy.read_array(content, allow_pickle=False)
-    except (*READ_ERRORS, struct.error) as error:
-        raise DatasetError(f"{called} is corrupt ({error}); write it again") from error
+        with path.open("rb") as file:
+            file.seek(header.member.header_offset + 26)  # lengths of the name and the extra field before the content
+            start = header.member.header_offset + 30 + sum(struct.unpack("<2H", file.read(4)))
+    except READ_ERRORS as error:
+        raise DatasetError(f"{header.label} is corrupt ({error}); write it again") from error
+    return Rows(path, start, header.label)
 
 
 def _part(place: Path, prefix: str, found: Openers) -> tuple[Any, ...] | None:

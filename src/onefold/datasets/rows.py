@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from onefold.datasets.data_files import READ_ERRORS
+from onefold.arrays import headers
 from onefold.vocabulary.errors import DatasetError
 
 
@@ -29,7 +28,7 @@ class Rows:
         self.path, self.label = Path(path), label or str(path)
         self._offset = offset
         try:
-            self._file = os.open(self.path, os.O_RDONLY)
+            self._file = headers.open_descriptor(self.path, self.label)
             self._closing = weakref.finalize(self, os.close, self._file)
             with os.fdopen(self._file, "rb", closefd=False) as file:
                 file.seek(offset)
@@ -121,18 +120,19 @@ def read_header(file: IO[bytes], label: str) -> tuple[tuple[int, ...], np.dtype[
 
     Raises DatasetError if the values cannot be read row by row.
     """
-    try:
-        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        shape, is_fortran, dtype = readers[npy.read_magic(file)](file)
-    except READ_ERRORS as error:
-        raise DatasetError(f"{label} is not an .npy file ({error}); write it with numpy.save") from error
-    check_numbers(label, shape, dtype)
-    if is_fortran and len(shape) > 1:
+    header = headers.read_header(file, label)
+    check_rows(header)
+    return header.shape, header.dtype
+
+
+def check_rows(header: headers.ArrayHeader) -> None:
+    """Raise DatasetError unless these are numbers that can be read row by row."""
+    check_numbers(header.label, header.shape, header.dtype)
+    if header.is_fortran and len(header.shape) > 1:
         raise DatasetError(
-            f"{label} is in Fortran order, so its rows are not contiguous; write it again with "
+            f"{header.label} is in Fortran order, so its rows are not contiguous; write it again with "
             "numpy.save(file, numpy.ascontiguousarray(array))"
         )
-    return shape, dtype
 
 
 def check_numbers(label: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

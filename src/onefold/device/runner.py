@@ -27,6 +27,7 @@ import numpy as np
 import onnxruntime as ort
 
 from onefold import meter
+from onefold.arrays.files import read_arrays
 from onefold.device.confinement import confine
 from onefold.device.cpu_contention import NEGLIGIBLE, CpuContention
 from onefold.device.inference_session import open_inference_session
@@ -75,7 +76,7 @@ class Runner:
             self._model, self._sessions = Path(model), {}
             afresh = True
         if afresh or inputs != self._inputs:
-            self._samples = dict(np.load(inputs, allow_pickle=False)) if inputs else {}
+            self._samples = read_arrays(inputs) if inputs else {}
             self._inputs = inputs
 
     def time(self, model: str, inputs: str | None, point: Any, effort: Any) -> Any:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from onefold.arrays.files import check_samples, read_arrays
 from onefold.device.random_inputs import random_input
 from onefold.kernels.kernel_library import digest_of
 from onefold.model_folder import open_folder
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
-from onefold.vocabulary.errors import InputError, ModelError
+from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.workload import Workload
 from onefold.vocabulary.workload_reference import load
@@ -83,6 +84,8 @@ def load_models(
     """
     if isinstance(samples, (str, Path)) and not Path(samples).is_file():
         raise InputError(f"no such samples: {samples}; expected an .npz file with an array for each input")
+    if isinstance(samples, (str, Path)):
+        check_samples(samples)  # before tuning, since they are read after it
     loaded: list[SourceModel] = []
     for at, model in enumerate(models):
         place = folder / f"model-{at}"
@@ -177,11 +180,13 @@ def _with_outputs(name: str, file: Path, folder: Path | None, calibration: Path 
     names = tuple(argument.name for argument in arguments)
     try:
         if samples.is_file():
-            with np.load(samples, allow_pickle=False) as arrays:
-                inputs = [np.resize(arrays[one], (batch_size, *arrays[one].shape[1:])) for one in names]
+            arrays = read_arrays(samples, names, rows=batch_size)
+            inputs = [np.resize(array, (batch_size, *array.shape[1:])) for array in arrays.values()]
         else:
             inputs = [random_input(argument, batch_size) for argument in arguments]
         outputs = served.session.run(None, dict(zip(names, inputs)))
+    except DatasetError:
+        raise
     except Exception as error:  # numpy and onnxruntime raise many types
         raise ModelError(f"{file} cannot be run with a batch size of {batch_size}: {error}") from error
     return SourceModel(name, file, names, tuple(inputs), tuple(outputs), folder, calibration)

@@ -9,16 +9,16 @@ smaller plan that follows, while resident memory still falls by as much as the l
 from __future__ import annotations
 
 import mmap
-import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
+from onefold.meter.free_memory import UNLIMITED, process_limits
+
 RESERVED_BYTES = 64 * 2**20
 CODE_BYTES = 32 * 2**20  # that a new plan may map for generated code
 POLL_INTERVAL_S = 0.005
-UNLIMITED = 2**60
 MAPS = Path("/proc/self/maps")
 Status = Callable[[], dict[str, int]]
 
@@ -83,13 +83,6 @@ class AddressSpaceReserve:
         if block is not None:
             block.close()
             self._code_bytes = mapped_code_bytes()
-
-
-def process_limits() -> list[tuple[int, str]]:
-    """Return the resource limits on this process, each with the line of its status that counts against it."""
-    kinds = [(resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")]
-    limits = [(resource.getrlimit(kind)[0], counter) for kind, counter in kinds]
-    return [(limit, counter) for limit, counter in limits if limit != resource.RLIM_INFINITY]
 
 
 def mapped_code_bytes() -> int:

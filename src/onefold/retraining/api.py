@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 EXPORT_BYTES, EXPORT_S = 60_000_000, 2.5  # to export the model to ONNX again
 SAVE_S = 1.0  # to write the weights and the report
+SMALL_DATA_BYTES = 10_000_000  # read in any case: where that is too much, planning says how much memory is needed
 REPORTED_ALPHA = 0.5  # where alpha is searched for
 
 
@@ -202,7 +203,7 @@ class _Request:
         return RetrainingController(
             RetrainingJob(
                 network=network,
-                data=split_new_data(self._open_data(), accelerator),
+                data=split_new_data(self._open_data(accelerator, limits), accelerator),
                 limits=limits,
                 strategy=strategy,
                 rules=rules,
@@ -285,11 +286,14 @@ class _Request:
             return network, workload, config, folder.path.name or str(folder.path)
         return self.model, self.workload or Workload(), self.options.config or Config(), type(self.model).__name__
 
-    def _open_data(self) -> Data:
+    def _open_data(self, accelerator: torch.device, limits: RetrainingLimits) -> Data:
         if isinstance(self.data, (str, Path)):
             from onefold.datasets.new_data import read_data
+            from onefold.retraining.memory_monitor import ProcessMemory
 
-            return read_data(Path(self.data))
+            # Data that is read into memory lies in that of the process, also if the limit is a GPU's.
+            memory = ProcessMemory(limits.memory_bytes if accelerator.type == "cpu" else None)
+            return read_data(Path(self.data), max(memory.limit() - memory.used(), SMALL_DATA_BYTES))
         return self.data if isinstance(self.data, Data) else Data(self.data)
 
 

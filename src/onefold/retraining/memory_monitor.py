@@ -6,18 +6,15 @@ The lowest counts. It is read again and again, since others may change it.
 
 from __future__ import annotations
 
-import resource
-import sys
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from onefold.meter.free_memory import CGROUPS, PROC, UNLIMITED, available_bytes, group_limits, process_status
 from onefold.meter.memory import PROCESS_MEMORY, Peak
-from onefold.retraining.address_space_reserve import UNLIMITED, AddressSpaceReserve
+from onefold.retraining.address_space_reserve import AddressSpaceReserve
 
-PROC = Path("/proc")
-CGROUPS = Path("/sys/fs/cgroup")
 OUT_OF_MEMORY_MESSAGES = (
     "not enough memory",
     "can't allocate memory",
@@ -72,8 +69,8 @@ class ProcessMemory:
     def limit(self) -> int:
         used = self.used()
         room = [UNLIMITED]
-        room += [limit - usage for limit, usage in self._cgroup_limits()]
-        available = self._available()
+        room += [limit - usage for limit, usage in group_limits(self.proc, self.cgroups)]
+        available = available_bytes(self.proc)
         room += [available] if available is not None else []
         return min(self.limit_bytes or UNLIMITED, self.reserve.allowed(), used + min(room))
 
@@ -90,45 +87,7 @@ class ProcessMemory:
         return max((peak for peak in (self._highest, self.peak()) if peak is not None), default=None)
 
     def _status(self) -> dict[str, int]:
-        """Return the Vm* lines of /proc/self/status in bytes; the resident memory alone outside Linux."""
-        try:
-            lines = (self.proc / "self" / "status").read_text().splitlines()
-        except OSError:
-            unit = 1 if sys.platform == "darwin" else 1024
-            return {"VmRSS": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
-        fields = (line.split() for line in lines if line.startswith("Vm"))
-        return {name.rstrip(":"): int(value) * 1024 for name, value, *_ in fields}
-
-    def _cgroup_limits(self) -> list[tuple[int, int]]:
-        """Return limit and usage of each control group of this process, without reclaimable page cache."""
-        limits = []
-        for folder in self._cgroup_folders():
-            for limit_file, usage_file, inactive_field in (
-                ("memory.max", "memory.current", "inactive_file"),
-                ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-            ):
-                limit, usage = _read_number(folder / limit_file), _read_number(folder / usage_file)
-                if limit is not None and usage is not None and limit < UNLIMITED:
-                    limits.append((limit, max(0, usage - _read_field(folder / "memory.stat", inactive_field))))
-        return limits
-
-    def _cgroup_folders(self) -> list[Path]:
-        try:
-            lines = (self.proc / "self" / "cgroup").read_text().splitlines()
-        except OSError:
-            return []
-        folders = []
-        for line in lines:
-            _, controllers, path = line.split(":", 2)
-            root = self.cgroups if not controllers else self.cgroups / "memory"
-            if not controllers or "memory" in controllers.split(","):
-                leaf = root / path.lstrip("/")
-                folders += [leaf, *(parent for parent in leaf.parents if parent.is_relative_to(root))]
-        return [folder for folder in folders if folder.is_dir()]
-
-    def _available(self) -> int | None:
-        kibibytes = _read_field(self.proc / "meminfo", "MemAvailable:")
-        return kibibytes * 1024 if kibibytes else None
+        return process_status(self.proc)
 
 
 class GpuMemory:
@@ -173,21 +132,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
-
-
-def _read_field(path: Path, name: str) -> int:
-    try:
-        for line in path.read_text().splitlines():
-            if line.startswith(name):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return 0

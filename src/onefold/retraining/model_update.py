@@ -6,13 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 from torch import nn
 
+from onefold.arrays.files import read_arrays
 from onefold.model_folder import CARD, ModelFolder, new_generation
 from onefold.report.retraining import RetrainingReport
 from onefold.serving import deploy
-from onefold.serving.export import check, export, samples_beside
+from onefold.serving.export import SAMPLES, check, export, samples_beside
 from onefold.training.weights import write_weights
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import to_json
@@ -87,7 +87,6 @@ def _add_summary(file: Path, summary: RetrainingSummary) -> None:
 
 def _export(folder: Path, network: nn.Module) -> None:
     """Export the network to ONNX again, and check its outputs against torch."""
-    with np.load(samples_beside(folder / deploy.MODEL), allow_pickle=False) as samples:
-        inputs = [samples[name] for name in samples.files]
+    inputs = list(read_arrays(samples_beside(folder / deploy.MODEL), rows=SAMPLES).values())
     export(network, inputs, folder / deploy.MODEL)
     check(network, folder / deploy.MODEL)

@@ -115,10 +115,11 @@ def _check_arrays(part: Any) -> tuple[Any, ...]:
 
 def _stratified(arrays: tuple[Any, ...], device: torch.device) -> Samples:
     """Return all rows, shuffled so that every prefix has about the class proportions of the whole."""
-    targets = np.asarray(_tensor(arrays[-1], np.arange(len(arrays[-1]))))
-    order = np.random.RandomState(0).permutation(len(targets))
-    if targets.ndim > 1 or targets.dtype.kind == "f":
+    order = np.random.RandomState(0).permutation(len(arrays[-1]))
+    first = _tensor(arrays[-1], np.arange(1))
+    if first.dim() > 1 or first.is_floating_point():  # no classes: nothing to read
         return Samples(arrays, order.astype(np.intp), device)
+    targets = np.asarray(_tensor(arrays[-1], np.arange(len(order))))
     position = np.empty(len(targets))
     for label in np.unique(targets):
         members = order[targets[order] == label]

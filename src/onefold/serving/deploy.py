@@ -269,14 +269,15 @@ def run_load_test(model: Path, choice: ScenarioSettings) -> Response:
     """Return the response times of a short load test with these settings on this machine."""
     import numpy as np
 
+    from onefold.arrays.files import read_arrays
     from onefold.device.random_inputs import random_input
 
     served = ServedModel(model, choice.point, choice)
     largest = choice.point.batch_size
     path = samples_beside(model)
     if path.is_file():
-        with np.load(path, allow_pickle=False) as samples:
-            arrays = [np.resize(samples[name], (largest, *samples[name].shape[1:])) for name in samples.files]
+        samples = read_arrays(path, rows=largest).values()
+        arrays = [np.resize(array, (largest, *array.shape[1:])) for array in samples]
     else:
         arrays = [random_input(value, largest) for value in served.session.get_inputs()]
     batches = {n: [array[:n] for array in arrays] for n in range(1, largest + 1)}

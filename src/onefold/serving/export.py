@@ -72,11 +72,12 @@ def difference(network: Any, path: Path) -> float:
     import onnxruntime
     import torch
 
+    from onefold.arrays.files import read_arrays
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised, so the library need not print them too
     session = open_inference_session(path, options)
-    with np.load(samples_beside(path), allow_pickle=False) as archive:
-        samples = {name: archive[name] for name in archive.files}
+    samples = read_arrays(samples_beside(path))
     worst = 0.0
     for count in (len(next(iter(samples.values()))), 1):
         feed = {name: array[:count] for name, array in samples.items()}
