@@ -65,3 +65,21 @@ def test_sparse_weights_are_packed_smaller(tmp_path: Path) -> None:
 def test_other_files_are_rejected(damage: bytes) -> None:
     with pytest.raises(ModelError, match=r"bad magic number|is corrupt"):
         unpack(damage)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_decompression_bomb_is_rejected(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(np.zeros(1_000_000, np.float32))
+    packed = pack(model, encoding)
+    assert len(packed) < len(model) / 10
+    monkeypatch.setattr("onefold.compression.encoding.MAX_BYTES", len(model) // 2)
+    with pytest.raises(ModelError, match=r"the packed model is corrupt: .* more than"):
+        unpack(packed)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_truncated_file_is_rejected(encoding: str) -> None:
+    packed = pack(model_of(np.arange(10_000, dtype=np.float32)), encoding)
+    for length in (20, len(packed) // 2, len(packed) - 1):
+        with pytest.raises(ModelError, match="the packed model is corrupt"):
+            unpack(packed[:length])

@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.quantities import size
 
 MAGIC = b"ONEFOLD1"
 MIN_TENSOR_BYTES = 64  # smaller tensors stay in the graph
 MIN_SPARSITY = 0.25  # from which a bitmap is smaller
 LEVELS = {"deflate": 9, "zstd": 19}
+MAX_BYTES = 2**31  # the limit of protobuf, and so of an ONNX file
 
 Bytes = NDArray[np.uint8]
 
@@ -44,11 +46,26 @@ def _zstd_encode(content: bytes) -> bytes:
 def _zstd_decode(content: bytes) -> bytes:
     import zstandard
 
-    return zstandard.ZstdDecompressor().decompress(content)
+    with zstandard.ZstdDecompressor().stream_reader(content) as reader:
+        return _checked_size(reader.read(MAX_BYTES + 1))
+
+
+def _deflate_decode(content: bytes) -> bytes:
+    decoder = zlib.decompressobj()
+    decoded = _checked_size(decoder.decompress(content, MAX_BYTES + 1))
+    if not decoder.eof:
+        raise ValueError("it ends early")
+    return decoded
+
+
+def _checked_size(content: bytes) -> bytes:
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than the {size(MAX_BYTES)} of an ONNX file")
+    return content
 
 
 ENCODINGS = {
-    "deflate": _Encoding(lambda content: zlib.compress(content, LEVELS["deflate"]), zlib.decompress),
+    "deflate": _Encoding(lambda content: zlib.compress(content, LEVELS["deflate"]), _deflate_decode),
     "zstd": _Encoding(_zstd_encode, _zstd_decode),
 }
 
@@ -121,6 +138,8 @@ def _join_weights(content: bytes) -> bytes:
     if header.get("whole"):
         return next(parts)
     graph = onnx.load_from_string(next(parts))
+    if sum(entry["bytes"] for entry in header["weights"]) > MAX_BYTES:
+        raise ValueError(f"its weights have more than the {size(MAX_BYTES)} of an ONNX file")
     for entry in header["weights"]:
         count = entry["bytes"] // entry["item"]
         if entry["form"] == "sparse":
@@ -146,8 +165,8 @@ def _split_parts(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
 
     def parts() -> Iterator[bytes]:
         start = 4 + length
-        for size in header["parts"]:
-            yield content[start : start + size]
-            start += size
+        for length_bytes in header["parts"]:
+            yield content[start : start + length_bytes]
+            start += length_bytes
 
     return header, parts()

@@ -1,0 +1,165 @@
+"""Entry points on a stranger's folder: no code runs, no file outside is read or changed, no memory without bound."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attacks import ATTACKS, EVIL, SECRET, library
+
+import onefold
+from onefold import CompressOptions, Config, Recipe, RetrainingOptions, datasets, deploy
+from onefold.device import Device
+from onefold.kernels.kernel_library import LibraryManifest, write_library
+from onefold.kernels.source_models import load_models
+from onefold.model_folder import new_generation, open_folder
+from onefold.retraining.api import plan_retraining
+from onefold.serving.export import export
+from onefold.training.weights import write_weights
+from onefold.vocabulary.errors import OnefoldError, UntrustedFolder
+from onefold.vocabulary.kernels import RuntimeLatency
+from onefold.workloads.digits import Digits
+
+MAX_GROWTH_KB = 1_500_000
+CONFIG = Config(Digits().space.complete({"filters": 4, "depth": 1}))
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="builds a hostile library with cc")
+
+
+@pytest.fixture(scope="session")
+def valid(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A valid folder with everything that a model folder may hold, written by another home."""
+    place = tmp_path_factory.mktemp("stranger")
+    network = Digits().build(CONFIG)
+    sample = torch.from_numpy(datasets.digits().train[0][:8])
+    latencies = (RuntimeLatency("tvm", 1e-6, 1), RuntimeLatency("onnxruntime", 2e-6, 1))
+    manifest = LibraryManifest("host", "this processor", 1, 1, {"input0": "float32"}, latencies, "tvm")
+    native = place / "kernels.so"
+    native.write_bytes(b"not a library")
+    with new_generation(place / "model", home=place / "home") as new:
+        write_weights(new, network.state_dict())
+        (new / "model.json").write_text(json.dumps({"workload": "digits", "trial": 0, "config": dict(CONFIG)}))
+        deploy.write_files(new, export(network, [sample], new / "model.onnx"), deploy.read(deployed))
+        write_library(new, native, manifest)
+    return place / "model"
+
+
+@pytest.fixture
+def stranger(valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("ONEFOLD_HOME", str(tmp_path / "home"))
+    return shutil.copytree(valid, tmp_path / "model")
+
+
+def check_deployment(folder: Path, host: Device) -> None:
+    from onefold.device import QUICK
+
+    deploy.check(folder, host, effort=QUICK)
+
+
+def compress(folder: Path, _: Device) -> None:
+    options = CompressOptions(epochs=1)
+    onefold.compress(folder, Recipe(precision="int8-dynamic"), options=options, save=folder.parent / "saved")
+
+
+def compress_onnx(folder: Path, _: Device) -> None:
+    onefold.compress(folder / "model.onnx", Recipe(precision="int8-dynamic"), save=folder.parent / "saved")
+
+
+def load_to_compile(folder: Path, _: Device) -> None:
+    (folder.parent / "temporary").mkdir()
+    load_models([folder], None, folder.parent / "temporary", None)
+
+
+def plan(folder: Path, _: Device) -> None:
+    plan_retraining(folder, datasets.digits(), memory="100GB", window="60s", options=RetrainingOptions())
+
+
+ENTRY_POINTS: dict[str, Callable[[Path, Device], Any]] = {
+    "open": lambda folder, _: open_folder(folder),
+    "read": lambda folder, _: deploy.read(folder),
+    "load": lambda folder, _: deploy.load(folder),
+    "load tvm": lambda folder, _: deploy.load(folder, runtime="tvm"),
+    "load onnxruntime": lambda folder, _: deploy.load(folder, runtime="onnxruntime"),
+    "compile": load_to_compile,
+    "plan": plan,
+}
+SLOW_ENTRY_POINTS = {"check": check_deployment, "compress": compress, "compress ONNX": compress_onnx}
+CONCERN_PLANS = ("weights", "workload", "pickle", "torch", "json", "commit", "manifest")
+
+
+def case(entry: str, change: str) -> Any:
+    is_slow = entry in SLOW_ENTRY_POINTS or (entry == "plan" and not any(word in change for word in CONCERN_PLANS))
+    act = {**ENTRY_POINTS, **SLOW_ENTRY_POINTS}[entry]
+    return pytest.param(act, ATTACKS[change], id=f"{entry}-{change}", marks=[pytest.mark.slow] if is_slow else [])
+
+
+CASES = [case(entry, change) for entry in (*ENTRY_POINTS, *SLOW_ENTRY_POINTS) for change in ATTACKS]
+
+
+@pytest.mark.parametrize(("act", "change"), CASES)
+def test_nothing_of_a_stranger_runs(
+    act: Callable[[Path, Device], Any], change: Any, stranger: Path, this_host: Device, tmp_path: Path
+) -> None:
+    marker = tmp_path / "marker"
+    change(stranger, marker)
+    outside = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        act(stranger, this_host)
+    except OnefoldError as error:
+        assert len(str(error)) < 2000  # noqa: PT017 - an attack may also be without effect on this entry point
+    assert not marker.exists()
+    assert {path: path.read_bytes() for path in outside} == outside
+    saved = [path for path in (tmp_path / "saved").rglob("*") if path.is_file()]
+    assert not any(SECRET[:64] in path.read_bytes() for path in saved)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < MAX_GROWTH_KB
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 200
+
+
+# The attacks are real: with trust, their code runs.
+
+
+def test_a_trusted_library_is_loaded(stranger: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    ATTACKS["native_library"](stranger, marker)
+    with pytest.raises(OnefoldError):  # it is no model of TVM
+        deploy.load(stranger, runtime="tvm", trust=True)
+    assert marker.exists()
+
+
+def test_a_trusted_workload_is_imported(stranger: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    ATTACKS["workload_in_the_folder"](stranger, marker)
+    arguments: dict[str, Any] = {"memory": "100GB", "window": "60s"}
+    with pytest.raises(UntrustedFolder, match=r"its workload .*evil\.py:W' would run code"):
+        plan_retraining(stranger, datasets.digits(), **arguments)
+    assert not marker.exists()
+    assert plan_retraining(stranger, datasets.digits(), trust=True, **arguments).plans
+    assert marker.exists()
+
+
+def test_the_workload_may_be_given_instead(stranger: Path, tmp_path: Path) -> None:
+    ATTACKS["workload_in_the_folder"](stranger, tmp_path / "marker")
+    assert plan_retraining(stranger, datasets.digits(), workload=Digits(), memory="100GB", window="60s").plans
+    assert not (tmp_path / "marker").exists()
+
+
+def test_updating_a_strangers_folder_does_not_make_it_trusted(stranger: Path, tmp_path: Path) -> None:
+    shutil.copy(library(stranger, tmp_path / "marker"), stranger / "kernels.so")
+    (stranger / "manifest.json").unlink()
+    folder = open_folder(stranger)
+    with new_generation(stranger, update=True, record=folder.is_trusted) as new:
+        (new / "model.json").write_text(EVIL)
+    with pytest.raises(UntrustedFolder):
+        deploy.load(stranger, runtime="tvm")
+    assert not (tmp_path / "marker").exists()
