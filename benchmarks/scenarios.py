@@ -180,7 +180,7 @@ def judge(
     def answer(batch: list[Sample]) -> None:
         loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch])
 
-    line, thread = system.start(answer, batch_size, wait_s, whole=isinstance(scenario, Server))
+    line, thread = system.start(answer, batch_size, wait_s, whole=isinstance(scenario, MultiStream))
 
     def issue_single(numbers: list[int], places: list[int]) -> None:
         line.add([[sample] for sample in zip(numbers, places)])
@@ -195,7 +195,7 @@ def judge(
         due_s[0] += 1 / scenario.queries_per_s
         time.sleep(max(0.0, due_s[0] - now_s))
 
-    if isinstance(scenario, Server):
+    if isinstance(scenario, MultiStream):
         settings.scenario, issue = loadgen.TestScenario.MultiStream, issue_at_ticks
         settings.multi_stream_samples_per_query = scenario.samples_per_query
         settings.multi_stream_expected_latency_ns = round(1e9 / scenario.queries_per_s)
@@ -209,7 +209,7 @@ def judge(
     log = _run_loadgen(issue, settings)
     line.close()
     thread.join()
-    kind = "per_query_" if isinstance(scenario, Server) else ""
+    kind = "per_query_" if isinstance(scenario, MultiStream) else ""
     return {
         "mean ms": log[f"result_mean_{'query_' if kind else ''}latency_ns"] / 1e6,
         "p99 ms": log[f"result_99.00_percentile_{kind}latency_ns"] / 1e6,
@@ -322,8 +322,8 @@ def main() -> None:
             served = measure(system, plan.curve_runs)
             single_s = LatencyCurve.of(served).mean_s(1)
             scenarios: dict[str, Scenario] = {
-                "fixed rate": Server(SAMPLES_PER_QUERY, round(LOAD / single_s / SAMPLES_PER_QUERY, 1)),
-                "Poisson": MultiStream(round(LOAD / single_s)),
+                "fixed rate": MultiStream(SAMPLES_PER_QUERY, round(LOAD / single_s / SAMPLES_PER_QUERY, 1)),
+                "Poisson": Server(round(LOAD / single_s)),
             }
             asked[name] = {kind: (scenario, choose_settings(scenario, served)) for kind, scenario in scenarios.items()}
             for kind, (scenario, choice) in asked[name].items():

@@ -57,7 +57,7 @@ def test_probe_add_and_calibrate_devices(here: Path) -> None:
 
 
 def test_measure_save_and_serve_check(here: Path) -> None:
-    words = ("measure", "small.onnx", "--device", "host", "--device", "slow", "--scenario", "server:6@20")
+    words = ("measure", "small.onnx", "--device", "host", "--device", "slow", "--scenario", "multi-stream:6@20")
     measured = onefold(here, *words, "--scenario", "single-stream", "--save", "out")
     assert measured.returncode == 0, measured.stderr
     assert "onefold serve-check out" in measured.stdout
@@ -65,13 +65,16 @@ def test_measure_save_and_serve_check(here: Path) -> None:
     assert "measured" in measured.stdout
     found = deploy.read(here / "out")
     assert [on.device.name for on in found.devices] == ["host", "slow"]
-    assert [choice.scenario for choice in found.on("slow").choices] == ["server:6@20", "single-stream"]
+    assert [choice.scenario for choice in found.on("slow").choices] == ["multi-stream:6@20", "single-stream"]
 
     checked = onefold(here, "serve-check", "out")
     assert checked.returncode == 0, checked.stderr
     assert "ratio" in checked.stdout
     rows = json.loads(onefold(here, "serve-check", "out", "--device", "slow", "--json").stdout)
-    assert [(row["device"], row["scenario"]) for row in rows] == [("slow", "server:6@20"), ("slow", "single-stream")]
+    assert [(row["device"], row["scenario"]) for row in rows] == [
+        ("slow", "multi-stream:6@20"),
+        ("slow", "single-stream"),
+    ]
     assert all(row["ratio"] > 0 for row in rows)
 
 

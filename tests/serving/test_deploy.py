@@ -28,7 +28,7 @@ from onefold.vocabulary.serving import LatencySource, ServingPoint
 
 SHORT = TimingEffort(warm_up_runs=1, min_runs=3, max_runs=10, max_seconds=0.01, precision=0.1)
 SPACE = ServingSpace((1, 4, 16), (1,), ("all",), ("sequential",))
-SCENARIOS = ("single-stream", "offline:40", "server:6@2")
+SCENARIOS = ("single-stream", "offline:40", "multi-stream:6@2")
 
 
 class Pair(nn.Module):
@@ -266,6 +266,13 @@ class TestErrors:
         with new_generation(folder, update=True) as new:
             (new / "deployment.json").write_text(text)
         with pytest.raises(ModelError, match=r"deployment\.json (cannot be read|names no device)"):
+            read(folder)
+
+    def test_deployment_of_a_newer_version(self, folder: Path) -> None:
+        content = json.loads((folder / "deployment.json").read_text())
+        with new_generation(folder, update=True) as new:
+            (new / "deployment.json").write_text(json.dumps({**content, "version": deploy.VERSION + 1}))
+        with pytest.raises(ModelError, match=r"newer Onefold.*upgrade onefold"):
             read(folder)
 
     def test_missing_or_invalid_model(self, folder: Path) -> None:

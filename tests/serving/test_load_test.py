@@ -74,7 +74,7 @@ def serve(session: onnxruntime.InferenceSession) -> Serve:
 
 @pytest.mark.parametrize(
     ("scenario", "batch_size", "samples"),
-    [(SingleStream(), 1, 1), (Server(6, 40), 4, 6), (MultiStream(100), 8, 1), (Offline(40), 16, 40)],
+    [(SingleStream(), 1, 1), (MultiStream(6, 40), 4, 6), (Server(100), 8, 1), (Offline(40), 16, 40)],
     ids=str,
 )
 def test_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, batch_size: int, samples: int) -> None:
@@ -83,27 +83,27 @@ def test_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, ba
     assert 0 < found.p50_s <= found.p90_s <= found.p99_s
     assert 0 < found.utilisation <= 1
     assert found.throughput_per_s > 0
-    if isinstance(scenario, Server | MultiStream):
-        rate = scenario.queries_per_s if isinstance(scenario, Server) else scenario.rate_per_s
+    if isinstance(scenario, MultiStream | Server):
+        rate = scenario.queries_per_s if isinstance(scenario, MultiStream) else scenario.rate_per_s
         assert found.queries == int(0.3 * rate)
 
 
 def test_queries_are_split_and_do_not_mix() -> None:
     serve = RecordingServer()
-    found = load_test(serve, Server(7, 100), chosen(Server(7, 100), 3), seconds=0.1)
+    found = load_test(serve, MultiStream(7, 100), chosen(MultiStream(7, 100), 3), seconds=0.1)
     assert serve.batches == [3, 3, 1] * 10
     assert found.queries == 10
 
 
 def test_batch_size_is_limited_by_the_query() -> None:
     serve = RecordingServer()
-    load_test(serve, Server(2, 100), chosen(Server(2, 100), 8), seconds=0.05)
+    load_test(serve, MultiStream(2, 100), chosen(MultiStream(2, 100), 8), seconds=0.05)
     assert serve.batches == [2] * 5
 
 
 def test_queued_samples_form_a_batch() -> None:
     serve = RecordingServer(0.02)
-    found = load_test(serve, MultiStream(500), chosen(MultiStream(500), 64), seconds=0.2)
+    found = load_test(serve, Server(500), chosen(Server(500), 64), seconds=0.2)
     assert sum(serve.batches) == found.queries > 1
     assert max(serve.batches) > 1
     assert found.p50_s >= 0.02
@@ -111,20 +111,20 @@ def test_queued_samples_form_a_batch() -> None:
 
 def test_wait_fills_batches() -> None:
     serve = RecordingServer()
-    load_test(serve, MultiStream(1_000), chosen(MultiStream(1_000), 10, wait_s=5.0), seconds=0.1)
+    load_test(serve, Server(1_000), chosen(Server(1_000), 10, wait_s=5.0), seconds=0.1)
     assert serve.batches == [10] * 10
 
 
 def test_overloaded_server_is_stopped() -> None:
     serve = RecordingServer(0.02)
-    found = load_test(serve, MultiStream(1_000), chosen(MultiStream(1_000), 1), seconds=0.1)
+    found = load_test(serve, Server(1_000), chosen(Server(1_000), 1), seconds=0.1)
     assert not found.stable
     assert found.queries < 100
 
 
 def test_growing_response_times_are_unstable() -> None:
     serve = RecordingServer(0.015)
-    found = load_test(serve, Server(1, 100), chosen(Server(1, 100), 1), seconds=0.3)
+    found = load_test(serve, MultiStream(1, 100), chosen(MultiStream(1, 100), 1), seconds=0.3)
     assert not found.stable
 
 
@@ -138,7 +138,7 @@ def test_high_utilization_alone_is_stable() -> None:
 def test_same_seed_gives_the_same_arrivals() -> None:
     first, again = RecordingServer(), RecordingServer()
     for serve in (first, again):
-        load_test(serve, MultiStream(400), chosen(MultiStream(400), 4, wait_s=5.0), seconds=0.1, seed=7)
+        load_test(serve, Server(400), chosen(Server(400), 4, wait_s=5.0), seconds=0.1, seed=7)
     assert first.batches == again.batches
 
 
@@ -149,7 +149,7 @@ def test_exception_of_the_session_propagates() -> None:
         raise RuntimeError("no such operator")
 
     with pytest.raises(RuntimeError, match="no such operator"):
-        load_test(broken, Server(1, 1), chosen(Server(1, 1)), seconds=30)
+        load_test(broken, MultiStream(1, 1), chosen(MultiStream(1, 1)), seconds=30)
     assert threading.active_count() == before
 
 

@@ -13,7 +13,7 @@ from onefold.serving.queue_simulation import (
     IdlePenalty,
     LatencyCurve,
     query_service_s,
-    simulate_poisson,
+    simulate_multi_stream,
     simulate_server,
     split,
 )
@@ -47,7 +47,7 @@ def served(batch_size: int, latency_s: float, source: LatencySource = LatencySou
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.7, 0.8])
 def test_deterministic_service_agrees_with_pollaczek_khinchine(load: float) -> None:
     service_s = 0.002
-    found = simulate_poisson(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
+    found = simulate_server(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
     wait_s = load * service_s / (2 * (1 - load))  # M/D/1
     assert found.mean_s == pytest.approx(service_s + wait_s, rel=0.03)
     assert found.utilisation == pytest.approx(load, rel=0.02)
@@ -60,7 +60,7 @@ def test_idle_penalty_agrees_with_welch(load: float) -> None:
     service_s, woken_s = 0.002, 0.0035
     rate = load / service_s
     slow = replace(curve({1: service_s}), idle_penalties=(IdlePenalty(1, *(3 * [woken_s - service_s])),))
-    found = simulate_poisson(slow, rate, 1, 0.0, 200_000, seed=4)
+    found = simulate_server(slow, rate, 1, 0.0, 200_000, seed=4)
     spell = 1 - load + rate * woken_s
     wait_s = rate * service_s**2 / (2 * (1 - load)) + rate * (woken_s**2 - service_s**2) / (2 * spell)
     idle = (1 - load) / spell
@@ -72,10 +72,10 @@ def test_idle_penalty_applies_once_per_query() -> None:
         curve({1: 0.001, 4: 0.004}),
         idle_penalties=(IdlePenalty(1, 0.001, 0.001, 0.001), IdlePenalty(4, 0.002, 0.002, 0.002)),
     )
-    rare = simulate_server(slow, 8, 1.0, 4, 100, 0)
+    rare = simulate_multi_stream(slow, 8, 1.0, 4, 100, 0)
     assert rare.mean_s == pytest.approx(0.008 + 0.002)
-    assert simulate_server(slow, 2, 1.0, 2, 100, 0).mean_s == pytest.approx(0.002 + 0.001 + 0.001 / 3)  # between
-    busy = simulate_server(slow, 8, 0.0079, 4, 1_000, 0)  # never idle again
+    assert simulate_multi_stream(slow, 2, 1.0, 2, 100, 0).mean_s == pytest.approx(0.002 + 0.001 + 0.001 / 3)  # between
+    busy = simulate_multi_stream(slow, 8, 0.0079, 4, 1_000, 0)  # never idle again
     assert busy.utilisation == pytest.approx(1.0, abs=1e-3)
 
 
@@ -93,11 +93,11 @@ def test_idle_penalties_come_from_measured_points() -> None:
 def test_variable_service_agrees_with_pollaczek_khinchine() -> None:
     spread = curve({1: 0.002}, p90=1.4, p99=2.5)
     rate = 0.6 / spread.mean_s(1)
-    found = simulate_poisson(spread, rate, 1, 0.0, 200_000, seed=2)
+    found = simulate_server(spread, rate, 1, 0.0, 200_000, seed=2)
     still = curve({1: spread.mean_s(1)})
-    steady = simulate_poisson(still, rate, 1, 0.0, 200_000, seed=2)
+    steady = simulate_server(still, rate, 1, 0.0, 200_000, seed=2)
     # M/G/1: the wait grows by 1 plus the squared coefficient of variation of the service.
-    draws = np.array([simulate_server(spread, 1, 1.0, 1, 1, seed).mean_s for seed in range(4_000)])
+    draws = np.array([simulate_multi_stream(spread, 1, 1.0, 1, 1, seed).mean_s for seed in range(4_000)])
     variation = float(draws.var() / draws.mean() ** 2)
     grown = (found.mean_s - spread.mean_s(1)) / (steady.mean_s - spread.mean_s(1))
     assert grown == pytest.approx(1 + variation, rel=0.1)
@@ -118,7 +118,7 @@ def test_interpolated_latency_is_within_its_neighbors(known: LatencyCurve, size:
 @given(curves())
 def test_service_times_have_the_measured_percentiles(known: LatencyCurve) -> None:
     for place, size in enumerate(known.batch_sizes):
-        alone = simulate_server(known, size, 1e3, size, 4_000, seed=3)
+        alone = simulate_multi_stream(known, size, 1e3, size, 4_000, seed=3)
         assert alone.p50_s == pytest.approx(known.latency_s[place], rel=0.05)
         assert alone.p90_s == pytest.approx(known.p90_s[place], rel=0.08)
         assert alone.p99_s == pytest.approx(known.p99_s[place], rel=0.2)
@@ -132,12 +132,12 @@ def test_response_time_is_at_least_the_service_time(
     size = min(size, known.largest)
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     fastest_s = min(still.time_s(n) for n in range(1, size + 1))
-    found = simulate_poisson(still, rate, size, wait_s, 500, seed)
+    found = simulate_server(still, rate, size, wait_s, 500, seed)
     assert found.mean_s >= fastest_s * (1 - 1e-9)
     assert found.p50_s <= found.p90_s <= found.p99_s
     assert 0 < found.utilisation <= 1
-    assert simulate_poisson(still, rate, size, wait_s, 500, seed) == found
-    asked = simulate_server(still, 2 * size, 1 / rate, size, 100, seed)
+    assert simulate_server(still, rate, size, wait_s, 500, seed) == found
+    asked = simulate_multi_stream(still, 2 * size, 1 / rate, size, 100, seed)
     assert asked.p50_s >= 2 * still.time_s(size) * (1 - 1e-9)
 
 
@@ -145,7 +145,7 @@ def test_response_time_is_at_least_the_service_time(
 def test_query_in_one_batch(known: LatencyCurve, queries: int, seed: int) -> None:
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     samples = known.largest
-    found = simulate_server(still, samples, 2 * still.time_s(samples), samples, queries, seed)
+    found = simulate_multi_stream(still, samples, 2 * still.time_s(samples), samples, queries, seed)
     assert found.mean_s == pytest.approx(still.time_s(samples))
     assert found.stable
     assert found.utilisation == pytest.approx(queries / (2 * queries - 1), rel=1e-6)
@@ -157,12 +157,12 @@ def test_overloaded_server_is_unstable(known: LatencyCurve, over: float, size: i
     size = min(size, known.largest)
     samples = 2 * size + 1
     period_s = query_service_s(known, samples, size) / over
-    short, long = (simulate_server(known, samples, period_s, size, queries, 0) for queries in (200, 2_000))
+    short, long = (simulate_multi_stream(known, samples, period_s, size, queries, 0) for queries in (200, 2_000))
     assert not short.stable
     assert not long.stable
     assert long.mean_s > short.mean_s
-    assert not simulate_poisson(known, over * known.capacity_per_s(size), size, 0.0, 10, 0).stable
-    assert simulate_poisson(known, known.capacity_per_s(size) / over, size, 0.0, 10, 0).stable
+    assert not simulate_server(known, over * known.capacity_per_s(size), size, 0.0, 10, 0).stable
+    assert simulate_server(known, known.capacity_per_s(size) / over, size, 0.0, 10, 0).stable
 
 
 def told(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -> list[float]:
@@ -190,7 +190,7 @@ def test_batches_start_by_the_batching_policy(
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 60)).tolist()
     responses = told(arrivals, still, size, wait_s)
-    found = simulate_poisson(still, rate, size, wait_s, 60, seed)
+    found = simulate_server(still, rate, size, wait_s, 60, seed)
     assert found.queries == len(responses) == 60
     assert found.mean_s == pytest.approx(np.mean(responses))
     assert found.p99_s == pytest.approx(max(responses))
@@ -205,14 +205,14 @@ def test_split_keeps_all_samples(samples: int, batch_size: int) -> None:
 
 def test_wait_fills_batches_and_adds_latency() -> None:
     known = curve({1: 0.001, 8: 0.002})
-    at_once, patient = (simulate_poisson(known, 200, 8, wait_s, 20_000, 0) for wait_s in (0.0, 0.05))
+    at_once, patient = (simulate_server(known, 200, 8, wait_s, 20_000, 0) for wait_s in (0.0, 0.05))
     assert patient.utilisation < at_once.utilisation
     assert patient.mean_s > at_once.mean_s
 
 
 def test_full_batch_does_not_wait() -> None:
     known = curve({1: 0.001, 4: 0.001})
-    found = simulate_poisson(known, 1_000, 4, 10.0, 4_000, 0)
+    found = simulate_server(known, 1_000, 4, 10.0, 4_000, 0)
     assert found.p99_s < 0.1
 
 
@@ -236,8 +236,8 @@ def test_invalid_curve_is_refused(sizes: tuple[int, ...], latencies: tuple[float
 def test_invalid_numbers_are_refused() -> None:
     known = curve({1: 1.0})
     with pytest.raises(InputError, match="period_s must be above 0"):
-        simulate_server(known, 1, 0.0, 1, 10, 0)
+        simulate_multi_stream(known, 1, 0.0, 1, 10, 0)
     with pytest.raises(InputError, match="rate_per_s must be above 0"):
-        simulate_poisson(known, float("nan"), 1, 0.0, 10, 0)
+        simulate_server(known, float("nan"), 1, 0.0, 10, 0)
     with pytest.raises(InputError, match="wait_s must be 0 or more"):
-        simulate_poisson(known, 1.0, 1, -1.0, 10, 0)
+        simulate_server(known, 1.0, 1, -1.0, 10, 0)

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from onefold.serving.queue_simulation import LatencyCurve
 from onefold.serving.scenario_settings import ScenarioSettings, choose_settings, predict, sustainable_rate
-from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream, parse_scenario
+from onefold.serving.scenarios import (
+    MultiStream,
+    Offline,
+    Scenario,
+    Server,
+    SingleStream,
+    parse_scenario,
+    rename_swapped,
+)
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Energy, from_json, to_json
 from onefold.vocabulary.serving import LatencySource, Served, ServingPoint
@@ -19,8 +27,8 @@ SIZES = (1, 2, 4, 8, 16, 32)
 rates = st.floats(0.01, 1e5)
 scenarios = st.one_of(
     st.just(SingleStream()),
-    st.builds(Server, st.integers(1, 64), rates),
-    st.builds(MultiStream, rates),
+    st.builds(MultiStream, st.integers(1, 64), rates),
+    st.builds(Server, rates),
     st.builds(Offline, st.integers(1, 10_000)),
 )
 
@@ -44,27 +52,41 @@ def test_scenario_round_trips(asked: Scenario) -> None:
 
 def test_scenario_grammar() -> None:
     assert parse_scenario("single-stream") == SingleStream()
-    assert parse_scenario("server:8@20") == Server(samples_per_query=8, queries_per_s=20)
-    assert parse_scenario("multi-stream:0.5") == MultiStream(rate_per_s=0.5)
+    assert parse_scenario("multi-stream:8@20") == MultiStream(samples_per_query=8, queries_per_s=20)
+    assert parse_scenario("server:0.5") == Server(rate_per_s=0.5)
     assert parse_scenario("offline") == Offline()
     assert parse_scenario("offline:50") == Offline(50)
-    assert str(parse_scenario(" server:8@20 ")) == "server:8@20"
+    assert str(parse_scenario(" multi-stream:8@20 ")) == "multi-stream:8@20"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "servr:8@20", "server", "server:8", "server:8.5@2", "multi-stream:-1", "offline:x"]
+    "text", ["", "servr:100", "server", "multi-stream:8", "multi-stream:8.5@2", "server:-1", "offline:x"]
 )
 def test_invalid_scenario_names_the_grammar(text: str) -> None:
-    with pytest.raises(InputError, match="server:N@Q"):
+    with pytest.raises(InputError, match="multi-stream:N@Q"):
         parse_scenario(text)
 
 
 def test_close_name_is_suggested() -> None:
     with pytest.raises(InputError, match="did you mean 'server'"):
-        parse_scenario("servr:8@20")
+        parse_scenario("servr:100")
 
 
-@pytest.mark.parametrize("text", ["server:0@20", "server:8@0", "multi-stream:0", "offline:0"])
+@pytest.mark.parametrize(
+    ("swapped", "meant"), [("server:8@20", "multi-stream:8@20"), ("multi-stream:100", "server:100")]
+)
+def test_scenario_with_the_load_of_another_suggests_that_one(swapped: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"did you mean '{meant}'"):
+        parse_scenario(swapped)
+    assert rename_swapped(swapped) == meant
+
+
+@given(scenarios)
+def test_present_names_are_not_renamed(asked: Scenario) -> None:
+    assert rename_swapped(f"no serving point sustains {asked}; lower") == f"no serving point sustains {asked}; lower"
+
+
+@pytest.mark.parametrize("text", ["multi-stream:0@20", "multi-stream:8@0", "server:0", "offline:0"])
 def test_zero_load_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="must be above 0"):
         parse_scenario(text)
@@ -86,7 +108,7 @@ def test_choice_is_never_worse_than_no_batching(
     choice = choose_settings(asked, points, goal, seed)
     found, single = choice.predicted, choice.batch_one
     assert found.stable >= single.stable
-    if found.stable and single.stable and isinstance(asked, Server | MultiStream):
+    if found.stable and single.stable and isinstance(asked, MultiStream | Server):
         assert (found.p99_s if goal == "p99" else found.mean_s) <= (single.p99_s if goal == "p99" else single.mean_s)
     if isinstance(asked, Offline):
         assert found.throughput_per_s >= single.throughput_per_s
@@ -95,7 +117,7 @@ def test_choice_is_never_worse_than_no_batching(
 
 def test_choice_is_deterministic() -> None:
     points = line(0.001, 0.0002, spread=1.2)
-    first, again, other = (choose_settings(MultiStream(500), points, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (choose_settings(Server(500), points, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.predicted != other.predicted
 
@@ -119,7 +141,7 @@ def test_offline_has_the_highest_throughput() -> None:
 
 
 def test_query_with_fixed_batch_cost_is_not_split() -> None:
-    choice = choose_settings(Server(6, 10), line(0.010, 0.001))
+    choice = choose_settings(MultiStream(6, 10), line(0.010, 0.001))
     assert choice.point.batch_size == 6  # between the measured 4 and 8
     assert choice.predicted.mean_s == pytest.approx(0.016)
     assert choice.batch_one.mean_s == pytest.approx(6 * 0.011)
@@ -127,18 +149,18 @@ def test_query_with_fixed_batch_cost_is_not_split() -> None:
 
 def test_query_with_slow_large_batches_is_split() -> None:
     points = [served(1, 0.002), served(2, 0.003), served(4, 0.004), served(8, 0.020)]
-    assert choose_settings(Server(8, 10), points).point.batch_size == 4
+    assert choose_settings(MultiStream(8, 10), points).point.batch_size == 4
 
 
 def test_useless_batching_is_avoided() -> None:
-    choice = choose_settings(MultiStream(50), [served(size, 0.001 * size) for size in SIZES])
+    choice = choose_settings(Server(50), [served(size, 0.001 * size) for size in SIZES])
     assert choice.point.batch_size == 1
     assert choice.wait_s == 0
     assert "batching does not help" in choice.why
 
 
 def test_poisson_arrivals_are_batched() -> None:
-    choice = choose_settings(MultiStream(900), line(0.0009, 0.0001))
+    choice = choose_settings(Server(900), line(0.0009, 0.0001))
     assert choice.point.batch_size > 1
     assert choice.predicted.mean_s < choice.batch_one.mean_s
     assert "at batch size 1" in choice.why
@@ -146,20 +168,20 @@ def test_poisson_arrivals_are_batched() -> None:
 
 def test_wait_is_chosen_if_it_helps() -> None:
     # Two samples in one batch cost as much as one, and the second comes soon: going at once blocks it.
-    choice = choose_settings(MultiStream(1_000), [served(1, 0.010), served(64, 0.0101)], "p99")
-    at_once = predict(MultiStream(1_000), LatencyCurve.of([served(1, 0.010), served(64, 0.0101)]), 64)
+    choice = choose_settings(Server(1_000), [served(1, 0.010), served(64, 0.0101)], "p99")
+    at_once = predict(Server(1_000), LatencyCurve.of([served(1, 0.010), served(64, 0.0101)]), 64)
     assert choice.predicted.p99_s <= at_once.p99_s
 
 
 def test_overload_names_the_sustainable_rate() -> None:
     points = line(0.001, 0.001)
-    choice = choose_settings(MultiStream(5_000), points)
+    choice = choose_settings(Server(5_000), points)
     assert not choice.predicted.stable
     assert choice.point.batch_size == 32
-    limit = sustainable_rate(MultiStream(5_000), LatencyCurve.of(points), 32)
+    limit = sustainable_rate(Server(5_000), LatencyCurve.of(points), 32)
     assert f"stable below {limit:,.4g}/s (samples)" in choice.why
-    assert choose_settings(MultiStream(0.99 * limit), points).predicted.stable
-    queries = choose_settings(Server(8, 1_000), points)
+    assert choose_settings(Server(0.99 * limit), points).predicted.stable
+    queries = choose_settings(MultiStream(8, 1_000), points)
     assert "overloaded" in queries.why
     assert "stable below 111.1/s (queries)" in queries.why  # 1 / (1 ms + 8 x 1 ms)
 

@@ -237,14 +237,14 @@ class TestDevices:
         assert "memory" not in failures[0].reason
 
     def test_deployment_folder_serves_the_trained_model(self, home: Path, tmp_path: Path) -> None:
-        result = small(home, serving=replace(FEW_POINTS, scenarios=("single-stream", "server:6@20"))).run()
+        result = small(home, serving=replace(FEW_POINTS, scenarios=("single-stream", "multi-stream:6@20"))).run()
         result.save(tmp_path / "out")
         points, _ = Spirals().data().test
         with torch.no_grad():
             wanted = result.model()(torch.as_tensor(points)).numpy()
         assert deploy.load(tmp_path / "out")(points) == pytest.approx(wanted, abs=1e-4)
         found = deploy.read(tmp_path / "out")
-        assert [choice.scenario for choice in found.on("host").choices] == ["single-stream", "server:6@20"]
+        assert [choice.scenario for choice in found.on("host").choices] == ["single-stream", "multi-stream:6@20"]
         single, asked = found.on("host").choices
         assert single.expected is not None
         assert single.expected.memory_bytes is not None
@@ -252,7 +252,7 @@ class TestDevices:
         assert single.confirmed is None
         assert asked.confirmed is not None  # by a load test
         assert asked.confirmed.queries > 0
-        assert deploy.load(tmp_path / "out", scenario="server:6@20").choice == asked
+        assert deploy.load(tmp_path / "out", scenario="multi-stream:6@20").choice == asked
         text = (tmp_path / "out" / "README.md").read_text()
         assert "| accuracy |" in text
         assert "| latency_s |" not in text  # the device's table shows it with its source
@@ -279,9 +279,7 @@ class TestStrategies:
 
     def test_serving_space_is_respected(self, home: Path) -> None:
         space = ServingSpace(batch_sizes=(1, 3), graph_levels=("all",), executions=("sequential",))
-        result = small(
-            home, serving=ServingOptions(space=space, scenarios=("multi-stream:50",), scenario_goal="p99")
-        ).run()
+        result = small(home, serving=ServingOptions(space=space, scenarios=("server:50",), scenario_goal="p99")).run()
         sizes = {one.point.batch_size for surface in result.surfaces.values() for one in surface.served}
         assert sizes == {1, 3}
 
@@ -365,7 +363,7 @@ class TestErrors:
                 ObjectiveError,
                 "unknown for trials that are not measured",
             ),
-            ({"serving": ServingOptions(scenarios=("serve:8@20",))}, InputError, "server"),
+            ({"serving": ServingOptions(scenarios=("serve:8",))}, InputError, "server"),
             ({"serving": ServingOptions(scenario_goal="p90")}, InputError, "must be mean or p99; got 'p90'"),
             ({"device": (), "serving": ServingOptions(scenarios=("offline",))}, InputError, "options need a device"),
         ],

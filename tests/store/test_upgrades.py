@@ -21,6 +21,7 @@ from sqlalchemy import create_engine
 from store_contract import a_lesson, a_rung, a_study, a_surface, a_trial, an_epoch
 from typer.testing import CliRunner
 
+from onefold.serving import deploy
 from onefold.store import open_store
 from onefold.store.home import Home
 from onefold.store.rows import lesson_row, study_row, trial_row
@@ -253,6 +254,48 @@ class TestStoreOf010:
             *("engine", "accelerator", "parallel", "threads", "threads_of_few", "memory_bytes", "patience_s"),
         }
         assert all(new[name] == old[name] for name in old.keys() - gone - {"knobs"})
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(RECORDINGS / "home-0.2.0.dev.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def development_home(unpacked: Path, tmp_path: Path) -> Home:
+    shutil.copytree(unpacked, tmp_path / "home")
+    return Home(tmp_path / "home")
+
+
+class TestHomeOf020Development:
+    """What revision 0002 wrote: `tests/recordings/home-0.2.0.dev.tar.xz`.
+
+    The study "served" tuned digits for this machine, with knobs on and variants after the study; "recalling" reused its
+    knobs; `deploy/` is its deployment folder, retrained.
+    """
+
+    def test_scenarios_have_the_names_of_loadgen(self, development_home: Home) -> None:
+        with closing(development_home.store()) as store:
+            scenarios = store.study("served").spec["serving"]["scenarios"]
+        assert scenarios == ["single-stream", "multi-stream:8@20", "server:100", "offline"]
+
+    def test_its_deployment_is_read_with_the_old_meaning(self, development_home: Home) -> None:
+        folder = development_home.path / "deploy"
+        settings = deploy.read(folder).on("host")
+        by_name = {choice.scenario: choice for choice in settings.choices}
+        assert list(by_name) == ["single-stream", "multi-stream:8@20", "server:100", "offline"]
+        written = {
+            choice["scenario"]: choice
+            for choice in json.loads((folder / "deployment.json").read_text())["devices"][0]["choices"]
+        }
+        for old, new in (("server:8@20", "multi-stream:8@20"), ("multi-stream:100", "server:100")):
+            assert by_name[new].predicted.mean_s == written[old]["predicted"]["mean_s"]
+            assert by_name[new].point.batch_size == written[old]["point"]["batch_size"]
+        assert deploy.load(folder, scenario="server:100").choice == by_name["server:100"]
+        assert deploy.read(deploy.write(folder, folder / deploy.MODEL, deploy.read(folder))) == deploy.read(folder)
 
 
 def _keys(home: Home, table: str, column: str = "key") -> list[str]:

@@ -62,7 +62,7 @@ ScenarioOption = Annotated[
     list[str] | None,
     typer.Option(
         "--scenario",
-        help="How requests arrive: single-stream, server:8@20, multi-stream:100, offline; repeatable",
+        help="How requests arrive: single-stream, multi-stream:8@20, server:100, offline; repeatable",
         rich_help_panel=SERVING,
     ),
 ]

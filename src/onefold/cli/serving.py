@@ -38,7 +38,7 @@ def measure(
     search: Annotated[str, typer.Option(help="Search over serving points: few, grid")] = "few",
     scenarios: Annotated[
         list[str] | None,
-        typer.Option("--scenario", help="Load: single-stream, server:8@20, multi-stream:100, offline; repeatable"),
+        typer.Option("--scenario", help="Load: single-stream, multi-stream:8@20, server:100, offline; repeatable"),
     ] = None,
     scenario_goal: GoalOption = "mean",
     largest_batch: LargestBatchOption = None,

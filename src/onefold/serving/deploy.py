@@ -23,7 +23,7 @@ from pathlib import Path
 from onefold.device import PRECISE, Device, TimingEffort, open_session
 from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, CompiledModel, LibraryManifest, read_library
 from onefold.model_folder import ModelFolder, new_generation, open_folder
-from onefold.serving.deployment import VERSION, Deployment, DeviceSettings
+from onefold.serving.deployment import VERSION, Deployment, DeviceSettings, upgrade
 from onefold.serving.export import samples_beside
 from onefold.serving.load_test import load_test
 from onefold.serving.model_card import model_card
@@ -89,7 +89,8 @@ def read(folder: str | Path) -> Deployment:
     """Return the content of a deployment folder.
 
     Raises:
-        ModelError: The folder is not a deployment folder, or one of its files was changed or is invalid.
+        ModelError: The folder is not a deployment folder, or one of its files was changed, is invalid or is of a newer
+            version.
     """
     if not (Path(folder) / DEPLOYMENT).is_file():
         raise _no_deployment(folder)
@@ -110,8 +111,8 @@ def _read(folder: ModelFolder) -> Deployment:
     try:
         if path.stat().st_size > MAX_DEPLOYMENT_BYTES:
             raise ValueError("it is too large")
-        deployment = from_json(Deployment, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        deployment = from_json(Deployment, upgrade(json.loads(path.read_text(encoding="utf-8"))))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ModelError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if not deployment.devices:
         raise ModelError(f"{path} names no device; measure the model again")

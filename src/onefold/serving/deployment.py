@@ -9,10 +9,11 @@ from typing import Any
 from onefold.device import Device
 from onefold.serving.point_prediction import interpolate_batch_size
 from onefold.serving.scenario_settings import ScenarioSettings
+from onefold.serving.scenarios import rename_swapped
 from onefold.vocabulary.errors import ModelError, suggestion
 from onefold.vocabulary.serving import Served, ServingPoint, Surface
 
-VERSION = 1
+VERSION = 2  # 1: scenarios server and multi-stream had each other's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,23 @@ class Deployment:
                 return settings
         known = [settings.device.name for settings in self.devices]
         raise ModelError(f"the deployment has no settings for device {device!r}{suggestion(device, known)}")
+
+
+def upgrade(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a deployment.json of any version in the present one. Raises ModelError for a later one."""
+    version = content.get("version", 1)
+    if version > VERSION:
+        raise ModelError(
+            f"it was written by a newer Onefold (format {version}, while this one supports {VERSION}); upgrade onefold"
+        )
+    if version == VERSION:
+        return content
+    devices = [
+        {**device, "choices": [_upgrade_choice(choice) for choice in device["choices"]]}
+        for device in content["devices"]
+    ]
+    return {**content, "devices": devices, "version": VERSION}
+
+
+def _upgrade_choice(choice: dict[str, Any]) -> dict[str, Any]:
+    return {**choice, "scenario": rename_swapped(choice["scenario"]), "why": rename_swapped(choice.get("why", ""))}

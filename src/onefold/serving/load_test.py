@@ -78,10 +78,10 @@ def load_test(serve: Serve, scenario: Scenario, settings: ScenarioSettings, seco
             return _closed_loop(serve, (1,), seconds)
         case Offline(samples=samples):
             return _closed_loop(serve, split(samples, size), seconds)
-        case Server(samples_per_query=samples, queries_per_s=rate):
+        case MultiStream(samples_per_query=samples, queries_per_s=rate):
             due_s = np.arange(max(1, int(seconds * rate))) / rate
             load = _Load(due_s.tolist(), split(samples, min(size, samples)), 1, 0.0)
-        case MultiStream(rate_per_s=rate):
+        case Server(rate_per_s=rate):
             due_s = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, max(1, int(seconds * rate))))
             load = _Load(due_s.tolist(), (), size, settings.wait_s)
     return _open_loop(serve, load, seconds)

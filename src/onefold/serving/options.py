@@ -21,7 +21,7 @@ class ServingOptions:
 
     `optimize_for` is latency, throughput or energy. `search` names the algorithm that picks the points to measure (few
     or grid), and `space` the points that it may pick; by default all that the device allows. `scenarios` describe how
-    requests arrive (`server:8@20`; by default single-stream and offline), and `scenario_goal` whether their mean or p99
+    requests arrive (`server:100`; by default single-stream and offline), and `scenario_goal` whether their mean or p99
     response time is minimized. `measure` says whether every trial of a study is measured, or the winner alone.
     """
 

@@ -171,7 +171,7 @@ def query_service_s(curve: LatencyCurve, samples_per_query: int, batch_size: int
     return sum(curve.mean_s(size) for size in split(samples_per_query, batch_size))
 
 
-def simulate_server(
+def simulate_multi_stream(
     curve: LatencyCurve, samples_per_query: int, period_s: float, batch_size: int, queries: int, seed: int
 ) -> Response:
     """Simulate queries of several samples at a fixed rate, one every `period_s`.
@@ -199,7 +199,7 @@ def simulate_server(
     return summary(np.array(responses), queries * samples_per_query, ended_s, busy_s, stable=stable)
 
 
-def simulate_poisson(
+def simulate_server(
     curve: LatencyCurve, rate_per_s: float, batch_size: int, wait_s: float, queries: int, seed: int
 ) -> Response:
     """Simulate single samples with Poisson arrivals and dynamic batching.

@@ -12,7 +12,7 @@ from onefold.serving.queue_simulation import (
     LatencyCurve,
     Response,
     query_service_s,
-    simulate_poisson,
+    simulate_multi_stream,
     simulate_server,
 )
 from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream, is_open_loop
@@ -115,10 +115,10 @@ def predict(
             median_s, mean_s = curve.time_s(1), curve.mean_s(1)
             p90_s, p99_s = median_s * p90_ratio, median_s * p99_ratio
             return Response(mean_s, median_s, p90_s, p99_s, 1 / mean_s, 1.0, True, queries)
-        case Server(samples_per_query=samples, queries_per_s=queries_per_s):
-            return simulate_server(curve, samples, 1 / queries_per_s, batch_size, queries, seed)
-        case MultiStream(rate_per_s=rate_per_s):
-            return simulate_poisson(curve, rate_per_s, batch_size, wait_s, queries, seed)
+        case MultiStream(samples_per_query=samples, queries_per_s=queries_per_s):
+            return simulate_multi_stream(curve, samples, 1 / queries_per_s, batch_size, queries, seed)
+        case Server(rate_per_s=rate_per_s):
+            return simulate_server(curve, rate_per_s, batch_size, wait_s, queries, seed)
         case Offline(samples=samples):
             time_s = query_service_s(curve, samples, batch_size)
             return Response(time_s, time_s, time_s, time_s, samples / time_s, 1.0, True, 1)
@@ -127,9 +127,9 @@ def predict(
 def sustainable_rate(scenario: Scenario, curve: LatencyCurve, batch_size: int) -> float:
     """Return the rate, in the scenario's unit, below which the server is stable; infinite for closed loops."""
     match scenario:
-        case Server(samples_per_query=samples):
+        case MultiStream(samples_per_query=samples):
             return 1 / query_service_s(curve, samples, min(batch_size, samples))
-        case MultiStream():
+        case Server():
             return curve.capacity_per_s(batch_size)
         case _:
             return math.inf
@@ -149,10 +149,10 @@ def _batch_sizes(scenario: Scenario, curve: LatencyCurve) -> list[int]:
     match scenario:
         case SingleStream():
             return [size for size in curve.batch_sizes if size == 1]
-        case Server(samples_per_query=most) | Offline(samples=most):
+        case MultiStream(samples_per_query=most) | Offline(samples=most):
             sizes = {size for size in curve.batch_sizes if size <= most}
             return sorted(sizes | ({most} if most <= curve.largest else set()))
-        case MultiStream():
+        case Server():
             return list(curve.batch_sizes)
 
 
@@ -168,7 +168,7 @@ def _screen(
             policy = _Policy(replace(group, batch_size=size), 0.0, curve)
             response = _simulate(scenario, policy, SCREENING_QUERIES, seed)
             yield policy, response
-            if not isinstance(scenario, MultiStream) or size == 1:
+            if not isinstance(scenario, Server) or size == 1:
                 continue
             unit_s = min((size - 1) / scenario.rate_per_s, curve.time_s(size))
             for factor in WAIT_FACTORS:
@@ -197,7 +197,7 @@ def _explain(scenario: Scenario, best: _Policy, response: Response, single: Resp
     size = best.point.batch_size
     cost = duration(_cost(scenario, response, goal))
     if not response.stable:
-        unit = "queries" if isinstance(scenario, Server) else "samples"
+        unit = "queries" if isinstance(scenario, MultiStream) else "samples"
         sustained = rate(sustainable_rate(scenario, best.curve, size))
         return (
             f"overloaded: no serving point sustains {scenario}; the best, {best.point}, is stable below {sustained} "

@@ -20,8 +20,8 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0002"  # of the newest migration that this code understands
-LEGACY_VERSION = "6"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
+REVISION = "0003"  # of the newest migration that this code understands
+LEGACY_VERSION = "7"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
 
 metadata = MetaData()
 
