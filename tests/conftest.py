@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,29 @@ from onefold.device import Device
 
 settings.register_profile("onefold", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("onefold")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Use one thread: the networks of tests are so small that more only wait for each other."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen_garbage() -> None:
+    """Keep garbage collections from visiting the objects of imported modules and of earlier tests."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _short_load_tests() -> Iterator[None]:
+    """Load-test for a moment: response times need not be precise in tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onefold.serving.deploy.LOAD_TEST_S", 0.2)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

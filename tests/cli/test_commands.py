@@ -173,6 +173,25 @@ def test_a_mistake_is_answered_with_one_sentence(
     assert "Traceback" not in answer.stderr
 
 
+BROKEN_CHECK = """
+from onefold.testing.toy import Spirals
+
+class Mine(Spirals):
+    def check(self, config):
+        if config.widht > 8:
+            raise ValueError("too wide")
+"""
+
+
+def test_a_check_that_breaks_ends_the_command_with_one_line(here: Path) -> None:
+    (here / "mine.py").write_text(BROKEN_CHECK)
+    answer = onefold(here, "tune", "mine.py", *QUICK)
+    assert answer.returncode == 2
+    assert len(answer.stderr.splitlines()) == 1
+    for word in ("check", "AttributeError", "'widht'", "Config(width="):
+        assert word in answer.stderr
+
+
 def test_a_broken_store_is_reported_and_left_alone(here: Path) -> None:
     (here / "home").mkdir()
     (here / "home" / "store.db").write_bytes(b"this is not a database, but it is long enough to be looked at" * 20)

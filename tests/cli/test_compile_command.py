@@ -178,7 +178,11 @@ def story(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: 
     here = tmp_path_factory.mktemp("story")
     shutil.copytree(deployed, here / "deploy")
     shutil.copytree(calibrated, here / "home" / "devices")
-    return Story(here / "home", kill(here), interrupt(here), onefold(here, *COMMAND))
+    with pytest.MonkeyPatch.context() as patch:  # latencies need not be precise here
+        patch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
+        patch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
+        patch.setattr("onefold.kernels.model_compiler.FINAL_REPEATS", 1)
+        return Story(here / "home", kill(here), interrupt(here), onefold(here, *COMMAND))
 
 
 class TestKilledAndInterrupted:

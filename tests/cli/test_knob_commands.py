@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from shell import WORKLOAD, alone, onefold
 
 from onefold.cli.knobs import describe_gain
+from onefold.study import ParallelismOptions
 from onefold.vocabulary.knobs import KnobRecord, Phase, StepWindow
 from onefold.vocabulary.quantities import count
 from onefold.vocabulary.records import Config
@@ -51,7 +53,8 @@ def test_train_reports_the_gain_and_a_similar_job_reuses_the_knobs(here: Path) -
     assert json.loads(onefold(here, "knobs", "--json", "--home", "elsewhere").stdout) == known
 
 
-def test_every_study_tunes_knobs(here: Path) -> None:
+def test_every_study_tunes_knobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.cli.tune.ParallelismOptions", partial(ParallelismOptions, engine="inline"))
     tuned = onefold(here, "tune", "mine.py", "--trials", "1", "--rungs", "none", "--max-epochs", "8", "--parallel", "1")
     assert tuned.returncode == 0, tuned.stderr
     assert "knobs, epoch" in tuned.stdout

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from small_graphs import outputs_of
 
 from onefold.device.host import describe
@@ -18,12 +17,6 @@ from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target, target_of
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.kernels import DEFAULT_GRAPH_LEVEL, Operator
-
-
-@pytest.fixture(autouse=True, scope="session")
-def single_threaded_torch() -> None:
-    """Use one thread: these networks are too small for more."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

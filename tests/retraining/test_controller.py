@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import gc
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,15 +55,6 @@ def convolutional(enlarged: int = 1) -> nn.Module:
         nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(),
         nn.Linear(8 * side**2, 32), nn.ReLU(), nn.Linear(32, 10),
     )  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def frozen_garbage() -> Iterator[None]:
-    """Keep garbage collections at changes of plans from visiting the objects of other tests."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
+from onefold import Budget
 from onefold.study import Home
+from onefold.testing.toy import Spirals
 from onefold.vocabulary.records import StudyState
+from small_studies import small_study
 
 OPTIONS = ["--trials", "6", "--max-epochs", "8", "--parallel", "2", "--seed", "11", "--name", "s"]
 TIMED = ("train_time_s", "energy_j", "memory_bytes")
@@ -26,7 +30,7 @@ def onefold(home: Path, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "onefold.cli", *words, "--home", str(home), "--json"]
     home.mkdir(exist_ok=True)
     with (home / "errors").open("wb") as errors:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
 
 
 def facts(home: Path) -> tuple[list[Any], list[Any]]:
@@ -46,34 +50,31 @@ def facts(home: Path) -> tuple[list[Any], list[Any]]:
     return sorted(rungs, key=lambda rung: rung[0]), [(e.trial, e.rung, e.number, untimed(e.metrics)) for e in epochs]
 
 
-def run_and_kill(home: Path, kills: int, rng: random.Random, *more: str) -> None:
-    """Run a study to its end, killing the coordinator or a worker at random moments and resuming."""
-    command = ("tune", "onefold.testing.toy:Spirals", *OPTIONS, *more)
-    process = onefold(home, *command)
-    while True:
-        try:
-            process.wait(timeout=rng.uniform(1.5, 4.0) if kills else None)
-        except subprocess.TimeoutExpired:
-            kills -= 1
-            children = psutil.Process(process.pid).children()
-            if children and rng.random() < 0.5:
-                os.kill(rng.choice(children).pid, signal.SIGKILL)
-                continue
-            process.kill()
-            process.wait()
-            _, alive = psutil.wait_procs(children, timeout=10)
-            assert not alive, "workers outlive their coordinator"
-        if process.returncode == 0:
-            return
-        assert process.returncode == -signal.SIGKILL, (home / "errors").read_text()
-        with closing(Home(home).store()) as store:
-            begun = bool(store.studies())
-        process = onefold(home, "resume", "s") if begun else onefold(home, *command)
+def run_and_kill(home: Path, kills: Sequence[str], rng: random.Random, *more: str) -> None:
+    """Run a study to its end, killing a worker or the coordinator after some events each time and resuming."""
+    process = onefold(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS, *more)
+    for killed in kills:
+        assert process.stdout is not None
+        for _ in range(rng.randint(1, 8)):
+            assert process.stdout.readline(), (home / "errors").read_text()
+        time.sleep(rng.uniform(0, 0.05))  # so that any step may be hit
+        children = psutil.Process(process.pid).children()
+        if killed == "worker":
+            os.kill(rng.choice(children).pid, signal.SIGKILL)
+            continue
+        process.kill()
+        process.communicate()
+        _, alive = psutil.wait_procs(children, timeout=60)
+        assert not alive, "workers outlive their coordinator"
+        process = onefold(home, "resume", "s")
+    process.communicate()
+    assert process.returncode == 0, (home / "errors").read_text()
 
 
-def test_a_study_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
-    run_and_kill(tmp_path / "quiet", 0, random.Random(0), "--knobs", "off")
-    run_and_kill(tmp_path / "killed", 3, random.Random(int(time.time())), "--knobs", "off")
+def test_a_killed_study_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+    run_and_kill(tmp_path / "killed", ("worker", "coordinator"), random.Random(int(time.time())), "--knobs", "off")
+    budget = Budget(trials=6, max_epochs=8)
+    small_study(Spirals(), tmp_path / "quiet", budget=budget, parallel=2, seed=11, name="s").run()
     quiet, killed = facts(tmp_path / "quiet"), facts(tmp_path / "killed")
     assert killed[0] == quiet[0]
     assert killed[1] == quiet[1]
@@ -81,7 +82,8 @@ def test_a_study_killed_again_and_again_ends_as_an_undisturbed_one(tmp_path: Pat
 
 @pytest.mark.slow
 def test_with_knobs_on_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path) -> None:
-    run_and_kill(tmp_path / "killed", 3, random.Random(int(time.time())), "--knobs", "on")
+    kills = ("worker", "coordinator", "coordinator", "worker")
+    run_and_kill(tmp_path / "killed", kills, random.Random(int(time.time())), "--knobs", "on")
     rungs, epochs = facts(tmp_path / "killed")
     assert [rung[0] for rung in rungs] == list(range(len(rungs)))
     assert len({epoch[:3] for epoch in epochs}) == len(epochs)

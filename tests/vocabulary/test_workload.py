@@ -19,7 +19,7 @@ from {package}.parts import WIDTH
 class Mine(Spirals):
     width = WIDTH
 """
-QUICK = ("--trials", "2", "--max-epochs", "1", "--parallel", "2")
+QUICK = ("--trials", "2", "--max-epochs", "1", "--parallel", "1")
 
 
 def package(here: Path, name: str) -> None:
@@ -60,22 +60,3 @@ def test_the_current_folder_joins_the_path_only_for_what_is_in_it(
     for reference in ("later.shapes:Mine", "later:Mine", "single:Mine"):
         assert load(reference).name == "mine"
     assert sys.path.count(str(tmp_path)) == 1
-
-
-BROKEN = """
-from onefold.testing.toy import Spirals
-
-class Mine(Spirals):
-    def check(self, config):
-        if config.widht > 8:
-            raise ValueError("too wide")
-"""
-
-
-def test_a_check_that_breaks_ends_the_command_with_one_line(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(BROKEN)
-    answer = onefold(tmp_path, "tune", "mine.py", *QUICK)
-    assert answer.returncode == 2
-    assert len(answer.stderr.splitlines()) == 1
-    for word in ("check", "AttributeError", "'widht'", "Config(width="):
-        assert word in answer.stderr
