@@ -43,9 +43,9 @@ def test_every_known_point_is_a_cell_with_a_tooltip() -> None:
     )
     assert set(cells(plot)) == {"1x1", "8x1", "8x2"}
     assert len(elements(plot, "rect", "cell none")) == 1
-    told = cells(plot)["8x1"]
+    tooltip = cells(plot)["8x1"]
     for wanted in ("batch 8, 1 thread", "400 samples per second", "7.5 mJ a sample (modelled)", "20 ms", "emulated"):
-        assert wanted in told
+        assert wanted in tooltip
     assert "predicted" in cells(plot)["8x2"]
     assert "(measured, emulated, predicted)" in plot.caption
 
@@ -103,10 +103,10 @@ def test_unknown_values_are_not_invented() -> None:
     bare = Served(
         ServingPoint(), 0.01, 0.01, 0.01, 0.01, 0.01, 0, Energy(None, "unavailable"), None, LatencySource.PREDICTED
     )
-    told = point_tooltip(bare)
-    assert "energy unknown" in told
-    assert "memory" not in told
-    assert "run" not in told
+    tooltip = point_tooltip(bare)
+    assert "energy unknown" in tooltip
+    assert "memory" not in tooltip
+    assert "run" not in tooltip
 
 
 points = st.builds(

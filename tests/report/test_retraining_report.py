@@ -338,13 +338,13 @@ def test_exceeded_limits_are_flagged() -> None:
 
 
 def test_a_changed_limit_is_shown_if_it_is_visible() -> None:
-    def told(*limits: int) -> str:
+    def note(*limits: int) -> str:
         windows = tuple(replace(window, limit_bytes=limit) for window, limit in zip(course(), limits))
         return memory_note(replace(usual(), windows=windows))
 
-    assert told(500 * MIB, 250 * MIB, 250 * MIB).endswith("(500 MiB, later 250 MiB)")
-    assert told(500 * MIB, 250 * MIB, 400 * MIB).endswith("(500 MiB, at the lowest 250 MiB)")
-    assert told(500 * MIB, 500 * MIB - 1).endswith("of the limit of 500 MiB")
+    assert note(500 * MIB, 250 * MIB, 250 * MIB).endswith("(500 MiB, later 250 MiB)")
+    assert note(500 * MIB, 250 * MIB, 400 * MIB).endswith("(500 MiB, at the lowest 250 MiB)")
+    assert note(500 * MIB, 500 * MIB - 1).endswith("of the limit of 500 MiB")
 
 
 def test_unmeasured_memory_is_labeled_predicted() -> None:

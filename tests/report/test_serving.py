@@ -213,9 +213,9 @@ def test_the_quality_is_what_the_objective_lets_suppose(objective: Objective, qu
     summary = serving(simulate(8, failing=0), EMULATED, objective)
     assert summary.recommendation is not None
     assert summary.recommendation.quality == quality
-    told = serving(simulate(8, failing=0), EMULATED, objective, quality=Goal("train_loss", False))
-    assert told.recommendation is not None
-    assert told.recommendation.quality.metric == "train_loss"
+    summary = serving(simulate(8, failing=0), EMULATED, objective, quality=Goal("train_loss", False))
+    assert summary.recommendation is not None
+    assert summary.recommendation.quality.metric == "train_loss"
 
 
 def test_the_nearest_is_told_when_nothing_keeps_the_requirements() -> None:

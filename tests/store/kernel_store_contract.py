@@ -99,7 +99,7 @@ class KernelStoreContract:
         store.save_candidates(saved[:3])
         store.save_candidates(saved[3:])
         assert store.candidates() == saved
-        assert [one.failure for one in store.candidates("conv", "llvm")[1:]] == list(CandidateFailure)
+        assert [candidate.failure for candidate in store.candidates("conv", "llvm")[1:]] == list(CandidateFailure)
 
     def test_candidates_are_found_by_operator_and_target(self, store: Store) -> None:
         saved = [a_candidate(name, operator, target) for name, operator, target in PLACES]
@@ -124,8 +124,13 @@ class KernelStoreContract:
         assert store.candidates() == [twin, a_candidate("b")]
 
     def test_other_conditions_make_another_candidate(self, store: Store) -> None:
-        one = a_candidate()
-        saved = [one, replace(one, machine="another"), replace(one, threads=1), replace(one, target="cuda")]
+        candidate = a_candidate()
+        saved = [
+            candidate,
+            replace(candidate, machine="another"),
+            replace(candidate, threads=1),
+            replace(candidate, target="cuda"),
+        ]
         store.save_candidates(saved)
         assert store.candidates() == saved
 
@@ -158,8 +163,8 @@ class KernelStoreContract:
         assert store.compilations() == []
         old, new = a_compilation("old"), a_compilation("new", "2026-01-02T00:00:00+00:00")
         twin = a_compilation("a twin of the old one")
-        for one in (old, new, twin, old):  # saving again does not change the order
-            store.save_compilation(one)
+        for record in (old, new, twin, old):  # saving again does not change the order
+            store.save_compilation(record)
         assert store.compilations() == [new, twin, old]
 
     # together

@@ -124,8 +124,8 @@ class MemoryStore:
 
     def trial_surfaces(self, study: str) -> dict[tuple[int, str], Surface]:
         self._check_study(study)
-        found = {key[1:]: row for key, row in sorted(self._tables.servings.items()) if key[0] == study}
-        return {key: rows.surface_of({**self._tables.surfaces[row["key"]], **row}) for key, row in found.items()}
+        servings = {key[1:]: row for key, row in sorted(self._tables.servings.items()) if key[0] == study}
+        return {key: rows.surface_of({**self._tables.surfaces[row["key"]], **row}) for key, row in servings.items()}
 
     def save_knob_record(self, study: str, record: KnobRecord) -> None:
         with self.transaction():
@@ -171,10 +171,10 @@ class MemoryStore:
             self._tables.candidates.update((candidate.key, rows.candidate_row(candidate)) for candidate in candidates)
 
     def candidates(self, operator: str | None = None, target: str | None = None) -> list[ScheduleCandidate]:
-        found = self._tables.candidates.values()
+        candidates = self._tables.candidates.values()
         return [
             rows.candidate_of(row)
-            for row in found
+            for row in candidates
             if operator in (None, row["operator"]) and target in (None, row["target"])
         ]
 
@@ -195,8 +195,8 @@ class MemoryStore:
             self._tables.submissions[submission.study,] = to_json(submission)
 
     def submissions(self) -> list[Submission]:
-        found = (Submission(**row) for row in self._tables.submissions.values())
-        return sorted(found, key=lambda submission: (submission.submitted, submission.study))
+        submissions = (Submission(**row) for row in self._tables.submissions.values())
+        return sorted(submissions, key=lambda submission: (submission.submitted, submission.study))
 
     def delete_study(self, name: str) -> None:
         with self.transaction():
@@ -228,7 +228,7 @@ class MemoryStore:
             raise unknown_trials(study, missing)
 
 
-def _newest_first(found: Iterable[Row]) -> list[Row]:
+def _newest_first(rows: Iterable[Row]) -> list[Row]:
     # The place in the table decides between two of the same instant.
-    places = sorted(enumerate(found), key=lambda place: (place[1]["created"], place[0]), reverse=True)
+    places = sorted(enumerate(rows), key=lambda place: (place[1]["created"], place[0]), reverse=True)
     return [row for _, row in places]

@@ -113,15 +113,15 @@ def _memory(labels: NDArray[Any], candidates: Indices, seed: int) -> Indices:
 
 def _images(part: Any) -> NDArray[Any]:
     """Return the images of a split."""
-    found = "a dataset that is not a tuple of arrays"
+    given = "a dataset that is not a tuple of arrays"
     if isinstance(part, (tuple, list)):
         images = np.asarray(part[0])
         if len(part) == 2 and images.ndim == 4 and images.dtype.kind == "f" and images.size:
             return images
-        found = ", ".join(f"{np.asarray(array).dtype} {tuple(array.shape)}" for array in part)
+        given = ", ".join(f"{np.asarray(array).dtype} {tuple(array.shape)}" for array in part)
     raise InputError(
         "only images can be corrupted: expected a tuple of float images (N, channels, height, width) and targets, got "
-        f"{found}"
+        f"{given}"
     )
 
 

@@ -109,8 +109,8 @@ def _table(variants: list[Variant], metric: str, volts: float) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     encodings = list(variants[0].encoded_bytes)
     heads = ("variant", metric, "latency", "energy", "mAh/1000", "size", *encodings, "MFLOP", "useful", "memory")
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place else "left")
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="right" if index else "left")
     for variant in variants:
         joules, charge = variant.energy.joules, variant.charge_mah(volts)
         table.add_row(

@@ -60,11 +60,11 @@ def show(
     name: Annotated[str, typer.Argument(help="The device")], home: HomeOption = None, as_json: JsonOption = False
 ) -> None:
     """Show the figures of a device and where they come from."""
-    found = find_device(name, Home(home).devices)
+    target = find_device(name, Home(home).devices)
     if as_json:
-        out.out(json.dumps(to_json(found)))
+        out.out(json.dumps(to_json(target)))
         return
-    for key, value in to_json(found).items():
+    for key, value in to_json(target).items():
         if value not in (None, ""):
             out.print(f"{key:16} {number(value) if isinstance(value, (int, float)) else value}", soft_wrap=True)
 
@@ -76,18 +76,18 @@ def calibrate(
     home: HomeOption = None,
 ) -> None:
     """Measure compute, bandwidth and operator overhead of this machine, the reference of emulated devices."""
-    place = Home(home)
+    home_folder = Home(home)
     if name != HOST:
-        device(name, place.devices)
+        device(name, home_folder.devices)
         raise DeviceError(
             f"{name} must be measured on the board: write the probe with `onefold devices probe > probe.py`, run it "
             f"there, and add its output with `onefold devices add board.json --name {name}`"
         )
     out.print(f"measuring for about {duration(seconds)}; keep the machine idle …")
-    found = calibrate_host(seconds)
-    path = save_device(found, place.devices)
-    figures = f"{number(found.gflops)} GFLOP/s per core, {number(found.bandwidth_gbps)} GB/s"
-    out.print(f"{figures}, {number(found.overhead_us)} µs per operator; saved in {path}", soft_wrap=True)
+    calibrated = calibrate_host(seconds)
+    path = save_device(calibrated, home_folder.devices)
+    figures = f"{number(calibrated.gflops)} GFLOP/s per core, {number(calibrated.bandwidth_gbps)} GB/s"
+    out.print(f"{figures}, {number(calibrated.overhead_us)} µs per operator; saved in {path}", soft_wrap=True)
 
 
 @app.command()
@@ -106,14 +106,14 @@ def add(
     home: HomeOption = None,
 ) -> None:
     """Add a benchmarked board, or the devices of a TOML file, to your devices."""
-    place = Home(home)
+    home_folder = Home(home)
     if file.suffix == ".toml":
-        found = read_devices(file)
+        added = read_devices(file)
     else:
-        model = find_device(like, place.devices) if like else None
-        found = [device_from_probe(file, name, idle_w=idle_w, busy_w=busy_w, like=model)]
-    for each in found:
-        out.print(f"{each.name}: saved in {save_device(each, place.devices)}", soft_wrap=True)
+        model = find_device(like, home_folder.devices) if like else None
+        added = [device_from_probe(file, name, idle_w=idle_w, busy_w=busy_w, like=model)]
+    for each in added:
+        out.print(f"{each.name}: saved in {save_device(each, home_folder.devices)}", soft_wrap=True)
 
 
 @app.command("fit")
@@ -125,11 +125,11 @@ def fit_to(
     home: HomeOption = None,
 ) -> None:
     """Fit the emulator of a device to measured points of a model, and show its error."""
-    place = Home(home)
+    home_folder = Home(home)
     if name == HOST:
         raise DeviceError("this machine is not emulated; calibrate it with: onefold devices calibrate")
-    target, measured = device(name, place.devices), read_board_measurements(points)
-    served, grid = _emulate(target, model, measured, place)
+    target, measured = device(name, home_folder.devices), read_board_measurements(points)
+    served, grid = _emulate(target, model, measured, home_folder)
 
     def emulated(batch: int, threads: int) -> Served:
         known = served.get((batch, threads))  # threads beyond this machine's cores count as all its cores
@@ -153,20 +153,20 @@ def fit_to(
             source="fitted",
             note=f"fitted to {len(measured)} points of {model.name}; before: {target.note}",
         )
-        out.print(f"figures corrected by {1 / scale:.3g}x; saved in {save_device(corrected, place.devices)}")
+        out.print(f"figures corrected by {1 / scale:.3g}x; saved in {save_device(corrected, home_folder.devices)}")
 
 
 Points = list[tuple[int, int]]  # batch size and threads
 
 
 def _emulate(
-    target: Device, model: Path, measured: Sequence[BoardMeasurement], place: Home
+    target: Device, model: Path, measured: Sequence[BoardMeasurement], home: Home
 ) -> tuple[dict[tuple[int, int], Served], Points]:
     """Return the emulated cost of the measured points and of the serving space, and the points of that space."""
     served: dict[tuple[int, int], Served] = {}
     space = ServingSpace().on(target.cores)
     grid = [(batch, threads) for threads in space.threads for batch in space.batch_sizes]
-    host = this_machine(place.devices)
+    host = this_machine(home.devices)
     with open_session(target, host) as session, out.status(f"emulating {target.name} …"):
         open_model(session, model)
         for batch, threads in [*((point.batch, point.threads) for point in measured), *grid]:

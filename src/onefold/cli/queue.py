@@ -25,16 +25,16 @@ def list_queue(context: typer.Context, home: HomeOption = None, as_json: JsonOpt
     """List all submitted studies with their waiting and response times."""
     if context.invoked_subcommand is not None:
         return
-    place = Home(home)
-    submissions = Queue(place).submissions()
+    home_folder = Home(home)
+    submissions = Queue(home_folder).submissions()
     if as_json:
         out.out(json.dumps([{**to_json(item), "response_s": item.response_s} for item in submissions]))
         return
     if not submissions:
         out.print("no study was submitted yet; submit one with: onefold submit digits --trials 6")
         return
-    running = {item.study for item in submissions if place.is_running(item.study)}
-    with closing(place.store()) as store:
+    running = {item.study for item in submissions if home_folder.is_running(item.study)}
+    with closing(home_folder.store()) as store:
         states = {item.study: store.study(item.study).state.value for item in submissions}
     table = plain_table("study", "state", "submitted", "waited", "response", right=("waited", "response"))
     for item in submissions:
@@ -43,7 +43,7 @@ def list_queue(context: typer.Context, home: HomeOption = None, as_json: JsonOpt
         waited = duration((item.began or time.time()) - item.submitted)
         table.add_row(item.study, state, submitted, waited, duration(item.response_s))
     out.print(table)
-    if not all(item.ended for item in submissions) and not Queue(place).is_served:
+    if not all(item.ended for item in submissions) and not Queue(home_folder).is_served:
         out.print("no process serves the queue; continue with: onefold queue run")
 
 

@@ -67,7 +67,7 @@ def _show_corruptions(as_json: bool) -> None:
 
     if as_json:
         rows = [
-            {"corruption": corruption.name, "family": family, "what": corruption.what}
+            {"corruption": corruption.name, "family": family, "what": corruption.description}
             for family, corruptions in FAMILIES.items()
             for corruption in corruptions
         ]
@@ -78,5 +78,5 @@ def _show_corruptions(as_json: bool) -> None:
         table.add_column(column)
     for family, corruptions in FAMILIES.items():
         for corruption in corruptions:
-            table.add_row(corruption.name, family, corruption.what)
+            table.add_row(corruption.name, family, corruption.description)
     out.print(table)

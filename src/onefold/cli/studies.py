@@ -47,16 +47,16 @@ def resume(
 
 def list_studies(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """List all studies, newest first."""
-    place = Home(home)
-    with closing(place.store()) as store:
+    home_folder = Home(home)
+    with closing(home_folder.store()) as store:
         records = store.studies()
-    running = {record.name for record in records if place.is_running(record.name)}
+    running = {record.name for record in records if home_folder.is_running(record.name)}
     if as_json:
         out.out(json.dumps([{**to_json(record), "running": record.name in running} for record in records]))
     elif records:
         out.print(tables.studies(records, running))
     else:
-        out.print(f"no studies in {place.path} yet; start one with: onefold tune digits")
+        out.print(f"no studies in {home_folder.path} yet; start one with: onefold tune digits")
 
 
 def show(study: StudyArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
@@ -94,6 +94,6 @@ def report_of(study: str, home: Path | None) -> Report:
     """Return the report of a study as it stands."""
     from onefold.report import StudyReport
 
-    place = Home(home)
-    with closing(place.store()) as store:
-        return StudyReport(summary_of(study, store, is_running=place.is_running(study)))
+    home_folder = Home(home)
+    with closing(home_folder.store()) as store:
+        return StudyReport(summary_of(study, store, is_running=home_folder.is_running(study)))

@@ -116,7 +116,7 @@ class AfterStudyCompression:
         selection = select_variant(plain, eligible, criteria, lambda variant: names[id(variant)])
         refused = {**selection.refused, **violations}
         judged = tuple(replace(candidate, refused=refused.get(str(candidate), "")) for candidate in candidates)
-        taken = next(place for place, candidate in enumerate(judged) if candidate.variant is selection.chosen)
+        taken = next(index for index, candidate in enumerate(judged) if candidate.variant is selection.chosen)
         return Shortlist(self.device.name, goal.metric, judged, taken, selection.why)
 
     def _test(self, config: Config, model: Path) -> Metrics:

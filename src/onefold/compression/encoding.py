@@ -100,14 +100,14 @@ def _split_weights(model: bytes) -> bytes:
 
     graph = onnx.load_from_string(model)
     entries, parts = [], []
-    for place, tensor in enumerate(graph.graph.initializer):
+    for index, tensor in enumerate(graph.graph.initializer):
         raw = tensor.raw_data
         if len(raw) < MIN_TENSOR_BYTES:
             continue
         item = len(raw) // max(1, int(np.prod(tensor.dims)))
         tensor.ClearField("raw_data")
         entry, content = _tensor_parts(np.frombuffer(raw, np.uint8), max(1, item))
-        entries.append({"place": place, "item": item, "bytes": len(raw), **entry})
+        entries.append({"place": index, "item": item, "bytes": len(raw), **entry})
         parts += content
     return _join_parts({"weights": entries}, [graph.SerializeToString(deterministic=True), *parts])
 

@@ -117,7 +117,7 @@ class CompressedWorkload(Workload):
         recipe = recipe_of(config)
         if all(method.stage != "graph" for method, _ in active_methods(recipe)):
             return
-        samples = {f"input{place}": part.cpu().numpy() for place, part in enumerate(inputs(CALIBRATION_SAMPLES))}
+        samples = {f"input{index}": part.cpu().numpy() for index, part in enumerate(inputs(CALIBRATION_SAMPLES))}
         compressed, _ = compress_graph(path, recipe, samples)
         strip_metadata(compressed)
         compressed.replace(path)
@@ -143,9 +143,9 @@ class CompressedWorkload(Workload):
         train = self.inner.data().train
         if isinstance(train, (tuple, list)):
             return [torch.as_tensor(np.asarray(part[:2])) for part in train[:-1]]
-        samples = [train[place] for place in range(2)]
+        samples = [train[index] for index in range(2)]
         count = len(samples[0]) - 1
-        return [torch.stack([torch.as_tensor(sample[place]) for sample in samples]) for place in range(count)]
+        return [torch.stack([torch.as_tensor(sample[index]) for sample in samples]) for index in range(count)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"inner": self.inner, "space": self.space, "objective": self.objective}

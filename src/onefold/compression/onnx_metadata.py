@@ -31,10 +31,10 @@ def strip_metadata(model: Path) -> None:
         weight.ClearField("doc_string")
     for node in graph.node:
         for values in (node.input, node.output):
-            for place, name in enumerate(values):
+            for index, name in enumerate(values):
                 if name not in names:
                     names[name] = next(short_names)
-                values[place] = names[name]
+                values[index] = names[name]
         node.ClearField("name")
         node.ClearField("doc_string")
     del graph.value_info[:]

@@ -96,7 +96,7 @@ class HalfPrecision(Compressor):
 
         model = onnx.load(str(source))
         graph, casts = model.graph, []
-        for place, tensor in enumerate(graph.initializer):
+        for index, tensor in enumerate(graph.initializer):
             if tensor.data_type != TensorProto.FLOAT or np.prod(tensor.dims) < MIN_HALF_SIZE:
                 continue
             with np.errstate(over="ignore"):
@@ -104,7 +104,7 @@ class HalfPrecision(Compressor):
             if not np.isfinite(half).all():
                 raise ModelError(f"the weights {tensor.name} are too large for half precision")
             casts.append(helper.make_node("Cast", [f"{tensor.name}.half"], [tensor.name], to=TensorProto.FLOAT))
-            graph.initializer[place].CopyFrom(numpy_helper.from_array(half, f"{tensor.name}.half"))
+            graph.initializer[index].CopyFrom(numpy_helper.from_array(half, f"{tensor.name}.half"))
         nodes = [*casts, *graph.node]
         del graph.node[:]
         graph.node.extend(nodes)

@@ -67,20 +67,20 @@ def methods() -> tuple[CompressionMethod, ...]:
 
 def method_named(name: str) -> CompressionMethod:
     """Return a method; raises InputError if there is none of that name."""
-    found = {method.name: method for method in methods()}
-    if name not in found:
+    known = {method.name: method for method in methods()}
+    if name not in known:
         raise InputError(
-            f"there is no compression method {name!r}{suggestion(name, found)}; expected one of {', '.join(found)}"
+            f"there is no compression method {name!r}{suggestion(name, known)}; expected one of {', '.join(known)}"
         )
-    return found[name]
+    return known[name]
 
 
 def parameters() -> dict[str, tuple[CompressionMethod, ...]]:
     """Return the methods by the parameter of a recipe that selects them."""
-    found: dict[str, tuple[CompressionMethod, ...]] = {}
+    by_parameter: dict[str, tuple[CompressionMethod, ...]] = {}
     for method in methods():
-        found[method.parameter] = (*found.get(method.parameter, ()), method)
-    return found
+        by_parameter[method.parameter] = (*by_parameter.get(method.parameter, ()), method)
+    return by_parameter
 
 
 def recipe_of_settings(settings: Mapping[str, Value]) -> Recipe:
@@ -112,13 +112,13 @@ def check_recipe(recipe: Recipe) -> None:
 def active_methods(recipe: Recipe) -> list[tuple[CompressionMethod, Value]]:
     """Return the methods that a valid recipe turns on, each with its setting, in the order to apply them."""
     settings = recipe.settings
-    found = [
+    active = [
         (method, settings[method.parameter])
         for method in methods()
         if settings.get(method.parameter, method.neutral) != method.neutral
         and (method.takes_share or settings[method.parameter] == method.name)
     ]
-    return sorted(found, key=lambda pair: STAGES.index(pair[0].stage))
+    return sorted(active, key=lambda pair: STAGES.index(pair[0].stage))
 
 
 def needs_training(recipe: Recipe) -> bool:
@@ -128,12 +128,12 @@ def needs_training(recipe: Recipe) -> bool:
 
 def search_parameters() -> dict[str, Choice]:
     """Return the settings to search in the loop, by parameter."""
-    found = {}
+    choices = {}
     for parameter, group in parameters().items():
         values = [group[0].neutral, *(value for method in group for value in method.search_values)]
         if len(values) > 1:
-            found[parameter] = Choice(*values, default=values[0])
-    return found
+            choices[parameter] = Choice(*values, default=values[0])
+    return choices
 
 
 @cache

@@ -142,7 +142,7 @@ class VariantBuilder:
 
     def _export(self, network: torch.nn.Module, recipe: Recipe) -> BuiltVariant:
         exact = export(network, self._samples, self._folder / f"{len(list(self._folder.glob('*.onnx')))}.onnx")
-        samples = {f"input{place}": part.numpy() for place, part in enumerate(self._samples)}
+        samples = {f"input{index}": part.numpy() for index, part in enumerate(self._samples)}
         path, uncompressed = compress_graph(exact, recipe, samples)
         if path != exact:
             shutil.copyfile(samples_beside(exact), samples_beside(path))

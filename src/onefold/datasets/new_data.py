@@ -39,7 +39,7 @@ CHUNK_BYTES = 1 << 20  # written at once
 Openers = Mapping[str, Callable[[], Any]]
 
 
-def read_data(place: str | Path, memory_bytes: int | None = None) -> Data:
+def read_data(path: str | Path, memory_bytes: int | None = None) -> Data:
     """Read a folder of new data, or such an .npz file; the arrays are `Rows`.
 
     `memory_bytes` is what the arrays of a compressed .npz file may take, which are read into memory, and what a single
@@ -48,18 +48,18 @@ def read_data(place: str | Path, memory_bytes: int | None = None) -> Data:
     Raises:
         DatasetError: Files are missing, malformed or inconsistent, or need too much memory.
     """
-    place = Path(place)
-    found = _arrays_of(place, memory_bytes)
-    train, validation, test = (_part(place, prefix, found) for prefix in PARTS)
+    path = Path(path)
+    arrays = _arrays_of(path, memory_bytes)
+    train, validation, test = (_part(path, prefix, arrays) for prefix in PARTS)
     for part in (train, validation, test):
         row_bytes = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in part or ())
-        check_memory(f"a row of {place}", row_bytes, memory_bytes, "write smaller samples")
+        check_memory(f"a row of {path}", row_bytes, memory_bytes, "write smaller samples")
     if train is None:
-        raise DatasetError(f"{place} has no inputs.npy; {NEEDED}")
+        raise DatasetError(f"{path} has no inputs.npy; {NEEDED}")
     for prefix, part in zip(PARTS[1:], (validation, test)):
         if part is not None and _sample_types(part) != _sample_types(train):
             raise DatasetError(
-                f"the {prefix.rstrip('_')} split of {place} has samples of {_sample_types(part)}, the train split of "
+                f"the {prefix.rstrip('_')} split of {path} has samples of {_sample_types(part)}, the train split of "
                 f"{_sample_types(train)}; write both in the same format"
             )
     return Data(train, validation, test)
@@ -120,21 +120,21 @@ def _names(inputs: int) -> list[str]:
     return [*(["inputs"] if inputs == 1 else [f"inputs{number}" for number in range(inputs)]), "targets"]
 
 
-def _arrays_of(place: Path, memory_bytes: int | None) -> Openers:
+def _arrays_of(source: Path, memory_bytes: int | None) -> Openers:
     """Return a function per array that opens it."""
-    if place.is_dir():
-        return {path.stem: partial(Rows, path) for path in place.glob("*.npy")}
-    if not place.is_file():
-        raise DatasetError(f"there is no folder {place}; {NEEDED}")
-    if not zipfile.is_zipfile(place):
-        raise DatasetError(f"{place} is neither a folder nor an .npz file; {NEEDED}")
-    with open_regular_file(place) as file:
-        headers = read_headers(file, place, lambda name: NAME.fullmatch(Path(name).name) is not None)
+    if source.is_dir():
+        return {path.stem: partial(Rows, path) for path in source.glob("*.npy")}
+    if not source.is_file():
+        raise DatasetError(f"there is no folder {source}; {NEEDED}")
+    if not zipfile.is_zipfile(source):
+        raise DatasetError(f"{source} is neither a folder nor an .npz file; {NEEDED}")
+    with open_regular_file(source) as file:
+        headers = read_headers(file, source, lambda name: NAME.fullmatch(Path(name).name) is not None)
     for header in headers.values():
         check_rows(header)
     compressed_bytes = sum(header.nbytes for header in headers.values() if header.is_compressed)
-    check_memory(f"{place}, which is compressed,", compressed_bytes, memory_bytes, SMALLER)
-    return {Path(name).name: partial(_member, place, name, header) for name, header in headers.items()}
+    check_memory(f"{source}, which is compressed,", compressed_bytes, memory_bytes, SMALLER)
+    return {Path(name).name: partial(_member, source, name, header) for name, header in headers.items()}
 
 
 def _member(path: Path, name: str, header: ArrayHeader) -> Any:
@@ -150,20 +150,20 @@ def _member(path: Path, name: str, header: ArrayHeader) -> Any:
     return Rows(path, start, header.label)
 
 
-def _part(place: Path, prefix: str, found: Openers) -> tuple[Any, ...] | None:
-    own = {match[2] for match in map(NAME.fullmatch, found) if match is not None and match[1] == prefix}
+def _part(path: Path, prefix: str, openers: Openers) -> tuple[Any, ...] | None:
+    own = {match[2] for match in map(NAME.fullmatch, openers) if match is not None and match[1] == prefix}
     if not own:
         return None
     inputs = own - {"targets"}
     names = _names(1 if not inputs or "inputs" in inputs else len(inputs))
     if missing := [name for name in names if name not in own]:
-        raise DatasetError(f"{place} has no {prefix}{missing[0]}.npy; {NEEDED}")
+        raise DatasetError(f"{path} has no {prefix}{missing[0]}.npy; {NEEDED}")
     if foreign := sorted(own - {*names}):
-        raise DatasetError(f"{place} has {prefix}inputs.npy and also {prefix}{foreign[0]}.npy; remove one of them")
-    arrays = tuple(found[prefix + name]() for name in names)
+        raise DatasetError(f"{path} has {prefix}inputs.npy and also {prefix}{foreign[0]}.npy; remove one of them")
+    arrays = tuple(openers[prefix + name]() for name in names)
     if len({len(array) for array in arrays}) > 1:
         counts = ", ".join(f"{prefix}{name}.npy {len(array)}" for name, array in zip(names, arrays))
-        raise DatasetError(f"the arrays of {place} must have equal lengths, got {counts}; write them again")
+        raise DatasetError(f"the arrays of {path} must have equal lengths, got {counts}; write them again")
     return arrays
 
 

@@ -67,7 +67,7 @@ def memory_bytes(
 
 def group_folders(controller: str, groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> list[Path]:
     """Return the folders of the control groups (version 1 and 2) of this process, from its own up to the root."""
-    found = []
+    folders = []
     for line in _lines(own):
         _, names, path = line.split(":", 2)
         if names == "":
@@ -78,8 +78,8 @@ def group_folders(controller: str, groups: Path = GROUPS, own: Path = Path("/pro
             continue
         for root in roots:
             folder = root / path.lstrip("/")
-            found += [group for group in (folder, *folder.parents) if group == root or root in group.parents]
-    return list(dict.fromkeys(folder for folder in found if folder.is_dir()))
+            folders += [group for group in (folder, *folder.parents) if group == root or root in group.parents]
+    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
 def frequency_ghz() -> float | None:
@@ -179,11 +179,11 @@ def overhead_us(models: dict[str, dict[str, Any]], seconds: float) -> float:
 def operator_times(models: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, float]]:
     """Return the time of single operators on one thread, with their FLOPs and memory traffic."""
     names = [name for name in models if not name.startswith("chain")]
-    found = {}
+    times = {}
     for name in names:
         time_s = median_s(open_model(unpack(models[name]), 1), seconds / len(names))
-        found[name] = {"time_s": time_s, "flops": models[name]["flops"], "moved_bytes": models[name]["moved_bytes"]}
-    return found
+        times[name] = {"time_s": time_s, "flops": models[name]["flops"], "moved_bytes": models[name]["moved_bytes"]}
+    return times
 
 
 def unpack(model: dict[str, Any]) -> bytes:

@@ -368,7 +368,7 @@ def _rank(trials: Sequence[Trial], rung: int, objective: Objective) -> list[Tria
         trial.number: finished.metrics for trial in trials for finished in trial.finished_rungs if finished.rung == rung
     }
     finishers = [trial for trial in trials if trial.number in metrics]
-    return [finishers[place] for place in objective.order([metrics[trial.number] for trial in finishers])]
+    return [finishers[index] for index in objective.order([metrics[trial.number] for trial in finishers])]
 
 
 def _properties(variant: Variant, metric: str) -> Metrics:

@@ -65,7 +65,9 @@ def correlations(columns: Mapping[str, Sequence[float]]) -> Correlations:
     The p-values of Spearman's coefficient are asymptotic and rough below about twenty models.
     """
     checked = {name: checked_sample(values, f"the values of {name}") for name, values in columns.items()}
-    pairs = tuple(_correlation(one, checked[one], other, checked[other]) for one, other in combinations(checked, 2))
+    pairs = tuple(
+        _correlation(first, checked[first], other, checked[other]) for first, other in combinations(checked, 2)
+    )
     n = len(next(iter(checked.values()))) if checked else 0
     return Correlations(tuple(checked), n, pairs, tuple(name for name in checked if is_constant(checked[name])))
 

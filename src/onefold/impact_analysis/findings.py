@@ -144,7 +144,7 @@ def _usable(evidence: ImpactMeasurements) -> tuple[list[Property], tuple[str, ..
 def _effects(evidence: ImpactMeasurements, properties: list[Property], form: Form, seed: int) -> list[Effect]:
     baseline = evidence.best_models(form=form)
     sign = 1 if evidence.higher_is_better else -1
-    found = []
+    effects = []
     for arm in evidence.arms:
         models = evidence.best_models(arm.name, form)
         if arm.name == TUNE_ALL or not models:
@@ -152,7 +152,7 @@ def _effects(evidence: ImpactMeasurements, properties: list[Property], form: For
         scores = [[sign * model.score for model in group] for group in (models, baseline)]
         for prop in properties:
             arm_values, base_values = values(models, prop.name, form), values(baseline, prop.name, form)
-            found.append(
+            effects.append(
                 Effect(
                     arm.name,
                     prop.name,
@@ -165,10 +165,10 @@ def _effects(evidence: ImpactMeasurements, properties: list[Property], form: For
                     bootstrap_interval(_median_difference, arm_values, base_values, seed=seed),
                 )
             )
-    adjusted = benjamini_hochberg([effect.compared.p for effect in found])
+    adjusted = benjamini_hochberg([effect.compared.p for effect in effects])
     return [
         replace(effect, p_adjusted=p, is_significant=p is not None and p < SIGNIFICANCE_LEVEL)
-        for effect, p in zip(found, adjusted)
+        for effect, p in zip(effects, adjusted)
     ]
 
 
@@ -190,19 +190,21 @@ def _deviation(evidence: ImpactMeasurements, prop: Property) -> Deviation:
 def _distributions(evidence: ImpactMeasurements, properties: list[Property]) -> list[Distribution]:
     """Return the distributions; for all models of "tune all", the metric is that after the first rung."""
     members = evidence.arm(TUNE_ALL).members
-    found = [
+    samples = [
         (prop, "all", values(evidence.all_models(), prop.name))
         if prop.name != evidence.metric
         else (prop, "all", [evidence.scores[trial] for trial in members if trial in evidence.scores])
         for prop in properties
     ]
-    found += [(prop, "best", values(evidence.best_models(), prop.name)) for prop in properties]
-    found += [
+    samples += [(prop, "best", values(evidence.best_models(), prop.name)) for prop in properties]
+    samples += [
         (prop, "best compressed", values(evidence.best_models(form="compressed"), prop.name, "compressed"))
         for prop in properties
     ]
     return [
-        Distribution(prop.name, models, scaled(sample)) for prop, models, sample in found if sample and min(sample) > 0
+        Distribution(prop.name, models, scaled(sample))
+        for prop, models, sample in samples
+        if sample and min(sample) > 0
     ]
 
 
@@ -214,12 +216,12 @@ def _importances(
     The metric of plain models is taken after the first rung, where all trials have one.
     """
     models = [model for model in evidence.models.values() if model.form(form)]
-    found = {}
+    by_property = {}
     for prop in properties:
         configs, numbers = [model.config for model in models], values(models, prop.name, form)
         if prop.name == evidence.metric and form == "plain":
             configs, numbers = [evidence.configs[trial] for trial in evidence.scores], list(evidence.scores.values())
         if prop.name != evidence.metric:
             numbers = np.log(numbers).tolist()
-        found[prop.name] = importance(configs, numbers, evidence.space, seed=seed)
-    return found
+        by_property[prop.name] = importance(configs, numbers, evidence.space, seed=seed)
+    return by_property

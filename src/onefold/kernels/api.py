@@ -121,14 +121,16 @@ def compile_many(
     budget.check()
     options.check()
     check_strategy(options.strategy)
-    place = Home(home)
-    target = device if isinstance(device, Device) else find_device(device, place.devices)
+    home_folder = Home(home)
+    target = device if isinstance(device, Device) else find_device(device, home_folder.devices)
     with tempfile.TemporaryDirectory(prefix="onefold-") as temporary:
         folder = Path(temporary)
         target_folder = None if save is None else Path(save)
-        sources = load_models(models, samples, folder, target_folder, options.batch_size, trust=trust, home=place.path)
+        sources = load_models(
+            models, samples, folder, target_folder, options.batch_size, trust=trust, home=home_folder.path
+        )
         listener = on_event or (lambda _: None)
-        return Compilation(sources, target, budget, options, place, folder, goals_s, listener).run()
+        return Compilation(sources, target, budget, options, home_folder, folder, goals_s, listener).run()
 
 
 def _parse_goals(goals: Sequence[Latency | None], models: int) -> list[float | None]:

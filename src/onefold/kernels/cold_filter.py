@@ -191,7 +191,7 @@ class ColdFilter:
             hidden, _ = network(*self._encode(features))
         self._embeddings = nn.functional.normalize(hidden, dim=1)
         self._clearly_cold = np.array([example.is_clearly_cold for example in examples])
-        self._operators = [one.operator for one in features]
+        self._operators = [example.operator for example in features]
 
     def _evaluate(
         self,
@@ -232,7 +232,7 @@ class ColdFilter:
             return np.zeros(len(features), bool)
         with torch.no_grad():
             hidden, _ = self._network(*self._encode(features))
-        return self._neighbors_cold(hidden, [one.operator for one in features])
+        return self._neighbors_cold(hidden, [example.operator for example in features])
 
     def _neighbors_cold(self, hidden: Tensor, operators: Sequence[Operator]) -> Flags:
         """Return whether the nearest neighbors among operators of the same kind are all clearly cold."""
@@ -240,9 +240,11 @@ class ColdFilter:
         if self._embeddings is None or len(self._embeddings) < self.neighbors:
             return flags
         similarity = nn.functional.normalize(hidden, dim=1) @ self._embeddings.T
-        is_same = _equal_pairs([one.key for one in operators], [one.key for one in self._operators])
+        is_same = _equal_pairs([operator.key for operator in operators], [operator.key for operator in self._operators])
         similarity += SAME_OPERATOR_BONUS * is_same
-        similarity[~_equal_pairs([one.kind for one in operators], [one.kind for one in self._operators])] = EXCLUDED
+        similarity[
+            ~_equal_pairs([operator.kind for operator in operators], [operator.kind for operator in self._operators])
+        ] = EXCLUDED
         nearest = similarity.topk(self.neighbors, dim=1)
         for at in range(len(hidden)):
             if float(nearest.values[at, -1]) > EXCLUDED:
@@ -254,31 +256,33 @@ class ColdFilter:
         decisions = torch.zeros(len(features), MAX_DECISIONS, dtype=torch.long)
         categories = torch.zeros(len(features), len(CATEGORICAL) + 1, dtype=torch.long)
         sizes = torch.zeros(len(features), MAX_SIZES + 1)
-        for at, one in enumerate(features):
-            for place, value in enumerate(one.decisions[:MAX_DECISIONS]):
-                decisions[at, place] = _bucket(value)
+        for at, example in enumerate(features):
+            for index, value in enumerate(example.decisions[:MAX_DECISIONS]):
+                decisions[at, index] = _bucket(value)
             for which, name in enumerate(CATEGORICAL):
-                categories[at, which] = self._vocabularies[which].get(_category(one, name), 0)
-            categories[at, -1] = min(one.sketch + 1, MAX_SKETCHES)
-            dimensions = [int(size) for shape in one.operator.shapes for size in shape.split("x")]
-            for place, size in enumerate(dimensions[:MAX_SIZES]):
-                sizes[at, place] = math.log2(1 + size) / 10
-            sizes[at, MAX_SIZES] = math.log10(1 + one.operator.flops) / 10
+                categories[at, which] = self._vocabularies[which].get(_category(example, name), 0)
+            categories[at, -1] = min(example.sketch + 1, MAX_SKETCHES)
+            dimensions = [int(size) for shape in example.operator.shapes for size in shape.split("x")]
+            for index, size in enumerate(dimensions[:MAX_SIZES]):
+                sizes[at, index] = math.log2(1 + size) / 10
+            sizes[at, MAX_SIZES] = math.log10(1 + example.operator.flops) / 10
         return decisions + torch.arange(MAX_DECISIONS) * DECISION_BUCKETS, categories, sizes
 
 
 def _label(operator: Operator, candidates: Sequence[ScheduleCandidate]) -> list[LabeledExample]:
-    latencies = [one.latency_s for one in candidates if one.latency_s is not None]
+    latencies = [candidate.latency_s for candidate in candidates if candidate.latency_s is not None]
     middle = median(latencies or [1.0])
     usual = (fit_latencies(latencies) or [0.0])[-1] or 0.0
     examples = []
-    for one in candidates:
-        features, latency = _features(operator, one), one.latency_s
+    for candidate in candidates:
+        features, latency = _features(operator, candidate), candidate.latency_s
         if latency is None:  # a failure counts as cold: it is not worth trying again
-            examples.append(LabeledExample(one.key, features, math.nan, True, True))
+            examples.append(LabeledExample(candidate.key, features, math.nan, True, True))
         else:
             relative = math.log(latency / middle)
-            examples.append(LabeledExample(one.key, features, relative, latency > usual, latency > COLD_MARGIN * usual))
+            examples.append(
+                LabeledExample(candidate.key, features, relative, latency > usual, latency > COLD_MARGIN * usual)
+            )
     return examples
 
 

@@ -101,16 +101,16 @@ class Compilation:
                 _check_server(options.remote)
             self.on_event("importing the models")
             compilers = [
-                ModelCompiler(one.name, one.file, one.inputs, one.outputs, runner, options.graph_level)
-                for one in self.sources
+                ModelCompiler(source.name, source.file, source.inputs, source.outputs, runner, options.graph_level)
+                for source in self.sources
             ]
             self._check_goals(compilers)
             if not runner.can_run:
                 pairs = zip(self.sources, compilers)
-                return [self._write(self._cross_compile(source, one, runner, store)) for source, one in pairs]
+                return [self._write(self._cross_compile(source, compiler, runner, store)) for source, compiler in pairs]
             with self.home.locks.measurement():
                 artifacts, finished = self._tune(compilers, runner, store)
-            results = [self._write(one) for one in artifacts]
+            results = [self._write(artifact) for artifact in artifacts]
             store.save_compilation(finished)
             return results
 
@@ -120,12 +120,12 @@ class Compilation:
         started = time.monotonic()
         record = self._find_or_create_record(store)
         costs = PhaseCosts(record.spent if record.rounds else None)
-        history = self._history(store, {operator.key for one in compilers for operator, _ in one.operators})
+        history = self._history(store, {operator.key for compiler in compilers for operator, _ in compiler.operators})
         tuners = self._tuners(compilers, runner, store, costs, history)
         _restore_counts(tuners, record.rounds)
         models = [
-            SurveyedModel(one, [ended for ended in record.rounds if ended.model == one.name], goal_s)
-            for one, goal_s in zip(compilers, self.goals_s, strict=True)
+            SurveyedModel(compiler, [ended for ended in record.rounds if ended.model == compiler.name], goal_s)
+            for compiler, goal_s in zip(compilers, self.goals_s, strict=True)
         ]
 
         def on_event(event: CompileEvent) -> None:
@@ -265,7 +265,7 @@ class Compilation:
                 if operator.key not in tuners:
                     tuner = OperatorTuner(operator, module, runner, strategy, model, self._machine, options.seed + at)
                     known = store.candidates(operator.key, self.target.name)
-                    tuner.recall([one for one in known if self._is_comparable(one)])
+                    tuner.recall([candidate for candidate in known if self._is_comparable(candidate)])
                     store.save_operator(operator, pack_module(module))
                     tuners[operator.key] = tuner
         return tuners
@@ -274,12 +274,12 @@ class Compilation:
         """Return the candidates of other operators and those measured elsewhere; their operators' names say where."""
         operators = store.operators()
         history: dict[Operator, list[ScheduleCandidate]] = {}
-        for one in store.candidates():
-            is_comparable = self._is_comparable(one)
-            if one.operator in operators and not (one.operator in tuned and is_comparable):
-                where = "" if is_comparable else f" on {one.machine}, {one.target} x{one.threads}"
-                operator = operators[one.operator]
-                history.setdefault(replace(operator, name=operator.name + where), []).append(one)
+        for candidate in store.candidates():
+            is_comparable = self._is_comparable(candidate)
+            if candidate.operator in operators and not (candidate.operator in tuned and is_comparable):
+                where = "" if is_comparable else f" on {candidate.machine}, {candidate.target} x{candidate.threads}"
+                operator = operators[candidate.operator]
+                history.setdefault(replace(operator, name=operator.name + where), []).append(candidate)
         return history
 
     def _is_comparable(self, candidate: ScheduleCandidate) -> bool:
@@ -308,10 +308,10 @@ class Compilation:
             },
         }  # fmt: skip
         digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
-        for one in store.compilations():
-            if one.key.startswith(digest) and one.state == StudyState.RUNNING:
-                self.on_event(f"resuming a compilation that was interrupted after {duration(one.elapsed_s)}")
-                return one
+        for compilation in store.compilations():
+            if compilation.key.startswith(digest) and compilation.state == StudyState.RUNNING:
+                self.on_event(f"resuming a compilation that was interrupted after {duration(compilation.elapsed_s)}")
+                return compilation
         now = datetime.now(UTC)
         return CompilationRecord(f"{digest}-{now:%Y%m%d%H%M%S%f}", now.isoformat(), StudyState.RUNNING, spec)
 

@@ -29,13 +29,15 @@ class CostModel:
 
     def scores(self, space: ScheduleSpace, proposals: Sequence[Proposal]) -> np.ndarray[Any, Any]:
         """Return the predicted scores, higher for faster proposals."""
-        return np.asarray(self.model.predict(space.context, [one.measure_candidate for one in proposals]))
+        return np.asarray(self.model.predict(space.context, [proposal.measure_candidate for proposal in proposals]))
 
     def update(self, space: ScheduleSpace, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """Train on measured latencies; None is a failure."""
         if not proposals:
             return
-        self.model.update(space.context, [one.measure_candidate for one in proposals], runner_results(latencies))
+        self.model.update(
+            space.context, [proposal.measure_candidate for proposal in proposals], runner_results(latencies)
+        )
         self.is_ready = True
 
 

@@ -59,10 +59,14 @@ def pretrain(
         if trained >= MAX_CANDIDATES or not text or math.isinf(distance((operator, candidates))):
             continue
         space = ScheduleSpace(operator, unpack_module(text), target)
-        chosen = _spread([one for one in candidates if one.latency_s is not None])
-        replayed = [(proposal, one) for one in chosen if (proposal := space.replay(one.trace)) is not None]
+        chosen = _spread([candidate for candidate in candidates if candidate.latency_s is not None])
+        replayed = [
+            (proposal, candidate) for candidate in chosen if (proposal := space.replay(candidate.trace)) is not None
+        ]
         if len(replayed) >= MIN_PER_OPERATOR:
-            model.update(space, [proposal for proposal, _ in replayed], [one.latency_s for _, one in replayed])
+            model.update(
+                space, [proposal for proposal, _ in replayed], [candidate.latency_s for _, candidate in replayed]
+            )
             trained += len(replayed)
     return trained
 

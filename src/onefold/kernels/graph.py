@@ -40,7 +40,9 @@ def import_onnx(model: Path, batch_size: int = 1) -> Any:
     except Exception as error:  # protobuf has its own exceptions
         raise ModelError(f"{model} is not an ONNX model: {_last_line(error)}") from error
     weights = {tensor.name for tensor in graph.graph.initializer}
-    shapes = {one.name: _fixed_shape(one, batch_size) for one in graph.graph.input if one.name not in weights}
+    shapes = {
+        tensor.name: _fixed_shape(tensor, batch_size) for tensor in graph.graph.input if tensor.name not in weights
+    }
     try:
         with _clip_as_min_max(frontend), redirect_stdout(None):  # it prints operators that it cannot convert
             return frontend.from_onnx(graph, shape_dict=shapes, keep_params_in_input=False)
@@ -80,7 +82,7 @@ def _clip_as_min_max(frontend: Any) -> Iterator[None]:
 
     def convert(kind: Any, builder: Any, inputs: Any, attributes: Any, weights: Any) -> Any:
         bounds = [bound.value.numpy() if hasattr(bound, "value") else None for bound in inputs[1:3]]
-        if len(bounds) < 2 or any(one is None or one.size != 1 or math.isnan(one.item()) for one in bounds):
+        if len(bounds) < 2 or any(bound is None or bound.size != 1 or math.isnan(bound.item()) for bound in bounds):
             return original.__func__(kind, builder, inputs, attributes, weights)
         return relax.op.minimum(relax.op.maximum(inputs[0], inputs[1]), inputs[2])
 

@@ -127,6 +127,8 @@ class CompiledModel:
 
     def _run_batch(self, arrays: list[np.ndarray[Any, Any]], start: int, size: int) -> list[np.ndarray[Any, Any]]:
         """Return the outputs of one batch; an incomplete batch is padded by repetition."""
-        batch = [np.ascontiguousarray(np.resize(one[start : start + size], (size, *one.shape[1:]))) for one in arrays]
+        batch = [
+            np.ascontiguousarray(np.resize(array[start : start + size], (size, *array.shape[1:]))) for array in arrays
+        ]
         result = self._machine["main"](*(self._tensor(array) for array in batch))
         return [tensor.numpy() for tensor in ([result] if hasattr(result, "numpy") else list(result))]

@@ -153,16 +153,21 @@ class ModelCompiler:
 
     def _file_name(self, best: Mapping[str, Proposal]) -> str:
         """Return a name that is the same for the same proposals."""
-        proposals = [(one.key, best[one.key].key) for one, _ in self.operators if one.key in best]
+        proposals = [(operator.key, best[operator.key].key) for operator, _ in self.operators if operator.key in best]
         digest = hashlib.sha256(json.dumps(proposals).encode()).hexdigest()[:12]
         return f"{self.name}-{digest}{self.runner.target.library_suffix}"
 
     def _keep_finalists(self, timings: Sequence[TimedLibrary], best: TimedLibrary) -> None:
         """Keep the best library and those close to it; delete the others."""
-        known = self._finalists | {one.file: one for one in sorted(timings, key=lambda one: -one.latency_s)}
-        others = sorted((one for one in known.values() if one is not best), key=lambda one: one.latency_s)
-        close = [one for one in others if one.latency_s <= CLOSE * best.latency_s][: MAX_FINALISTS - 1]
-        self._finalists = {one.file: one for one in (best, *close)}
+        known = self._finalists | {
+            timing.file: timing for timing in sorted(timings, key=lambda timing: -timing.latency_s)
+        }
+        others = sorted(
+            (timing for timing in known.values() if timing is not best),
+            key=lambda timing: timing.latency_s,
+        )
+        close = [other for other in others if other.latency_s <= CLOSE * best.latency_s][: MAX_FINALISTS - 1]
+        self._finalists = {timing.file: timing for timing in (best, *close)}
         for file in known.keys() - self._finalists.keys():
             file.unlink(missing_ok=True)
 

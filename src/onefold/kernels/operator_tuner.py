@@ -62,7 +62,7 @@ class OperatorTuner:
     @property
     def state(self) -> OperatorState:
         """Return the current tuning state."""
-        failed = sum(one.failure is not None for one in self.candidates)
+        failed = sum(candidate.failure is not None for candidate in self.candidates)
         best_s = None if self.best is None else self.best[0]
         is_suspended = self.suspended or self.is_exhausted
         return OperatorState(self.operator, best_s, len(self.candidates), self.filtered, failed, is_suspended)
@@ -70,12 +70,16 @@ class OperatorTuner:
     @property
     def history(self) -> CandidateHistory:
         """Return all candidates with the LOESS fit of their latencies."""
-        line = fit_latencies([one.latency_s for one in self.candidates])
+        line = fit_latencies([candidate.latency_s for candidate in self.candidates])
         return CandidateHistory(self.operator, tuple(self.candidates), tuple(line), self.recalled)
 
     def recall(self, candidates: Sequence[ScheduleCandidate]) -> None:
         """Take over candidates that were measured earlier under the same conditions."""
-        replayed = [(one, proposal) for one in candidates if (proposal := self.space.replay(one.trace)) is not None]
+        replayed = [
+            (candidate, proposal)
+            for candidate in candidates
+            if (proposal := self.space.replay(candidate.trace)) is not None
+        ]
         for start in range(0, len(replayed), RECALLED_BATCH):
             before_s = None if self.best is None else self.best[0]
             for candidate, proposal in replayed[start : start + RECALLED_BATCH]:
@@ -84,17 +88,21 @@ class OperatorTuner:
             self._update_expected_gain(before_s)
         self.recalled = len(self.candidates)
         if replayed:
-            self.strategy.tell([proposal for _, proposal in replayed], [one.latency_s for one, _ in replayed])
+            self.strategy.tell(
+                [proposal for _, proposal in replayed], [candidate.latency_s for candidate, _ in replayed]
+            )
 
     def suggest(self, candidates: Iterable[ScheduleCandidate]) -> None:
         """Start the next batch with schedules that were fast for similar operators, other threads or devices."""
-        new = {one.key: one for one in candidates if one.key not in self._suggested_keys}
+        new = {candidate.key: candidate for candidate in candidates if candidate.key not in self._suggested_keys}
         self._suggested_keys |= set(new)
         proposals = [
-            self.space.replay(one.trace) or self.space.apply_decisions(one.sketch, one.decisions)
-            for one in new.values()
+            self.space.replay(candidate.trace) or self.space.apply_decisions(candidate.sketch, candidate.decisions)
+            for candidate in new.values()
         ]
-        unseen = {one.key: one for one in proposals if one is not None and one.key not in self.seen}
+        unseen = {
+            proposal.key: proposal for proposal in proposals if proposal is not None and proposal.key not in self.seen
+        }
         self._suggested = list(unseen.values())
 
     def measure_batch(
@@ -105,12 +113,12 @@ class OperatorTuner:
         before_j = costs.total.energy.joules
         with costs.phase("search"):
             proposals = self._propose(count, cold_filter)
-        self.seen |= {one.key for one in proposals}
+        self.seen |= {proposal.key for proposal in proposals}
         if not proposals:
             self.is_exhausted = True
             return
         with costs.phase("build"):
-            modules = [one.schedule.mod for one in proposals]
+            modules = [proposal.schedule.mod for proposal in proposals]
             if not self.runner.has_reference(self.operator.key):
                 modules.append(self.module)
             built = self.runner.build(modules)
@@ -128,7 +136,7 @@ class OperatorTuner:
             measured.append(candidate)
             yield candidate
         with costs.phase("update"):
-            self.strategy.tell(proposals, [one.latency_s for one in measured])
+            self.strategy.tell(proposals, [candidate.latency_s for candidate in measured])
         self.updates += 1
         self._update_expected_gain(before_s)
         after_j = costs.total.energy.joules
@@ -137,7 +145,7 @@ class OperatorTuner:
     def _propose(self, count: int, cold_filter: ColdFilter | None) -> list[Proposal]:
         """Return the suggested schedules, then what the strategy proposes and the cold filter keeps."""
         suggested, self._suggested = self._suggested[:count], self._suggested[count:]
-        self.seen |= {one.key for one in suggested}
+        self.seen |= {proposal.key for proposal in suggested}
         count -= len(suggested)
         return suggested + (self._search(count, cold_filter) if count else [])
 
@@ -151,7 +159,8 @@ class OperatorTuner:
         """Return the first `count` proposals that the filter does not drop."""
         device = f"{self.runner.target.name} x{self.runner.target.cores}"
         features = [
-            CandidateFeatures(self.operator, device, self.machine, one.sketch, one.decisions) for one in proposals
+            CandidateFeatures(self.operator, device, self.machine, proposal.sketch, proposal.decisions)
+            for proposal in proposals
         ]
         kept: list[Proposal] = []
         for proposal, is_dropped in zip(proposals, cold_filter.select_dropped(features, self.updates)):

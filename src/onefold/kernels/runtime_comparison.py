@@ -72,7 +72,7 @@ def compare_runtimes(
     for name in quantized:
         notes[name].append(f"agrees with the model on {agreement:.1%} of the samples")
     runtimes = [
-        RuntimeLatency(name, min(one), point.threads, "; ".join(notes[name])) for name, one in latencies.items()
+        RuntimeLatency(name, min(times), point.threads, "; ".join(notes[name])) for name, times in latencies.items()
     ]
     runtimes.sort(key=lambda runtime: runtime.latency_s)
     recommended = next(runtime.name for runtime in runtimes if runtime.name in eligible)
@@ -90,10 +90,10 @@ def _quantize(source: SourceModel, folder: Path) -> tuple[Path | None, float]:
     """Return the int8 model and its agreement with the model; None if it cannot be quantized."""
     if source.calibration is None:
         return None, 0.0
-    place = folder / f"{source.name}-int8"
-    place.mkdir()
+    target = folder / f"{source.name}-int8"
+    target.mkdir()
     try:
-        builder = OnnxVariantBuilder(source.file, place, source.calibration, lambda _: None)
+        builder = OnnxVariantBuilder(source.file, target, source.calibration, lambda _: None)
         variant = builder.build([Recipe(precision="int8")])[-1]
     except OnefoldError:
         return None, 0.0

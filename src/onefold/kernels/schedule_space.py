@@ -78,7 +78,11 @@ class ScheduleSpace:
         """Return the schedule with one decision sampled anew; None if it has none or the sample is invalid."""
         trace = proposal.schedule.trace
         decisions = dict(trace.decisions)
-        instructions = [one for one in trace.insts if one in decisions and _has_alternatives(decisions[one])]
+        instructions = [
+            instruction
+            for instruction in trace.insts
+            if instruction in decisions and _has_alternatives(decisions[instruction])
+        ]
         if not instructions:
             return None
         del decisions[instructions[int(self.rng.integers(len(instructions)))]]

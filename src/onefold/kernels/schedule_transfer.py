@@ -42,7 +42,9 @@ def transfer_candidates(
 
 def fastest(candidates: Sequence[ScheduleCandidate], count: int) -> list[ScheduleCandidate]:
     """Return up to `count` candidates with the lowest latencies."""
-    ranked = sorted((one.latency_s, at) for at, one in enumerate(candidates) if one.latency_s is not None)
+    ranked = sorted(
+        (candidate.latency_s, at) for at, candidate in enumerate(candidates) if candidate.latency_s is not None
+    )
     return [candidates[at] for _, at in ranked[:count]]
 
 

@@ -88,14 +88,14 @@ def load_models(
         check_samples(samples)  # before tuning, since they are read after it
     loaded: list[SourceModel] = []
     for at, model in enumerate(models):
-        place = folder / f"model-{at}"
-        place.mkdir()
-        file, deployment, name = _onnx_file(model, samples, place)
+        model_folder = folder / f"model-{at}"
+        model_folder.mkdir()
+        file, deployment, name = _onnx_file(model, samples, model_folder)
         name = _unique_name(name, {source.name for source in loaded})
         if deployment is None and save is not None:
             deployment = save if len(models) == 1 else save / name
             _check_save(deployment, file)
-        source = _with_outputs(name, file, deployment, _calibration(samples, place), batch_size)
+        source = _with_outputs(name, file, deployment, _calibration(samples, model_folder), batch_size)
         if deployment is not None and deployment.is_dir():
             source = replace(source, is_trusted=open_folder(deployment, trust=trust, home=home).is_trusted)
         loaded.append(source)
@@ -162,7 +162,7 @@ def _calibration(samples: Samples | None, folder: Path) -> Path | None:
     if isinstance(samples, (str, Path)):
         return Path(samples)
     if samples is not None and len(samples[0]) >= MIN_CALIBRATION:
-        return _save_calibration([np.asarray(one)[:MAX_CALIBRATION] for one in samples], folder)
+        return _save_calibration([np.asarray(sample)[:MAX_CALIBRATION] for sample in samples], folder)
     saved = folder / CALIBRATION
     return saved if saved.is_file() else None
 

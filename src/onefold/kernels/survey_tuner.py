@@ -48,14 +48,14 @@ class SurveyedModel:
         """Return the latency of its best library so far."""
         if self.compiler.best is not None:
             return self.compiler.best.latency_s
-        return min((one.latency_s for one in self.rounds), default=None)
+        return min((tuning_round.latency_s for tuning_round in self.rounds), default=None)
 
     @property
     def latest_gain(self) -> float:
         """Return the relative gain of its operators in the last round, which is less noisy than the model's own."""
         if len(self.rounds) < 2:
             return 1.0
-        pairs = zip(*(one.operators for one in self.rounds[-2:]))
+        pairs = zip(*(tuning_round.operators for tuning_round in self.rounds[-2:]))
         times = [(before.time_s, now.time_s) for before, now in pairs if before.best_s is not None]
         total = sum(before for before, _ in times)
         return sum(before - now for before, now in times) / total if total else 1.0
@@ -130,27 +130,27 @@ class SurveyTuner:
         """Return fast candidates of similar operators: for half of the first batch, a quarter of later ones."""
         if self.is_round_robin:
             return []
-        others = {one.operator: one.candidates for one in self.tuners.values() if one is not tuner}
+        others = {other.operator: other.candidates for other in self.tuners.values() if other is not tuner}
         size = self.candidates_per_round // (4 if tuner.candidates else 2)
         return transfer_candidates(tuner.operator, {**self.history, **others}, size)
 
     def _is_small(self, tuner: OperatorTuner) -> bool:
         """Return whether the operator has next to no work, such as a transpose."""
-        largest = max(one.operator.flops * one.operator.weight for one in self.tuners.values())
+        largest = max(tuner.operator.flops * tuner.operator.weight for tuner in self.tuners.values())
         return tuner.operator.flops * tuner.operator.weight < SMALL_SHARE * largest
 
     def _select_operators(self, number: int) -> list[OperatorTuner]:
         """Return the operators of the next round: untried ones, else those with the best expected gain per joule."""
         active = [model for model in self.models if not model.why_ended and not model.suspended]
         active_keys = {operator.key for model in active for operator, _ in model.compiler.operators}
-        tuners = [one for key, one in self.tuners.items() if key in active_keys and not one.is_exhausted]
-        untried = [one for one in tuners if not one.candidates]
+        tuners = [tuner for key, tuner in self.tuners.items() if key in active_keys and not tuner.is_exhausted]
+        untried = [tuner for tuner in tuners if not tuner.candidates]
         if self.is_round_robin or untried or number <= 1:
             return tuners if self.is_round_robin else untried or tuners
-        promises = {id(one): self._promise(one, active) for one in tuners}
-        for one in tuners:
-            one.suspended = promises[id(one)] < MIN_PROMISE
-        promising = [one for one in tuners if not one.suspended]
+        promises = {id(tuner): self._promise(tuner, active) for tuner in tuners}
+        for tuner in tuners:
+            tuner.suspended = promises[id(tuner)] < MIN_PROMISE
+        promising = [tuner for tuner in tuners if not tuner.suspended]
         promising.sort(key=lambda one: -promises[id(one)] / (one.batch_joules or 1.0))
         return promising[: max(1, round(ACTIVE_SHARE * len(promising)))]
 
@@ -159,7 +159,9 @@ class SurveyTuner:
         best_s = tuner.best[0] if tuner.best is not None else 0.0
         total = 0.0
         for model in active:
-            weight = sum(one.weight for one, _ in model.compiler.operators if one.key == tuner.operator.key)
+            weight = sum(
+                operator.weight for operator, _ in model.compiler.operators if operator.key == tuner.operator.key
+            )
             total += weight * best_s * tuner.expected_gain / (model.latency_s or 1.0)
         return total
 
@@ -172,7 +174,9 @@ class SurveyTuner:
             timed = compiler.measure(self.best_proposals, self.folder, self.costs)
             if model.goal_s is not None and model.goal_s < timed.latency_s <= NEAR_GOAL * model.goal_s:
                 timed = compiler.settle(self.costs) or timed
-            states = tuple(with_weight(self.tuners[one.key].state, one.weight) for one, _ in compiler.operators)
+            states = tuple(
+                with_weight(self.tuners[operator.key].state, operator.weight) for operator, _ in compiler.operators
+            )
             ended = TuningRound(number, compiler.name, timed.latency_s, self.elapsed_s, states, self.costs.total)
             model.rounds.append(ended)
             self.on_event(ended)
@@ -216,7 +220,7 @@ class SurveyTuner:
         if self.cold_filter is None:
             return
         with self.costs.phase("update"):
-            measured = {one.operator: one.candidates for one in self.tuners.values() if one.candidates}
+            measured = {tuner.operator: tuner.candidates for tuner in self.tuners.values() if tuner.candidates}
             self.cold_filter.learn({**self.history, **measured})
 
 

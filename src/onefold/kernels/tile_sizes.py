@@ -82,7 +82,10 @@ def _short_reduction_decisions(
     loop over the rows of the window.
     """
     decisions: dict[Instruction, Decision] = {}
-    rows = next((one for one, tile in tiles.items() if len(tile) < MIN_SPATIAL_TILES and math.prod(tile) > 1), None)
+    rows = next(
+        (instruction for instruction, tile in tiles.items() if len(tile) < MIN_SPATIAL_TILES and math.prod(tile) > 1),
+        None,
+    )
     for instruction in instructions:
         if _kind(instruction) == UNROLLING and rng.random() < UNROLLED_SHARE:
             choices = len(instruction.attrs[0])  # ascending unroll limits, beginning with none

@@ -90,11 +90,11 @@ class Counters:
     def __enter__(self) -> Counters:
         threads = [int(path.name) for path in Path("/proc/self/task").iterdir()] if platform.system() == "Linux" else []
         for event in self._few_enough(len(threads)):
-            found = [number for thread in threads if (number := _opened(event, thread)) >= 0]
-            if len(found) == len(threads):
-                self._open[event.name] = found
+            descriptors = [number for thread in threads if (number := _opened(event, thread)) >= 0]
+            if len(descriptors) == len(threads):
+                self._open[event.name] = descriptors
             else:
-                _close(found)
+                _close(descriptors)
         return self
 
     def _few_enough(self, threads: int) -> list[PerfEvent]:

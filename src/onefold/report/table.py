@@ -82,9 +82,9 @@ class Table:
 
     def with_columns(self, is_wanted: Callable[[Column], bool]) -> Table:
         """Return the table with only the columns that are wanted. Group titles are dropped."""
-        kept = [place for place, column in enumerate(self.columns) if is_wanted(column)]
-        rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows, groups=())
+        kept = [index for index, column in enumerate(self.columns) if is_wanted(column)]
+        rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows, groups=())
 
     def ungrouped(self) -> Table:
         """Return the table with the title of each group written before the titles of its columns."""
@@ -99,13 +99,13 @@ class Table:
         """Return the table with its first column as the header, for narrow places."""
         titles = (self.columns[0].title, *(row.name for row in self.rows))
         columns = (
-            Column(title, ColumnKind.COST if place else ColumnKind.TRIAL, place > 0)
-            for place, title in enumerate(titles)
+            Column(title, ColumnKind.COST if index else ColumnKind.TRIAL, index > 0)
+            for index, title in enumerate(titles)
         )
         rows = (
-            Row.of(column.title, *(row.cells[place] for row in self.rows))
-            for place, column in enumerate(self.columns)
-            if place
+            Row.of(column.title, *(row.cells[index] for row in self.rows))
+            for index, column in enumerate(self.columns)
+            if index
         )
         return replace(self, columns=tuple(columns), rows=tuple(rows), groups=())
 

@@ -54,20 +54,20 @@ def table_lines(table: Table, width: int | None = None) -> Iterator[str]:
             taken += 1
         if start:
             yield ""
-        for place, name in enumerate([" " * name_width, *names] if table.groups else names):
-            yield GAP.join(["", name, *(block[place] for block in blocks[start:taken])]).rstrip()
+        for index, name in enumerate([" " * name_width, *names] if table.groups else names):
+            yield GAP.join(["", name, *(block[index] for block in blocks[start:taken])]).rstrip()
     for note in table.notes:
         yield from [f"{GAP}{one_line(note)}"] if width is None else wrapped(note, width, GAP, GAP)
 
 
 def _blocks(table: Table) -> Iterator[list[str]]:
     """Yield the lines of each group of columns, padded to one width."""
-    place = 1
+    start = 1
     for title, span in table.groups or [("", 1)] * (len(table.columns) - 1):
-        columns = table.columns[place : place + span]
+        columns = table.columns[start : start + span]
         lines = [[column.title for column in columns]]
-        lines += [[one_line(cell.text) for cell in row.cells[place : place + span]] for row in table.rows]
-        place += span
+        lines += [[one_line(cell.text) for cell in row.cells[start : start + span]] for row in table.rows]
+        start += span
         widths = [max(len(cells[i]) for cells in lines) for i in range(span)]
         widths[-1] = max(widths[-1], len(title) - sum(widths[:-1]) - len(GAP) * (span - 1))
         rows = [

@@ -99,6 +99,6 @@ def _relative_gain(record: _PlanRecord) -> float:
     return 1.0 if record.relative_gain is None else record.relative_gain
 
 
-def _lr_distance(one: RetrainingPlan, other: RetrainingPlan) -> float:
+def _lr_distance(first: RetrainingPlan, other: RetrainingPlan) -> float:
     """Return the log ratio of two learning rates, each relative to its effective batch."""
-    return abs(math.log(one.lr / other.lr) - 0.5 * math.log(one.effective_batch / other.effective_batch))
+    return abs(math.log(first.lr / other.lr) - 0.5 * math.log(first.effective_batch / other.effective_batch))

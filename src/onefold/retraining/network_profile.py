@@ -118,10 +118,10 @@ def profile_network(
     return NetworkProfile(staged, trace, time_stages(staged, batch, loss, clock=clock), list(lessons))
 
 
-def _distance(one: RetrainingPlan, other: RetrainingPlan) -> float:
+def _distance(first: RetrainingPlan, other: RetrainingPlan) -> float:
     """Return how different two plans are in the settings that determine their memory."""
     return float(
-        abs(np.log2(one.batch_size / other.batch_size))
-        + 2 * abs(one.freeze_rate - other.freeze_rate)
-        + abs(np.log2(one.segments / other.segments))
+        abs(np.log2(first.batch_size / other.batch_size))
+        + 2 * abs(first.freeze_rate - other.freeze_rate)
+        + abs(np.log2(first.segments / other.segments))
     )

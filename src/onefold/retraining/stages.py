@@ -150,11 +150,11 @@ def _drop_constants(network: nn.Module, attributes: set[str]) -> None:
 
 def _mode_dependent_module(serving: Graph, training: Graph) -> str | None:
     """Return the module whose forward reads `training`, as functional dropout does: a graph would fix its value."""
-    for one, other in zip_longest(training.nodes, serving.nodes):
-        if one is None or other is None or (one.op, one.target, str(one.args), str(one.kwargs)) != (
+    for first, other in zip_longest(training.nodes, serving.nodes):
+        if first is None or other is None or (first.op, first.target, str(first.args), str(first.kwargs)) != (
             other.op, other.target, str(other.args), str(other.kwargs)
         ):  # fmt: skip
-            stack = [*(one or other).meta.get("nn_module_stack", ())]
+            stack = [*(first or other).meta.get("nn_module_stack", ())]
             return stack[-1] if stack else ""
     return None
 

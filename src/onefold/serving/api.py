@@ -71,10 +71,10 @@ def measure(
     options.check()
     if not hang_timeout_s > 0:
         raise InputError(f"hang_timeout_s must be above 0, got {hang_timeout_s}")
-    place = Home(home)
+    home_folder = Home(home)
     given = [device] if isinstance(device, (str, Device)) else list(device)
-    targets = [target if isinstance(target, Device) else find_device(target, place.devices) for target in given]
-    this_machine = host(place.devices)
+    targets = [target if isinstance(target, Device) else find_device(target, home_folder.devices) for target in given]
+    this_machine = host(home_folder.devices)
     scenarios = options.scenarios or DEFAULT_SCENARIOS
     after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
     search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
@@ -86,14 +86,14 @@ def measure(
                 tuner = ServingTuner(session, options.space, search)
                 tuner.prepare(file)
                 report = partial(_report, on_event, target)
-                with place.locks.measurement():
+                with home_folder.locks.measurement():
                     surface = tuner.measure(file, STANDARD, report, final=PRECISE, after_idle=after_idle)
             settings.append(
                 deploy.choose_device_settings(target, surface, file, scenarios, options.scenario_goal, this_machine)
             )
         deployment = Deployment(this_machine, tuple(settings), runtime(), origin or {"file": file.name})
         if save is not None:
-            deploy.write(save, file, deployment, home=place.path)
+            deploy.write(save, file, deployment, home=home_folder.path)
     return deployment
 
 
@@ -112,9 +112,9 @@ def serve_check(folder: str | Path, device: str | None = None, *, home: str | Pa
     Raises:
         ModelError: The folder is not a deployment folder, or has no settings for the device.
     """
-    place = Home(home)
-    with place.locks.measurement():
-        return deploy.check(folder, host(place.devices), device)
+    home_folder = Home(home)
+    with home_folder.locks.measurement():
+        return deploy.check(folder, host(home_folder.devices), device)
 
 
 def _report(on_event: Callable[[PointMeasured], None] | None, device: Device, served: Served) -> None:

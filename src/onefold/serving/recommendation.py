@@ -54,7 +54,7 @@ class Recommendation:
 
     def on(self, device: str) -> DeviceRecommendation | None:
         """Return the recommendation for a device; None if it has no measurements."""
-        return next((found for found in self.devices if found.device == device), None)
+        return next((recommended for recommended in self.devices if recommended.device == device), None)
 
 
 def recommend(
@@ -71,14 +71,16 @@ def recommend(
     if not ranking:
         return None
     winner = ranking[0]
-    on = tuple(found for device in records.devices if (found := _on_device(records, winner, device)) is not None)
+    on = tuple(
+        recommended for device in records.devices if (recommended := _on_device(records, winner, device)) is not None
+    )
     goal_devices = [goal.metric.partition("@")[2] for goal in objective.goals]
     reasons = list(trial_reasons(records, ranking))
-    for found in sorted(on, key=lambda found: found.device not in goal_devices)[
+    for recommended in sorted(on, key=lambda recommended: recommended.device not in goal_devices)[
         :1
     ]:  # the goal's device, else the first
-        where = f"on {found.device}, " if len(on) > 1 else ""
-        comparisons = trial_comparisons(records, winner, found.top, found.alternatives)
+        where = f"on {recommended.device}, " if len(on) > 1 else ""
+        comparisons = trial_comparisons(records, winner, recommended.top, recommended.alternatives)
         reasons += [where + comparison for comparison in comparisons]
     for device in records.devices:
         if (winner.number, device) not in servings:

@@ -43,7 +43,7 @@ def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[s
     at_level = f" at level {winner.level}" if len({trial.level for trial in solutions}) > 1 else ""
     sound = " without a failure" if len(solutions) < len(feasible) else ""
     if not feasible:
-        is_closest = all(objective.violation(winner.metrics) <= objective.violation(one.metrics) for one in ranking)
+        is_closest = all(objective.violation(winner.metrics) <= objective.violation(trial.metrics) for trial in ranking)
         among = "" if is_closest else ", of those without a failure,"
         yield f"no trial meets every requirement; trial {winner.number}{among} comes closest: {values}"
     elif not solutions:

@@ -51,18 +51,18 @@ class ServingTuner:
     ) -> None:
         self.session = session
         self.serving = serving or PointSearchOptions()
-        whole = (ServingSpace() if space is None else space).on(session.device.cores)
-        self._all_threads = whole.threads  # those that cannot be measured are predicted
-        self.space = replace(whole, threads=tuple(n for n in whole.threads if n <= session.threads) or (1,))
+        full_space = (ServingSpace() if space is None else space).on(session.device.cores)
+        self._all_threads = full_space.threads  # those that cannot be measured are predicted
+        self.space = replace(full_space, threads=tuple(n for n in full_space.threads if n <= session.threads) or (1,))
         point_search.algorithm(self.serving.algorithm)  # raises for an unknown name
         self._prepared: dict[Path, _Prepared] = {}
 
     def prepare(self, model: Path) -> Architecture:
         """Load a model with the samples beside it, if there are any, and measure its memory."""
-        found = architecture(model)
-        if found.batch_size not in (None, 1):
+        graph = architecture(model)
+        if graph.batch_size not in (None, 1):
             raise ModelError(
-                f"{model} has a fixed batch size of {found.batch_size}; export it with a dynamic first dimension"
+                f"{model} has a fixed batch size of {graph.batch_size}; export it with a dynamic first dimension"
             )
         samples = samples_beside(model)
         inputs = samples if samples.is_file() else None
@@ -71,8 +71,8 @@ class ServingTuner:
         self.session.prepare(model, inputs, points[:1])
         memory_bytes = self.session.memory(model, points[0])
         self.session.prepare(model, inputs, points)
-        self._prepared = {model: _Prepared(found, memory_bytes, _notes(found, samples=inputs is not None))}
-        return found
+        self._prepared = {model: _Prepared(graph, memory_bytes, _notes(graph, samples=inputs is not None))}
+        return graph
 
     def measure(
         self,
@@ -191,12 +191,12 @@ class ServingTuner:
             known[point] = replace(known[point], after_rest_s=(idle.latency_s, idle.p90_s, idle.p99_s))
 
 
-def _notes(found: Architecture, *, samples: bool) -> tuple[str, ...]:
+def _notes(model: Architecture, *, samples: bool) -> tuple[str, ...]:
     """Return caveats about a model that are known before it is measured."""
     notes = []
-    if found.batch_size is not None:
+    if model.batch_size is not None:
         notes.append("the model has a fixed batch size of 1; export it with a dynamic first dimension to serve batches")
-    if found.open_dimensions and not samples:
-        names = ", ".join(found.open_dimensions)
+    if model.open_dimensions and not samples:
+        names = ", ".join(model.open_dimensions)
         notes.append(f"dynamic dimensions are measured at size 1: {names}; put real inputs beside the model, as .npz")
     return tuple(notes)

@@ -293,12 +293,12 @@ def _key(identity: Any) -> str:
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
+def _reading(record: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         # The database is sound, but another program or a later version wrote the document.
         raise StoreError(
-            f"{what} is stored in a form that this version of Onefold cannot read ({error}); "
+            f"{record} is stored in a form that this version of Onefold cannot read ({error}); "
             f"upgrade onefold, or {OTHER_HOME}"
         ) from error

@@ -57,10 +57,10 @@ class SqlStore:
                 self._check_exists(study.name)
 
     def study(self, name: str) -> StudyRecord:
-        found = self._read(statements.STUDY, study=name)
-        if not found:
+        records = self._read(statements.STUDY, study=name)
+        if not records:
             raise unknown_study(name, self._study_names())
-        return rows.study_of(found[0])
+        return rows.study_of(records[0])
 
     def studies(self) -> list[StudyRecord]:
         return [rows.study_of(row) for row in self._read(statements.STUDIES)]
@@ -92,20 +92,20 @@ class SqlStore:
     def trials(self, study: str) -> list[Trial]:
         with self._snapshot():
             self._check_exists(study)
-            found = self._read(statements.TRIALS, study=study)
-            rungs: dict[int, list[Rung]] = {row["number"]: [] for row in found}
+            records = self._read(statements.TRIALS, study=study)
+            rungs: dict[int, list[Rung]] = {row["number"]: [] for row in records}
             for row in self._read(statements.RUNGS, study=study):
                 rungs[row["trial"]].append(rows.rung_of(row))
-        return [rows.trial_of(row, rungs[row["number"]]) for row in found]
+        return [rows.trial_of(row, rungs[row["number"]]) for row in records]
 
     def epochs(self, study: str, trial: int | None = None) -> list[Epoch]:
         with self._snapshot():
             self._check_exists(study)
             if trial is None:
-                found = self._read(statements.EPOCHS, study=study)
+                records = self._read(statements.EPOCHS, study=study)
             else:
-                found = self._read(statements.EPOCHS_OF_TRIAL, study=study, trial=trial)
-        return [rows.epoch_of(row) for row in found]
+                records = self._read(statements.EPOCHS_OF_TRIAL, study=study, trial=trial)
+        return [rows.epoch_of(row) for row in records]
 
     # Serving history.
 
@@ -122,8 +122,8 @@ class SqlStore:
     def trial_surfaces(self, study: str) -> dict[tuple[int, str], Surface]:
         with self._snapshot():
             self._check_exists(study)
-            found = self._read(statements.TRIAL_SURFACES, study=study)
-        return {(row["trial"], row["device"]): rows.surface_of(row) for row in found}
+            records = self._read(statements.TRIAL_SURFACES, study=study)
+        return {(row["trial"], row["device"]): rows.surface_of(row) for row in records}
 
     # Knob history.
 
@@ -133,8 +133,8 @@ class SqlStore:
     def knob_records(self, study: str) -> list[KnobRecord]:
         with self._snapshot():
             self._check_exists(study)
-            found = self._read(statements.KNOB_RECORDS, study=study)
-        return [rows.knob_record_of(row) for row in found]
+            records = self._read(statements.KNOB_RECORDS, study=study)
+        return [rows.knob_record_of(row) for row in records]
 
     def save_knob_memory(self, memory: KnobMemory) -> None:
         self._upsert(schema.remembered, rows.knob_memory_row(memory))

@@ -78,8 +78,8 @@ class Result:
     @property
     def compressed(self) -> Path | None:
         """Return the deployment folder of the recommended variant; None if nothing was compressed or none is better."""
-        place = self.folder / COMPRESSED_FOLDER
-        return place if self.shortlist is not None and place.is_dir() else None
+        folder = self.folder / COMPRESSED_FOLDER
+        return folder if self.shortlist is not None and folder.is_dir() else None
 
     def save(self, folder: str | Path) -> Path:
         """Copy the model and its card into a folder, and return the folder.
@@ -115,7 +115,7 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) ->
 def read_card(folder: Path) -> dict[str, Any]:
     """Return the card of the model that a study has handed over; empty if there is none."""
     try:
-        found = json.loads((folder / "best" / CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / "best" / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return card if isinstance(card, dict) else {}

@@ -26,7 +26,9 @@ def with_devices(spec: Spec, devices: Sequence[str | Device], serving: ServingOp
     if not devices:
         _check_without_device(spec, serving)
         return replace(spec, serving=replace(serving, scenarios=DEFAULT_SCENARIOS))
-    known = tuple(dict.fromkeys(one if isinstance(one, Device) else find_device(one, home.devices) for one in devices))
+    known = tuple(
+        dict.fromkeys(device if isinstance(device, Device) else find_device(device, home.devices) for device in devices)
+    )
     scenarios = tuple(str(parse_scenario(text)) for text in serving.scenarios) or DEFAULT_SCENARIOS
     spec = replace(spec, devices=known, host=host(home.devices), serving=replace(serving, scenarios=scenarios))
     _check_metrics(spec)

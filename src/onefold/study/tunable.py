@@ -103,8 +103,8 @@ def _absolute(reference: str) -> str:
     wrapper, inner = split_wrapper(reference)
     if wrapper:
         return f"{wrapper}+{_absolute(inner)}"
-    place, colon, name = reference.partition(":")
-    path = Path(place).expanduser()
+    module, colon, name = reference.partition(":")
+    path = Path(module).expanduser()
     return f"{path.resolve()}{colon}{name}" if path.is_file() else reference
 
 

@@ -46,8 +46,8 @@ def names(text: str) -> tuple[str, ...]:
     """Return the metrics that an expression uses; raise ObjectiveError if `text` is not an expression."""
     tree, spelled = _parsed(text)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    found = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
-    return tuple(dict.fromkeys(spelled.get(name, name) for name in found))
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
+    return tuple(dict.fromkeys(spelled.get(name, name) for name in names))
 
 
 def value(text: str, metrics: Mapping[str, float]) -> float:

@@ -113,7 +113,7 @@ class Objective:
             return self
         known = list(results)
         bounds = {
-            metric: bound.settled(found[metric] for found in known if metric in found)
+            metric: bound.settled(candidate[metric] for candidate in known if metric in candidate)
             for metric, bound in self.require.items()
         }
         maximize, minimize = ([goal.metric for goal in self.goals if goal.maximize is way] for way in (True, False))
@@ -172,20 +172,20 @@ class Objective:
         )
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+def dominates(first: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether `one` Pareto-dominates `other`: nowhere worse and somewhere better (smaller is better)."""
-    return all(a <= b for a, b in zip(one, other)) and any(a < b for a, b in zip(one, other))
+    return all(a <= b for a, b in zip(first, other)) and any(a < b for a, b in zip(first, other))
 
 
 def fronts(losses: Sequence[Sequence[float]]) -> list[list[int]]:
     """Return the positions of `losses` by non-dominated front, best front first."""
     left = list(range(len(losses)))
-    found: list[list[int]] = []
+    fronts: list[list[int]] = []
     while left:
         front = [i for i in left if not any(dominates(losses[j], losses[i]) for j in left)]
-        found.append(front)
+        fronts.append(front)
         left = [i for i in left if i not in set(front)]
-    return found
+    return fronts
 
 
 def crowding(front: Sequence[Sequence[float]]) -> list[float]:

@@ -153,12 +153,12 @@ def size(value: float | None) -> str:
 def _scaled(value: float | None, step: float, units: tuple[str, ...], start: int) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
-    place = start
-    if value and abs(value) < 1 and place > 0:
-        value, place = value * step, place - 1
-    while abs(value) >= step and place < len(units) - 1:
-        value, place = value / step, place + 1
-    return f"{rounded(value, 3) if abs(value) < step else number(value)} {units[place]}"
+    index = start
+    if value and abs(value) < 1 and index > 0:
+        value, index = value * step, index - 1
+    while abs(value) >= step and index < len(units) - 1:
+        value, index = value / step, index + 1
+    return f"{rounded(value, 3) if abs(value) < step else number(value)} {units[index]}"
 
 
 def share(fraction: float) -> str:

@@ -143,19 +143,19 @@ class Measurement:
         return cls(0.0, 0.0, Energy(0.0, "nothing"))
 
 
-def _sum_of_energies(one: Energy, other: Energy) -> Energy:
-    if one.source == "nothing":
+def _sum_of_energies(first: Energy, other: Energy) -> Energy:
+    if first.source == "nothing":
         return other
     if other.source == "nothing":
-        return one
-    if one.joules is None or other.joules is None:
+        return first
+    if first.joules is None or other.joules is None:
         return Energy(None, "unavailable")
     # The source of a sum is its weakest part; two counters are both named.
-    if one.measured and other.measured:
-        source = "+".join(sorted({*one.source.split("+"), *other.source.split("+")}, reverse=True))
+    if first.measured and other.measured:
+        source = "+".join(sorted({*first.source.split("+"), *other.source.split("+")}, reverse=True))
     else:
         source = "modelled"
-    return Energy(one.joules + other.joules, source)
+    return Energy(first.joules + other.joules, source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def _classes(hint: Any) -> tuple[type, ...]:
         return tuple(c for part in parts for c in part) if all(parts) else ()
     if typing.get_origin(hint) is typing.Literal:
         return tuple({type(value) for value in typing.get_args(hint)})
-    found = typing.get_origin(hint) or hint
-    if found in (Any, object) or not isinstance(found, type) or getattr(found, "_is_protocol", False):
+    origin = typing.get_origin(hint) or hint
+    if origin in (Any, object) or not isinstance(origin, type) or getattr(origin, "_is_protocol", False):
         return ()
-    return (float, int) if found is float else (found,)
+    return (float, int) if origin is float else (origin,)

@@ -38,8 +38,8 @@ def ready_workloads() -> dict[str, str]:
 
 def split_wrapper(reference: str) -> tuple[str, str]:
     """Split `compressed+REF` into the wrapper's name and REF; the name is empty where there is no wrapper."""
-    found = re.match(r"([a-z][a-z0-9_-]*)\+", reference)
-    return (found[1], reference[found.end() :]) if found else ("", reference)
+    match = re.match(r"([a-z][a-z0-9_-]*)\+", reference)
+    return (match[1], reference[match.end() :]) if match else ("", reference)
 
 
 def is_bundled(reference: str) -> bool:
@@ -56,19 +56,19 @@ def load(reference: str) -> Workload:
     wrapper, inner = split_wrapper(reference)
     if wrapper:
         return _wrap(wrapper, load(inner))
-    place, _, wanted = reference.partition(":")
-    path = Path(place).expanduser()
+    source, _, wanted = reference.partition(":")
+    path = Path(source).expanduser()
     if path.suffix == ".py":
         module = _module_of_file(path)
-    elif not wanted and place in (ready := ready_workloads()):
-        return load(ready[place])
+    elif not wanted and source in (ready := ready_workloads()):
+        return load(ready[source])
     elif path.is_file():
         module = _module_of_file(path)
-    elif re.fullmatch(r"[A-Za-z_][\w.]*", place) and ("." in place or wanted):
-        module = _module_of_name(place)
+    elif re.fullmatch(r"[A-Za-z_][\w.]*", source) and ("." in source or wanted):
+        module = _module_of_name(source)
     else:
         raise WorkloadError(
-            f"{place!r} is neither a Python file nor a bundled workload{suggestion(place, ready_workloads())}"
+            f"{source!r} is neither a Python file nor a bundled workload{suggestion(source, ready_workloads())}"
         )
     return _instance(_choose(module, wanted, reference), reference)
 
@@ -109,16 +109,16 @@ def _module_of_name(name: str) -> ModuleType:
 
 
 @contextmanager
-def _mapped_errors(place: str) -> Iterator[None]:
+def _mapped_errors(reference: str) -> Iterator[None]:
     token = _loading.set(True)
     try:
         yield
     except OnefoldError:
         raise
     except SyntaxError as error:
-        raise WorkloadError(f"{place} is not valid Python: {error.msg} in line {error.lineno}") from error
+        raise WorkloadError(f"{reference} is not valid Python: {error.msg} in line {error.lineno}") from error
     except Exception as error:
-        raise WorkloadError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+        raise WorkloadError(f"{reference} cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         _loading.reset(token)
 
@@ -129,23 +129,25 @@ def is_loading() -> bool:
 
 
 def _choose(module: ModuleType, wanted: str, reference: str) -> type[Workload]:
-    found = {
-        name: thing
-        for name, thing in vars(module).items()
-        if inspect.isclass(thing) and issubclass(thing, Workload) and thing.__module__ == module.__name__
+    classes = {
+        name: member
+        for name, member in vars(module).items()
+        if inspect.isclass(member) and issubclass(member, Workload) and member.__module__ == module.__name__
     }
     if wanted:
-        if wanted not in found:
-            raise WorkloadError(f"{reference.partition(':')[0]} has no workload {wanted!r}{suggestion(wanted, found)}")
-        return found[wanted]
-    if not found:
+        if wanted not in classes:
+            raise WorkloadError(
+                f"{reference.partition(':')[0]} has no workload {wanted!r}{suggestion(wanted, classes)}"
+            )
+        return classes[wanted]
+    if not classes:
         raise WorkloadError(
             f"{reference} has no workload; define a subclass of onefold.Workload "
             "with a space, build(self, config) and data(self)"
         )
-    if len(found) > 1:
-        raise WorkloadError(f"{reference} has several workloads; name one: {reference}:{' or :'.join(found)}")
-    return next(iter(found.values()))
+    if len(classes) > 1:
+        raise WorkloadError(f"{reference} has several workloads; name one: {reference}:{' or :'.join(classes)}")
+    return next(iter(classes.values()))
 
 
 def _instance(kind: type[Workload], reference: str) -> Workload:

@@ -64,7 +64,7 @@ def corrupted(images: NDArray[Any], kind: str, severity: int, seed: int = 0) -> 
         planes = (part[..., None] if part.ndim == 3 else part).transpose(0, 3, 1, 2).astype(np.float32, order="C")
         # RandomState is guaranteed to draw the same numbers in every version of numpy.
         rng = np.random.RandomState([seed, zlib.crc32(kind.encode()), number])
-        result = corruption.change(planes / 255, corruption.levels[severity - 1], rng)
+        result = corruption.transform(planes / 255, corruption.levels[severity - 1], rng)
         result = np.rint(np.clip(result, 0, 1) * 255).transpose(0, 2, 3, 1)
         changed[start : start + chunk] = result.reshape(part.shape)
     return changed

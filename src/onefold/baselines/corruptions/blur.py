@@ -34,8 +34,8 @@ def streaked(planes: Planes, degrees: NDArray[Any], radius: int, sigma: float) -
     for step, weight in enumerate(weights):
         row = np.clip(rows + np.rint(step * down).astype(np.intp), 0, height - 1)
         column = np.clip(columns + np.rint(step * right).astype(np.intp), 0, width - 1)
-        found = np.take_along_axis(flat, (row * width + column).reshape(count, 1, -1), axis=2)
-        smeared += weight / sum(weights) * found
+        sampled = np.take_along_axis(flat, (row * width + column).reshape(count, 1, -1), axis=2)
+        smeared += weight / sum(weights) * sampled
     return smeared.reshape(planes.shape)
 
 

@@ -21,9 +21,9 @@ class Corruption:
     """
 
     name: str
-    what: str
+    description: str
     levels: tuple[Any, ...]
-    change: Change
+    transform: Change
 
 
 def normal(rng: np.random.RandomState, *shape: int) -> Planes:

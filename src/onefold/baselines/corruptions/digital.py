@@ -62,8 +62,8 @@ def _elastic(planes: Planes, level: tuple[float, float, float], rng: np.random.R
 
     def place(axis: int, size: int) -> NDArray[np.float64]:
         by_row, by_column, by = (affine[:, term, axis, None, None] for term in range(3))
-        place: NDArray[np.float64] = by_row * rows + by_column * columns + by + (size - 1) / 2
-        return place
+        position: NDArray[np.float64] = by_row * rows + by_column * columns + by + (size - 1) / 2
+        return position
 
     return read_at(planes, place(0, height), place(1, width))
 
@@ -79,13 +79,13 @@ def _jpeg(planes: Planes, quality: int, _: np.random.RandomState) -> Planes:
     height, width = planes.shape[2:]
     is_rgb = planes.shape[1] == 3
     unit = 2 * BLOCK if is_rgb else BLOCK
-    whole = np.pad(255 * planes, ((0, 0), (0, 0), (0, -height % unit), (0, -width % unit)), mode="edge")
+    padded = np.pad(255 * planes, ((0, 0), (0, 0), (0, -height % unit), (0, -width % unit)), mode="edge")
     if not is_rgb:
-        return (_coded(whole - 128, LUMINANCE, quality) + 128)[:, :, :height, :width] / 255
-    brightness = luminance(whole)
-    shades = np.concatenate([(whole[:, [2]] - brightness) / 1.772, (whole[:, [0]] - brightness) / 1.402], axis=1)
+        return (_coded(padded - 128, LUMINANCE, quality) + 128)[:, :, :height, :width] / 255
+    brightness = luminance(padded)
+    shades = np.concatenate([(padded[:, [2]] - brightness) / 1.772, (padded[:, [0]] - brightness) / 1.402], axis=1)
     brightness = _coded(brightness - 128, LUMINANCE, quality) + 128
-    high, wide = whole.shape[2:]
+    high, wide = padded.shape[2:]
     halved = _coded(resampled(shades, areas(high // 2, high), areas(wide // 2, wide)), CHROMINANCE, quality)
     shades = resampled(halved, stretched(high, high // 2), stretched(wide, wide // 2))
     red, blue = brightness + 1.402 * shades[:, [1]], brightness + 1.772 * shades[:, [0]]

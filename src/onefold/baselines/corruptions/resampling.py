@@ -73,8 +73,8 @@ def read_at(planes: Planes, rows: NDArray[Any], columns: NDArray[Any]) -> Planes
     down, right = (row - top).astype(np.float32), (column - left).astype(np.float32)
 
     def corner(line: NDArray[np.intp], place: NDArray[np.intp], weight: NDArray[Any]) -> Planes:
-        found = np.take_along_axis(flat, (line * width + place).reshape(count, 1, -1), axis=2)
-        weighted: Planes = found * weight.reshape(count, 1, -1)
+        sampled = np.take_along_axis(flat, (line * width + place).reshape(count, 1, -1), axis=2)
+        weighted: Planes = sampled * weight.reshape(count, 1, -1)
         return weighted
 
     read = corner(top, left, (1 - down) * (1 - right)) + corner(top, aside, (1 - down) * right)

@@ -36,7 +36,7 @@ class ClusterSampling:
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """Update the cost model and the fastest schedules."""
         self.model.update(self.space, proposals, latencies)
-        self._best += [(latency, one) for one, latency in zip(proposals, latencies) if latency is not None]
+        self._best += [(latency, proposal) for proposal, latency in zip(proposals, latencies) if latency is not None]
         self._best = sorted(self._best, key=lambda pair: pair[0])[:PARENTS]
 
     def _sample(self) -> Proposal | None:
@@ -49,11 +49,11 @@ def _nearest_to_centers(proposals: Sequence[Proposal], count: int) -> list[Propo
     """Return the proposal nearest to the center of each of `count` clusters, then the others."""
     from scipy.cluster.vq import kmeans2
 
-    longest = max(len(one.decisions) for one in proposals)
+    longest = max(len(proposal.decisions) for proposal in proposals)
     points: np.ndarray[Any, Any] = np.zeros((len(proposals), longest + 1))
-    for at, one in enumerate(proposals):
-        points[at, : len(one.decisions)] = np.log2(1 + np.abs(np.array(one.decisions, dtype=float)))
-        points[at, -1] = SKETCH_SCALE * one.sketch
+    for at, proposal in enumerate(proposals):
+        points[at, : len(proposal.decisions)] = np.log2(1 + np.abs(np.array(proposal.decisions, dtype=float)))
+        points[at, -1] = SKETCH_SCALE * proposal.sketch
     clusters = min(count, len(np.unique(points, axis=0)))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "One of the clusters is empty")
@@ -63,6 +63,6 @@ def _nearest_to_centers(proposals: Sequence[Proposal], count: int) -> list[Propo
         distance = float(np.linalg.norm(points[at] - centers[label]))
         if label not in nearest or distance < nearest[label][0]:
             nearest[label] = (distance, proposals[at])
-    chosen = [one for _, one in nearest.values()]
-    others = [one for one in proposals if all(one is not other for other in chosen)]
+    chosen = [proposal for _, proposal in nearest.values()]
+    others = [proposal for proposal in proposals if all(proposal is not other for other in chosen)]
     return chosen + others

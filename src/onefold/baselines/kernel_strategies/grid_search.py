@@ -28,7 +28,7 @@ class GridSearch:
         points = unseen(self._walk, wanted, self.seen)
         if len(points) < wanted:
             self._walk = self._new_walk()
-            taken = self.seen | {one.key for one in points}
+            taken = self.seen | {point.key for point in points}
             points += unseen(self._walk, wanted - len(points), taken)
         self._walk = chain(points[count:], self._walk)  # spare points come again unless they were seen
         return points

@@ -52,10 +52,10 @@ class MetaScheduleEvolution:
             self._is_started = True
         candidates = self._context.generate_measure_candidates()
         self._awaits_results = candidates is not None
-        generation = [self.space.proposal(one.sch) for one in candidates or ()]
+        generation = [self.space.proposal(candidate.sch) for candidate in candidates or ()]
         proposals = unseen(iter(generation), count + spare, self.seen)
         if len(proposals) < count:  # it does not know what others have seen
-            taken = self.seen | {one.key for one in proposals}
+            taken = self.seen | {proposal.key for proposal in proposals}
             proposals += self._sample(count - len(proposals), taken)
         return proposals
 
@@ -63,16 +63,16 @@ class MetaScheduleEvolution:
         """Record the latencies for the next generations, and update the cost model."""
         tuner = meta_schedule()
         workload = self._database.commit_workload(self.space.module)
-        for one, latency in zip(proposals, latencies):
+        for proposal, latency in zip(proposals, latencies):
             if latency is not None:
                 record = tuner.database.TuningRecord(
-                    one.schedule.trace, workload, [latency], self.space.target.tvm_target(),
-                    one.measure_candidate.args_info,
+                    proposal.schedule.trace, workload, [latency], self.space.target.tvm_target(),
+                    proposal.measure_candidate.args_info,
                 )  # fmt: skip
                 self._database.commit_tuning_record(record)
                 self._has_records = True
         if self._awaits_results:
-            measured = [one.measure_candidate for one in proposals]
+            measured = [proposal.measure_candidate for proposal in proposals]
             self._context.search_strategy.notify_runner_results(measured, runner_results(latencies))
             self._awaits_results = False
         self.model.update(self.space, proposals, latencies)

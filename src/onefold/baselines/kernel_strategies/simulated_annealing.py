@@ -29,19 +29,19 @@ class SimulatedAnnealing:
         if not chains:
             return []
         scores = self.model.scores(self.space, chains)
-        visited = {one.key: (float(score), one) for one, score in zip(chains, scores)}
+        visited = {proposal.key: (float(score), proposal) for proposal, score in zip(chains, scores)}
         for step in range(STEPS):
             decay = step / max(1, STEPS - 1)
             temperature = FIRST_TEMPERATURE * (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** decay
-            neighbors = [self.space.mutate(one) or one for one in chains]
+            neighbors = [self.space.mutate(proposal) or proposal for proposal in chains]
             neighbor_scores = self.model.scores(self.space, neighbors)
-            visited |= {one.key: (float(score), one) for one, score in zip(neighbors, neighbor_scores)}
+            visited |= {neighbor.key: (float(score), neighbor) for neighbor, score in zip(neighbors, neighbor_scores)}
             for at, (old, new) in enumerate(zip(scores, neighbor_scores)):
                 if new >= old or self.space.rng.random() < math.exp((new - old) / temperature):
                     chains[at], scores[at] = neighbors[at], new
         self._chains = chains
         ranked = sorted(visited.values(), key=lambda pair: -pair[0])
-        return unseen(iter([one for _, one in ranked]), count + spare, self.seen)
+        return unseen(iter([proposal for _, proposal in ranked]), count + spare, self.seen)
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """Update the cost model."""

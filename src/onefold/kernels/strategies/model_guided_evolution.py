@@ -36,12 +36,12 @@ class ModelGuidedEvolution:
         random_count = round(RANDOM_SHARE * count)
         evolved_count = count - random_count
         evolved = self._rank(self._population.offspring, PROPOSALS_PER_CANDIDATE * evolved_count, self.seen)
-        known = self.seen | {one.key for one in evolved}
+        known = self.seen | {proposal.key for proposal in evolved}
         sampled = self._rank(self.space.sample, PROPOSALS_PER_CANDIDATE * max(1, random_count), known)
         # Merged by relative rank, so that spare proposals come in the same proportion.
-        ranked = [((at + 0.5) / max(1, evolved_count), one) for at, one in enumerate(evolved)]
-        ranked += [((at + 0.5) / max(0.5, random_count), one) for at, one in enumerate(sampled)]
-        return [one for _, one in sorted(ranked, key=lambda pair: pair[0])][: count + spare]
+        ranked = [((at + 0.5) / max(1, evolved_count), proposal) for at, proposal in enumerate(evolved)]
+        ranked += [((at + 0.5) / max(0.5, random_count), proposal) for at, proposal in enumerate(sampled)]
+        return [proposal for _, proposal in sorted(ranked, key=lambda pair: pair[0])][: count + spare]
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """Update the population and the cost model."""

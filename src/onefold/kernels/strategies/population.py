@@ -24,7 +24,7 @@ class Population:
 
     def tell(self, proposals: Sequence[Proposal], latencies: Sequence[float | None]) -> None:
         """Add measured schedules and keep the fastest."""
-        self._parents += [(latency, one) for one, latency in zip(proposals, latencies) if latency is not None]
+        self._parents += [(latency, proposal) for proposal, latency in zip(proposals, latencies) if latency is not None]
         self._parents = sorted(self._parents, key=lambda pair: pair[0])[: self.size]
 
     def offspring(self) -> Proposal | None:

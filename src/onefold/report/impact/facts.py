@@ -9,7 +9,7 @@ from onefold.report.tile import Tile
 from onefold.vocabulary import quantities
 
 
-def aim(evidence: ImpactMeasurements) -> str:
+def subtitle(evidence: ImpactMeasurements) -> str:
     """Return the metric, its direction and the device."""
     return f"{evidence.metric}, {'higher' if evidence.higher_is_better else 'lower'} is better, on {evidence.device}"
 

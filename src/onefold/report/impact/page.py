@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from onefold.impact_analysis import Findings, advice
 from onefold.report.html_page import render_page
 from onefold.report.impact import tables
-from onefold.report.impact.facts import aim, measured, tiles
+from onefold.report.impact.facts import measured, subtitle, tiles
 from onefold.report.impact.phrases import change
 from onefold.report.impact.shares import shares
 from onefold.report.plots.boxes import boxes
@@ -28,7 +28,7 @@ def as_html(findings: Findings) -> str:
         "impact/page.html",
         "impact/page.css",
         evidence=findings.evidence,
-        aim=aim(findings.evidence),
+        subtitle=subtitle(findings.evidence),
         tiles=list(tiles(findings)),
         advice=advice(findings),
         effects=[tables.effects(findings, form) for form in findings.forms],

@@ -1,6 +1,6 @@
-"""What a study of impact found as plain JSON values, for other programs. No number is rounded.
+"""The findings of an impact analysis as JSON. No number is rounded.
 
-    format          1; grows when a key changes its meaning
+    format          1; incremented when a key changes its meaning
     evidence        workload, metric, higher_is_better, device, recipe, ways, space, properties (name, title,
                     higher_is_better), arms (name, kind, fixed, members), best (by arm: trials, best first), configs and
                     scores (by trial), models (by trial: config, score, plain, compressed), failures (by trial)
@@ -9,11 +9,11 @@
                     …), p_adjusted, is_significant, medians (value, low, high, level)
     deviations      property, plain, compressed
     distributions   property, models ("all", "best", "best compressed"), scaled
-    changes         by property: what compression changed about each best model, as a share
+    changes         by property: relative change of each best model by compression
     pairs           by property: plain, compressed, delta, statistic, p
     correlations    by form: names, n, pairs, constant
     importance      by form and property: singles, pairs, explained, n
-    skipped         what could not be said, and why
+    skipped         properties that were left out, and why
 
 A number that is not finite is null.
 """
@@ -30,11 +30,11 @@ FORMAT = 1
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """The findings as values that `json.dumps(..., allow_nan=False)` takes."""
+    """Return the findings as values that `json.dumps(..., allow_nan=False)` accepts."""
     evidence = findings.evidence
     plain: dict[str, Any] = to_json(findings)
     plain["evidence"] |= {"space": evidence.space.to_json(), "properties": to_json(evidence.properties)}
-    for effect, one in zip(findings.effects, plain["effects"]):
-        one["best"]["better"] = effect.best.better
+    for effect, values in zip(findings.effects, plain["effects"]):
+        values["best"]["better"] = effect.best.better
     content: dict[str, Any] = finite({"format": FORMAT, **plain, "advice": to_json(advice(findings))})
     return content

@@ -23,8 +23,8 @@ class Bar:
 
     name: str
     share: float
-    told: str
-    more: str
+    text: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class Shares:
     trusted: bool
 
 
-def shares(found: Findings, form: Form) -> list[Shares]:
+def shares(findings: Findings, form: Form) -> list[Shares]:
     """Return the shares for each property, largest first."""
     return [
         Shares(
-            one.title,
+            prop.title,
             tuple(map(_bar, _seen(known.singles[:SHOWN]))),
             tuple(map(_bar, _seen(known.pairs[:PAIRS_SHOWN]))),
             explained(known),
             is_trusted(known),
         )
-        for one, known in _known(found, form)
+        for prop, known in _known(findings, form)
     ]
 
 
@@ -60,9 +60,9 @@ def explained(known: Importance) -> str:
     return f"{text}; {known.note}" if known.note else text
 
 
-def singles_table(found: Findings, form: Form) -> Table:
+def singles_table(findings: Findings, form: Form) -> Table:
     """Return the shares of single hyperparameters, in brackets if they are not trusted."""
-    known = _known(found, form)
+    known = _known(findings, form)
     if not known:
         return Table(f"importance-{form}", TITLES[form], (), ())
     lines = [Row.of("explained", *(_explained_cell(each) for _, each in known), kind="baseline")]
@@ -70,22 +70,26 @@ def singles_table(found: Findings, form: Form) -> Table:
         lines.append(Row.of(name, *(_cell(each, each.of(name)) for _, each in known)))
     notes = (f"Explained: out-of-bag R² of the forest. In brackets: below {part(MIN_EXPLAINED)}, so possibly noise.",)
     title = f"Share of the variance: {TITLES[form].lower()}"
-    head = columns("hyperparameter", (one.title for one, _ in known))
+    head = columns("hyperparameter", (prop.title for prop, _ in known))
     return Table(f"importance-{form}", title, head, tuple(lines), notes)
 
 
-def pairs_table(found: Findings, form: Form) -> Table:
+def pairs_table(findings: Findings, form: Form) -> Table:
     """Return the strongest interactions of two hyperparameters."""
     lines = []
-    for one, each in _known(found, form):
+    for prop, each in _known(findings, form):
         for share in _seen(each.pairs[:PAIRS_SHOWN]):
-            lines.append(Row.of(one.title, Cell(INTERACTION.join(share.parameters)), _cell(each, share)))
+            lines.append(Row.of(prop.title, Cell(INTERACTION.join(share.parameters)), _cell(each, share)))
     head = columns("property", ("hyperparameters", "share"), numeric=False)
     return Table(f"pairs-{form}", f"Interactions: {TITLES[form].lower()}", head, tuple(lines))
 
 
-def _known(found: Findings, form: Form) -> list[tuple[Property, Importance]]:
-    return [(one, found.importance[form][one.name]) for one in properties(found) if one.name in found.importance[form]]
+def _known(findings: Findings, form: Form) -> list[tuple[Property, Importance]]:
+    return [
+        (prop, findings.importance[form][prop.name])
+        for prop in properties(findings)
+        if prop.name in findings.importance[form]
+    ]
 
 
 def _seen(known: Iterable[Share]) -> list[Share]:
@@ -93,13 +97,13 @@ def _seen(known: Iterable[Share]) -> list[Share]:
 
 
 def _bar(share: Share) -> Bar:
-    told = part(share.share)
-    return Bar(INTERACTION.join(share.parameters), share.share, told, f"{told} ± {part(share.spread)} over the trees")
+    text = part(share.share)
+    return Bar(INTERACTION.join(share.parameters), share.share, text, f"{text} ± {part(share.spread)} over the trees")
 
 
 def _cell(known: Importance, share: Share) -> Cell:
-    told = part(share.share)
-    return Cell(told) if is_trusted(known) else Cell(f"({told})", "quiet")
+    text = part(share.share)
+    return Cell(text) if is_trusted(known) else Cell(f"({text})", "quiet")
 
 
 def _explained_cell(known: Importance) -> Cell:

@@ -17,26 +17,26 @@ NEGLIGIBLE = 5e-5  # relative differences below it are shown without a mark
 FAILURES_SHOWN = 50
 
 
-def properties(found: Findings) -> list[Property]:
+def properties(findings: Findings) -> list[Property]:
     """Return the properties that were analyzed."""
-    analyzed = {deviation.property for deviation in found.deviations}
-    return [prop for prop in found.evidence.properties if prop.name in analyzed]
+    analyzed = {deviation.property for deviation in findings.deviations}
+    return [prop for prop in findings.evidence.properties if prop.name in analyzed]
 
 
-def effects(found: Findings, form: Form) -> Table:
+def effects(findings: Findings, form: Form) -> Table:
     """Return the differences of each arm to "tune all": the paper's tables 3 and 6."""
-    shown = properties(found)
-    lines = [*_baseline(found, form, shown)]
+    shown = properties(findings)
+    lines = [*_baseline(findings, form, shown)]
     group: Arm | None = None
-    for arm in found.evidence.arms if shown else ():
+    for arm in findings.evidence.arms if shown else ():
         if arm.name == TUNE_ALL:
             continue
         group = arm if arm.kind == "group" else group
         belongs = group is not None and set(arm.fixed) < set(group.fixed)
         kind: RowKind = "group" if arm.kind == "group" else "member" if belongs else ""
-        cells = [cell for prop in shown for cell in _effect_cells(found.effect(arm.name, prop.name, form))]
+        cells = [cell for prop in shown for cell in _effect_cells(findings.effect(arm.name, prop.name, form))]
         lines.append(Row.of(arm.name.removeprefix("fix "), *cells, kind=kind))
-    count = len(found.evidence.best_models(form=form))
+    count = len(findings.evidence.best_models(form=form))
     notes = (
         f"{BETTER} better, {WORSE} worse than tune all. Best model: relative difference between the best models of the "
         f"arm and of tune all. Effect: over the best models ({count} of tune all), the magnitude of Cliff's delta "
@@ -49,36 +49,38 @@ def effects(found: Findings, form: Form) -> Table:
         TITLES[form],
         columns("held fixed", ("best model", "effect") * len(shown)),
         tuple(lines),
-        (*notes, *_unmeasured(found, form)),
+        (*notes, *_unmeasured(findings, form)),
         tuple((prop.title, 2) for prop in shown),
     )
 
 
-def spread(found: Findings) -> Table:
+def spread(findings: Findings) -> Table:
     """Return the spread of each property, as multiples of the smallest value: the data of the box plots."""
-    names = list(dict.fromkeys(one.models for one in found.distributions))
-    by_place = {(one.property, one.models): one.scaled for one in found.distributions}
+    names = list(dict.fromkeys(distribution.models for distribution in findings.distributions))
+    by_property = {
+        (distribution.property, distribution.models): distribution.scaled for distribution in findings.distributions
+    }
     lines = []
-    for prop in properties(found):
+    for prop in properties(findings):
         cells: list[Cell] = []
         for name in names:
-            values = by_place[prop.name, name]
+            values = by_property[prop.name, name]
             box = box_of(values)
             middle = f"{quantities.factor(box.lower)} to {quantities.factor(box.upper)}"
             cells += (Cell(quantities.factor(box.median)), Cell(middle), Cell(quantities.factor(max(values))))
         lines.append(Row.of(prop.title, *cells))
-    counts = {one.models: len(one.scaled) for one in found.distributions}
+    counts = {distribution.models: len(distribution.scaled) for distribution in findings.distributions}
     heads = tuple((f"{name} ({counts[name]})", 3) for name in names)
     titles = ("median", "interquartile", "largest") * len(names)
     notes = ("As multiples of the smallest value among the same models; in brackets the number of models.",)
     return Table("spread", "Spread of properties", columns("property", titles), tuple(lines), notes, heads)
 
 
-def changes(found: Findings) -> Table:
+def changes(findings: Findings) -> Table:
     """Return the relative change of the best models by compression: the data of figure 4."""
     lines = []
-    for prop in properties(found):
-        values = found.changes[prop.name]
+    for prop in properties(findings):
+        values = findings.changes[prop.name]
         box = box_of(values)
         figures = (box.median, box.lower, box.upper, min(values), max(values))
         lines.append(Row.of(prop.title, *(Cell(change(figure)) for figure in figures)))
@@ -86,27 +88,27 @@ def changes(found: Findings) -> Table:
     return Table("changes", "What compression changes", titles, tuple(lines))
 
 
-def deviations(found: Findings) -> Table:
+def deviations(findings: Findings) -> Table:
     """Return the largest deviation among the best models: the paper's table 4."""
-    titles = {prop.name: prop.title for prop in found.evidence.properties}
-    both = "compressed" in found.forms
+    titles = {prop.name: prop.title for prop in findings.evidence.properties}
+    both = "compressed" in findings.forms
     lines = []
-    for one in found.deviations:
-        cells = [Cell(f"{one.plain:,.3f}")]
+    for deviation in findings.deviations:
+        cells = [Cell(f"{deviation.plain:,.3f}")]
         if both:
-            cells.append(EMPTY if one.compressed is None else Cell(f"{one.compressed:,.3f}"))
-        lines.append(Row.of(titles[one.property], *cells))
-    count = len(found.evidence.best_models())
+            cells.append(EMPTY if deviation.compressed is None else Cell(f"{deviation.compressed:,.3f}"))
+        lines.append(Row.of(titles[deviation.property], *cells))
+    count = len(findings.evidence.best_models())
     notes = (f"|best - worst| / worst, among the best {count} models of tune all.",)
     head = columns("property", ("plain", "compressed") if both else ("plain",))
     return Table("deviations", "Largest deviation (LARD)", head, tuple(lines), notes)
 
 
-def pairs(found: Findings) -> Table:
+def pairs(findings: Findings) -> Table:
     """Return the differences between models before and after compression: the paper's table 5."""
     lines = []
-    for prop in properties(found):
-        pair = found.pairs[prop.name]
+    for prop in properties(findings):
+        pair = findings.pairs[prop.name]
         statistic = EMPTY if pair.statistic is None else Cell(f"{pair.statistic:.2f}")
         cells = (Cell(f"{len(pair.delta):,}"), statistic, Cell(p_value(pair.p), "" if pair.p is not None else "quiet"))
         lines.append(Row.of(prop.title, *cells))
@@ -117,13 +119,13 @@ def pairs(found: Findings) -> Table:
     return Table("pairs", "Pairs of models", columns("property", ("pairs", "statistic", "p")), tuple(lines), notes)
 
 
-def correlated(found: Findings, form: Form) -> Table:
+def correlated(findings: Findings, form: Form) -> Table:
     """Return Spearman's rank correlation between properties."""
-    known = found.correlations[form]
-    titles = {prop.name: prop.title for prop in found.evidence.properties}
+    known = findings.correlations[form]
+    titles = {prop.name: prop.title for prop in findings.evidence.properties}
     lines = []
     for name, row in zip(known.names, known.matrix()):
-        cells = [_correlation(found, form, name, other, value) for other, value in zip(known.names, row)]
+        cells = [_correlation(findings, form, name, other, value) for other, value in zip(known.names, row)]
         lines.append(Row.of(titles[name], *cells))
     notes = [f"Over the best {quantities.count(known.n, 'model')} of tune all."]
     if known.constant:
@@ -132,9 +134,9 @@ def correlated(found: Findings, form: Form) -> Table:
     return Table(f"correlations-{form}", TITLES[form], head, tuple(lines), (" ".join(notes),))
 
 
-def best_models(found: Findings) -> Table:
+def best_models(findings: Findings) -> Table:
     """Return the properties and settings of the best models of "tune all"."""
-    evidence, models = found.evidence, found.evidence.best_models()
+    evidence, models = findings.evidence, findings.evidence.best_models()
     varied = [name for name, parameter in evidence.space.parameters.items() if parameter.size > 1]
     places = quantities.decimals([model.score for model in models])
     lines = []
@@ -146,23 +148,23 @@ def best_models(found: Findings) -> Table:
     head = columns("trial", (f"{evidence.metric} (validation)", *(prop.title for prop in evidence.properties)))
     non_numeric = {name for name in varied for model in models if isinstance(model.config.get(name), (str, bool))}
     head += tuple(Column(name, ColumnKind.SETTING, numeric=name not in non_numeric) for name in varied)
-    arrow = ("Plain → compressed; one value if both are equal.",) if "compressed" in found.forms else ()
+    arrow = ("Plain → compressed; one value if both are equal.",) if "compressed" in findings.forms else ()
     return Table("best", "The best models of tune all", head, tuple(lines), arrow)
 
 
-def failures(found: Findings) -> Table:
+def failures(findings: Findings) -> Table:
     """Return the failed trials and their reasons."""
-    failed = sorted(found.evidence.failures.items())
+    failed = sorted(findings.evidence.failures.items())
     lines = tuple(Row.of(str(trial), Cell(why), trial=trial) for trial, why in failed[:FAILURES_SHOWN])
     more = len(failed) - len(lines)
     notes = (f"And {more} more; the JSON report has all of them.",) if more else ()
     return Table("failures", "Failures", columns("trial", ("reason",), numeric=False), lines, notes)
 
 
-def _baseline(found: Findings, form: Form, shown: list[Property]) -> Iterator[Row]:
+def _baseline(findings: Findings, form: Form, shown: list[Property]) -> Iterator[Row]:
     """Return the row of the best model of "tune all", in units."""
-    sign = 1 if found.evidence.higher_is_better else -1
-    best = max(found.evidence.best_models(form=form), key=lambda model: sign * model.score, default=None)
+    sign = 1 if findings.evidence.higher_is_better else -1
+    best = max(findings.evidence.best_models(form=form), key=lambda model: sign * model.score, default=None)
     if best is not None and shown:
         cells = [
             cell
@@ -194,15 +196,15 @@ def _marked(text: str, better: bool | None) -> tuple[str, Tone]:
     return (f"{text} {BETTER}", "better") if better else (f"{text} {WORSE}", "worse")
 
 
-def _unmeasured(found: Findings, form: Form) -> list[str]:
-    empty = [arm.name for arm in found.evidence.arms if not found.evidence.best_models(arm.name, form)]
+def _unmeasured(findings: Findings, form: Form) -> list[str]:
+    empty = [arm.name for arm in findings.evidence.arms if not findings.evidence.best_models(arm.name, form)]
     return [f"Arms without a measured {form} model: {', '.join(empty)}."] if empty else []
 
 
-def _correlation(found: Findings, form: Form, one: str, other: str, value: float | None) -> Cell:
-    if value is None or one == other:
+def _correlation(findings: Findings, form: Form, first: str, other: str, value: float | None) -> Cell:
+    if value is None or first == other:
         return Cell(coefficient(value), "quiet")
-    pair = found.correlations[form].between(one, other)
+    pair = findings.correlations[form].between(first, other)
     more = (
         f"Spearman {coefficient(pair.spearman)}, p {p_value(pair.spearman_p)}\nPearson {coefficient(pair.pearson)}, p "
     )

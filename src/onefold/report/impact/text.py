@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onefold.impact_analysis import Advice, Findings, advice
 from onefold.report.impact import tables
-from onefold.report.impact.facts import aim, measured, tiles
+from onefold.report.impact.facts import measured, subtitle, tiles
 from onefold.report.impact.shares import pairs_table, singles_table
 from onefold.report.table import Table
 from onefold.report.text_layout import joined, one_line, table_lines, wrapped
@@ -29,8 +29,8 @@ def as_text(findings: Findings, width: int = WIDTH) -> str:
 
 def _tables(findings: Findings) -> Iterator[Table]:
     for form in findings.forms:
-        found = tables.effects(findings, form)
-        yield replace(found, title=f"Effects of holding hyperparameters fixed: {found.title.lower()}")
+        table = tables.effects(findings, form)
+        yield replace(table, title=f"Effects of holding hyperparameters fixed: {table.title.lower()}")
     yield tables.spread(findings)
     if findings.changes:
         yield tables.changes(findings)
@@ -38,8 +38,8 @@ def _tables(findings: Findings) -> Iterator[Table]:
     if findings.pairs:
         yield tables.pairs(findings)
     for form in findings.forms:
-        found = tables.correlated(findings, form)
-        yield replace(found, title=f"Rank correlations: {found.title.lower()}")
+        table = tables.correlated(findings, form)
+        yield replace(table, title=f"Rank correlations: {table.title.lower()}")
     for form in findings.forms:
         yield singles_table(findings, form)
         yield pairs_table(findings, form)
@@ -49,7 +49,7 @@ def _tables(findings: Findings) -> Iterator[Table]:
 
 def _head(findings: Findings, width: int) -> Iterator[str]:
     yield f"Impact analysis: {one_line(findings.evidence.workload)}"
-    yield one_line(aim(findings.evidence))
+    yield one_line(subtitle(findings.evidence))
     for tile in tiles(findings):
         text = f"{tile.title}: {tile.value}" + (f" ({tile.badge})" if tile.badge else "") + f", {tile.note}"
         yield from wrapped(text, width, others=INDENT)

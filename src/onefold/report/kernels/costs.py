@@ -41,8 +41,8 @@ def fates(history: CandidateHistory) -> list[Fate]:
     """Return the fate of each candidate."""
     cold = [*history.is_cold, *[False] * len(history.candidates)]  # without a fit, none is cold
     return [
-        Fate.FAILED if has_failed(one) else Fate.COLD if is_cold else Fate.HOT
-        for one, is_cold in zip(history.candidates, cold)
+        Fate.FAILED if has_failed(candidate) else Fate.COLD if is_cold else Fate.HOT
+        for candidate, is_cold in zip(history.candidates, cold)
     ]
 
 
@@ -56,25 +56,25 @@ def fate_costs(histories: Iterable[CandidateHistory]) -> tuple[FateCost, ...]:
     measured = [
         pair for history in histories for pair in list(zip(fates(history), history.candidates))[history.recalled :]
     ]
-    every_s = _time_s(one for _, one in measured)
-    every_j = _joules(one for _, one in measured)
+    every_s = _time_s(candidate for _, candidate in measured)
+    every_j = _joules(candidate for _, candidate in measured)
     costs = []
     for fate in Fate:
-        those = [one for its, one in measured if its is fate]
-        time_s, joules = _time_s(those), _joules(those)
-        if not those and every_j is not None:
+        members = [candidate for its, candidate in measured if its is fate]
+        time_s, joules = _time_s(members), _joules(members)
+        if not members and every_j is not None:
             joules = 0.0
         time_share = time_s / every_s if every_s > 0 else None
         energy_share = (joules or 0.0) / every_j if every_j else None
-        costs.append(FateCost(fate, len(those), time_s, joules, time_share, energy_share))
+        costs.append(FateCost(fate, len(members), time_s, joules, time_share, energy_share))
     return tuple(costs)
 
 
 def failures(histories: Iterable[CandidateHistory]) -> dict[str, int]:
     """Return the number of failures by kind, without recalled candidates."""
-    measured = (one for history in histories for one in history.candidates[history.recalled :])
-    found = Counter(one.failure.value for one in measured if one.failure is not None)
-    return {kind.value: found[kind.value] for kind in CandidateFailure if found[kind.value]}
+    measured = (candidate for history in histories for candidate in history.candidates[history.recalled :])
+    counts = Counter(candidate.failure.value for candidate in measured if candidate.failure is not None)
+    return {kind.value: counts[kind.value] for kind in CandidateFailure if counts[kind.value]}
 
 
 def saved_s(compiled: CompileResult) -> float:
@@ -92,7 +92,7 @@ def joules_per_ms_saved(compiled: CompileResult) -> float | None:
 
 def by_time(compiled: CompileResult) -> list[OperatorState]:
     """Return the operators after the last round, by descending share of the model's latency."""
-    return sorted(compiled.rounds[-1].operators, key=lambda one: -one.time_s) if compiled.rounds else []
+    return sorted(compiled.rounds[-1].operators, key=lambda state: -state.time_s) if compiled.rounds else []
 
 
 def share_of_model(compiled: CompileResult, time_s: float) -> float | None:
@@ -102,9 +102,9 @@ def share_of_model(compiled: CompileResult, time_s: float) -> float | None:
 
 
 def _time_s(candidates: Iterable[ScheduleCandidate]) -> float:
-    return sum(one.build_s + one.run_s for one in candidates)
+    return sum(candidate.build_s + candidate.run_s for candidate in candidates)
 
 
 def _joules(candidates: Iterable[ScheduleCandidate]) -> float | None:
-    known = [one.joules for one in candidates if one.joules is not None]
+    known = [candidate.joules for candidate in candidates if candidate.joules is not None]
     return sum(known) if known else None

@@ -26,7 +26,7 @@ def setup(compiled: CompileResult) -> str:
 
 def recommended(compiled: CompileResult) -> RuntimeLatency | None:
     """Return the recommended runtime; None if it was not measured."""
-    return next((one for one in compiled.runtimes if one.name == compiled.recommended), None)
+    return next((runtime for runtime in compiled.runtimes if runtime.name == compiled.recommended), None)
 
 
 def reason(compiled: CompileResult) -> str:
@@ -34,8 +34,8 @@ def reason(compiled: CompileResult) -> str:
     chosen = recommended(compiled)
     if chosen is None:
         return "it was not measured" if compiled.runtimes and compiled.recommended else "no runtime was measured"
-    others = [one for one in compiled.runtimes if one is not chosen and math.isfinite(one.latency_s)]
-    second = min(others, key=lambda one: one.latency_s, default=None)
+    others = [runtime for runtime in compiled.runtimes if runtime is not chosen and math.isfinite(runtime.latency_s)]
+    second = min(others, key=lambda runtime: runtime.latency_s, default=None)
     if second is None or not chosen.latency_s > 0:
         return FASTEST
     if second.latency_s < chosen.latency_s:
@@ -85,7 +85,9 @@ def improvement(compiled: CompileResult) -> str:
     """Return the whole model's latency before and after; a common unit is given once."""
     if not compiled.rounds:
         return quantities.NOTHING
-    first, last = (quantities.duration(one.latency_s) for one in (compiled.rounds[0], compiled.rounds[-1]))
+    first, last = (
+        quantities.duration(tuning_round.latency_s) for tuning_round in (compiled.rounds[0], compiled.rounds[-1])
+    )
     if first == last:
         return last
     number, _, unit = first.partition(" ")

@@ -37,25 +37,27 @@ class ModelSection:
     scatter: Plot
 
 
-def as_html(several: Sequence[CompileResult]) -> str:
+def as_html(results: Sequence[CompileResult]) -> str:
     """Return the page of one model, or of several one after the other."""
     # An operator has the same number in all models, so that it is highlighted in all of them.
-    keys = dict.fromkeys(key for one in several for key in _keys(one))
-    numbers = {key: place + 1 for place, key in enumerate(keys)}
-    names = ", ".join(dict.fromkeys(one.model for one in several)) or "no model"
+    keys = dict.fromkeys(key for compiled in results for key in _keys(compiled))
+    numbers = {key: index + 1 for index, key in enumerate(keys)}
+    names = ", ".join(dict.fromkeys(compiled.model for compiled in results)) or "no model"
     return render_page(
         "kernels/page.html",
         "kernels/page.css",
         title=f"Kernels of {names}",
-        models=[_section(one, numbers, f"-{place + 1}" if place else "") for place, one in enumerate(several)],
-        short=tables.models_table(several) if len(several) > 1 else None,
-        measured=list(_measured(several)),
+        models=[
+            _section(compiled, numbers, f"-{index + 1}" if index else "") for index, compiled in enumerate(results)
+        ],
+        short=tables.models_table(results) if len(results) > 1 else None,
+        measured=list(_measured(results)),
     )
 
 
 def _keys(compiled: CompileResult) -> Iterator[str]:
-    for one in compiled.rounds[-1:]:
-        yield from (state.operator.key for state in one.operators)
+    for tuning_round in compiled.rounds[-1:]:
+        yield from (state.operator.key for state in tuning_round.operators)
     yield from (history.operator.key for history in compiled.histories)
 
 
@@ -79,7 +81,7 @@ def _section(compiled: CompileResult, numbers: Mapping[str, int], mark: str) -> 
     )
 
 
-def _measured(several: Sequence[CompileResult]) -> Iterator[tuple[str, str]]:
+def _measured(results: Sequence[CompileResult]) -> Iterator[tuple[str, str]]:
     yield "latency", "of one inference, or of one run of an operator, on the device"
     yield "error", "the largest difference from the outputs of the model before compilation"
     yield "candidate", "one schedule of an operator; its time is that of building and running it"
@@ -87,5 +89,5 @@ def _measured(several: Sequence[CompileResult]) -> Iterator[tuple[str, str]]:
     yield "filtered", "dropped by the cold filter before it was measured"
     yield "suspended", "an operator of which no further gain is expected"
     yield "time", "on a monotonic clock, since the compilation began"
-    for source in dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several):
+    for source in dict.fromkeys(phrases.energy_source(compiled.spent.energy) for compiled in results):
         yield "energy", source

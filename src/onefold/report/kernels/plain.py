@@ -1,6 +1,6 @@
-"""A compilation as plain JSON values, for other programs. No number is rounded.
+"""A compilation as JSON. No number is rounded.
 
-    format        1; grows when a key changes its meaning
+    format        1; incremented when a key changes its meaning
     model, device, target, threads, level, strategy, recommended, why_stopped, folder
     error         the largest difference from the model's outputs, relative to the largest output
     runtimes      name, latency_s, threads, note; fastest first
@@ -8,13 +8,13 @@
                   models so far), operators: operator, best_s (of one run), time_s (of all its runs), tried, filtered,
                   failed, suspended
     histories     operator (key, name, weight, kind, shapes, flops), candidates (in the order they were measured: trace,
-                  latency_s, failure, build_s, run_s, joules, …), line (smoothed latency at each), is_cold (of each),
+                  latency_s, failure, build_s, run_s, joules, …), line (LOESS fit at each), is_cold (of each),
                   recalled (how many of the first are known from earlier compilations)
     spent         seconds and joules by phase (search, build, run, update, whole), source of the joules
-    fates         what candidates cost that were measured and not recalled: fate (hot, cold or failed), candidates,
+    fates         cost of the measured candidates, without recalled ones: fate (hot, cold or failed), candidates,
                   time_s, joules, time_share and energy_share (of all three)
-    failures      of the same candidates, how many failed in which way (invalid, slow build, slow run, crash, wrong)
-    saved_s       latency of the whole model after the first round less that after the last
+    failures      of the same candidates, the number of failures by kind (invalid, slow build, slow run, crash, wrong)
+    saved_s       latency of the whole model after the first round minus that after the last
     joules_per_ms_saved   null if nothing was saved or the energy is unknown
     levels        number, latency_s (before tuning), compile_s, operators, joules (of compiling)
 
@@ -34,10 +34,10 @@ FORMAT = 1
 
 
 def as_json(compiled: CompileResult) -> dict[str, Any]:
-    """The compilation as values that `json.dumps(..., allow_nan=False)` takes."""
+    """Return the compilation as values that `json.dumps(..., allow_nan=False)` accepts."""
     more = {
-        "rounds": [_round(one) for one in compiled.rounds],
-        "histories": [_history(one) for one in compiled.histories],
+        "rounds": [_round(tuning_round) for tuning_round in compiled.rounds],
+        "histories": [_history(history) for history in compiled.histories],
         "fates": to_json(fate_costs(compiled.histories)),
         "failures": failures(compiled.histories),
         "saved_s": saved_s(compiled),
@@ -47,9 +47,9 @@ def as_json(compiled: CompileResult) -> dict[str, Any]:
     return content
 
 
-def _round(one: TuningRound) -> dict[str, Any]:
-    operators = [{**to_json(state), "time_s": state.time_s} for state in one.operators]
-    return {**to_json(one), "tried": one.tried, "operators": operators}
+def _round(tuning_round: TuningRound) -> dict[str, Any]:
+    operators = [{**to_json(state), "time_s": state.time_s} for state in tuning_round.operators]
+    return {**to_json(tuning_round), "tried": tuning_round.tried, "operators": operators}
 
 
 def _history(history: CandidateHistory) -> dict[str, Any]:

@@ -46,17 +46,17 @@ def scatter(compiled: CompileResult, numbers: Mapping[str, int], mark: str = "")
 
 def most_time(compiled: CompileResult) -> list[CandidateHistory]:
     """Return the histories of the operators that take most of the model's latency in the last round."""
-    order = {state.operator.key: place for place, state in enumerate(by_time(compiled))}
+    order = {state.operator.key: index for index, state in enumerate(by_time(compiled))}
     known = [history for history in compiled.histories if history.candidates]
     return sorted(known, key=lambda history: order.get(history.operator.key, len(order)))[:MAX_PLOTS]
 
 
 def _legend(histories: Sequence[CandidateHistory]) -> Iterator[tuple[str, str]]:
-    found = {fate for history in histories for fate in fates(history)}
-    yield from ((KINDS[fate], LABELS[fate]) for fate in Fate if fate in found)
+    present = {fate for history in histories for fate in fates(history)}
+    yield from ((KINDS[fate], LABELS[fate]) for fate in Fate if fate in present)
     if any(history.recalled for history in histories):
         yield KINDS[Fate.HOT] + PALE, "pale: recalled from an earlier compilation"
-    if found != {Fate.FAILED}:
+    if present != {Fate.FAILED}:
         yield FASTEST[Fate.HOT], "fastest"
     if any(sum(map(drawable, history.line)) > 1 for history in histories):
         yield LINE, "LOESS fit"
@@ -75,7 +75,11 @@ def _drawing(history: CandidateHistory, number: int) -> Markup:
 
 
 def _plotted(history: CandidateHistory) -> list[Markup]:
-    known = [one.latency_s for one in history.candidates if not has_failed(one) and one.latency_s is not None]
+    known = [
+        candidate.latency_s
+        for candidate in history.candidates
+        if not has_failed(candidate) and candidate.latency_s is not None
+    ]
     values = [value for value in (*known, *history.line) if value is not None and drawable(value)]
     best = min(filter(drawable, known), default=None)
     label = "" if best is None else quantities.duration(best)
@@ -97,7 +101,7 @@ def _plotted(history: CandidateHistory) -> list[Markup]:
     if failed:
         parts.append(text(frame.left - 8, frame.top + 4, Fate.FAILED.value, class_="tick", text_anchor="end"))
     parts += _marks(history, best, x, y, frame.top)
-    usual = [(x(place + 1), y(value)) for place, value in enumerate(history.line) if value and drawable(value)]
+    usual = [(x(index + 1), y(value)) for index, value in enumerate(history.line) if value and drawable(value)]
     if len(usual) > 1:
         parts.append(element("path", class_=f"{LINE} halved", d=polyline(usual)))
     if best is not None:
@@ -109,26 +113,28 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
     """Yield the marks: cold ones first, so that they cover nothing, and the fastest on top."""
     marks = list(enumerate(zip(history.candidates, fates(history))))
     every = math.ceil(len(marks) / MAX_MARKS)
-    fastest = next((place for place, (one, fate) in marks if one.latency_s == best and fate is not Fate.FAILED), None)
+    fastest = next(
+        (index for index, (candidate, fate) in marks if candidate.latency_s == best and fate is not Fate.FAILED), None
+    )
     drawn = [mark for mark in marks[::every] if mark[0] != fastest]
     drawn.sort(key=lambda mark: mark[1][1] is not Fate.COLD)
     if best is not None and fastest is not None:
         drawn.append(marks[fastest])
-    for place, (one, fate) in drawn:
-        recalled = place < history.recalled
-        kind = (FASTEST if place == fastest else KINDS)[fate] + (PALE if recalled else "")
-        spoken = tooltip(_tooltip_text(place + 1, one, fate, recalled))
+    for index, (candidate, fate) in drawn:
+        recalled = index < history.recalled
+        kind = (FASTEST if index == fastest else KINDS)[fate] + (PALE if recalled else "")
+        spoken = tooltip(_tooltip_text(index + 1, candidate, fate, recalled))
         if fate is Fate.FAILED:
-            yield element("path", spoken, class_=kind, d=cross(x(place + 1), lane, 2.6), data_cell="candidate")
-        elif one.latency_s is not None and drawable(one.latency_s):
-            center = {"cx": x(place + 1), "cy": y(one.latency_s), "r": 3.6 if place == fastest else 2.4}
+            yield element("path", spoken, class_=kind, d=cross(x(index + 1), lane, 2.6), data_cell="candidate")
+        elif candidate.latency_s is not None and drawable(candidate.latency_s):
+            center = {"cx": x(index + 1), "cy": y(candidate.latency_s), "r": 3.6 if index == fastest else 2.4}
             yield element("circle", spoken, class_=kind, **center, data_cell="candidate")
 
 
-def _tooltip_text(number: int, one: ScheduleCandidate, fate: Fate, recalled: bool) -> str:
+def _tooltip_text(number: int, candidate: ScheduleCandidate, fate: Fate, recalled: bool) -> str:
     parts = [fate.value]
-    if fate is not Fate.FAILED and one.latency_s is not None:
-        parts.insert(0, quantities.duration(one.latency_s))
-    if one.failure is not None:
-        parts.append(one.failure.value)
+    if fate is not Fate.FAILED and candidate.latency_s is not None:
+        parts.insert(0, quantities.duration(candidate.latency_s))
+    if candidate.failure is not None:
+        parts.append(candidate.failure.value)
     return f"candidate {number}: {', '.join([*parts, *(['recalled'] if recalled else [])])}"

@@ -30,10 +30,14 @@ def survey(compiled: CompileResult, mark: str = "") -> Plot:
     `mark` is a suffix that makes the name of the plot unique on a page with several models.
     """
     name = f"{NAME}{mark}"
-    rounds = [one for one in compiled.rounds if drawable(one.latency_s) and math.isfinite(one.ended_s)]
+    rounds = [
+        tuning_round
+        for tuning_round in compiled.rounds
+        if drawable(tuning_round.latency_s) and math.isfinite(tuning_round.ended_s)
+    ]
     if not rounds:
         return Plot(name, TITLE, "No round has finished.")
-    others = [one for one in compiled.runtimes if one.name != COMPILED and drawable(one.latency_s)]
+    others = [runtime for runtime in compiled.runtimes if runtime.name != COMPILED and drawable(runtime.latency_s)]
     caption = "After each round, with the best candidates so far. Small numbers: candidates so far."
     legend = [("line best", "whole model, compiled")]
     if others:
@@ -41,18 +45,18 @@ def survey(compiled: CompileResult, mark: str = "") -> Plot:
     return Plot(name, TITLE, caption, _drawing(rounds, others), tuple(legend))
 
 
-def apart(places: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
+def apart(positions: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
     """Return the positions moved as little as needed to be `gap` apart, in the same order, from `top` to `bottom`.
 
     If there is no room for all of them, they start at `top` and continue below `bottom`.
     """
-    order = sorted(range(len(places)), key=lambda at: places[at])
-    moved = [0.0] * len(places)
+    order = sorted(range(len(positions)), key=lambda at: positions[at])
+    moved = [0.0] * len(positions)
     least = top
     for at in order:
-        moved[at] = max(places[at], least)
+        moved[at] = max(positions[at], least)
         least = moved[at] + gap
-    most = max(bottom, top + gap * (len(places) - 1))
+    most = max(bottom, top + gap * (len(positions) - 1))
     for at in reversed(order):
         moved[at] = min(moved[at], most)
         most = moved[at] - gap
@@ -61,30 +65,41 @@ def apart(places: Sequence[float], gap: float, top: float, bottom: float) -> lis
 
 def _drawing(rounds: Sequence[TuningRound], others: Sequence[RuntimeLatency]) -> Markup:
     last = quantities.duration(rounds[-1].latency_s)
-    labels = [f"{shortened(one.name, NAME_SHOWN)} {quantities.duration(one.latency_s)}" for one in others]
-    values = [*(one.latency_s for one in rounds), *(one.latency_s for one in others)]
+    labels = [f"{shortened(other.name, NAME_SHOWN)} {quantities.duration(other.latency_s)}" for other in others]
+    values = [
+        *(tuning_round.latency_s for tuning_round in rounds),
+        *(runtime.latency_s for runtime in others),
+    ]
     unit, size = latency_unit(values)
     y = _upright_scale(values, Frame(WIDTH, HEIGHT), size)
     right = max(8.2 * len(last), *(LETTER * len(label) for label in labels), 0.0) + 14
     frame = Frame(WIDTH, HEIGHT, left=left_margin(y), right=right)
-    end_s = max(*(one.ended_s for one in rounds), 1e-9)
+    end_s = max(*(tuning_round.ended_s for tuning_round in rounds), 1e-9)
     time_unit, second = unit_of("time_s", [end_s])
     x = Scale(0.0, end_s, frame.left + 6, frame.x_end - 6, unit=second)
     hint = "lower is better, logarithmic" if y.log else "lower is better"
     parts = [y_axis(frame, y, f"latency ({unit})", hint), x_axis(frame, x, f"time ({time_unit})", 5)]
     for runtime in others:
         spoken = tooltip(f"{runtime.name}: {quantities.duration(runtime.latency_s)}")
-        place = f"M{frame.left:.1f} {y(runtime.latency_s):.1f}H{frame.x_end:.1f}"
-        parts.append(element("path", spoken, class_=OTHER, d=place))
-    points = [(x(one.ended_s), y(one.latency_s)) for one in rounds]
+        path = f"M{frame.left:.1f} {y(runtime.latency_s):.1f}H{frame.x_end:.1f}"
+        parts.append(element("path", spoken, class_=OTHER, d=path))
+    points = [(x(tuning_round.ended_s), y(tuning_round.latency_s)) for tuning_round in rounds]
     parts.append(element("path", class_="line best", d=polyline(points)))
-    for one, (cx, cy) in zip(rounds, points):
+    for tuning_round, (cx, cy) in zip(rounds, points):
         parts.append(
-            element("circle", tooltip(_tooltip_text(one)), class_="dot best", cx=cx, cy=cy, r=3.6, data_cell="round")
+            element(
+                "circle",
+                tooltip(_tooltip_text(tuning_round)),
+                class_="dot best",
+                cx=cx,
+                cy=cy,
+                r=3.6,
+                data_cell="round",
+            )
         )
     parts += _counts(rounds, points, frame)
-    places = apart([points[-1][1], *(y(one.latency_s) for one in others)], APART, frame.top, frame.y_end)
-    for label, middle, kind in zip([last, *labels], places, ["value best", *["value"] * len(labels)]):
+    positions = apart([points[-1][1], *(y(other.latency_s) for other in others)], APART, frame.top, frame.y_end)
+    for label, middle, kind in zip([last, *labels], positions, ["value best", *["value"] * len(labels)]):
         parts.append(text(frame.x_end + 8, middle + 4.5, label, class_=kind))
     return picture(WIDTH, HEIGHT, TITLE, parts)
 
@@ -95,19 +110,20 @@ def _upright_scale(values: Sequence[float], frame: Frame, size: float) -> Scale:
     return logarithmic(values, bottom, top, size) if many else fitted(values, bottom, top, size)
 
 
-def _tooltip_text(one: TuningRound) -> str:
-    when = f"round {one.number}, after {quantities.duration(one.ended_s)}"
-    return f"{when}: {quantities.duration(one.latency_s)}\n{quantities.count(one.tried, 'candidate')} so far"
+def _tooltip_text(tuning_round: TuningRound) -> str:
+    when = f"round {tuning_round.number}, after {quantities.duration(tuning_round.ended_s)}"
+    candidates = quantities.count(tuning_round.tried, "candidate")
+    return f"{when}: {quantities.duration(tuning_round.latency_s)}\n{candidates} so far"
 
 
 def _counts(rounds: Sequence[TuningRound], points: Sequence[Point], frame: Frame) -> Iterator[Markup]:
-    """The candidates so far, right above the dots, as far as they do not cover each other or the next dots."""
-    labels = [f"{one.tried:,}" for one in rounds]
+    """Yield the number of candidates so far above each dot, without those that would overlap a label or a dot."""
+    labels = [f"{tuning_round.tried:,}" for tuning_round in rounds]
     lefts = [min(cx + 3, frame.x_end - LETTER * len(label)) for label, (cx, _) in zip(labels, points)]
     last, free = len(labels) - 1, -math.inf
-    for place, (label, left, (_, cy)) in enumerate(zip(labels, lefts, points)):
+    for index, (label, left, (_, cy)) in enumerate(zip(labels, lefts, points)):
         end = left + LETTER * len(label) + 4
-        covers = any(x < end and y < cy - 4 for x, y in points[place + 1 :])
-        if place == last or (left >= free and end <= lefts[last] and not covers):
+        covers = any(x < end and y < cy - 4 for x, y in points[index + 1 :])
+        if index == last or (left >= free and end <= lefts[last] and not covers):
             free = end
             yield text(left, cy - 7, label, class_="tick halo")

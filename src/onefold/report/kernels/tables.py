@@ -26,41 +26,43 @@ PHASE_NOTES = {
 ALL = "all"
 
 
-def models_table(several: Sequence[CompileResult]) -> Table:
+def models_table(results: Sequence[CompileResult]) -> Table:
     """Return a row for each model."""
     rows = []
-    for one in several:
-        chosen = facts.recommended(one)
+    for compiled in results:
+        chosen = facts.recommended(compiled)
         cells = (
             quantities.NOTHING if chosen is None else chosen.name,
             quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s),
-            facts.improvement(one),
-            quantities.duration(one.spent.time_s) if one.spent.seconds else quantities.NOTHING,
-            phrases.energy(one.spent.energy),
-            one.device,
+            facts.improvement(compiled),
+            quantities.duration(compiled.spent.time_s) if compiled.spent.seconds else quantities.NOTHING,
+            phrases.energy(compiled.spent.energy),
+            compiled.device,
         )
-        rows.append(Row.of(one.model, *cells))
+        rows.append(Row.of(compiled.model, *cells))
     titles = ("recommended", "latency", "first to last round", "time", "energy", "device")
-    notes = (f"Energy: {'; '.join(dict.fromkeys(phrases.energy_source(one.spent.energy) for one in several))}.",)
+    notes = (
+        f"Energy: {'; '.join(dict.fromkeys(phrases.energy_source(compiled.spent.energy) for compiled in results))}.",
+    )
     return Table("models", "Models", columns("model", titles, "recommended", "device"), tuple(rows), notes)
 
 
 def runtimes_table(compiled: CompileResult, *, noted: bool = True) -> Table:
     """Return the runtimes, fastest first; the last column has the recommendation and the notes."""
-    fastest = min((one.latency_s for one in compiled.runtimes), default=0.0)
+    fastest = min((runtime.latency_s for runtime in compiled.runtimes), default=0.0)
     rows = []
-    for one in compiled.runtimes:
-        ratio = one.latency_s / fastest if fastest > 0 else math.nan
-        why = facts.FASTEST if one.latency_s <= fastest else facts.SLOWER
-        remarks = [f"recommended: {why}"] if one.name == compiled.recommended else []
-        remarks += [one.note] if noted and one.note else []
+    for runtime in compiled.runtimes:
+        ratio = runtime.latency_s / fastest if fastest > 0 else math.nan
+        why = facts.FASTEST if runtime.latency_s <= fastest else facts.SLOWER
+        remarks = [f"recommended: {why}"] if runtime.name == compiled.recommended else []
+        remarks += [runtime.note] if noted and runtime.note else []
         cells = (
-            Cell(quantities.duration(one.latency_s)),
+            Cell(quantities.duration(runtime.latency_s)),
             Cell(quantities.factor(ratio) if math.isfinite(ratio) else quantities.NOTHING),
-            Cell(str(one.threads)),
+            Cell(str(runtime.threads)),
             Cell("; ".join(remarks)),
         )
-        rows.append(Row.of(one.name, *cells))
+        rows.append(Row.of(runtime.name, *cells))
     titles = ("latency", "times the fastest", "threads", "note")
     return Table("runtimes", "Runtimes, fastest first", columns("runtime", titles, "note"), tuple(rows))
 
@@ -121,9 +123,9 @@ def operators_table(
     """Return the operators by their share of the model's latency; `numbers` link them to marks in plots."""
     states = by_time(compiled)
     rows = []
-    for one in states[:shown]:
-        number = None if numbers is None else numbers.get(one.operator.key)
-        rows.append(Row.of(shortened(one.operator.name, NAME_LENGTH), *_operator(compiled, one), trial=number))
+    for state in states[:shown]:
+        number = None if numbers is None else numbers.get(state.operator.key)
+        rows.append(Row.of(shortened(state.operator.name, NAME_LENGTH), *_operator(compiled, state), trial=number))
     notes = [
         "Weight: how often the model runs it. Operators are timed separately, so their sum differs from the latency "
         "of the whole model."
@@ -141,39 +143,39 @@ def levels_table(compiled: CompileResult) -> Table:
     """Return the graph optimization levels, if they were compared."""
     source = compiled.spent.source
     rows = []
-    for one in compiled.levels:
+    for level in compiled.levels:
         cells = (
-            f"{one.operators:,}",
-            quantities.duration(one.latency_s),
-            quantities.duration(one.compile_s),
-            phrases.energy(Energy(one.joules, source)),
-            "used" if one.number == compiled.level else "",
+            f"{level.operators:,}",
+            quantities.duration(level.latency_s),
+            quantities.duration(level.compile_s),
+            phrases.energy(Energy(level.joules, source)),
+            "used" if level.number == compiled.level else "",
         )
-        rows.append(Row.of(str(one.number), *cells))
+        rows.append(Row.of(str(level.number), *cells))
     titles = ("operators", "latency before tuning", "compile time", "energy of compiling", "")
-    known = next((one.joules for one in compiled.levels if one.joules is not None), None)
+    known = next((level.joules for level in compiled.levels if level.joules is not None), None)
     notes = (f"Energy: {phrases.energy_source(Energy(known, source))}.",)
     return Table("levels", "Graph optimization levels", columns("level", titles, ""), tuple(rows), notes)
 
 
-def _operator(compiled: CompileResult, one: OperatorState) -> Iterator[str]:
-    yield one.operator.kind
-    yield str(one.operator.weight)
-    yield quantities.NOTHING if one.best_s is None else quantities.duration(one.best_s)
-    yield from _timed(compiled, None if one.best_s is None else one.time_s)
-    yield from (f"{count:,}" for count in (one.tried, one.filtered, one.failed))
-    yield "suspended" if one.suspended else "tuning"
+def _operator(compiled: CompileResult, state: OperatorState) -> Iterator[str]:
+    yield state.operator.kind
+    yield str(state.operator.weight)
+    yield quantities.NOTHING if state.best_s is None else quantities.duration(state.best_s)
+    yield from _timed(compiled, None if state.best_s is None else state.time_s)
+    yield from (f"{count:,}" for count in (state.tried, state.filtered, state.failed))
+    yield "suspended" if state.suspended else "tuning"
 
 
 def _totals(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterator[Row]:
     """Yield the sum of all operators and the whole model."""
-    known = [one.time_s for one in states if one.best_s is not None]
-    weight = sum(one.operator.weight for one in states)
-    counts = [sum(column) for column in zip(*((one.tried, one.filtered, one.failed) for one in states))]
+    known = [state.time_s for state in states if state.best_s is not None]
+    weight = sum(state.operator.weight for state in states)
+    counts = [sum(column) for column in zip(*((state.tried, state.filtered, state.failed) for state in states))]
     every = ("", f"{weight:,}", "", *_timed(compiled, sum(known) if known else None), *(f"{n:,}" for n in counts), "")
     yield Row.of("all operators", *every, kind="baseline")
-    whole = ("", "", "", *_timed(compiled, compiled.rounds[-1].latency_s), "", "", "", "")
-    yield Row.of("whole model", *whole, kind="baseline")
+    whole_model = ("", "", "", *_timed(compiled, compiled.rounds[-1].latency_s), "", "", "", "")
+    yield Row.of("whole model", *whole_model, kind="baseline")
 
 
 def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:

@@ -55,5 +55,5 @@ def _facts(compiled: CompileResult, width: int) -> Iterator[str]:
 
 def _runtimes(compiled: CompileResult) -> Table:
     """Return the runtimes with their notes below the table, since notes may be long."""
-    notes = tuple(f"{one.name}: {one.note}" for one in compiled.runtimes if one.note)
+    notes = tuple(f"{runtime.name}: {runtime.note}" for runtime in compiled.runtimes if runtime.note)
     return replace(tables.runtimes_table(compiled, noted=False), notes=notes)

@@ -66,17 +66,17 @@ def boxes(
     known = {label: values for label, values in known.items() if values}
     if not known:
         return Plot(name, title, "There is no model to show.")
-    found = {label: box_of(values) for label, values in known.items()}
-    legend = LEGEND if any(box.outliers for box in found.values()) else LEGEND[:2]
+    boxes_by_label = {label: box_of(values) for label, values in known.items()}
+    legend = LEGEND if any(box.outliers for box in boxes_by_label.values()) else LEGEND[:2]
     every = [base, *(value for values in known.values() for value in values)]
     frame = Frame(WIDTH, HEIGHT, right=4, bottom=58)
     y = _scale(every, frame, unit)
     frame = Frame(WIDTH, HEIGHT, left=left_margin(y), right=4, bottom=58)
     parts = [y_axis(frame, y, axis, "logarithmic" if y.log else "")]
     parts.append(element("path", class_="post", d=f"M{frame.left:.0f} {y(base):.1f}H{frame.x_end:.0f}"))
-    room = (frame.x_end - frame.left) / len(found)
-    for place, (label, box) in enumerate(found.items()):
-        middle = frame.left + room * (place + 0.5)
+    room = (frame.x_end - frame.left) / len(boxes_by_label)
+    for index, (label, box) in enumerate(boxes_by_label.items()):
+        middle = frame.left + room * (index + 0.5)
         parts.append(_drawn(box, middle, min(WIDEST, room * 0.56), y, _tooltip_text(label, box, known[label], written)))
         below = frame.y_end + 20
         parts.append(text(middle, below, written(box.median), class_="value", text_anchor="middle"))
@@ -92,7 +92,7 @@ def _scale(values: Sequence[float], frame: Frame, unit: float) -> Scale:
     return fitted(values, frame.y_end, frame.top, unit)
 
 
-def _drawn(box: Box, middle: float, wide: float, y: Scale, told: str) -> Markup:
+def _drawn(box: Box, middle: float, wide: float, y: Scale, description: str) -> Markup:
     left, right = middle - wide / 2, middle + wide / 2
     cap = wide / 5
     whiskers = "".join(
@@ -106,7 +106,7 @@ def _drawn(box: Box, middle: float, wide: float, y: Scale, told: str) -> Markup:
         element("path", class_="line best", d=f"M{left:.1f} {y(box.median):.1f}H{right:.1f}"),
         *(element("circle", class_="dot plain hollow", cx=middle, cy=y(value), r=3) for value in box.outliers),
     ]
-    return element("g", tooltip(told), *parts, data_cell="box")
+    return element("g", tooltip(description), *parts, data_cell="box")
 
 
 def _label(label: str, middle: float, below: float, room: float) -> Iterator[Markup]:

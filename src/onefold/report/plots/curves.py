@@ -42,9 +42,9 @@ def _drawing(summary: Summary) -> Markup:
     x = Scale(1.0, float(max(last, 2)), frame.left + 6, frame.x_end)
     hint = next((direction(goal) for goal in summary.objective.goals if goal.metric == metric), "")
     parts = [y_axis(frame, y, f"{metric} ({unit})" if unit else metric, hint), x_axis(frame, x, "epoch", min(6, last))]
-    colors, place = trial_shades(summary), {trial.number: i for i, trial in enumerate(summary.ranking)}
+    colors, rank = trial_shades(summary), {trial.number: i for i, trial in enumerate(summary.ranking)}
     labels = {trial.number: trial_label(summary, trial) for trial in summary.trials}
-    for curve in sorted(summary.curves, key=lambda c: -place.get(c.trial, len(place))):
+    for curve in sorted(summary.curves, key=lambda c: -rank.get(c.trial, len(rank))):
         points = [(x(number), y(value)) for number, value in thinned(curve.points)]
         kind = "best" if curve is best else f"faint {colors.get(curve.trial, 'none')}"
         parts.append(_mark(curve, points, kind, labels.get(curve.trial, f"trial {curve.trial}")))

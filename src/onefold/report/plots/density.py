@@ -66,8 +66,8 @@ def density(
         return Plot(name, title, f"There is no {noun} to show.")
     columns = min(COLUMNS, len(known))
     parts = []
-    for place, (label, values) in enumerate(known.items()):
-        row, column = divmod(place, columns)
+    for index, (label, values) in enumerate(known.items()):
+        row, column = divmod(index, columns)
         inside = _drawn(label, values, unit, noun, written)
         parts.append(element("g", *inside, transform=f"translate({column * WIDE:.0f} {row * TALL:.0f})"))
     rows = math.ceil(len(known) / columns)
@@ -98,12 +98,12 @@ def _drawn(
     line = f"M{'L'.join(points)}"
     area = f"{line}V{frame.y_end:.1f}H{x(float(places[0])):.1f}Z"
     middle, least, most = (written(float(value)) for value in np.quantile(values, [0.5, 0.0, 1.0]))
-    told = f"{label}: {quantities.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
+    summary = f"{label}: {quantities.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
     if len(near) < len(values):
         far = f"{len(values) - len(near)} further out"
         parts.append(text(frame.x_end, 14, far, class_="hint", text_anchor="end"))
     inside = (element("path", class_="under", d=area), element("path", class_="line density", d=line))
-    return [*parts, element("g", tooltip(told), *inside, data_cell="density")]
+    return [*parts, element("g", tooltip(summary), *inside, data_cell="density")]
 
 
 def _near(values: Sequence[float]) -> list[float]:
@@ -115,10 +115,10 @@ def _near(values: Sequence[float]) -> list[float]:
 
 
 def _spike(values: Sequence[float], x: Scale, frame: Frame, noun: str, written: Callable[[float], str]) -> list[Markup]:
-    told = f"one {noun}: {written(values[0])}" if len(values) == 1 else f"all equal: {written(values[0])}"
+    summary = f"one {noun}: {written(values[0])}" if len(values) == 1 else f"all equal: {written(values[0])}"
     at = x(values[0])
     left = at < (frame.left + frame.x_end) / 2
     return [
         element("path", class_="line density", d=f"M{at:.1f} {frame.y_end:.1f}V{frame.top + 8:.1f}"),
-        text(at + (8 if left else -8), frame.top + 18, told, class_="hint", text_anchor=None if left else "end"),
+        text(at + (8 if left else -8), frame.top + 18, summary, class_="hint", text_anchor=None if left else "end"),
     ]

@@ -44,10 +44,10 @@ class HeatmapGrid:
         """Return the lower edge of the cells."""
         return TOP + self.tall * len(self.threads)
 
-    def corner(self, place: Place) -> tuple[float, float]:
+    def corner(self, cell: Place) -> tuple[float, float]:
         """Return the upper left corner of a cell; more threads are further up."""
-        row = len(self.threads) - 1 - self.threads.index(place[1])
-        return LEFT + self.wide * self.batches.index(place[0]), TOP + self.tall * row
+        row = len(self.threads) - 1 - self.threads.index(cell[1])
+        return LEFT + self.wide * self.batches.index(cell[0]), TOP + self.tall * row
 
 
 def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: str) -> Plot:
@@ -76,19 +76,19 @@ def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: st
 
 
 def _cells(served: Iterable[Served]) -> dict[Place, Served]:
-    found: dict[Place, list[Served]] = {}
-    for one in served:
-        found.setdefault((one.point.batch_size, one.point.threads), []).append(one)
-    return {place: best(found[place], OptimizeFor.THROUGHPUT) for place in sorted(found)}
+    by_cell: dict[Place, list[Served]] = {}
+    for point in served:
+        by_cell.setdefault((point.point.batch_size, point.point.threads), []).append(point)
+    return {cell: best(by_cell[cell], OptimizeFor.THROUGHPUT) for cell in sorted(by_cell)}
 
 
 def _grid(cells: Mapping[Place, Served], chosen: Mapping[str, Served]) -> HeatmapGrid:
     """Return the grid of all measured or chosen points, and of as many predicted ones as can be distinguished."""
-    kept = [place for place, served in cells.items() if served.source is not LatencySource.PREDICTED]
+    kept = [cell for cell, served in cells.items() if served.source is not LatencySource.PREDICTED]
     kept += [(served.point.batch_size, served.point.threads) for served in chosen.values()]
-    batches, threads = ({place[side] for place in cells} for side in (0, 1))
+    batches, threads = ({cell[side] for cell in cells} for side in (0, 1))
     return HeatmapGrid(
-        _thinned(batches, {place[0] for place in kept}, COLUMNS), _thinned(threads, {place[1] for place in kept}, ROWS)
+        _thinned(batches, {cell[0] for cell in kept}, COLUMNS), _thinned(threads, {cell[1] for cell in kept}, ROWS)
     )
 
 
@@ -106,13 +106,13 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
         letters.setdefault((served.point.batch_size, served.point.threads), []).append(purpose)
     parts, rings = [*_axes(grid)], []
     rates = [served.throughput_per_s for served in cells.values()]
-    for place in ((batch, threads) for batch in grid.batches for threads in grid.threads):
-        x, y = grid.corner(place)
+    for cell in ((batch, threads) for batch in grid.batches for threads in grid.threads):
+        x, y = grid.corner(cell)
         box = {"x": x + 1, "y": y + 1, "width": grid.wide - 2, "height": grid.tall - 2, "rx": 3}
-        if place not in cells:
+        if cell not in cells:
             parts.append(element("rect", class_="cell none", **box))
             continue
-        served, purposes = cells[place], letters.get(place, [])
+        served, purposes = cells[cell], letters.get(cell, [])
         color = _shade(served.throughput_per_s, min(rates), max(rates))
         hatched = served.source is LatencySource.PREDICTED
         inside = [element("rect", class_=f"cell {color}", **box)]
@@ -120,9 +120,7 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
         # Rings are drawn last, above the neighbors, on a band that separates them from any color below.
         rings += [element("rect", class_=kind, **box) for kind in ("ring band", "ring") if purposes]
         inside += _figures(served, purposes, grid, x, y, color)
-        parts.append(
-            element("g", tooltip(point_tooltip(served, purposes)), *inside, data_cell=f"{place[0]}x{place[1]}")
-        )
+        parts.append(element("g", tooltip(point_tooltip(served, purposes)), *inside, data_cell=f"{cell[0]}x{cell[1]}"))
     return picture(WIDTH, grid.bottom + 38, "samples per second by batch size and threads", [*parts, *rings])
 
 

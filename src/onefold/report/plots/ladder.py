@@ -61,9 +61,9 @@ def _columns(summary: Summary, height: float) -> list[list[Stop]]:
     columns = []
     for x, level in zip(_places(len(summary.levels)), summary.levels):
         visits = [
-            (rung, place + 1 < len(trial.rungs))
+            (rung, index + 1 < len(trial.rungs))
             for trial in summary.trials
-            for place, rung in enumerate(trial.rungs)
+            for index, rung in enumerate(trial.rungs)
             if rung.grant.level == level.grant.level
         ]
         rated = [v for v in visits if v[0].state is RungState.DONE and is_rated(v[0].metrics, summary.objective)]
@@ -71,7 +71,7 @@ def _columns(summary: Summary, height: float) -> list[list[Stop]]:
         rest = sorted((v for v in visits if v not in rated), key=lambda v: v[0].state is RungState.FAILED)
         room = min(WIDEST, height / len(visits))
         stops = []
-        for row, (rung, promoted) in enumerate([rated[place] for place in order] + rest):
+        for row, (rung, promoted) in enumerate([rated[index] for index in order] + rest):
             rank = row + 1 if row < len(rated) else None
             stops.append(Stop(rung, rank, (x, TOP + room * (row + 0.5)), promoted))
         columns.append(stops)
@@ -80,7 +80,7 @@ def _columns(summary: Summary, height: float) -> list[list[Stop]]:
 
 def _places(levels: int) -> list[float]:
     right = WIDTH - 150
-    return [LEFT + (right - LEFT) * place / max(levels - 1, 1) for place in range(levels)]
+    return [LEFT + (right - LEFT) * index / max(levels - 1, 1) for index in range(levels)]
 
 
 def _heads(summary: Summary) -> Iterator[Markup]:
@@ -108,7 +108,7 @@ def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Mark
             paths.setdefault(stop.rung.trial, []).append(stop.place)
     colors = trial_shades(summary)
     best = summary.best.number if summary.best else None
-    order = {trial.number: -place for place, trial in enumerate(summary.ranking)}
+    order = {trial.number: -index for index, trial in enumerate(summary.ranking)}
     for trial in sorted(paths, key=lambda number: order.get(number, -len(order))):
         if len(paths[trial]) > 1:
             kind = "best" if trial == best else colors.get(trial, "lost")
@@ -136,13 +136,13 @@ def _stops(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Mark
 
 def _tooltip_text(summary: Summary, stop: Stop, of: int) -> str:
     rung = stop.rung
-    place = f"trial {rung.trial}, level {rung.grant.level}"
+    label = f"trial {rung.trial}, level {rung.grant.level}"
     if rung.failure:
-        return f"{place}: failed, {rung.failure.kind.value}"
+        return f"{label}: failed, {rung.failure.kind.value}"
     if stop.rank is None:
-        return f"{place}: no result yet"
+        return f"{label}: no result yet"
     value = summary.format(summary.goal_metric, rung.metrics[summary.goal_metric])
-    return f"{place}: {value}, place {stop.rank} of {of}" + (", promoted" if stop.promoted else "")
+    return f"{label}: {value}, place {stop.rank} of {of}" + (", promoted" if stop.promoted else "")
 
 
 def _labels(summary: Summary, column: Sequence[Stop]) -> Iterator[Markup]:

@@ -35,7 +35,7 @@ def shade(share: float) -> str:
 def trial_shades(summary: Summary) -> dict[int, str]:
     """Return the color of each trial with a result, by rank, so that outliers do not dominate the scale."""
     last = max(len(summary.ranking) - 1, 1)
-    return {trial.number: shade(1 - place / last) for place, trial in enumerate(summary.ranking)}
+    return {trial.number: shade(1 - index / last) for index, trial in enumerate(summary.ranking)}
 
 
 def ranking_legend(summary: Summary) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def ranking_legend(summary: Summary) -> list[tuple[str, str]]:
 def level_shades(summary: Summary) -> dict[int, str]:
     """Return the color of each level, the highest one in the color of the best trial."""
     steps = max(len(summary.levels) - 1, 1)
-    return {level.grant.level: shade(1 - place / steps) for place, level in enumerate(reversed(summary.levels))}
+    return {level.grant.level: shade(1 - index / steps) for index, level in enumerate(reversed(summary.levels))}
 
 
 def tooltip(content: str) -> Markup:

@@ -74,15 +74,15 @@ def _on(scale: Scale, value: Value) -> float | None:
 def _slots(summary: Summary, name: str, options: tuple[Value, ...], values: Mapping[int, Value]) -> ParallelAxis:
     """Return an axis with a slot per option, in which the trials that share it lie side by side."""
     gap = (BOTTOM - TOP) / len(options)
-    centers = [BOTTOM - gap * (place + 0.5) for place in range(len(options))]
+    centers = [BOTTOM - gap * (index + 0.5) for index in range(len(options))]
     crossings: dict[int, float | None] = {trial.number: None for trial in summary.trials}
-    order = {trial.number: place for place, trial in enumerate(summary.ranking)}
+    order = {trial.number: index for index, trial in enumerate(summary.ranking)}
     for option, center in zip(options, centers):
         same = [n for n, value in values.items() if type(value) is type(option) and value == option]
         same.sort(key=lambda number: order.get(number, len(order)))
         spread = min(gap * 0.6, 3.0 * (len(same) - 1))
-        for place, number in enumerate(same):
-            crossings[number] = center + spread * (place / max(len(same) - 1, 1) - 0.5)
+        for index, number in enumerate(same):
+            crossings[number] = center + spread * (index / max(len(same) - 1, 1) - 0.5)
     every = -(-len(options) // 14)
     labels = tuple((y, quantities.setting(option)) for y, option in list(zip(centers, options))[::every])
     return ParallelAxis(name, "", crossings, labels)
@@ -105,10 +105,10 @@ def _drawing(summary: Summary, axes: list[ParallelAxis]) -> Markup:
     right = 74.0
     width = max(WIDTH, left + right + NARROWEST * (len(axes) - 1))
     gap = (width - left - right) / (len(axes) - 1)
-    places = [left + gap * place for place in range(len(axes))]
+    places = [left + gap * index for index in range(len(axes))]
     parts = [*_lines(summary, axes, places)]
-    for place, axis in zip(places, axes):
-        parts += _axis(axis, place, room=left - 12 if place == left else gap - 16)
+    for x, axis in zip(places, axes):
+        parts += _axis(axis, x, room=left - 12 if x == left else gap - 16)
     aside = any(None in axis.crossings.values() for axis in axes)
     height = ASIDE + 22 if aside else BOTTOM + 12
     label = f"configurations and their {summary.goal_metric}"
@@ -139,9 +139,9 @@ def _axis(axis: ParallelAxis, x: float, room: float) -> Iterator[Markup]:
     anchor = "end" if axis.right else "middle"
     shift = 66.0 if axis.right else 0.0
     lines = wrapped(axis.title, int((room + 16) / (LETTER + 0.4)) if not axis.right else 18)
-    for place, line in enumerate(reversed(lines)):
+    for index, line in enumerate(reversed(lines)):
         inside = (tooltip(axis.title), Markup.escape(line))
-        yield element("text", *inside, class_="axis", x=x + shift, y=34 - 15 * place, text_anchor=anchor)
+        yield element("text", *inside, class_="axis", x=x + shift, y=34 - 15 * index, text_anchor=anchor)
     if axis.hint:
         yield text(x + shift, 49, axis.hint, class_="hint", text_anchor=anchor)
     yield element("path", class_="post", d=f"M{x:.1f} {TOP - 4:.0f}V{BOTTOM + 4:.0f}")
@@ -160,7 +160,7 @@ def wrapped(title: str, letters: int) -> list[str]:
     """Wrap a name into one or two lines, broken at an underscore; a longer name keeps its two ends."""
     if len(title) <= letters:
         return [title]
-    breaks = [place + 1 for place, c in enumerate(title) if c in "_ " and place < letters]
+    breaks = [index + 1 for index, c in enumerate(title) if c in "_ " and index < letters]
     cut = breaks[-1] if breaks else letters
     rest = title[cut:]
     return [title[:cut], rest if len(rest) <= letters else f"…{rest[1 - letters :]}"]

@@ -84,5 +84,5 @@ def _labels(front: list[Trial], places: dict[int, tuple[float, float]], frame: F
             yield text(left, base, number, class_="value best", data_t=trial.number)
 
 
-def _overlap(one: Rectangle, other: Rectangle) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(first: Rectangle, other: Rectangle) -> bool:
+    return first[0] < other[2] and other[0] < first[2] and first[1] < other[3] and other[1] < first[3]

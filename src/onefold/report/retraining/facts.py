@@ -22,7 +22,7 @@ def numbered(retrained: RetrainingSummary) -> dict[RetrainingPlan, int]:
     return {plan: index + 1 for index, plan in enumerate(plans)}
 
 
-def aim(retrained: RetrainingSummary) -> str:
+def subtitle(retrained: RetrainingSummary) -> str:
     """State metric, device and strategy."""
     better = "higher" if retrained.higher_is_better else "lower"
     return f"{retrained.metric}, {better} is better, on {retrained.device}, strategy {retrained.strategy}"
@@ -115,13 +115,13 @@ def planning_note(retrained: RetrainingSummary) -> str:
 
 def predictions(retrained: RetrainingSummary) -> str:
     """Summarize the errors of predicted memory."""
-    found = prediction_error(retrained.windows)
-    if found is None:
+    error = prediction_error(retrained.windows)
+    if error is None:
         return "no micro-window has measured memory to compare predictions with"
-    low = f"too low in {found.too_low}" if found.too_low else "never too low"
-    worst, typical_error, worst_error = found.worst_window, *map(quantities.share, (found.median, found.worst))
+    low = f"too low in {error.too_low}" if error.too_low else "never too low"
+    worst, typical_error, worst_error = error.worst_window, *map(quantities.share, (error.median, error.worst))
     return (
-        f"error of predicted memory over {quantities.count(found.windows, 'micro-window')}: median "
+        f"error of predicted memory over {quantities.count(error.windows, 'micro-window')}: median "
         f"{typical_error}, worst {worst_error} (number {worst.number}: predicted "
         f"{quantities.size(worst.predicted_bytes)}, measured {quantities.size(worst.measured_bytes or 0)}), {low}"
     )

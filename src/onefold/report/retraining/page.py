@@ -22,7 +22,7 @@ def as_html(retrained: RetrainingSummary) -> str:
     return render_page(
         "retraining/page.html",
         retrained=retrained,
-        aim=facts.aim(retrained),
+        subtitle=facts.subtitle(retrained),
         gained=facts.gained(retrained) if retrained.kept_new else "",
         stays=facts.STAYS,
         tiles=list(facts.tiles(retrained)),

@@ -43,7 +43,7 @@ def memory(retrained: RetrainingSummary) -> Plot:
         return Plot(name, title, "No micro-window was run, so there is no memory to show.")
     windows = retrained.windows
     values = [0.0, float(retrained.limits.memory_bytes)]
-    values += [float(value) for one in windows for value in (one.predicted_bytes, one.limit_bytes)]
+    values += [float(value) for window in windows for value in (window.predicted_bytes, window.limit_bytes)]
     values += [float(window.measured_bytes) for window in windows if window.measured_bytes is not None]
     last = quantities.size(windows[-1].limit_bytes)
     plot_axes = _axes(retrained, "memory_bytes", "peak memory", "", values, last)
@@ -56,8 +56,8 @@ def memory(retrained: RetrainingSummary) -> Plot:
     for window, _, number in _styled_windows(retrained):
         middle = x(window.began_s / 2 + window.ended_s / 2)
         spoken = f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
-        place = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
-        parts.append(element("circle", tooltip(spoken), class_=PREDICTED, **place, data_t=number))
+        circle = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
+        parts.append(element("circle", tooltip(spoken), class_=PREDICTED, **circle, data_t=number))
     parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
     known = any(window.measured_bytes is not None for window in windows)
     legend = [*(_legend(retrained, "cell") if known else ()), (PREDICTED, "predicted"), (LIMIT, "limit")]
@@ -117,7 +117,7 @@ def _colors(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
     """Return the color of each plan that was tried."""
     tried = dict.fromkeys(window.plan for window in retrained.windows)
     others = [plan for plan in numbered(retrained) if plan in tried and plan != retrained.chosen]
-    shades = {plan: shade((place + 1) / len(others)) for place, plan in enumerate(others)}
+    shades = {plan: shade((index + 1) / len(others)) for index, plan in enumerate(others)}
     return {plan: shades.get(plan, "best") for plan in tried}
 
 
@@ -179,8 +179,8 @@ def _bar(window: MicroWindow, middle: float, x: Scale, color: str, spoken: str, 
     """Draw a bar as wide as the micro-window, minus a gap."""
     left = x(window.began_s)
     wide = max(x(window.ended_s) - left - 1, 1.0)
-    place = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}
-    return element("rect", tooltip(spoken), class_=f"cell {color}", **place, data_t=number)
+    box = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}
+    return element("rect", tooltip(spoken), class_=f"cell {color}", **box, data_t=number)
 
 
 def _picture(title: str, parts: Iterable[Markup]) -> Markup:

@@ -20,7 +20,7 @@ def plans_table(retrained: RetrainingSummary, shown: int = SHOWN) -> Table:
     numbers = numbered(retrained)
     tried = {plan: [window for window in retrained.windows if window.plan == plan] for plan in numbers}
     first = sorted(numbers, key=lambda plan: (not tried[plan] and plan != retrained.chosen, numbers[plan]))[:shown]
-    known = {one.plan: one for one in retrained.plans}
+    known = {estimate.plan: estimate for estimate in retrained.plans}
     lines = []
     for plan in sorted(first, key=lambda plan: numbers[plan]):
         cells = [*_settings(plan, list(numbers)), *_expected(known.get(plan), predicted_bytes(retrained, plan))]
@@ -41,11 +41,15 @@ def plans_table(retrained: RetrainingSummary, shown: int = SHOWN) -> Table:
 
 def feasible_table(plans: Sequence[PlanEstimate]) -> Table:
     """Return plans that were predicted but not tried."""
-    every = [one.plan for one in plans]
+    every = [estimate.plan for estimate in plans]
     lines = []
-    for place, one in enumerate(plans):
-        cells = [*_settings(one.plan, every), *_expected(one, one.memory_bytes), _rate(one.gain_per_s)]
-        lines.append(Row.of(str(place + 1), *cells))
+    for index, estimate in enumerate(plans):
+        cells = [
+            *_settings(estimate.plan, every),
+            *_expected(estimate, estimate.memory_bytes),
+            _rate(estimate.gain_per_s),
+        ]
+        lines.append(Row.of(str(index + 1), *cells))
     varied = _varied(every)
     head = (*_columns(varied), Column("gain/s", ColumnKind.TRIAL))
     return Table("plans", "Plans", head, tuple(lines), tuple(_common(every)), (*_heads(varied), ("measured", 1)))
@@ -118,10 +122,10 @@ def _setting(plan: RetrainingPlan, name: str) -> str:
     return quantities.setting(getattr(plan, name))
 
 
-def _expected(one: PlanEstimate | None, memory_bytes: int | None) -> Iterator[str]:
+def _expected(estimate: PlanEstimate | None, memory_bytes: int | None) -> Iterator[str]:
     yield quantities.NOTHING if memory_bytes is None else quantities.size(memory_bytes)
-    yield quantities.NOTHING if one is None else quantities.duration(one.update_s)
-    yield quantities.NOTHING if one is None else quantities.number(one.samples_per_s)
+    yield quantities.NOTHING if estimate is None else quantities.duration(estimate.update_s)
+    yield quantities.NOTHING if estimate is None else quantities.number(estimate.samples_per_s)
 
 
 def _course(metric: str, window: MicroWindow, scores: int | None, losses: int | None) -> Iterator[str]:

@@ -41,7 +41,7 @@ def as_plans_text(plans: Sequence[PlanEstimate], limits: RetrainingLimits, width
 
 def _head(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     yield from wrapped(f"Retraining {retrained.model}: {facts.gained(retrained)}", width)
-    yield from wrapped(facts.aim(retrained), width)
+    yield from wrapped(facts.subtitle(retrained), width)
 
 
 def _facts(retrained: RetrainingSummary, width: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A study report as JSON values. No number is rounded.
 
-    format       1; increases when a key changes its meaning
+    format       1; incremented when a key changes its meaning
     study        name, workload, objective (maximize, minimize, require), state, reason, created, elapsed_s, spec,
                  result (the handover: trial, config, metrics, test, …; shortlist if the best trials were
                  compressed after the study: device, metric, candidates, taken, why, test, failures)
@@ -149,8 +149,8 @@ def _cost(spent: Measurement) -> dict[str, Any]:
 
 def _failed(failed: FailedTrial) -> dict[str, Any]:
     rung = failed.rung
-    place = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level}
-    return {**place, **_failure(failed.failure), "config": failed.config}
+    labels = {"trial": rung.trial, "rung": rung.rung, "level": rung.grant.level}
+    return {**labels, **_failure(failed.failure), "config": failed.config}
 
 
 def _failure(failure: Failure) -> dict[str, Any]:

@@ -52,15 +52,19 @@ def serving_parts(summary: Summary) -> list[DeviceSection]:
     recommendation = summary.recommendation
     if recommendation is None:
         return []
-    return [_section(summary, recommendation, on, place) for place, on in enumerate(recommendation.devices)]
+    return [_section(summary, recommendation, on, index) for index, on in enumerate(recommendation.devices)]
 
 
-def _section(summary: Summary, found: Recommendation, on: DeviceRecommendation, place: int) -> DeviceSection:
-    surface = summary.servings.get((found.trial, on.device))
+def _section(summary: Summary, recommendation: Recommendation, on: DeviceRecommendation, index: int) -> DeviceSection:
+    surface = summary.servings.get((recommendation.trial, on.device))
     title = f"Serving surface on {on.device}"
-    drawn = None if surface is None else heatmap(surface, on.points, f"surface-{place}", title)
+    drawn = None if surface is None else heatmap(surface, on.points, f"surface-{index}", title)
     return DeviceSection(
-        on, drawn, points_table(on, surface), alternatives_table(summary, found, on), _remark(found, on)
+        on,
+        drawn,
+        points_table(on, surface),
+        alternatives_table(summary, recommendation, on),
+        _remark(recommendation, on),
     )
 
 
@@ -98,64 +102,66 @@ def _point_costs(served: Served) -> Mapping[str, float | None]:
     return dict(zip(_POINT_METRICS, figures))
 
 
-def alternatives_table(summary: Summary, found: Recommendation, on: DeviceRecommendation) -> Table:
+def alternatives_table(summary: Summary, recommendation: Recommendation, on: DeviceRecommendation) -> Table:
     """Return the trials close to the top-1 in quality, with their costs relative to it; cheapest first."""
-    metrics = [m for m in TITLES if m != "latency_p99_s" and any(m in one.costs for one in on.alternatives)]
+    metrics = [
+        m for m in TITLES if m != "latency_p99_s" and any(m in alternative.costs for alternative in on.alternatives)
+    ]
     labels = {metric: {c.labels.get(metric, "") for c in on.alternatives if metric in c.costs} for metric in metrics}
     shared = {metric: next(iter(ways)) if len(ways) == 1 else "" for metric, ways in labels.items()}
     columns = [Column("trial", ColumnKind.TRIAL), Column("", ColumnKind.TRIAL, numeric=False)]
-    columns.append(Column(found.quality.metric, ColumnKind.GOAL))
+    columns.append(Column(recommendation.quality.metric, ColumnKind.GOAL))
     columns += [
         Column(f"{TITLES[metric]} ({way})" if (way := shared[metric]) else TITLES[metric], ColumnKind.METRIC)
         for metric in metrics
     ]
     columns.append(Column("level", ColumnKind.COST))
     rows = []
-    for one in on.alternatives[:MAX_ALTERNATIVES]:
-        cells = [str(one.trial), _role(found, on, one.trial, one.keeps)]
-        cells.append(summary.format(found.quality.metric, one.quality))
+    for alternative in on.alternatives[:MAX_ALTERNATIVES]:
+        cells = [str(alternative.trial), _role(recommendation, on, alternative.trial, alternative.keeps)]
+        cells.append(summary.format(recommendation.quality.metric, alternative.quality))
         for metric in metrics:
-            way = one.labels.get(metric, "")
-            cell = written(metric, one.costs.get(metric), way)
-            if one.trial != on.top and metric in one.relative:
-                cell += f" ({one.relative[metric]:.2f}×)"
+            way = alternative.labels.get(metric, "")
+            cell = written(metric, alternative.costs.get(metric), way)
+            if alternative.trial != on.top and metric in alternative.relative:
+                cell += f" ({alternative.relative[metric]:.2f}×)"
             cells.append(f"{cell} {way}" if way and not shared[metric] else cell)
-        rows.append(Row.of(*cells, str(one.level), trial=one.trial))
+        rows.append(Row.of(*cells, str(alternative.level), trial=alternative.trial))
     return Table("alternatives", "Alternatives", tuple(columns), tuple(rows))
 
 
-def _role(found: Recommendation, on: DeviceRecommendation, trial: int, keeps: bool) -> str:
-    roles = ["recommended"] * (trial == found.trial) + ["top-1"] * (trial == on.top)
+def _role(recommendation: Recommendation, on: DeviceRecommendation, trial: int, keeps: bool) -> str:
+    roles = ["recommended"] * (trial == recommendation.trial) + ["top-1"] * (trial == on.top)
     return ", ".join(roles + ["misses a requirement"] * (not keeps))
 
 
-def _remark(found: Recommendation, on: DeviceRecommendation) -> str:
+def _remark(recommendation: Recommendation, on: DeviceRecommendation) -> str:
     near = "within one point or one per cent of it"
-    others = sum(one.near and one.trial != on.top for one in on.alternatives)
+    others = sum(alternative.near and alternative.trial != on.top for alternative in on.alternatives)
     rivals = quantities.count(others, "other trial") if others else "no other trial"
     order = " Cheapest first; × is a cost as a multiple of its cost." if len(on.alternatives) > 1 else ""
     shown = (
         f" {MAX_ALTERNATIVES} of {len(on.alternatives)} are shown." if len(on.alternatives) > MAX_ALTERNATIVES else ""
     )
-    return f"Trial {on.top} has the {found.quality}; {rivals} came {near}.{order}{shown}"
+    return f"Trial {on.top} has the {recommendation.quality}; {rivals} came {near}.{order}{shown}"
 
 
 def trade_offs(summary: Summary) -> list[Plot]:
     """Quality against latency, energy and size on each device, with the Pareto front of the two."""
-    found, plots = summary.recommendation, []
-    for place, on in enumerate(found.devices if found else ()):
+    recommendation, plots = summary.recommendation, []
+    for index, on in enumerate(recommendation.devices if recommendation else ()):
         for metric in FRONT_METRICS:
             # The file size is the same on every device.
-            if (metric != "size_bytes" or place == 0) and (plot := _trade_off(summary, on, metric)) is not None:
-                plots.append(replace(plot, name=f"{plot.name}-{place}"))
+            if (metric != "size_bytes" or index == 0) and (plot := _trade_off(summary, on, metric)) is not None:
+                plots.append(replace(plot, name=f"{plot.name}-{index}"))
     return plots
 
 
 def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot | None:
-    found = summary.recommendation
-    if found is None or found.quality.metric == metric:
+    recommendation = summary.recommendation
+    if recommendation is None or recommendation.quality.metric == metric:
         return None
-    quality, require = found.quality, summary.objective.require
+    quality, require = recommendation.quality, summary.objective.require
     pair = (
         Objective(quality.metric, metric, require)
         if quality.maximize
@@ -169,7 +175,7 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     seen = [trial for trial in seen if is_rated(trial.metrics, pair)]
     if len(seen) < 2:
         return None
-    front = tuple(seen[place] for place in pair.front([trial.metrics for trial in seen]))
+    front = tuple(seen[index] for index in pair.front([trial.metrics for trial in seen]))
     ways = {surface_costs(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
     labels = {metric: way} if (way := ", ".join(sorted(filter(None, ways)))) else {}
     view = replace(summary, objective=pair, ranking=tuple(seen), front=front, labels=labels)

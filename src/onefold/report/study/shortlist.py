@@ -15,18 +15,18 @@ def shortlist_of(summary: Summary) -> Shortlist | None:
     return None if kept is None else from_json(Shortlist, kept)
 
 
-def remarks(found: Shortlist) -> tuple[str, ...]:
+def remarks(shortlist: Shortlist) -> tuple[str, ...]:
     """Return notes on variants that could not be built and on trials that could not be measured."""
-    notes = [f"{one}: {note}" for one in found.candidates for note in one.variant.notes]
-    return (*notes, *(f"trial {trial}: {why}" for trial, why in found.failures.items()))
+    notes = [f"{candidate}: {note}" for candidate in shortlist.candidates for note in candidate.variant.notes]
+    return (*notes, *(f"trial {trial}: {why}" for trial, why in shortlist.failures.items()))
 
 
-def shortlist_table(found: Shortlist) -> Table:
+def shortlist_table(shortlist: Shortlist) -> Table:
     """Return a table with one row per variant, smallest first, and the verdict on each."""
     columns = (
         Column("trial", ColumnKind.TRIAL),
         Column("variant", ColumnKind.SETTING, numeric=False),
-        Column(found.metric, ColumnKind.GOAL),
+        Column(shortlist.metric, ColumnKind.GOAL),
         Column("latency", ColumnKind.COST),
         Column("energy", ColumnKind.COST),
         Column("size", ColumnKind.COST),
@@ -34,18 +34,22 @@ def shortlist_table(found: Shortlist) -> Table:
         Column("verdict", ColumnKind.SETTING, numeric=False),
     )
     rows = []
-    for one in sorted(found.candidates, key=lambda one: one.variant.smallest_bytes):
-        variant = one.variant
+    for candidate in sorted(shortlist.candidates, key=lambda candidate: candidate.variant.smallest_bytes):
+        variant = candidate.variant
         joules = variant.energy.joules
         cells = (
-            str(one.trial),
+            str(candidate.trial),
             str(variant.recipe),
-            f"{variant.metrics[found.metric]:.4f}",
+            f"{variant.metrics[shortlist.metric]:.4f}",
             quantities.duration(variant.latency_s),
             quantities.NOTHING if joules is None else quantities.joules(joules),
             quantities.size(variant.size_bytes),
             quantities.size(variant.smallest_bytes),
-            "recommended" if one is found.choice else f"rejected: {one.refused}" if one.refused else "acceptable",
+            "recommended"
+            if candidate is shortlist.choice
+            else f"rejected: {candidate.refused}"
+            if candidate.refused
+            else "acceptable",
         )
-        rows.append(Row.of(*cells, trial=one.trial))
+        rows.append(Row.of(*cells, trial=candidate.trial))
     return Table("shortlist", "Compressed", columns, tuple(rows))

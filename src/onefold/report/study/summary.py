@@ -128,8 +128,8 @@ class Summary:
     def test(self) -> Metrics:
         """Return the test metrics of the handed-over model, if it is the best trial's; otherwise nothing."""
         result = self.study.result
-        found = result.get("test") if self.best is not None and result.get("trial") == self.best.number else None
-        return {str(name): float(value) for name, value in (found or {}).items()}
+        metrics = result.get("test") if self.best is not None and result.get("trial") == self.best.number else None
+        return {str(name): float(value) for name, value in (metrics or {}).items()}
 
     def epochs_of(self, trial: Trial) -> int:
         """Return the number of epochs that a trial was trained for."""
@@ -235,13 +235,13 @@ def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
 
 def _labels(servings: Servings, devices: Sequence[str]) -> dict[str, str]:
     """Return the sources of serving metrics that were not measured on the device."""
-    found: dict[str, set[str]] = {}
+    sources: dict[str, set[str]] = {}
     for (_, device), surface in servings.items():
         for metric, label in surface_costs(surface)[1].items():
-            found.setdefault(f"{metric}@{device}", set()).add(label)
+            sources.setdefault(f"{metric}@{device}", set()).add(label)
             if device == devices[0]:
-                found.setdefault(metric, set()).add(label)
-    return {metric: ", ".join(sorted(labels)) for metric, labels in found.items()}
+                sources.setdefault(metric, set()).add(label)
+    return {metric: ", ".join(sorted(labels)) for metric, labels in sources.items()}
 
 
 def _objective(spec: Mapping[str, Any], trials: Iterable[Trial]) -> Objective:
@@ -280,8 +280,8 @@ def _state(trial: Trial, study: StudyRecord) -> TrialState:
 def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[RungSummary, ...]:
     visits: dict[int, list[tuple[Rung, bool]]] = {}
     for trial in trials:
-        for place, rung in enumerate(trial.rungs):
-            visits.setdefault(rung.grant.level, []).append((rung, place + 1 < len(trial.rungs)))
+        for index, rung in enumerate(trial.rungs):
+            visits.setdefault(rung.grant.level, []).append((rung, index + 1 < len(trial.rungs)))
     return tuple(_level(objective, visits[level]) for level in sorted(visits))
 
 

@@ -92,8 +92,11 @@ def _facts(summary: Summary) -> Iterator[str]:
         yield f"Memory  {quantities.size(cost.memory_bytes)} at the peak of one trial"
 
 
-def _serving(summary: Summary, found: Recommendation) -> Iterator[Iterable[str]]:
-    yield [f"Serving trial {found.trial}", *(f"  {one_line(said)}" for said in (*found.shortfalls, *found.reasons))]
+def _serving(summary: Summary, recommendation: Recommendation) -> Iterator[Iterable[str]]:
+    yield [
+        f"Serving trial {recommendation.trial}",
+        *(f"  {one_line(said)}" for said in (*recommendation.shortfalls, *recommendation.reasons)),
+    ]
     for part in serving_parts(summary):
         reasons = [f"  {one_line(said)}" for said in part.on.reasons]
         if part.points.rows:
