@@ -1,4 +1,4 @@
-"""What tests of serving share: this machine calibrated once, and one small model exported once."""
+"""Fixtures of serving tests: this machine, calibrated once, and a small model, exported once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from onefold.device import Device
 
-settings.register_profile("onefold", deadline=None)  # how long an example takes is the machine's affair
+settings.register_profile("onefold", deadline=None)  # the duration of an example depends on the machine
 settings.load_profile("onefold")
 
 
@@ -49,7 +49,7 @@ def _default_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of devices with this machine's figures in it: nobody has to measure them again."""
+    """A folder of devices with this machine's figures in it: measured once for all tests."""
     from onefold.device.host import host
 
     folder = tmp_path_factory.mktemp("calibrated") / "devices"
@@ -98,7 +98,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network with a convolution as ONNX, with samples beside it: so small that its kernels compile in a moment."""
+    """A convolutional network as ONNX, with samples beside it, small enough that its kernels compile quickly."""
     import torch
     from torch import nn
 
@@ -121,8 +121,8 @@ def deployed(tiny: Path, this_host: Device, tmp_path_factory: pytest.TempPathFac
         tuner = ServingTuner(session, ServingSpace((1, 4), (1,), ("all",), ("sequential",)))
         tuner.prepare(tiny)
         surface = tuner.measure(tiny, QUICK)
-    found = choose_device_settings(this_host, surface, tiny, ("single-stream", "offline:8"), "mean", this_host)
+    result = choose_device_settings(this_host, surface, tiny, ("single-stream", "offline:8"), "mean", this_host)
     about = {"file": tiny.name}
     return write(
-        tmp_path_factory.mktemp("deployed") / "deploy", tiny, Deployment(this_host, (found,), runtime(), about)
+        tmp_path_factory.mktemp("deployed") / "deploy", tiny, Deployment(this_host, (result,), runtime(), about)
     )

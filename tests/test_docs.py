@@ -90,8 +90,8 @@ def test_commands_parse(page: Path) -> None:
 
 def table(page: Path, *titles: str) -> list[list[str]]:
     """Return the rows of the table with these column titles."""
-    _, found, below = page.read_text().partition(f"| {' | '.join(titles)} |\n".replace("|  |", "| |"))
-    assert found, f"{name_of(page)} has no table {titles}"
+    _, result, below = page.read_text().partition(f"| {' | '.join(titles)} |\n".replace("|  |", "| |"))
+    assert result, f"{name_of(page)} has no table {titles}"
     rows = below.split("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 

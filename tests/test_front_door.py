@@ -1,4 +1,4 @@
-"""What `import onefold` gives, and what it costs."""
+"""The public names of `onefold`, and what importing it loads."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_a_study_has_few_arguments_and_suggests_them() -> None:
 
 def test_importing_needs_no_torch_no_database_and_no_sampler() -> None:
     code = "import sys, onefold; print([m for m in ('torch', 'sqlalchemy', 'optuna', 'sklearn') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_a_command_that_trains_nothing_does_not_import_torch() -> None:
     code = "import sys, onefold.cli.app; print([m for m in ('torch', 'onnx', 'sklearn', 'scipy') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -83,17 +83,17 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "misc", "base", "core",
 
 
 def module_of(path: Path) -> str:
-    """The dotted name below `onefold`."""
+    """Return the dotted name below `onefold`."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def package_of(module: str) -> str:
-    """`search` for `onefold.search.grouped`; empty for `onefold` itself."""
+    """Return the package of a module: `search` for `onefold.search.grouped`, empty for `onefold`."""
     return [*module.split("."), ""][1]
 
 
 def imports(path: Path) -> set[str]:
-    """The modules that a file imports, also inside functions and as strings handed to importlib."""
+    """Return the modules that a file imports, also inside functions and as strings passed to importlib."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -115,7 +115,7 @@ def _submodule(module: str, name: str) -> str:
 
 
 def allowed_for(module: str) -> set[str]:
-    """The packages that a module may import."""
+    """Return the packages that a module may import."""
     if module in ORCHESTRATION:
         return BELOW_STUDY
     if module in ABOVE_STUDY:
@@ -125,7 +125,7 @@ def allowed_for(module: str) -> set[str]:
 
 
 def violations() -> Iterable[str]:
-    """One line for each import that breaks a rule."""
+    """Return one line for each import that breaks a rule."""
     for path in FILES:
         module, package = module_of(path), path.relative_to(ROOT).parts[0]
         for name in imports(path):
@@ -145,7 +145,7 @@ def test_modules_import_only_what_their_layer_may() -> None:
     assert not list(violations())
 
 
-def test_modules_do_not_import_each_other_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     left = {
         f"onefold.{module_of(path)}": {name for name in imports(path) if name.startswith("onefold.")} for path in FILES
     }
@@ -156,5 +156,5 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
             del left[module]
 
 
-def test_names_of_modules_say_what_is_inside() -> None:
+def test_no_module_has_a_generic_name() -> None:
     assert not [module_of(path) for path in FILES if path.stem in FORBIDDEN_NAMES]

@@ -37,7 +37,7 @@ def digits() -> np.ndarray:
 
 
 def smooth(*shape: int, seed: int = 0) -> np.ndarray:
-    """ImageSet with large and small patches, from black to white."""
+    """Return images with large and small patches, from black to white."""
     noise = np.random.RandomState(seed).standard_normal(shape)
     sigma = (0, 1.5, 1.5, 0)[: len(shape)]
     soft = ndimage.gaussian_filter(noise, sigma)
@@ -50,7 +50,7 @@ def change(images: np.ndarray, kind: str, severity: int) -> float:
 
 
 def likeness(images: np.ndarray, kind: str, severity: int) -> float:
-    """How well the values of a picture go with those that it had, on average: 1 is all the way."""
+    """Return the mean correlation of the corrupted with the original images."""
     pairs = zip(images, corrupted(images, kind, severity))
     return float(np.mean([np.corrcoef(before.ravel(), after.ravel())[0, 1] for before, after in pairs]))
 
@@ -67,9 +67,9 @@ def test_shape_and_type_are_kept_and_the_input_is_unchanged(kind: str, shape: tu
     images = np.random.RandomState(0).randint(0, 256, shape).astype(np.uint8)
     before = images.copy()
     for severity in (1, 3, 5):
-        found = corrupted(images, kind, severity)
-        assert (found.shape, found.dtype) == (shape, np.uint8)
-        assert not np.shares_memory(found, images)
+        result = corrupted(images, kind, severity)
+        assert (result.shape, result.dtype) == (shape, np.uint8)
+        assert not np.shares_memory(result, images)
     np.testing.assert_array_equal(images, before)
 
 
@@ -84,8 +84,8 @@ def test_corruptions_are_reproducible_by_seed(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(DRAWN))
 def test_images_get_different_random_numbers(kind: str) -> None:
     one = smooth(1, 16, 16, 3)
-    found = corrupted(np.repeat(one, 1500, axis=0), kind, 4)  # more than are worked on together
-    assert len({picture.tobytes() for picture in found}) > (40 if kind == "motion_blur" else 1400)  # few directions
+    result = corrupted(np.repeat(one, 1500, axis=0), kind, 4)  # more than are worked on together
+    assert len({picture.tobytes() for picture in result}) > (40 if kind == "motion_blur" else 1400)  # few directions
 
 
 def test_natural_images_are_unchanged() -> None:
@@ -142,28 +142,28 @@ def test_grayscale_cannot_be_saturated() -> None:
 def test_a_uniform_image_stays_uniform(kind: str, value: int) -> None:
     images = flat(value, 5, 19, 16, 3)
     for severity in (1, 3, 5):
-        found = corrupted(images, kind, severity).astype(int)
-        assert np.abs(found - value).max() <= (1 if kind == "jpeg_compression" else 0)
+        result = corrupted(images, kind, severity).astype(int)
+        assert np.abs(result - value).max() <= (1 if kind == "jpeg_compression" else 0)
 
 
 @pytest.mark.parametrize(("severity", "deviation"), [(1, 0.04), (5, 0.10)])
 def test_gaussian_noise_has_its_deviation(severity: int, deviation: float) -> None:
-    found = corrupted(flat(128, 20, 32, 32), "gaussian_noise", severity)
-    assert found.std() / 255 == pytest.approx(deviation, rel=0.05)
-    assert found.mean() == pytest.approx(128, abs=0.5)
+    result = corrupted(flat(128, 20, 32, 32), "gaussian_noise", severity)
+    assert result.std() / 255 == pytest.approx(deviation, rel=0.05)
+    assert result.mean() == pytest.approx(128, abs=0.5)
 
 
 def test_shot_noise_is_poisson() -> None:
-    found = corrupted(flat(102, 20, 32, 32), "shot_noise", 5) / 255  # 0.4 of 50 photons
-    assert found.std() == pytest.approx(np.sqrt(0.4 * 50) / 50, rel=0.05)
+    result = corrupted(flat(102, 20, 32, 32), "shot_noise", 5) / 255  # 0.4 of 50 photons
+    assert result.std() == pytest.approx(np.sqrt(0.4 * 50) / 50, rel=0.05)
     assert not corrupted(flat(0, 2, 8, 8), "shot_noise", 5).any()  # no light, no noise
 
 
 def test_impulse_noise_is_salt_and_pepper() -> None:
-    found = corrupted(flat(128, 50, 32, 32), "impulse_noise", 5)
-    assert np.mean(found == 0) == pytest.approx(0.035, rel=0.1)
-    assert np.mean(found == 255) == pytest.approx(0.035, rel=0.1)
-    assert set(np.unique(found)) == {0, 128, 255}
+    result = corrupted(flat(128, 50, 32, 32), "impulse_noise", 5)
+    assert np.mean(result == 0) == pytest.approx(0.035, rel=0.1)
+    assert np.mean(result == 255) == pytest.approx(0.035, rel=0.1)
+    assert set(np.unique(result)) == {0, 128, 255}
 
 
 def test_speckle_noise_grows_with_the_value() -> None:
@@ -174,17 +174,17 @@ def test_speckle_noise_grows_with_the_value() -> None:
 def test_motion_blur_smears_to_one_side() -> None:
     point = flat(0, 50, 21, 21)
     point[:, 10, 10] = 255
-    found = corrupted(point, "motion_blur", 5)
-    used = found.any(axis=0)
+    result = corrupted(point, "motion_blur", 5)
+    used = result.any(axis=0)
     assert used[:, :11].any()
     assert not used[:, 11:].any() or not used[:, :10].any()
 
 
 def test_brightness_keeps_hue_and_brightens_black() -> None:
     images = np.array([[[[100, 50, 0], [0, 0, 0]]]], dtype=np.uint8)
-    found = corrupted(images, "brightness", 5)[0, 0].tolist()
-    assert found[0] == [pytest.approx(176, abs=1), pytest.approx(88, abs=1), 0]
-    assert found[1] == [pytest.approx(76, abs=1)] * 3
+    result = corrupted(images, "brightness", 5)[0, 0].tolist()
+    assert result[0] == [pytest.approx(176, abs=1), pytest.approx(88, abs=1), 0]
+    assert result[1] == [pytest.approx(76, abs=1)] * 3
 
 
 def test_saturation_goes_down_and_then_up() -> None:
@@ -194,7 +194,7 @@ def test_saturation_goes_down_and_then_up() -> None:
     assert all(corrupted(images, "saturate", severity).max() == 200 for severity in range(1, 6))
 
 
-def test_fog_takes_contrast_and_snow_adds_light() -> None:
+def test_fog_reduces_contrast_and_snow_increases_brightness() -> None:
     images = smooth(50, 32, 32, 3)
     assert corrupted(images, "fog", 5).std() < 0.85 * images.std()
     dark = images // 4
@@ -202,7 +202,7 @@ def test_fog_takes_contrast_and_snow_adds_light() -> None:
         assert corrupted(dark, kind, 3).mean() > dark.mean() + 10
 
 
-def test_spatter_is_water_first_and_mud_then() -> None:
+def test_spatter_is_water_at_low_severity_and_mud_at_high() -> None:
     images = flat(128, 100, 32, 32, 3)
     water, mud = (corrupted(images, "spatter", severity) for severity in (3, 5))
     assert water.min() == 128
@@ -212,9 +212,9 @@ def test_spatter_is_water_first_and_mud_then() -> None:
 
 def test_pixelate_leaves_fewer_different_columns() -> None:
     images = smooth(1, 32, 32)
-    found = corrupted(images, "pixelate", 5)[0]
-    assert len(np.unique(found, axis=1).T) == 20  # 0.65 of 32
-    assert found.mean() == pytest.approx(images.mean(), abs=8)
+    result = corrupted(images, "pixelate", 5)[0]
+    assert len(np.unique(result, axis=1).T) == 20  # 0.65 of 32
+    assert result.mean() == pytest.approx(images.mean(), abs=8)
 
 
 def test_jpeg_preserves_smooth_images_and_channels() -> None:
@@ -227,9 +227,9 @@ def test_jpeg_preserves_smooth_images_and_channels() -> None:
 
 def test_elastic_transform_moves_pixels_only() -> None:
     images = smooth(200, 32, 32)
-    found = corrupted(images, "elastic_transform", 5)
-    assert found.mean() == pytest.approx(images.mean(), rel=0.02)
-    assert found.max() <= images.max()
+    result = corrupted(images, "elastic_transform", 5)
+    assert result.mean() == pytest.approx(images.mean(), rel=0.02)
+    assert result.max() <= images.max()
 
 
 @given(side=st.integers(1, 40), other=st.integers(1, 40), decay=st.floats(1.5, 3.5))
@@ -285,5 +285,5 @@ def test_invalid_arguments_are_rejected() -> None:
 
 def test_the_documentation_lists_all_corruptions() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "use-data-sets.md").read_text()
-    told = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
-    assert told == {kind.name: family for family, kinds in FAMILIES.items() for kind in kinds}
+    expected = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
+    assert expected == {kind.name: family for family, kinds in FAMILIES.items() for kind in kinds}

@@ -39,24 +39,24 @@ def contexts() -> dict[str, PlanningContext]:
 
 
 def chosen(name: str, where: str) -> tuple[PlanStrategy, PlanEstimate]:
-    found = plan_strategy(name, RULES)
-    return found, found.plans(contexts()[where])[0]
+    result = plan_strategy(name, RULES)
+    return result, result.plans(contexts()[where])[0]
 
 
 @pytest.mark.parametrize("where", ["roomy", "tight"])
 @pytest.mark.parametrize("name", PLANNING)
 def test_chosen_plans_fit(name: str, where: str) -> None:
     context = contexts()[where]
-    found = plan_strategy(name, RULES)
-    plans = found.plans(context)
+    result = plan_strategy(name, RULES)
+    plans = result.plans(context)
     assert 1 <= len(plans) <= MAX_PLANS
-    assert all(context.fits(one.plan) and one == context.estimate(one.plan) for one in plans)
+    assert all(context.fits(estimate.plan) and estimate == context.estimate(estimate.plan) for estimate in plans)
     plan: RetrainingPlan | None = None
     for step in range(8):
-        plan = found.next_plan(step / 8)
+        plan = result.next_plan(step / 8)
         assert context.fits(plan)
-        assert found.tell(plan, 0.1 / (step + 1), 1e-3) >= 0
-    assert any(one.plan == plan and one.gain_per_s is not None for one in found.estimates())
+        assert result.tell(plan, 0.1 / (step + 1), 1e-3) >= 0
+    assert any(estimate.plan == plan and estimate.gain_per_s is not None for estimate in result.estimates())
 
 
 @pytest.mark.parametrize("name", PLANNING)
@@ -67,12 +67,12 @@ def test_no_plan_if_nothing_fits(name: str) -> None:
 @pytest.mark.parametrize("where", ["roomy", "tight"])
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "onefold"])
 def test_baselines_have_the_full_effective_batch(name: str, where: str) -> None:
-    found, first = chosen(name, where)
+    result, first = chosen(name, where)
     assert first.plan.effective_batch == EFFECTIVE_BATCH
     for _ in range(4):
-        assert found.next_plan(0.5).effective_batch == EFFECTIVE_BATCH
-    assert not found.is_adaptive
-    assert found.best_other_merit(first.plan) == 0.0
+        assert result.next_plan(0.5).effective_batch == EFFECTIVE_BATCH
+    assert not result.is_adaptive
+    assert result.best_other_merit(first.plan) == 0.0
 
 
 def test_each_baseline_chooses_its_plan() -> None:
@@ -107,78 +107,78 @@ def test_dga_sage_and_last_layer_have_the_largest_batch() -> None:
 
 
 def test_oom_retry_halves_the_batch() -> None:
-    found = plan_strategy("oom-retry", RULES)
+    result = plan_strategy("oom-retry", RULES)
     sizes = []
-    while plans := found.plans(contexts()["tight"]):
+    while plans := result.plans(contexts()["tight"]):
         sizes.append(plans[0].plan.batch_size)
         assert plans[0].plan.effective_batch == EFFECTIVE_BATCH
-        assert found.on_out_of_memory()
+        assert result.on_out_of_memory()
     assert sizes == [2**power for power in range(8, -1, -1)]
     assert plan_strategy("oom-retry", RULES).plans(contexts()["tight"])[0].plan.batch_size == LARGEST_BATCH
 
 
 def test_onefold_tries_plans_in_order_and_continues_with_the_best() -> None:
-    found = plan_strategy("onefold", RULES, alpha=1.0)
-    plans = [one.plan for one in found.plans(contexts()["roomy"])]
-    assert found.is_adaptive
+    result = plan_strategy("onefold", RULES, alpha=1.0)
+    plans = [estimate.plan for estimate in result.plans(contexts()["roomy"])]
+    assert result.is_adaptive
     best, tried, plan = plans[2], [], None
     for _ in plans:
-        plan = found.next_plan(0.0)
+        plan = result.next_plan(0.0)
         tried.append(plan)
-        found.tell(plan, 1.0 if plan == best else 0.2, 1e-3)
+        result.tell(plan, 1.0 if plan == best else 0.2, 1e-3)
     assert tried == plans
-    assert found.next_plan(0.5) == best
-    assert found.best_other_merit(best) < 1.0
-    assert {one.plan for one in found.estimates()} == set(plans)
+    assert result.next_plan(0.5) == best
+    assert result.best_other_merit(best) < 1.0
+    assert {estimate.plan for estimate in result.estimates()} == set(plans)
 
 
 def test_onefold_stops_exploring_after_its_share_of_the_window() -> None:
-    found = plan_strategy("onefold", RULES)
-    first = found.plans(contexts()["roomy"])[0].plan
-    assert found.next_plan(0.0) == first
-    found.tell(first, 0.1, 1e-3)
-    assert found.next_plan(EXPLORATION_SHARE + 0.01) == first
-    assert found.next_plan(0.0) != first
+    result = plan_strategy("onefold", RULES)
+    first = result.plans(contexts()["roomy"])[0].plan
+    assert result.next_plan(0.0) == first
+    result.tell(first, 0.1, 1e-3)
+    assert result.next_plan(EXPLORATION_SHARE + 0.01) == first
+    assert result.next_plan(0.0) != first
 
 
 def test_onefold_keeps_a_plan_until_it_is_switched() -> None:
-    found = plan_strategy("onefold", RULES, alpha=1.0)
-    one, other, third = (each.plan for each in found.plans(contexts()["roomy"])[:3])
+    result = plan_strategy("onefold", RULES, alpha=1.0)
+    one, other, third = (each.plan for each in result.plans(contexts()["roomy"])[:3])
     for plan, gain in ((one, 1.0), (other, 0.5), (third, 0.1)):
-        found.tell(plan, gain, 1e-3)
-    assert found.next_plan(0.9) == one
-    found.tell(one, 0.3, 1e-3)
-    assert found.next_plan(0.9) == one
-    found.switch_plan()
-    assert found.next_plan(0.9) == other
-    found.switch_plan()
-    assert found.next_plan(0.9) == one
+        result.tell(plan, gain, 1e-3)
+    assert result.next_plan(0.9) == one
+    result.tell(one, 0.3, 1e-3)
+    assert result.next_plan(0.9) == one
+    result.switch_plan()
+    assert result.next_plan(0.9) == other
+    result.switch_plan()
+    assert result.next_plan(0.9) == one
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ("onefold", "bayesian")])
 def test_a_single_plan_has_no_other_to_switch_to(name: str) -> None:
-    found, first = chosen(name, "roomy")
-    found.switch_plan()
-    assert found.next_plan(0.9) == first.plan
+    result, first = chosen(name, "roomy")
+    result.switch_plan()
+    assert result.next_plan(0.9) == first.plan
 
 
 def test_onefold_drops_a_plan_that_no_longer_fits() -> None:
-    found = plan_strategy("onefold", RULES)
-    roomy = found.plans(contexts()["roomy"])[0].plan
-    found.tell(roomy, 1.0, 1e-3)
-    tight = found.plans(contexts()["tight"])
-    assert roomy not in {one.plan for one in tight}
-    assert found.next_plan(0.9) in {one.plan for one in tight}
+    result = plan_strategy("onefold", RULES)
+    roomy = result.plans(contexts()["roomy"])[0].plan
+    result.tell(roomy, 1.0, 1e-3)
+    tight = result.plans(contexts()["tight"])
+    assert roomy not in {estimate.plan for estimate in tight}
+    assert result.next_plan(0.9) in {estimate.plan for estimate in tight}
 
 
 def test_alpha_is_searched_for_if_not_given() -> None:
-    found = plan_strategy("onefold", RULES, alpha=None)
-    assert isinstance(found, GainStrategy)
-    plans = [one.plan for one in found.plans(contexts()["roomy"])]
+    result = plan_strategy("onefold", RULES, alpha=None)
+    assert isinstance(result, GainStrategy)
+    plans = [estimate.plan for estimate in result.plans(contexts()["roomy"])]
     weights = []
     for step in range(7):
-        found.tell(plans[step % len(plans)], 0.1, 1e-3)
-        weights.append(found.search.alpha)
+        result.tell(plans[step % len(plans)], 0.1, 1e-3)
+        weights.append(result.search.alpha)
     assert weights[:2] == [0.5, 0.5]
     assert all(0 <= weight <= 1 for weight in weights)
     assert len(set(weights)) > 1
@@ -186,13 +186,13 @@ def test_alpha_is_searched_for_if_not_given() -> None:
 
 def test_bayesian_is_reproducible() -> None:
     one, other = ([] for _ in range(2))
-    for found in (one, other):
+    for result in (one, other):
         search = plan_strategy("bayesian", RULES, seed=3)
         plan = search.plans(contexts()["roomy"])[0].plan
         for _ in range(4):
             plan = search.next_plan(0.1)
             search.tell(plan, 0.1, 1e-3)
-            found.append(plan)
+            result.append(plan)
     assert one == other
     assert len(set(one)) > 1
 

@@ -183,7 +183,7 @@ class Mine(Spirals):
 """
 
 
-def test_a_check_that_breaks_ends_the_command_with_one_line(here: Path) -> None:
+def test_a_check_that_raises_ends_the_command_with_one_line(here: Path) -> None:
     (here / "mine.py").write_text(BROKEN_CHECK)
     answer = onefold(here, "tune", "mine.py", *QUICK)
     assert answer.returncode == 2
@@ -201,7 +201,7 @@ def test_a_broken_store_is_reported_and_left_alone(here: Path) -> None:
     assert (here / "home" / "store.db").read_bytes().startswith(b"this is not")
 
 
-def test_a_study_continues_from_another_folder(here: Path) -> None:
+def test_a_study_can_be_resumed_from_another_folder(here: Path) -> None:
     assert onefold(here, "tune", "mine.py", *QUICK).returncode == 0
     (here / "elsewhere").mkdir()
     answer = onefold(here / "elsewhere", "resume", "mine-1", "--trials", "1", "--home", str(here / "home"))

@@ -67,8 +67,8 @@ class TestCrossCompilation:
         done = onefold(here, "compile", "deploy", "tiny.onnx", "--device", "raspberry-pi-4", "--json")
         assert done.returncode == 0, done.stderr
         results = json.loads(done.stdout)
-        assert [(one["format"], one["model"]) for one in results] == [(1, "deploy"), (1, "tiny")]
-        assert [bool(one["folder"]) for one in results] == [True, False]
+        assert [(result["format"], result["model"]) for result in results] == [(1, "deploy"), (1, "tiny")]
+        assert [bool(result["folder"]) for result in results] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def rows(home: Path) -> Rows:
 
 def record(home: Path) -> CompilationRecord:
     with closing(Home(home).store()) as store:
-        (found,) = store.compilations()
-    return found
+        (result,) = store.compilations()
+    return result
 
 
 @dataclass
@@ -198,26 +198,26 @@ class TestKilledAndInterrupted:
 
     def test_the_same_command_resumes_within_its_budget(self, story: Story) -> None:
         assert story.done.returncode == 0, story.done.stderr
-        counts = [len(one) for one in (story.killed.rows, story.interrupted.rows, rows(story.home))]
+        counts = [len(item) for item in (story.killed.rows, story.interrupted.rows, rows(story.home))]
         assert 0 < counts[0] < counts[1] < counts[2] == TOTAL
 
     def test_no_candidate_is_measured_twice(self, story: Story) -> None:
         final = rows(story.home)
-        for one in (story.killed.rows, story.interrupted.rows):
-            assert {key: final[key] for key in one} == one
+        for item in (story.killed.rows, story.interrupted.rows):
+            assert {key: final[key] for key in item} == item
         assert sorted(number for number, _ in final.values()) == list(range(1, TOTAL + 1))
 
     def test_time_and_rounds_are_carried_over(self, story: Story) -> None:
         records = [story.killed.record, story.interrupted.record, record(story.home)]
-        assert len({one.key for one in records}) == 1
-        assert [one.state for one in records] == [StudyState.RUNNING, StudyState.RUNNING, StudyState.DONE]
-        times = [one.elapsed_s for one in records]
+        assert len({record.key for record in records}) == 1
+        assert [record.state for record in records] == [StudyState.RUNNING, StudyState.RUNNING, StudyState.DONE]
+        times = [record.elapsed_s for record in records]
         assert 0 < times[0] <= times[1] < times[2]
         for one in records[:2]:
             assert records[2].rounds[: len(one.rounds)] == one.rounds
-        numbers = [one.number for one in records[2].rounds]
+        numbers = [tuning_round.number for tuning_round in records[2].rounds]
         assert numbers == list(range(len(numbers)))
-        ends = [one.ended_s for one in records[2].rounds]
+        ends = [tuning_round.ended_s for tuning_round in records[2].rounds]
         assert ends == sorted(ends)
 
     def test_progress_and_results_are_printed(self, story: Story) -> None:

@@ -77,9 +77,9 @@ def test_a_finished_analysis_is_printed_again_as_json(here: Path, text: str) -> 
     assert (here / "page.html").read_text() == (folder / "impact.html").read_text()
     again = onefold(here, *WORDS, *QUICK, "--json")
     assert again.returncode == 0, again.stderr
-    found = json.loads(again.stdout)
-    assert found == json.loads((folder / "impact.json").read_text())
-    assert [arm["name"] for arm in found["evidence"]["arms"]] == ["tune all", "fix width", "fix lr"]
+    result = json.loads(again.stdout)
+    assert result == json.loads((folder / "impact.json").read_text())
+    assert [arm["name"] for arm in result["evidence"]["arms"]] == ["tune all", "fix width", "fix lr"]
 
 
 @pytest.mark.parametrize(

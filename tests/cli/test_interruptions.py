@@ -61,7 +61,7 @@ def test_a_signal_during_measure(number: signal.Signals, tmp_path: Path, home: P
     assert "onefold: `onefold measure` was interrupted; run it again\n" in check_end(process, started)
 
 
-def test_ctrl_c_reaches_children_that_are_still_starting_without_a_word(tmp_path: Path, home: Path) -> None:
+def test_ctrl_c_stops_starting_children_silently(tmp_path: Path, home: Path) -> None:
     endless(tmp_path / "loop.onnx")
     process = subprocess.Popen(
         [sys.executable, "-m", "onefold.cli", "measure", "loop.onnx"],

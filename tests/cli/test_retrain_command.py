@@ -72,7 +72,7 @@ def content_of(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_ctrl_c_says_a_sentence_and_leaves_the_model_as_it_is(here: Path) -> None:
+def test_ctrl_c_prints_a_sentence_and_leaves_the_model_unchanged(here: Path) -> None:
     before = content_of(here / "deploy")
     process = begun(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--window", "600s")
     wait_until(lambda: has_loaded_torch(process))
@@ -87,9 +87,9 @@ def test_ctrl_c_says_a_sentence_and_leaves_the_model_as_it_is(here: Path) -> Non
 def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:
     done = alone(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", *QUICK)
     assert done.returncode == 0, done.stderr
-    told = json.loads((here / "deploy" / "model.json").read_text())["retrained"]
-    assert told["after"] > told["before"]
-    assert f"accuracy {told['before']:.4f} → {told['after']:.4f}" in done.stdout
+    expected = json.loads((here / "deploy" / "model.json").read_text())["retrained"]
+    assert expected["after"] > expected["before"]
+    assert f"accuracy {expected['before']:.4f} → {expected['after']:.4f}" in done.stdout
     assert "model   deploy" in done.stdout
     assert "report  deploy/retraining.html" in done.stdout
     assert (here / "deploy" / "previous" / "weights.safetensors").is_file()

@@ -36,8 +36,8 @@ def test_list_and_show_devices(here: Path) -> None:
     assert listed.returncode == 0, listed.stderr
     for name in (*devices(), "slow"):
         assert name in listed.stdout
-    found = json.loads(onefold(here, "devices", "--json").stdout)
-    assert set(found) == {*devices(), "slow"}
+    result = json.loads(onefold(here, "devices", "--json").stdout)
+    assert set(result) == {*devices(), "slow"}
     shown = onefold(here, "devices", "show", "raspberry-pi-4")
     assert "Raspberry Pi 4" in shown.stdout
     assert "note" in shown.stdout
@@ -63,9 +63,9 @@ def test_measure_save_and_serve_check(here: Path) -> None:
     assert "onefold serve-check out" in measured.stdout
     assert "emulated" in measured.stdout
     assert "measured" in measured.stdout
-    found = deploy.read(here / "out")
-    assert [on.device.name for on in found.devices] == ["host", "slow"]
-    assert [choice.scenario for choice in found.on("slow").choices] == ["multi-stream:6@20", "single-stream"]
+    result = deploy.read(here / "out")
+    assert [on.device.name for on in result.devices] == ["host", "slow"]
+    assert [choice.scenario for choice in result.on("slow").choices] == ["multi-stream:6@20", "single-stream"]
 
     checked = onefold(here, "serve-check", "out")
     assert checked.returncode == 0, checked.stderr
@@ -78,7 +78,7 @@ def test_measure_save_and_serve_check(here: Path) -> None:
     assert all(row["ratio"] > 0 for row in rows)
 
 
-def test_measuring_a_model_that_loops_for_ever_ends_with_a_sentence(here: Path) -> None:
+def test_measuring_a_model_in_an_infinite_loop_is_an_error(here: Path) -> None:
     endless(here / "loop.onnx")
     ended = onefold(here, "measure", "loop.onnx", "--hang-timeout", "2")
     assert ended.returncode == 5
@@ -97,28 +97,30 @@ def test_fixed_batch_size_is_noted(here: Path) -> None:
     assert single.returncode == 0, single.stderr
     assert "note: the model has a fixed batch size of 1" in single.stdout
     assert "note: the model has a fixed batch size of 1" in (here / "out" / "README.md").read_text()
-    assert {one.point.batch_size for one in deploy.read(here / "out").on().surface.served} == {1}
+    assert {served.point.batch_size for served in deploy.read(here / "out").on().surface.served} == {1}
     assert "the model has a fixed batch size of 1" in onefold(here, "serve-check", "out").stdout
 
 
 def test_measure_and_serve_check_in_python(here: Path) -> None:
     events: list[PointMeasured] = []
     serving = ServingOptions(space=ServingSpace((1, 4)))
-    found = measure(here / "small.onnx", home=here / "home", serving=serving, save=here / "out", on_event=events.append)
-    assert {served.point.batch_size for served in found.on("host").surface.served} == {1, 4}
+    result = measure(
+        here / "small.onnx", home=here / "home", serving=serving, save=here / "out", on_event=events.append
+    )
+    assert {served.point.batch_size for served in result.on("host").surface.served} == {1, 4}
     assert {event.device.name for event in events} == {"host"}
-    assert {event.served.point for event in events} == {s.point for s in found.on().surface.served if s.runs}
-    assert deploy.read(here / "out") == found
+    assert {event.served.point for event in events} == {s.point for s in result.on().surface.served if s.runs}
+    assert deploy.read(here / "out") == result
     assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
 
 
 def test_external_data_is_embedded_in_the_deployment(here: Path) -> None:
     apart = here / "apart.onnx"
     onnx.save(onnx.load(here / "small.onnx"), str(apart), save_as_external_data=True, location="w", size_threshold=0)
-    found = measure(apart, home=here / "home", serving=ServingOptions(space=ServingSpace((1,))), save=here / "out")
+    result = measure(apart, home=here / "home", serving=ServingOptions(space=ServingSpace((1,))), save=here / "out")
     (here / "w").unlink()
-    assert found.model == {"file": "apart.onnx"}
-    assert found.on().surface.size_bytes > apart.stat().st_size
+    assert result.model == {"file": "apart.onnx"}
+    assert result.on().surface.size_bytes > apart.stat().st_size
     assert {row.scenario for row in serve_check(here / "out", home=here / "home")} == {"single-stream", "offline"}
 
 
@@ -126,15 +128,15 @@ def test_serve_check_notes_what_was_not_checked(here: Path) -> None:
     measured = onefold(here, "measure", "small.onnx", "--largest-batch", "2", "--save", "out", "--json")
     assert measured.returncode == 0, measured.stderr
     assert json.loads(measured.stdout)["devices"][0]["device"]["name"] == "host"
-    found = deploy.read(here / "out")
-    on = found.on()
+    result = deploy.read(here / "out")
+    on = result.on()
     wide = replace(on.expected(on.choices[0].point), point=replace(on.choices[0].point, threads=4096))
     changed = replace(
         on,
         surface=replace(on.surface, served=(*on.surface.served, wide)),
         choices=(replace(on.choices[0], point=wide.point), on.choices[1]),
     )
-    deploy.write(here / "out", here / "out" / "model.onnx", replace(found, devices=(changed,)))
+    deploy.write(here / "out", here / "out" / "model.onnx", replace(result, devices=(changed,)))
     checked = onefold(here, "serve-check", "out")
     assert checked.returncode == 0, checked.stderr
     assert "not checked, needs more threads than this machine has cores: host single-stream" in checked.stdout

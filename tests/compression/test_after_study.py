@@ -68,38 +68,40 @@ def shortlist(result: Result) -> Shortlist:
 
 
 def test_the_best_trials_are_built_plain_and_in_every_variant(ran: FinishedStudy) -> None:
-    found = shortlist(ran.slow)
-    assert found.metric == "accuracy"
-    assert found.failures == {}
-    trials = list(dict.fromkeys(one.trial for one in found.candidates))
+    result = shortlist(ran.slow)
+    assert result.metric == "accuracy"
+    assert result.failures == {}
+    trials = list(dict.fromkeys(candidate.trial for candidate in result.candidates))
     assert trials[0] == ran.slow.best.number
     assert sorted(trials) == [0, 1, 2]
-    recipes = [one.variant.recipe for one in found.candidates]
+    recipes = [candidate.variant.recipe for candidate in result.candidates]
     assert recipes == [Recipe(), *RECIPES] * 3
 
 
 def test_a_slower_variant_is_refused_with_a_reason(ran: FinishedStudy) -> None:
-    found = shortlist(ran.slow)
-    assert (found.choice.trial, found.choice.variant.recipe) == (ran.slow.best.number, Recipe())
-    assert found.choice.refused == ""
-    refused = [one.refused for one in found.candidates if one is not found.choice]
+    result = shortlist(ran.slow)
+    assert (result.choice.trial, result.choice.variant.recipe) == (ran.slow.best.number, Recipe())
+    assert result.choice.refused == ""
+    refused = [candidate.refused for candidate in result.candidates if candidate is not result.choice]
     assert all("x the latency" in reason or "accuracy is worse by" in reason for reason in refused)
-    assert found.why == "the plain model: no variant is better for size"
+    assert result.why == "the plain model: no variant is better for size"
     assert ran.slow_folder is None
-    assert found.test == {}
+    assert result.test == {}
 
 
 def test_the_smallest_eligible_variant_of_any_trial_is_selected(ran: FinishedStudy) -> None:
-    found = shortlist(ran.quick)
-    eligible = [one for one in found.candidates if not one.refused]
-    assert found.choice in eligible
-    assert found.choice.variant.smallest_bytes == min(one.variant.smallest_bytes for one in eligible)
-    assert not found.choice.variant.recipe.is_plain
-    assert found.why.startswith(f"{found.choice}: ")
-    assert "x smaller, " in found.why
+    result = shortlist(ran.quick)
+    eligible = [candidate for candidate in result.candidates if not candidate.refused]
+    assert result.choice in eligible
+    assert result.choice.variant.smallest_bytes == min(candidate.variant.smallest_bytes for candidate in eligible)
+    assert not result.choice.variant.recipe.is_plain
+    assert result.why.startswith(f"{result.choice}: ")
+    assert "x smaller, " in result.why
     before = shortlist(ran.slow)  # nothing was built or measured again
-    assert [one.variant for one in before.candidates] == [one.variant for one in found.candidates]
-    taken = f"{found.choice.trial:05d}.json"
+    assert [candidate.variant for candidate in before.candidates] == [
+        candidate.variant for candidate in result.candidates
+    ]
+    taken = f"{result.choice.trial:05d}.json"
     for name, text in ran.records.items():
         assert name == taken or (ran.quick.folder / "variants" / name).read_text() == text
     assert sorted(ran.records) == ["00000.json", "00001.json", "00002.json"]
@@ -170,28 +172,28 @@ def test_every_refusal_belongs_to_its_trial(ran: FinishedStudy, this_host: Devic
         print,
     )  # type: ignore[arg-type]
     int8 = RECIPES[0]
-    found = {
+    result = {
         4: (variant(Recipe(), 0.80, 1.0, 900), variant(int8, 0.80, 1.0, 300)),
         2: (variant(Recipe(), 0.90, 1.0, 1000), variant(int8, 0.90, 1.5, 100)),
         7: (variant(Recipe(), 0.895, 1.0, 700), variant(int8, 0.895, 1.01, 400)),
     }
-    made = step._shortlist(found, Trial(2, Config()), {})
-    assert {str(one): one.refused for one in made.candidates if one.refused} == {
+    made = step._shortlist(result, Trial(2, Config()), {})
+    assert {str(candidate): candidate.refused for candidate in made.candidates if candidate.refused} == {
         "trial 4, plain": "accuracy is worse by 0.1, more than the 0.01 allowed",
         "trial 4, int8": "accuracy is worse by 0.1, more than the 0.01 allowed",
         "trial 2, int8": "1.50x the latency",
     }
     assert str(made.choice) == "trial 7, int8"
     assert made.why == "trial 7, int8: 2.5x smaller, 0.99x as fast, accuracy 0.895 instead of 0.9"
-    assert [one.trial for one in made.candidates] == [4, 4, 2, 2, 7, 7]
-    made = step._shortlist(found, Trial(2, Config()), {"accuracy": at_least(0.9), "unknown_metric": at_least(1)})
+    assert [candidate.trial for candidate in made.candidates] == [4, 4, 2, 2, 7, 7]
+    made = step._shortlist(result, Trial(2, Config()), {"accuracy": at_least(0.9), "unknown_metric": at_least(1)})
     assert str(made.choice) == "trial 2, plain"
     assert made.candidates[-1].refused == "accuracy>=0.9 is required"
-    broken = replace(found[7][1], metrics={"accuracy": float("nan")})
-    made = step._shortlist({**found, 7: (found[7][0], broken)}, Trial(2, Config()), {})
+    broken = replace(result[7][1], metrics={"accuracy": float("nan")})
+    made = step._shortlist({**result, 7: (result[7][0], broken)}, Trial(2, Config()), {})
     assert made.candidates[-1].refused == "accuracy is not a number"
-    plain = replace(found[2][0], encoded_bytes={"zstd": 10})
-    made = step._shortlist({**found, 2: (plain, found[2][1])}, Trial(2, Config()), {})
+    plain = replace(result[2][0], encoded_bytes={"zstd": 10})
+    made = step._shortlist({**result, 2: (plain, result[2][1])}, Trial(2, Config()), {})
     assert made.choice.variant is plain
 
 

@@ -20,7 +20,7 @@ from onefold.vocabulary.errors import ModelError
 
 
 def model_of(*arrays: np.ndarray) -> bytes:
-    weights = [numpy_helper.from_array(array, f"weight{place}") for place, array in enumerate(arrays)]
+    weights = [numpy_helper.from_array(array, f"weight{index}") for index, array in enumerate(arrays)]
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])], weights)  # fmt: skip

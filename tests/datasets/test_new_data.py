@@ -38,8 +38,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 def test_data_round_trips(tmp_path: Path) -> None:
     data = datasets.digits()
-    found = read_data(write_data(tmp_path / "a" / "new", data))
-    for before, after in zip((data.train, data.validation, data.test), (found.train, found.validation, found.test)):
+    result = read_data(write_data(tmp_path / "a" / "new", data))
+    for before, after in zip((data.train, data.validation, data.test), (result.train, result.validation, result.test)):
         for array, rows in zip(before, after):
             assert isinstance(rows, Rows)
             assert (rows.shape, rows.dtype, rows.ndim, len(rows)) == (array.shape, array.dtype, array.ndim, len(array))
@@ -56,10 +56,10 @@ def test_the_files_are_numpy_arrays(folder: Path) -> None:
 
 def test_several_inputs_are_numbered(tmp_path: Path) -> None:
     given = (INPUTS, np.arange(10, dtype=np.int64), INPUTS[:, 0], TARGETS)
-    found = read_data(write_data(tmp_path / "new", Data(given, validation=given)))
+    result = read_data(write_data(tmp_path / "new", Data(given, validation=given)))
     assert (tmp_path / "new" / "validation_inputs2.npy").is_file()
-    assert found.test is None
-    for part in (found.train, found.validation):
+    assert result.test is None
+    for part in (result.train, result.validation):
         for array, rows in zip(given, part):
             np.testing.assert_array_equal(rows[:], array)
 
@@ -67,9 +67,9 @@ def test_several_inputs_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "int8", "uint8", "int64", "bool"])
 def test_every_numeric_type(tmp_path: Path, kind: str) -> None:
     values = (np.arange(12).reshape(6, 2) % 2).astype(kind)
-    found = read_data(write_data(tmp_path / "new", Data((values, values[:, 0])))).train[0]
-    assert found[[1]].dtype == kind
-    np.testing.assert_array_equal(found[[5, 0]], values[[5, 0]])
+    result = read_data(write_data(tmp_path / "new", Data((values, values[:, 0])))).train[0]
+    assert result[[1]].dtype == kind
+    np.testing.assert_array_equal(result[[5, 0]], values[[5, 0]])
 
 
 def test_strided_arrays_tensors_and_rows_can_be_written(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_a_large_file_is_not_loaded(tmp_path: Path) -> None:
     write_data(tmp_path / "new", Data((inputs, np.zeros(2000))))
     tracemalloc.start()
     try:
-        found = read_data(tmp_path / "new").train[0]
+        result = read_data(tmp_path / "new").train[0]
         for start in range(0, 2000, 20):
-            found[np.arange(start, start + 20)]
+            result[np.arange(start, start + 20)]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -153,19 +153,19 @@ def test_a_large_file_is_not_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_an_npz_file_works(tmp_path: Path, save: Callable[..., None]) -> None:
     save(tmp_path / "new.npz", inputs=INPUTS, targets=TARGETS, test_inputs=INPUTS[:4], test_targets=TARGETS[:4])
-    found = read_data(tmp_path / "new.npz")
-    assert found.validation is None
-    assert isinstance(found.train[0], Rows) == (save is np.savez)
-    np.testing.assert_array_equal(found.train[0][[9, 3]], INPUTS[[9, 3]])
-    np.testing.assert_array_equal(found.train[1][:], TARGETS)
-    np.testing.assert_array_equal(found.test[0][:], INPUTS[:4])
+    result = read_data(tmp_path / "new.npz")
+    assert result.validation is None
+    assert isinstance(result.train[0], Rows) == (save is np.savez)
+    np.testing.assert_array_equal(result.train[0][[9, 3]], INPUTS[[9, 3]])
+    np.testing.assert_array_equal(result.train[1][:], TARGETS)
+    np.testing.assert_array_equal(result.test[0][:], INPUTS[:4])
     if save is np.savez:
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found.test[1]))[:], TARGETS[:4])
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(result.test[1]))[:], TARGETS[:4])
 
 
 def test_classes_can_be_chosen_from_files(folder: Path) -> None:
-    found = shifted_datasets.only_classes(read_data(folder), [1])
-    np.testing.assert_array_equal(found.train[0], INPUTS[TARGETS == 1])
+    result = shifted_datasets.only_classes(read_data(folder), [1])
+    np.testing.assert_array_equal(result.train[0], INPUTS[TARGETS == 1])
 
 
 def test_a_folder_is_replaced_as_a_whole(folder: Path) -> None:

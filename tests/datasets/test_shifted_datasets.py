@@ -18,7 +18,7 @@ PARTS = ("train", "validation", "test")
 
 
 def write_mnist(folder: Path) -> None:
-    """A small file in the form of MNIST, brighter than that of USPS: digits of 20x20 in a margin of 4."""
+    """Write a small file in the format of MNIST, brighter than USPS: digits of 20x20 pixels with a margin of 4."""
     rng = np.random.RandomState(1)
     pixels = np.pad(rng.randint(100, 256, (60, 20, 20)).astype(np.uint8), ((0, 0), (4, 4), (4, 4)))
     labels = (np.arange(60) % 10).astype(np.uint8)
@@ -26,7 +26,7 @@ def write_mnist(folder: Path) -> None:
 
 
 def labelled(*counts: int) -> Data:
-    """So many samples of class 0, 1, …, in each part; each input is its own number."""
+    """Return a dataset with these numbers of samples of class 0, 1, …, in each split; each input is its index."""
 
     def part(first: int) -> tuple[np.ndarray, np.ndarray]:
         labels = np.repeat(np.arange(len(counts)), counts)
@@ -35,8 +35,8 @@ def labelled(*counts: int) -> Data:
     return Data(part(0), part(1000), part(2000))
 
 
-def recognised(train: tuple[np.ndarray, ...], test: tuple[np.ndarray, ...]) -> float:
-    """How many are nearest to the mean of their own class."""
+def recognized_share(train: tuple[np.ndarray, ...], test: tuple[np.ndarray, ...]) -> float:
+    """Return the share of samples that are nearest to the mean of their own class."""
     means = np.stack([train[0][train[1] == label].mean(axis=0).ravel() for label in range(10)])
     flat = test[0].reshape(len(test[0]), -1)
     nearest = (np.square(means).sum(axis=1) - 2 * flat @ means.T).argmin(axis=1)
@@ -67,7 +67,7 @@ def test_a_corruption_makes_digits_harder_and_repeats() -> None:
     np.testing.assert_array_equal(noisy.test[0], again.test[0])
     assert (noisy.test[0] != other.test[0]).any()
     moved = shifted_datasets.corrupted_digits("motion_blur", 5)
-    assert recognised(clean.train, moved.test) < recognised(clean.train, clean.test) - 0.05
+    assert recognized_share(clean.train, moved.test) < recognized_share(clean.train, clean.test) - 0.05
 
 
 def test_splits_have_different_noise() -> None:
@@ -151,8 +151,16 @@ def test_digits_of_one_dataset_are_recognized_by_the_other(real_file: Callable[[
     real_file("mnist.npz")
     real_file("usps.npz")
     mnist, usps = datasets.mnist(), datasets.usps()
-    assert 0.5 < recognised(mnist.train, shifted_datasets.usps_as_mnist().test) < recognised(mnist.train, mnist.test)
-    assert 0.5 < recognised(usps.train, shifted_datasets.mnist_as_usps().test) < recognised(usps.train, usps.test)
+    assert (
+        0.5
+        < recognized_share(mnist.train, shifted_datasets.usps_as_mnist().test)
+        < recognized_share(mnist.train, mnist.test)
+    )
+    assert (
+        0.5
+        < recognized_share(usps.train, shifted_datasets.mnist_as_usps().test)
+        < recognized_share(usps.train, usps.test)
+    )
 
 
 def test_only_classes() -> None:
@@ -164,14 +172,14 @@ def test_only_classes() -> None:
 
 def test_new_classes_with_replay() -> None:
     data = labelled(20, 3, 20, 10)
-    found = shifted_datasets.new_classes(data, old=[0, 1, 2], replay=13)
-    assert np.bincount(found.train[1]).tolist() == [5, 3, 5, 10]  # a class that has no more gives what it has
-    assert len(set(found.train[0])) == 23
-    np.testing.assert_array_equal(data.train[1][found.train[0]], found.train[1])
+    result = shifted_datasets.new_classes(data, old=[0, 1, 2], replay=13)
+    assert np.bincount(result.train[1]).tolist() == [5, 3, 5, 10]  # a class that has no more gives what it has
+    assert len(set(result.train[0])) == 23
+    np.testing.assert_array_equal(data.train[1][result.train[0]], result.train[1])
     for name in ("validation", "test"):
-        np.testing.assert_array_equal(getattr(found, name)[1], getattr(data, name)[1])
+        np.testing.assert_array_equal(getattr(result, name)[1], getattr(data, name)[1])
     again, other = (shifted_datasets.new_classes(data, [0, 1, 2], 13, seed).train[0].tolist() for seed in (0, 1))
-    assert found.train[0].tolist() == again != other
+    assert result.train[0].tolist() == again != other
     assert set(shifted_datasets.new_classes(data, [0, 1, 2], 0).train[1]) == {3}
     assert np.bincount(shifted_datasets.new_classes(data, [0, 1, 2], 43).train[1]).tolist() == [20, 3, 20, 10]
 

@@ -1,4 +1,4 @@
-"""Small networks as they really come: exported from PyTorch with an open batch."""
+"""Small networks, exported from PyTorch with a dynamic batch dimension."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Recurrent(nn.Module):
-    """Sequences through one layer of recurrence."""
+    """One recurrent layer over sequences."""
 
     def __init__(self, kind: str, *, bidirectional: bool = False) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Recurrent(nn.Module):
 
 
 class Words(nn.Module):
-    """Word numbers through an embedding and a convolution over the text."""
+    """An embedding of token ids and a 1-D convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Words(nn.Module):
 
 
 class Attention(nn.Module):
-    """A layer of a transformer, whose export works shapes out while it runs."""
+    """A transformer layer, whose export computes shapes at run time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def pictures() -> nn.Module:
 
 
 def exported(module: nn.Module, sample: torch.Tensor, path: Path, *, fold: bool = True) -> Path:
-    """The ONNX file of a network; without `fold`, its normalisation stays an operator of its own."""
+    """Export a network to ONNX; without `fold`, its normalization stays an operator."""
     module.train(not fold)
     mode = torch.onnx.TrainingMode.EVAL if fold else torch.onnx.TrainingMode.PRESERVE
     with warnings.catch_warnings():

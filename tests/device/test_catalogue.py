@@ -64,8 +64,8 @@ def test_compute_agrees_with_the_note(shipped: Device) -> None:
 def test_documented_table_is_the_catalogue() -> None:
     _, _, below = DOCS.read_text().partition("| name | device |")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \|$", below, re.MULTILINE)
-    told = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
-    assert told == {
+    expected = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+    assert expected == {
         each.name: [
             each.title,
             str(each.cores),

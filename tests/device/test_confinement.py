@@ -68,9 +68,9 @@ time.sleep(0.05)
 seen.append(os.sched_getaffinity(0))
 sys.stdout.write(json.dumps([to_json(done), [sorted(each) for each in seen], child.split()]))
 """
-        found = in_a_process(body, str(one_core()))
-        assert found.returncode == 0, found.stderr
-        done, seen, child = json.loads(found.stdout)
+        result = in_a_process(body, str(one_core()))
+        assert result.returncode == 0, result.stderr
+        done, seen, child = json.loads(result.stdout)
         assert seen == [[one_core()]] * 3
         assert child == [str(one_core())]
         assert from_json(Confinement, done) == Confinement(
@@ -79,15 +79,15 @@ sys.stdout.write(json.dumps([to_json(done), [sorted(each) for each in seen], chi
         assert os.sched_getaffinity(0) == before
 
     def test_memory_beyond_the_limit_is_refused(self) -> None:
-        found = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB), **{CGROUP_VARIABLE: ""})
-        done = from_json(Confinement, json.loads(found.stdout.splitlines()[0]))
+        result = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB), **{CGROUP_VARIABLE: ""})
+        done = from_json(Confinement, json.loads(result.stdout.splitlines()[0]))
         assert done.memory_by in ("rlimit", "cgroup1", "cgroup2")
         assert done.memory_bytes == 400 * MB
-        assert found.returncode < 0 or found.stdout.endswith("refused"), found.stdout  # killed, or told so
+        assert result.returncode < 0 or result.stdout.endswith("refused"), result.stdout  # killed, or told so
 
     def test_memory_within_the_limit_is_allocated(self) -> None:
-        found = in_a_process(ALLOCATE, str(one_core()), str(1000 * MB), str(100 * MB), **{CGROUP_VARIABLE: ""})
-        assert found.stdout.endswith("allocated"), found.stderr
+        result = in_a_process(ALLOCATE, str(one_core()), str(1000 * MB), str(100 * MB), **{CGROUP_VARIABLE: ""})
+        assert result.stdout.endswith("allocated"), result.stderr
 
     def test_model_runs_within_the_limit(self, tmp_path: Path) -> None:
         body = """
@@ -97,18 +97,18 @@ from onefold.device.probe import probe_models
 done = confine([int(sys.argv[1])], 500_000_000)
 sys.stdout.write(str(probe_program.overhead_us(probe_models(), 0.01)))
 """
-        found = in_a_process(body, str(one_core()), **{CGROUP_VARIABLE: ""})
-        assert found.returncode == 0, found.stderr
-        assert float(found.stdout) > 0
+        result = in_a_process(body, str(one_core()), **{CGROUP_VARIABLE: ""})
+        assert result.returncode == 0, result.stderr
+        assert float(result.stdout) > 0
 
     @pytest.mark.skipif(
         not os.environ.get(CGROUP_VARIABLE), reason=f"no control group is delegated by ${CGROUP_VARIABLE}"
     )
     def test_delegated_control_group_is_used_and_removed(self) -> None:
-        found = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB))
-        done = from_json(Confinement, json.loads(found.stdout.splitlines()[0]))
+        result = in_a_process(ALLOCATE, str(one_core()), str(400 * MB), str(600 * MB))
+        done = from_json(Confinement, json.loads(result.stdout.splitlines()[0]))
         assert done.memory_by in ("cgroup1", "cgroup2")
-        assert found.returncode < 0 or found.stdout.endswith("refused")
+        assert result.returncode < 0 or result.stdout.endswith("refused")
         assert remove_group(done.group)
 
 

@@ -37,38 +37,38 @@ corrections = st.tuples(st.floats(-1, 1), st.floats(-0.15, 0.15), st.floats(-0.3
 @untimed
 @given(corrections)
 def test_known_correction_is_recovered(correction: tuple[float, float, float]) -> None:
-    found = fit_emulator([BoardMeasurement(b, t, truth(b, t, *correction)) for b, t in GRID], emulated)
-    assert found.latency.scale == pytest.approx(correction[0], abs=0.02)
-    assert found.latency.batch_slope == pytest.approx(correction[1], abs=0.01)
-    assert found.latency.thread_slope == pytest.approx(correction[2], abs=0.02)
-    at_a_new_point = found.predict(32, 3, emulated(32, 3))
+    result = fit_emulator([BoardMeasurement(b, t, truth(b, t, *correction)) for b, t in GRID], emulated)
+    assert result.latency.scale == pytest.approx(correction[0], abs=0.02)
+    assert result.latency.batch_slope == pytest.approx(correction[1], abs=0.01)
+    assert result.latency.thread_slope == pytest.approx(correction[2], abs=0.02)
+    at_a_new_point = result.predict(32, 3, emulated(32, 3))
     assert at_a_new_point.latency_s == pytest.approx(truth(32, 3, *correction), rel=0.01)
-    assert found.errors is not None
-    assert found.errors.median <= found.errors.worst < 0.05
-    assert found.errors.points == len(GRID)
+    assert result.errors is not None
+    assert result.errors.median <= result.errors.worst < 0.05
+    assert result.errors.points == len(GRID)
 
 
 @untimed
 @given(corrections, st.integers(1, len(GRID)))
 def test_estimate_is_within_its_interval(correction: tuple[float, float, float], points: int) -> None:
-    found = fit_emulator([BoardMeasurement(b, t, truth(b, t, *correction)) for b, t in GRID[:points]], emulated)
+    result = fit_emulator([BoardMeasurement(b, t, truth(b, t, *correction)) for b, t in GRID[:points]], emulated)
     for batch, threads in [(1, 1), (100, 8)]:
-        told = found.predict(batch, threads, emulated(batch, threads))
-        assert 0 < told.low_s < told.latency_s < told.high_s
+        expected = result.predict(batch, threads, emulated(batch, threads))
+        assert 0 < expected.low_s < expected.latency_s < expected.high_s
 
 
 @untimed
 @given(st.floats(0.2, 5))
 def test_one_point_moves_only_the_scale(scale: float) -> None:
-    found = fit_emulator([BoardMeasurement(1, 1, emulated(1, 1) * scale)], emulated)
-    assert found.errors is None
-    assert found.predict(1, 1, emulated(1, 1)).latency_s == pytest.approx(emulated(1, 1) * scale, rel=0.02)
-    assert (found.latency.batch_slope, found.latency.thread_slope) == (0.0, 0.0)
+    result = fit_emulator([BoardMeasurement(1, 1, emulated(1, 1) * scale)], emulated)
+    assert result.errors is None
+    assert result.predict(1, 1, emulated(1, 1)).latency_s == pytest.approx(emulated(1, 1) * scale, rel=0.02)
+    assert (result.latency.batch_slope, result.latency.thread_slope) == (0.0, 0.0)
 
 
 def test_interval_widens_away_from_the_points() -> None:
-    found = fit_emulator([BoardMeasurement(b, 1, 2 * emulated(b, 1)) for b in (1, 2)], emulated)
-    near, far = (found.latency.factor(*at) for at in [(1, 1), (100, 4)])
+    result = fit_emulator([BoardMeasurement(b, 1, 2 * emulated(b, 1)) for b in (1, 2)], emulated)
+    near, far = (result.latency.factor(*at) for at in [(1, 1), (100, 4)])
     assert far[2] / far[1] > 1.5 * near[2] / near[1]
 
 
@@ -80,26 +80,26 @@ def test_prediction_interval_has_nominal_coverage() -> None:
         noisy = [
             BoardMeasurement(b, t, truth(b, t, *correction) * math.exp(draws.normal(0, 0.05))) for b, t in GRID[::2]
         ]
-        found = fit_emulator(noisy, emulated)
+        result = fit_emulator(noisy, emulated)
         for batch, threads in GRID[1::2]:
-            told = found.predict(batch, threads, emulated(batch, threads))
+            expected = result.predict(batch, threads, emulated(batch, threads))
             new = truth(batch, threads, *correction) * math.exp(draws.normal(0, 0.05))
-            inside += told.low_s <= new <= told.high_s
+            inside += expected.low_s <= new <= expected.high_s
             total += 1
     assert 0.9 <= inside / total <= 0.995
 
 
 def test_energy_is_fitted_to_points_that_have_it() -> None:
     points = [BoardMeasurement(b, t, emulated(b, t), 1.5 * emulated_j(b, t) if b > 1 else None) for b, t in GRID]
-    found = fit_emulator(points, emulated, emulated_j)
-    assert found.energy_errors is not None
-    assert found.energy_errors.points == len([1 for b, _ in GRID if b > 1])
-    told = found.predict(8, 2, emulated(8, 2), emulated_j(8, 2))
-    assert told.energy_j == pytest.approx(1.5 * emulated_j(8, 2), rel=0.02)
-    assert told.low_j is not None
-    assert told.high_j is not None
-    assert told.low_j < told.energy_j < told.high_j
-    assert found.predict(8, 2, emulated(8, 2)).energy_j is None
+    result = fit_emulator(points, emulated, emulated_j)
+    assert result.energy_errors is not None
+    assert result.energy_errors.points == len([1 for b, _ in GRID if b > 1])
+    expected = result.predict(8, 2, emulated(8, 2), emulated_j(8, 2))
+    assert expected.energy_j == pytest.approx(1.5 * emulated_j(8, 2), rel=0.02)
+    assert expected.low_j is not None
+    assert expected.high_j is not None
+    assert expected.low_j < expected.energy_j < expected.high_j
+    assert result.predict(8, 2, emulated(8, 2)).energy_j is None
     assert fit_emulator(points, emulated).energy is None
 
 
@@ -107,10 +107,10 @@ def test_energy_is_fitted_to_points_that_have_it() -> None:
 @given(corrections, st.booleans())
 def test_fit_round_trips_through_json(correction: tuple[float, float, float], energy: bool) -> None:
     points = [BoardMeasurement(b, t, truth(b, t, *correction), emulated_j(b, t) if energy else None) for b, t in GRID]
-    found = fit_emulator(points, emulated, emulated_j)
-    back = from_json(EmulatorFit, json.loads(json.dumps(to_json(found))))
-    assert back == found
-    assert back.predict(7, 3, 0.1, 0.2) == found.predict(7, 3, 0.1, 0.2)
+    result = fit_emulator(points, emulated, emulated_j)
+    back = from_json(EmulatorFit, json.loads(json.dumps(to_json(result))))
+    assert back == result
+    assert back.predict(7, 3, 0.1, 0.2) == result.predict(7, 3, 0.1, 0.2)
 
 
 def test_fit_needs_points_and_valid_emulated_values() -> None:

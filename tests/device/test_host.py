@@ -1,4 +1,4 @@
-"""This machine as a device: what is read, what is measured, what is remembered."""
+"""This machine as a device: description, calibration and its cache."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from onefold.meter import ModelledMeter
 
 
 def test_description_has_no_measured_figures() -> None:
-    found = describe()
-    assert found.name == "host"
-    assert found.architecture == platform.machine()
-    assert 1 <= found.cores <= (os.cpu_count() or 1)
-    assert found.memory_bytes > 10**8
-    assert all(math.isnan(figure) for figure in (found.gflops, found.bandwidth_gbps, found.overhead_us))
+    result = describe()
+    assert result.name == "host"
+    assert result.architecture == platform.machine()
+    assert 1 <= result.cores <= (os.cpu_count() or 1)
+    assert result.memory_bytes > 10**8
+    assert all(math.isnan(figure) for figure in (result.gflops, result.bandwidth_gbps, result.overhead_us))
 
 
 def test_power_agrees_with_the_modelled_meter() -> None:
-    found = describe()
-    assert found.power_w(1) == pytest.approx(ModelledMeter().watts_per_busy_core)
-    assert found.power_w(0) == 0
-    assert "modelled" in found.note
+    result = describe()
+    assert result.power_w(1) == pytest.approx(ModelledMeter().watts_per_busy_core)
+    assert result.power_w(0) == 0
+    assert "modelled" in result.note
 
 
 def test_calibration_measures_every_figure() -> None:
-    found = calibrate(0.1)
-    for figure in (found.gflops, found.bandwidth_gbps, found.overhead_us):
+    result = calibrate(0.1)
+    for figure in (result.gflops, result.bandwidth_gbps, result.overhead_us):
         assert math.isfinite(figure)
         assert figure > 0
-    assert found.source == "calibrated"
-    assert "measured on this machine" in found.note
+    assert result.source == "calibrated"
+    assert "measured on this machine" in result.note
 
 
 class TestCachedCalibration:
     @pytest.fixture
     def calibrations(self, monkeypatch: pytest.MonkeyPatch) -> list[Device]:
-        """Those that are made, with quick figures: how they are measured is tested above."""
+        """Record calibrations, with fake figures."""
         made: list[Device] = []
 
         def quick(seconds: float) -> Device:

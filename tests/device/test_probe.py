@@ -43,14 +43,14 @@ def written(folder: Path, **changes: Any) -> Path:
 def test_program_runs_stand_alone_and_makes_a_device(tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text(probe_source())
     command = [sys.executable, "-I", "probe.py", "--seconds", "0.2"]  # -I: without onefold on the path
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert found.stderr == ""
-    answer = json.loads(found.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    answer = json.loads(result.stdout)
     assert all(each["time_s"] > 0 for each in answer["operators"].values())
     assert set(answer["operators"]) >= {"matmul", "conv3x3", "depthwise", "lstm", "gather", "softmax"}
     assert answer["speed_by_threads"]["1"] == 1.0
-    (tmp_path / "board.json").write_text(found.stdout)
+    (tmp_path / "board.json").write_text(result.stdout)
     board = device_from_probe(tmp_path / "board.json", "my-board", idle_w=1.0, busy_w=99.0)
     assert board.source == "probe"
     assert board.cores == answer["cores"]
@@ -143,17 +143,17 @@ class TestPower:
             time.sleep(0.05)
             sensor(tmp_path, f"{zone}/energy_uj", 1_000_000)  # two joules later, after the counter wrapped
 
-        found = probe_program.power_w(work, tmp_path)
-        assert found is not None
-        watts, source = found
+        result = probe_program.power_w(work, tmp_path)
+        assert result is not None
+        watts, source = result
         assert source.startswith("rapl")
         assert 0 < watts <= 2 / 0.05
 
     def test_jetson_input_rail_is_preferred(self, tmp_path: Path) -> None:
-        for place, (rail, milliwatts) in enumerate([("POM_5V_GPU", 9000), ("POM_5V_IN", 5000), ("POM_5V_CPU", 2000)]):
+        for index, (rail, milliwatts) in enumerate([("POM_5V_GPU", 9000), ("POM_5V_IN", 5000), ("POM_5V_CPU", 2000)]):
             folder = "bus/i2c/drivers/ina3221x/6-0040/iio:device0"
-            sensor(tmp_path, f"{folder}/rail_name_{place}", rail)
-            sensor(tmp_path, f"{folder}/in_power{place}_input", milliwatts)
+            sensor(tmp_path, f"{folder}/rail_name_{index}", rail)
+            sensor(tmp_path, f"{folder}/in_power{index}_input", milliwatts)
         assert probe_program.power_w(lambda: None, tmp_path) == (5.0, "sensor iio:device0/POM_5V_IN")
 
     def test_power_is_voltage_times_current(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Counting what a model has to do, and carrying times over from one device to another."""
+"""Operator costs of models, and scaling of latencies between devices."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ machines = st.builds(
 amounts = st.floats(min_value=0, max_value=1e12)
 one_operator = st.builds(lambda flops, moved: OperatorCost("a", "Conv", flops, moved), amounts, amounts)
 models = st.lists(one_operator, min_size=1, max_size=6).map(
-    lambda ops: tuple(replace(op, name=f"n{place}") for place, op in enumerate(ops))
+    lambda ops: tuple(replace(op, name=f"n{index}") for index, op in enumerate(ops))
 )
 some_threads = st.integers(1, 16)
 

@@ -239,7 +239,7 @@ class TestWorkerExit:
         ("number", "reason"),
         [(signal.SIGKILL, r"was killed by signal 9 \(SIGKILL\), 3 times"), (signal.SIGSTOP, "suspended .*, 3 times")],
     )
-    def test_worker_that_is_killed_again_and_again_is_an_error_with_the_true_reason(
+    def test_worker_that_is_killed_repeatedly_is_an_error_with_the_true_reason(
         self, number: signal.Signals, reason: str, this_host: Device, model: Path
     ) -> None:
         with HostSession(this_host) as session:
@@ -260,7 +260,7 @@ class TestWorkerExit:
             with signaled_when_busy(session, signal.SIGKILL, times=1), pytest.raises(TooLarge, match="of memory of"):
                 session.serve(model, ServingPoint(), LONG)
 
-    def test_model_that_loops_for_ever_is_given_up(self, this_host: Device, model: Path, tmp_path: Path) -> None:
+    def test_model_in_an_infinite_loop_times_out(self, this_host: Device, model: Path, tmp_path: Path) -> None:
         looping = endless(tmp_path / "loop.onnx")
         with HostSession(this_host, hang_timeout_s=1.0) as session:
             first = session.pid

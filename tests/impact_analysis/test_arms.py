@@ -1,4 +1,4 @@
-"""Arms: what each holds fixed, what they share, and that each is a sample of its own space."""
+"""Arms: fixed hyperparameters, shared configurations, and validity in their spaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAT = Space(a=Float(0.0, 1.0), b=Float(0.0, 1.0, default=0.25), c=Float(0.0, 4.
 
 
 def tried(plan: ArmPlan, arm: Arm) -> list[Config]:
-    return [plan.configs[place] for place in arm.members]
+    return [plan.configs[trial] for trial in arm.members]
 
 
 def by_arm(plan: ArmPlan) -> dict[str, list[Config]]:
@@ -74,21 +74,21 @@ def test_conditions_hold_in_every_arm() -> None:
     plan = plan_arms(SPACE, 12)
     for config in plan.configs:
         SPACE.check(config)
-    found = by_arm(plan)
-    assert {"momentum" in config for config in found["fix momentum"]} == {True, False}
-    assert all("momentum" in config for config in found["fix optimizer"])
-    assert len({config["momentum"] for config in found["fix optimizer"]}) == 12
+    result = by_arm(plan)
+    assert {"momentum" in config for config in result["fix momentum"]} == {True, False}
+    assert all("momentum" in config for config in result["fix optimizer"])
+    assert len({config["momentum"] for config in result["fix optimizer"]}) == 12
 
 
 def test_shared_configurations_are_listed_once() -> None:
     plan = plan_arms(SPACE, 12)
     assert plan.total_trials == 12 * len(plan.arms) == sum(len(arm.members) for arm in plan.arms)
     assert len(set(plan.configs)) == len(plan.configs) < plan.total_trials
-    assert {place for arm in plan.arms for place in arm.members} == set(range(len(plan.configs)))
+    assert {trial for arm in plan.arms for trial in arm.members} == set(range(len(plan.configs)))
     everything = plan.arms[0]
     assert everything.members == tuple(range(12))
     for arm in plan.arms[1:]:
-        already = {place for place, config in enumerate(tried(plan, everything)) if _is_held(config, arm)}
+        already = {index for index, config in enumerate(tried(plan, everything)) if _is_held(config, arm)}
         assert already <= set(arm.members), arm.name
 
 
@@ -97,13 +97,13 @@ def _is_held(config: Config, arm: Arm) -> bool:
 
 
 def test_arms_use_common_random_numbers() -> None:
-    found = by_arm(plan_arms(FLAT, 8))
+    result = by_arm(plan_arms(FLAT, 8))
     for name, middle in (("a", 0.5), ("b", 0.25), ("c", 2.0)):
-        assert found[f"fix {name}"] == [Config({**config, name: middle}) for config in found[TUNE_ALL]]
+        assert result[f"fix {name}"] == [Config({**config, name: middle}) for config in result[TUNE_ALL]]
 
 
 def test_an_arm_does_not_depend_on_the_others() -> None:
-    """Neither more trials nor other arms change what it tries."""
+    """Neither more trials nor other arms change its configurations."""
     few, many = by_arm(plan_arms(SPACE, 4)), by_arm(plan_arms(SPACE, 9))
     assert few == {name: configs[:4] for name, configs in many.items()}
     flat = by_arm(plan_arms(Space(**SPACE.parameters), 9))
@@ -126,8 +126,8 @@ def test_rejected_configurations_are_drawn_again() -> None:
     assert all(config.width < 32 and config.lr <= 3e-3 for config in plan.configs)
     assert {len(arm.members) for arm in plan.arms} == {10}
     loose = by_arm(plan_arms(SPACE, 10))[TUNE_ALL]
-    kept = [(place, config) for place, config in enumerate(loose) if config.width < 32 and config.lr <= 3e-3]
-    assert all(by_arm(plan)[TUNE_ALL][place] == config for place, config in kept)  # only the others are drawn again
+    kept = [(index, config) for index, config in enumerate(loose) if config.width < 32 and config.lr <= 3e-3]
+    assert all(by_arm(plan)[TUNE_ALL][index] == config for index, config in kept)  # only the others are drawn again
 
 
 def test_a_small_space_has_fewer_trials_instead_of_repetitions() -> None:

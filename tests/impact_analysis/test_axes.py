@@ -1,4 +1,4 @@
-"""Hyperparameters as axes: where values lie, and what their cells weigh."""
+"""Hyperparameters as axes: coordinates, and shares of cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How properties go together: by hand, against scipy, and where there is nothing to say."""
+"""Correlations: by hand, against scipy, and where they are undefined."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max
 
 def test_swapping_two_of_three_halves_the_rank_correlation() -> None:
     # Ranks differ by 0, 1 and 1: 1 - 6 * 2 / (3 * 8) = 0.5; these values are their ranks, so Pearson's is the same.
-    found = correlations({"size": [1, 2, 3], "latency": [1, 3, 2]}).between("latency", "size")
-    assert found.spearman == pytest.approx(0.5)
-    assert found.pearson == pytest.approx(0.5)
+    result = correlations({"size": [1, 2, 3], "latency": [1, 3, 2]}).between("latency", "size")
+    assert result.spearman == pytest.approx(0.5)
+    assert result.pearson == pytest.approx(0.5)
 
 
 def test_rank_correlation_captures_nonlinear_monotonic_relations() -> None:
-    found = correlations({"width": [1, 2, 3, 4, 5], "flops": [1, 16, 81, 256, 625]}).pairs[0]
-    assert found.spearman == pytest.approx(1.0)
-    assert found.spearman_p == pytest.approx(0.0)
-    assert found.pearson is not None
-    assert 0.8 < found.pearson < 0.95
+    result = correlations({"width": [1, 2, 3, 4, 5], "flops": [1, 16, 81, 256, 625]}).pairs[0]
+    assert result.spearman == pytest.approx(1.0)
+    assert result.spearman_p == pytest.approx(0.0)
+    assert result.pearson is not None
+    assert 0.8 < result.pearson < 0.95
 
 
 @settings(derandomize=True)
 @given(rows)
 def test_coefficients_match_scipy(values: list[tuple[int, int]]) -> None:
     one, other = [float(a) for a, _ in values], [float(b) for _, b in values]
-    found = correlations({"one": one, "other": other})
-    pair = found.pairs[0]
+    result = correlations({"one": one, "other": other})
+    pair = result.pairs[0]
     if len(set(one)) == 1 or len(set(other)) == 1:
         assert (pair.pearson, pair.pearson_p, pair.spearman, pair.spearman_p) == (None, None, None, None)
     else:
@@ -43,25 +43,25 @@ def test_coefficients_match_scipy(values: list[tuple[int, int]]) -> None:
 
 
 def test_the_matrix_is_symmetric_and_empty_for_constant_properties() -> None:
-    found = correlations({"a": [1, 2, 3, 4], "flat": [0.1 + 0.2, 0.3, 0.3, 0.3], "b": [4, 3, 2, 1]})
-    assert found.constant == ("flat",)  # but for rounding
+    result = correlations({"a": [1, 2, 3, 4], "flat": [0.1 + 0.2, 0.3, 0.3, 0.3], "b": [4, 3, 2, 1]})
+    assert result.constant == ("flat",)  # but for rounding
     expected = ((1.0, None, pytest.approx(-1.0)), (None, None, None), (pytest.approx(-1.0), None, 1.0))
-    assert found.matrix("spearman") == expected
-    assert found.matrix("pearson") == expected
+    assert result.matrix("spearman") == expected
+    assert result.matrix("pearson") == expected
 
 
 def test_two_models_have_no_correlation() -> None:
-    found = correlations({"a": [1, 2], "b": [2, 1]})
-    assert found.pairs[0].pearson is None
-    assert found.matrix() == ((None, None), (None, None))
+    result = correlations({"a": [1, 2], "b": [2, 1]})
+    assert result.pairs[0].pearson is None
+    assert result.matrix() == ((None, None), (None, None))
     assert correlations({}).matrix() == ()
 
 
 def test_unequal_columns_and_unknown_names_are_rejected() -> None:
     with pytest.raises(InputError, match="same length"):
         correlations({"a": [1, 2, 3], "b": [1, 2]})
-    found = correlations({"latency": [1, 2, 3], "size": [1, 2, 3]})
+    result = correlations({"latency": [1, 2, 3], "size": [1, 2, 3]})
     with pytest.raises(InputError, match="did you mean 'latency'"):
-        found.between("latancy", "size")
+        result.between("latancy", "size")
     with pytest.raises(InputError, match="twice"):
-        found.between("size", "size")
+        result.between("size", "size")

@@ -1,4 +1,4 @@
-"""One property of several models: scaled, ranked, and set beside another group's."""
+"""Descriptive statistics of one property."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def test_values_that_cannot_be_scaled_are_rejected(values: list) -> None:
 @settings(derandomize=True)
 @given(samples)
 def test_scaling_preserves_the_order(values: list[float]) -> None:
-    found = scaled(values)
-    assert min(found) == 1.0
+    result = scaled(values)
+    assert min(result) == 1.0
     order = sorted(range(len(values)), key=lambda place: values[place])
-    assert [found[place] for place in order] == sorted(found)
+    assert [result[index] for index in order] == sorted(result)
 
 
 def test_the_best_of_an_arm_is_compared_with_the_best_of_the_baseline() -> None:
-    found = best_difference([0.8, 0.9], [0.6, 0.75], higher_is_better=True)
-    assert found.relative == pytest.approx(0.2)  # (0.9 - 0.75) / 0.75
-    assert found.better
-    found = best_difference([8.0, 9.0], [4.0, 5.0], higher_is_better=False)
-    assert found.relative == 1.0  # (8 - 4) / 4
-    assert not found.better
+    result = best_difference([0.8, 0.9], [0.6, 0.75], higher_is_better=True)
+    assert result.relative == pytest.approx(0.2)  # (0.9 - 0.75) / 0.75
+    assert result.better
+    result = best_difference([8.0, 9.0], [4.0, 5.0], higher_is_better=False)
+    assert result.relative == 1.0  # (8 - 4) / 4
+    assert not result.better
 
 
 def test_the_best_model_can_be_chosen_by_another_score() -> None:
     latencies, base = [1.0, 3.0, 2.0], [2.0, 9.0]
-    found = best_difference(latencies, base, higher_is_better=False, by=([0.7, 0.9, 0.8], [0.9, 0.8]))
-    assert (found.arm, found.baseline, found.relative) == (3.0, 2.0, 0.5)  # those of the most accurate models
-    assert not found.better
+    result = best_difference(latencies, base, higher_is_better=False, by=([0.7, 0.9, 0.8], [0.9, 0.8]))
+    assert (result.arm, result.baseline, result.relative) == (3.0, 2.0, 0.5)  # those of the most accurate models
+    assert not result.better
     with pytest.raises(InputError, match="same length"):
         best_difference(latencies, base, higher_is_better=False, by=([0.7], [0.9, 0.8]))
 
@@ -53,9 +53,9 @@ def test_the_best_model_can_be_chosen_by_another_score() -> None:
 @settings(derandomize=True)
 @given(samples, st.booleans())
 def test_a_group_does_not_differ_from_itself(values: list[float], higher: bool) -> None:
-    found = best_difference(values, values, higher_is_better=higher)
-    assert found.relative == 0.0
-    assert not found.better
+    result = best_difference(values, values, higher_is_better=higher)
+    assert result.relative == 0.0
+    assert not result.better
 
 
 def test_the_largest_deviation_is_relative_to_the_worst() -> None:

@@ -1,4 +1,4 @@
-"""Findings beside the same figures worked out by hand with numpy and scipy alone, and the advice that they lead to."""
+"""Findings against the same figures computed with numpy and scipy, and the advice that follows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def close(expected: Any) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_forests() -> Iterator[None]:
-    """Importance has tests of its own; here a few trees will do."""
+    """Use few trees: importance has its own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("onefold.impact_analysis.findings"), "importance", partial(importance, trees=12))
         yield
@@ -87,7 +87,7 @@ every_case = pytest.mark.parametrize("case", CASES)
 
 
 @cache
-def found(case: str) -> Findings:
+def findings_of(case: str) -> Findings:
     return findings(CASES[case]())
 
 
@@ -115,7 +115,7 @@ def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, f
 @every_case
 @pytest.mark.parametrize("form", FORMS)
 def test_effects_compare_each_arm_with_tune_all(case: str, form: Form) -> None:
-    given = found(case)
+    given = findings_of(case)
     rows = [effect for effect in given.effects if effect.form == form]
     assert [(row.arm, row.property) for row in rows] == [(a.name, name) for a in ARMS[1:] for name in names(given)]
     ps = []
@@ -135,13 +135,13 @@ def test_effects_compare_each_arm_with_tune_all(case: str, form: Form) -> None:
 
 
 def test_exact_and_asymptotic_tests_both_occur() -> None:
-    assert {effect.compared.method for effect in found("higher is better").effects} == {"exact", "asymptotic"}
+    assert {effect.compared.method for effect in findings_of("higher is better").effects} == {"exact", "asymptotic"}
 
 
 @every_case
 @pytest.mark.parametrize("form", FORMS)
 def test_the_best_model_of_an_arm_is_the_one_with_the_best_score(case: str, form: Form) -> None:
-    given = found(case)
+    given = findings_of(case)
     sign = 1 if given.evidence.higher_is_better else -1
 
     def of_the_best(arm: str, name: str) -> float:
@@ -159,7 +159,7 @@ def test_the_best_model_of_an_arm_is_the_one_with_the_best_score(case: str, form
 @every_case
 @pytest.mark.parametrize("form", FORMS)
 def test_medians_have_bootstrap_intervals(case: str, form: Form) -> None:
-    given = found(case)
+    given = findings_of(case)
     for row in (effect for effect in given.effects if effect.form == form):
         mine, base = (np.array(column(given, row.property, form, arm)) for arm in (row.arm, TUNE_ALL))
         rng = np.random.default_rng(0)
@@ -171,8 +171,8 @@ def test_medians_have_bootstrap_intervals(case: str, form: Form) -> None:
 
 @every_case
 def test_deviations_are_relative_to_the_worst(case: str) -> None:
-    given = found(case)
-    assert [one.property for one in given.deviations] == list(names(given))
+    given = findings_of(case)
+    assert [deviation.property for deviation in given.deviations] == list(names(given))
     for one in given.deviations:
         for form, deviation in (("plain", one.plain), ("compressed", one.compressed)):
             low, high = (end(column(given, one.property, form)) for end in (min, max))  # type: ignore[arg-type]
@@ -182,7 +182,7 @@ def test_deviations_are_relative_to_the_worst(case: str) -> None:
 
 @every_case
 def test_distributions_are_multiples_of_the_smallest_value(case: str) -> None:
-    given = found(case)
+    given = findings_of(case)
     everyone = [given.evidence.models[trial].plain for trial in range(12)]
     expected = {
         **{(name, "all"): [plain[name] for plain in everyone] for name in names(given)},
@@ -190,16 +190,16 @@ def test_distributions_are_multiples_of_the_smallest_value(case: str) -> None:
         **{(name, "best"): column(given, name) for name in names(given)},
         **{(name, "best compressed"): column(given, name, "compressed") for name in names(given)},
     }
-    shown = {(one.property, one.models): one.scaled for one in given.distributions}
+    shown = {(distribution.property, distribution.models): distribution.scaled for distribution in given.distributions}
     assert list(shown) == list(expected)
     assert len(given.distributions) == len(expected)
-    for place, values in expected.items():
-        assert shown[place] == close(tuple(value / min(values) for value in values))
+    for key, values in expected.items():
+        assert shown[key] == close(tuple(value / min(values) for value in values))
 
 
 @every_case
 def test_changes_are_relative_to_the_plain_model(case: str) -> None:
-    given = found(case)
+    given = findings_of(case)
     assert list(given.changes) == list(names(given))
     for name, changes in given.changes.items():
         plain, compressed = np.array(column(given, name)), np.array(column(given, name, "compressed"))
@@ -208,7 +208,7 @@ def test_changes_are_relative_to_the_plain_model(case: str) -> None:
 
 @every_case
 def test_pairs_are_all_pairs_of_the_best_models(case: str) -> None:
-    given = found(case)
+    given = findings_of(case)
     assert list(given.pairs) == list(names(given))
     for name, pair in given.pairs.items():
         before, after = ([(a - b) / b for a, b in combinations(column(given, name, form), 2)] for form in FORMS)
@@ -223,7 +223,7 @@ def test_pairs_are_all_pairs_of_the_best_models(case: str) -> None:
 @every_case
 @pytest.mark.parametrize("form", FORMS)
 def test_correlations_cover_the_best_models_of_tune_all(case: str, form: Form) -> None:
-    given = found(case)
+    given = findings_of(case)
     known = given.correlations[form]
     assert (known.names, known.n, known.constant) == (names(given), 6, ())
     assert [(pair.one, pair.other) for pair in known.pairs] == list(combinations(names(given), 2))
@@ -238,16 +238,19 @@ def test_correlations_cover_the_best_models_of_tune_all(case: str, form: Form) -
 
 @every_case
 def test_importance_of_the_metric_uses_all_trials_and_of_costs_the_measured_models(case: str) -> None:
-    given = found(case)
+    given = findings_of(case)
     measured = len(given.evidence.models)
     compressed = sum(bool(model.compressed) for model in given.evidence.models.values())
     for form, others in (("plain", measured), ("compressed", compressed)):
         known = given.importance[form]  # type: ignore[index]
-        assert {name: one.n for name, one in known.items()} == {
+        assert {name: candidate.n for name, candidate in known.items()} == {
             given.evidence.metric: 42 if form == "plain" else compressed,
             **dict.fromkeys(COSTS, others),
         }
-        assert all({share.parameters[0] for share in one.singles} == {"width", "depth", "lr"} for one in known.values())
+        assert all(
+            {share.parameters[0] for share in candidate.singles} == {"width", "depth", "lr"}
+            for candidate in known.values()
+        )
 
 
 # What is missing.
@@ -287,7 +290,7 @@ def test_trials_that_failed_are_left_out() -> None:
     assert row.compared.n_baseline == given.correlations["plain"].n == 5
     assert row.best.baseline == usual.models[usual.best[TUNE_ALL][1]].plain["latency_s"]
     assert given.importance["plain"]["accuracy"].n == 41
-    assert len(next(one.scaled for one in given.distributions if one.models == "all")) == 11
+    assert len(next(distribution.scaled for distribution in given.distributions if distribution.models == "all")) == 11
 
 
 def test_without_compressed_models_there_is_only_the_plain_form() -> None:
@@ -298,9 +301,9 @@ def test_without_compressed_models_there_is_only_the_plain_form() -> None:
     assert given.forms == ("plain",)
     assert (given.changes, given.pairs) == ({}, {})
     assert {effect.form for effect in given.effects} == set(given.correlations) == set(given.importance) == {"plain"}
-    assert {one.compressed for one in given.deviations} == {None}
-    assert {one.models for one in given.distributions} == {"all", "best"}
-    assert [row for row in found("higher is better").effects if row.form == "plain"] == list(given.effects)
+    assert {deviation.compressed for deviation in given.deviations} == {None}
+    assert {distribution.models for distribution in given.distributions} == {"all", "best"}
+    assert [row for row in findings_of("higher is better").effects if row.form == "plain"] == list(given.effects)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -314,14 +317,14 @@ def test_a_property_that_is_zero_for_one_model_is_skipped_with_a_reason(form: Fo
     assert all(set(table) == left for table in tables)
     for rows in (given.effects, given.deviations, given.distributions):
         assert {row.property for row in rows} == left
-    assert found("higher is better").skipped == ()
+    assert findings_of("higher is better").skipped == ()
 
 
 def test_a_property_that_some_model_lacks_is_left_out() -> None:
     usual = evidence()
     plain = {name: value for name, value in usual.models[3].plain.items() if name != "flops"}
     given = changed(usual, 3, plain=plain)
-    assert [one.name for one in given.properties] == ["accuracy", "latency_s", "size_bytes"]
+    assert [prop.name for prop in given.properties] == ["accuracy", "latency_s", "size_bytes"]
     assert findings(given).skipped == ()
 
 
@@ -341,7 +344,7 @@ def test_constant_properties_have_no_effect() -> None:
     assert (row.best.relative, row.compared.p, row.compared.delta, row.medians.high) == (0.0, 1.0, 0.0, 0.0)
     assert given.correlations["plain"].constant == ("flops",)
     assert given.changes["flops"] == (-0.5,) * BEST
-    assert next(one for one in given.deviations if one.property == "flops").plain == 0.0
+    assert next(deviation for deviation in given.deviations if deviation.property == "flops").plain == 0.0
     assert given.importance["plain"]["flops"].explained is None
 
 
@@ -354,11 +357,11 @@ FILTERS = Space(
 
 
 def said(given: ImpactMeasurements) -> dict[str, tuple[str, ...]]:
-    return {one.question: one.answers for one in advice(findings(given))}
+    return {entry.question: entry.answers for entry in advice(findings(given))}
 
 
 def filters_alone(trials: int, best: int, space: Space = FILTERS) -> ImpactMeasurements:
-    """The filters make the size, and the accuracy is chance."""
+    """The size depends on the filters only, and the accuracy is random."""
     plan, rng = plan_arms(space, trials), np.random.default_rng(3)
     models = {}
     for trial, config in enumerate(plan.configs):
@@ -410,7 +413,7 @@ def test_with_few_models_the_advice_says_so() -> None:
 
 
 def rivals(*others: tuple[float, float, float], compressed: bool = False, higher: bool = True) -> ImpactMeasurements:
-    """The best model has 0.95, 3 ms and 10 kB; the others as given, worse and worse by their score."""
+    """Return models of which the best has 0.95, 3 ms and 10 kB; the others are given, in order of their scores."""
     metric = "accuracy" if higher else "rmse"
     models = {}
     for trial, figures in enumerate([(0.95, 3e-3, 1e4), *others]):

@@ -90,19 +90,19 @@ def ran(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Analysis:
 
 
 @pytest.fixture(scope="module")
-def found(ran: Analysis) -> ImpactResult:
-    found = ran.run()
+def result(ran: Analysis) -> ImpactResult:
+    result = ran.run()
     messages = [event.message for event in ran.of("stage")]  # type: ignore[attr-defined]
     assert messages[0].startswith("15 trials in 5 arms; ")
     assert any(message.startswith("compressing and measuring on host: ") for message in messages)
     assert messages[-1] == "comparing the arms"
-    return found
+    return result
 
 
-def test_shared_configurations_are_trained_once(ran: Analysis, found: ImpactResult) -> None:
-    evidence = found.findings.evidence
+def test_shared_configurations_are_trained_once(ran: Analysis, result: ImpactResult) -> None:
+    evidence = result.findings.evidence
     assert [arm.name for arm in evidence.arms] == ARMS
-    assert {place for arm in evidence.arms for place in arm.members} == set(evidence.configs)
+    assert {trial for arm in evidence.arms for trial in arm.members} == set(evidence.configs)
     assert [trial.number for trial in ran.trials] == list(evidence.configs)
     configs = [trial.config for trial in ran.trials]
     assert len(set(configs)) == len(configs) < sum(len(arm.members) for arm in evidence.arms)
@@ -110,8 +110,8 @@ def test_shared_configurations_are_trained_once(ran: Analysis, found: ImpactResu
     assert evidence.failures == {}
 
 
-def test_the_best_of_each_arm_are_fully_trained_measured_and_compressed(ran: Analysis, found: ImpactResult) -> None:
-    evidence = found.findings.evidence
+def test_the_best_of_each_arm_are_fully_trained_measured_and_compressed(ran: Analysis, result: ImpactResult) -> None:
+    evidence = result.findings.evidence
     trials = {trial.number: trial for trial in ran.trials}
     assert list(evidence.best) == ARMS
     for arm in evidence.arms:
@@ -134,31 +134,31 @@ def test_the_best_of_each_arm_are_fully_trained_measured_and_compressed(ran: Ana
             assert model.compressed["size_bytes"] < model.plain["size_bytes"]
 
 
-def test_the_report_is_written(found: ImpactResult) -> None:
-    assert found.report.read_text().startswith("<!")
-    figures = json.loads(found.figures.read_text())
-    assert figures == json.loads(json.dumps(ImpactReport(found.findings).as_json()))
+def test_the_report_is_written(result: ImpactResult) -> None:
+    assert result.report.read_text().startswith("<!")
+    figures = json.loads(result.figures.read_text())
+    assert figures == json.loads(json.dumps(ImpactReport(result.findings).as_json()))
     assert figures["evidence"]["recipe"] == "int8"
-    assert set(found.findings.evidence.ways) >= {one.name for one in found.findings.evidence.properties}
-    assert "What can be left at its default?" in [part.question for part in found.advice]
-    assert found.findings.forms == ("plain", "compressed")
+    assert set(result.findings.evidence.ways) >= {prop.name for prop in result.findings.evidence.properties}
+    assert "What can be left at its default?" in [part.question for part in result.advice]
+    assert result.findings.forms == ("plain", "compressed")
 
 
-def test_only_measured_models_keep_their_weights(ran: Analysis, found: ImpactResult) -> None:
+def test_only_measured_models_keep_their_weights(ran: Analysis, result: ImpactResult) -> None:
     files = (ran.home / "studies" / "small" / "trials").iterdir()
-    assert {int(file.name[:5]) for file in files} == set(found.findings.evidence.models)
+    assert {int(file.name[:5]) for file in files} == set(result.findings.evidence.models)
     assert not list((ran.home / "studies" / "small" / "forms").glob("*/*.onnx"))
 
 
-def test_a_finished_analysis_is_reported_again_without_training(ran: Analysis, found: ImpactResult) -> None:
+def test_a_finished_analysis_is_reported_again_without_training(ran: Analysis, result: ImpactResult) -> None:
     before = ran.trials
     again = ran.run()
     assert {event.kind for event in ran.events} == {"stage"}
-    assert again == found
+    assert again == result
     assert ran.trials == before
 
 
-def test_other_options_under_the_same_name_are_rejected(ran: Analysis, found: ImpactResult) -> None:
+def test_other_options_under_the_same_name_are_rejected(ran: Analysis, result: ImpactResult) -> None:
     with pytest.raises(InputError, match="there is a study 'small' already, with other arms"):
         ran.run(options=replace(OPTIONS, trials=2))
     with pytest.raises(InputError, match="there is a study 'small' already, with other arms"):
@@ -206,7 +206,7 @@ impact(
 @pytest.mark.slow
 @pytest.mark.parametrize(("line", "count"), [("result", 4), ("stage compressing", 3)])
 def test_a_killed_analysis_continues_where_it_stopped(
-    ran: Analysis, found: ImpactResult, tmp_path: Path, calibrated: Path, line: str, count: int
+    ran: Analysis, result: ImpactResult, tmp_path: Path, calibrated: Path, line: str, count: int
 ) -> None:
     cut = Analysis(tmp_path, calibrated)
     process = subprocess.Popen(
@@ -232,7 +232,7 @@ def test_a_killed_analysis_continues_where_it_stopped(
     assert known.items() <= after.items()
     assert len(after) == sum(len(trial.rungs) for trial in ran.trials)
     assert {record: record.read_text() for record in records} == records
-    one, other = found.findings.evidence, again.findings.evidence
+    one, other = result.findings.evidence, again.findings.evidence
     assert (one.arms, one.best, one.configs, one.scores) == (other.arms, other.best, other.configs, other.scores)
     assert {n: m.plain["accuracy"] for n, m in one.models.items()} == {
         n: m.plain["accuracy"] for n, m in other.models.items()
@@ -240,13 +240,13 @@ def test_a_killed_analysis_continues_where_it_stopped(
 
 
 @pytest.mark.slow
-def test_without_a_recipe_only_plain_models_are_analyzed(ran: Analysis, found: ImpactResult, tmp_path: Path) -> None:
+def test_without_a_recipe_only_plain_models_are_analyzed(ran: Analysis, result: ImpactResult, tmp_path: Path) -> None:
     """The trials exist already: only the models are exported and measured."""
     copy = Analysis(tmp_path / "copy", ran.home / "devices")
     shutil.copytree(ran.home, copy.home, dirs_exist_ok=True)
     plain = copy.run(recipe=None)
     assert {event.kind for event in copy.events} == {"stage"}
     assert plain.findings.forms == ("plain",)
-    one, other = found.findings.evidence, plain.findings.evidence
+    one, other = result.findings.evidence, plain.findings.evidence
     assert (one.best, one.scores) == (other.best, other.scores)
     assert not any(model.compressed for model in other.models.values())

@@ -1,4 +1,4 @@
-"""What the statistics give travels as JSON, and importing them costs nothing heavy."""
+"""Records of the statistics survive JSON, and importing them loads no heavy dependency."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_records_survive_json(record: Any) -> None:
 
 def test_importing_needs_neither_scipy_nor_scikit_learn() -> None:
     code = "import sys, onefold.impact_analysis; print([m for m in ('torch', 'scipy', 'sklearn') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_all_exports_exist() -> None:

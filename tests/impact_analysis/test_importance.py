@@ -1,4 +1,4 @@
-"""Which hyperparameters matter: functions whose answer is known, and data that say little."""
+"""Importance of hyperparameters: functions with known answers, and uninformative data."""
 
 from __future__ import annotations
 
@@ -24,54 +24,54 @@ def drawn(n: int, space: Space = SPACE) -> list[Config]:
 
 def test_the_only_influential_hyperparameter_has_nearly_all_the_variance() -> None:
     configs = drawn(80)
-    found = importance(configs, [config.width**2 / 100 for config in configs], SPACE)
-    assert found.singles[0].parameters == ("width",)
-    assert found.singles[0].share > 0.97
-    assert found.explained is not None
-    assert found.explained > 0.97
-    assert (found.n, found.note) == (80, "")
+    result = importance(configs, [config.width**2 / 100 for config in configs], SPACE)
+    assert result.singles[0].parameters == ("width",)
+    assert result.singles[0].share > 0.97
+    assert result.explained is not None
+    assert result.explained > 0.97
+    assert (result.n, result.note) == (80, "")
 
 
 def test_additive_effects_share_by_their_variance() -> None:
     # Switches of 1 and of 2 have variances of 0.25 and 1: a fifth and four fifths, and nothing in common.
     space = Space(a=Choice(0, 1), b=Choice(0, 1), c=Choice(0, 1))
     configs = drawn(200, space)
-    found = importance(configs, [config.a + 2 * config.b for config in configs], space)
-    assert found.of("a").share == pytest.approx(0.2, abs=0.01)
-    assert found.of("b").share == pytest.approx(0.8, abs=0.01)
-    assert found.of("c").share == pytest.approx(0.0, abs=0.001)
-    assert found.of("b", "a").share == pytest.approx(0.0, abs=0.001)
+    result = importance(configs, [config.a + 2 * config.b for config in configs], space)
+    assert result.of("a").share == pytest.approx(0.2, abs=0.01)
+    assert result.of("b").share == pytest.approx(0.8, abs=0.01)
+    assert result.of("c").share == pytest.approx(0.0, abs=0.001)
+    assert result.of("b", "a").share == pytest.approx(0.0, abs=0.001)
 
 
 def test_an_interaction_is_attributed_to_the_pair() -> None:
     space = Space(a=Choice(0, 1), b=Choice(0, 1), c=Choice(0, 1))
     configs = drawn(200, space)
-    found = importance(configs, [float(config.a != config.b) for config in configs], space)
-    assert found.pairs[0].parameters == ("a", "b")
-    assert found.pairs[0].share > 0.97
-    assert found.of("a").share < 0.01
+    result = importance(configs, [float(config.a != config.b) for config in configs], space)
+    assert result.pairs[0].parameters == ("a", "b")
+    assert result.pairs[0].share > 0.97
+    assert result.of("a").share < 0.01
     # With more to split at, trees that look one step ahead see less of it, and still most.
     configs = drawn(120)
-    found = importance(configs, [float((config.act == "relu") != (config.depth > 2)) for config in configs], SPACE)
-    assert set(found.pairs[0].parameters) == {"act", "depth"}
-    assert found.pairs[0].share > 2 * max(found.singles[0].share, found.pairs[1].share)
+    result = importance(configs, [float((config.act == "relu") != (config.depth > 2)) for config in configs], SPACE)
+    assert set(result.pairs[0].parameters) == {"act", "depth"}
+    assert result.pairs[0].share > 2 * max(result.singles[0].share, result.pairs[1].share)
 
 
 def test_a_conditional_hyperparameter_shares_with_its_parent() -> None:
     configs = drawn(120)
-    found = importance(configs, [float(config.optimizer == "sgd") for config in configs], SPACE)
+    result = importance(configs, [float(config.optimizer == "sgd") for config in configs], SPACE)
     # Momentum is there with sgd and only then, so that no tree can tell which of the two decided.
-    assert found.of("optimizer").share + found.of("momentum").share > 0.97
-    assert found.of("momentum").share > 0.1
+    assert result.of("optimizer").share + result.of("momentum").share > 0.97
+    assert result.of("momentum").share > 0.1
 
 
 def test_a_range_is_analyzed_on_its_sampling_scale() -> None:
     space = Space(lr=Float(1e-4, 1e-1, log=True), other=Float(0, 1))
     configs = drawn(150, space)
     # Half of all rates lie below the geometric middle: were they spread evenly, that would be 3 % of the variance.
-    found = importance(configs, [float(config.lr > 10**-2.5) for config in configs], space)
-    assert found.of("lr").share > 0.97
-    assert found.of("lr").spread < 0.05
+    result = importance(configs, [float(config.lr > 10**-2.5) for config in configs], space)
+    assert result.of("lr").share > 0.97
+    assert result.of("lr").spread < 0.05
 
 
 def test_absence_can_be_influential() -> None:
@@ -87,68 +87,68 @@ def test_absence_can_be_influential() -> None:
 
 def test_without_a_space_the_observed_values_are_analyzed() -> None:
     configs = drawn(60)
-    found = importance(configs, [float(config.depth) for config in configs])
-    assert {share.parameters[0] for share in found.singles} == set(SPACE)
-    assert found.singles[0].parameters == ("depth",)
-    assert found.singles[0].share > 0.9
+    result = importance(configs, [float(config.depth) for config in configs])
+    assert {share.parameters[0] for share in result.singles} == set(SPACE)
+    assert result.singles[0].parameters == ("depth",)
+    assert result.singles[0].share > 0.9
 
 
 def test_a_group_can_be_analyzed_alone() -> None:
     configs = drawn(40)
-    found = importance(configs, [float(config.width) for config in configs], SPACE.only(["model"]))
-    assert {share.parameters[0] for share in found.singles} == {"width", "depth", "act"}
-    assert len(found.pairs) == 3
+    result = importance(configs, [float(config.width) for config in configs], SPACE.only(["model"]))
+    assert {share.parameters[0] for share in result.singles} == {"width", "depth", "act"}
+    assert len(result.pairs) == 3
 
 
 def test_noise_is_not_explained() -> None:
     rng = random.Random(1)
-    found = importance(drawn(40), [rng.gauss(0, 1) for _ in range(40)], SPACE)
-    assert found.explained is not None
-    assert found.explained < 0.2
+    result = importance(drawn(40), [rng.gauss(0, 1) for _ in range(40)], SPACE)
+    assert result.explained is not None
+    assert result.explained < 0.2
 
 
-def shares_of(found: Importance) -> list[float]:
-    return [share.share for share in found.singles + found.pairs]
+def shares_of(result: Importance) -> list[float]:
+    return [share.share for share in result.singles + result.pairs]
 
 
 def test_shares_lie_between_0_and_1() -> None:
     rng = random.Random(2)
     for n in (2, 3, 5, 9, 25):
-        found = importance(drawn(n), [rng.random() for _ in range(n)], SPACE, trees=16)
-        assert all(0 <= share <= 1 for share in shares_of(found))
-        assert sum(shares_of(found)) <= 1 + 1e-9
-        assert len(found.singles) == 5
-        assert len(found.pairs) == 10
+        result = importance(drawn(n), [rng.random() for _ in range(n)], SPACE, trees=16)
+        assert all(0 <= share <= 1 for share in shares_of(result))
+        assert sum(shares_of(result)) <= 1 + 1e-9
+        assert len(result.singles) == 5
+        assert len(result.pairs) == 10
 
 
 def test_importance_is_deterministic_and_dimensionless() -> None:
     configs = drawn(30)
     values = [config.width * config.depth + random.Random(3).random() for config in configs]
-    found = importance(configs, values, SPACE, trees=16)
-    assert importance(configs, values, SPACE, trees=16) == found
-    assert importance(configs, [1024 * value for value in values], SPACE, trees=16) == found
-    assert importance(configs, values, SPACE, trees=16, seed=1) != found
+    result = importance(configs, values, SPACE, trees=16)
+    assert importance(configs, values, SPACE, trees=16) == result
+    assert importance(configs, [1024 * value for value in values], SPACE, trees=16) == result
+    assert importance(configs, values, SPACE, trees=16, seed=1) != result
 
 
 def test_constant_values_have_no_importance() -> None:
-    found = importance(drawn(20), [0.1 + 0.2, 0.3] * 10, SPACE)
-    assert set(shares_of(found)) == {0.0}
-    assert found.explained is None
-    assert found.note == "nothing varies"
+    result = importance(drawn(20), [0.1 + 0.2, 0.3] * 10, SPACE)
+    assert set(shares_of(result)) == {0.0}
+    assert result.explained is None
+    assert result.note == "nothing varies"
     assert importance([{}, {}], [1.0, 2.0]).singles == ()
 
 
 def test_identical_configurations_explain_nothing() -> None:
-    found = importance([{"width": 8}] * 12, [float(i) for i in range(12)])
-    assert shares_of(found) == [0.0]
-    assert found.explained is not None
-    assert found.explained <= 0
+    result = importance([{"width": 8}] * 12, [float(i) for i in range(12)])
+    assert shares_of(result) == [0.0]
+    assert result.explained is not None
+    assert result.explained <= 0
 
 
 def test_few_configurations_carry_a_note() -> None:
     configs = drawn(6)
-    found = importance(configs, [float(config.width) for config in configs], SPACE)
-    assert found.note == "only 6 configurations"
+    result = importance(configs, [float(config.width) for config in configs], SPACE)
+    assert result.note == "only 6 configurations"
     assert importance(drawn(1), [1.0], SPACE).note.endswith("only 1 configurations")
 
 

@@ -16,9 +16,9 @@ def step_up(values: list[float]) -> list[float]:
     """Return the adjusted values as Benjamini and Hochberg define them, without scipy."""
     order = sorted(range(len(values)), key=lambda place: values[place])
     adjusted, smallest = [0.0] * len(values), 1.0
-    for rank, place in reversed(list(enumerate(order, start=1))):
-        smallest = min(smallest, values[place] * len(values) / rank)
-        adjusted[place] = smallest
+    for rank, index in reversed(list(enumerate(order, start=1))):
+        smallest = min(smallest, values[index] * len(values) / rank)
+        adjusted[index] = smallest
     return adjusted
 
 

@@ -1,4 +1,4 @@
-"""The variance of trees: by hand, and against averaging a tree's predictions over a full grid."""
+"""Variance decomposition of trees: by hand, and against predictions on a full grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 16  # of a range: values are sixteenths, so that cuts are thirty-seconds
 
 
 def four_leaves(values: list[float]) -> Leaves:
-    """Of two axes, both cut at 0.5: low and low, low and high, high and low, high and high."""
+    """Return the leaves of a tree over two axes, both split at 0.5."""
     low, high = [-np.inf, 0.5], [0.5, np.inf]
     corners = list(product((0, 1), repeat=2))
     return Leaves(
@@ -33,26 +33,26 @@ def two_switches() -> tuple[Axis, Axis]:
 
 def test_additive_effects_have_no_interaction() -> None:
     # a + 2 b: the variances of 0 or 1, and of 0 or 2, each as likely, are 0.25 and 1.
-    found = decompose_variance(four_leaves([0, 2, 1, 3]), two_switches())
-    assert found.total == pytest.approx(1.25)
-    assert found.singles == pytest.approx([0.25, 1.0])
-    assert found.pairs == pytest.approx([0.0])
+    result = decompose_variance(four_leaves([0, 2, 1, 3]), two_switches())
+    assert result.total == pytest.approx(1.25)
+    assert result.singles == pytest.approx([0.25, 1.0])
+    assert result.pairs == pytest.approx([0.0])
 
 
 def test_a_pure_interaction_has_no_main_effects() -> None:
     # Either but not both: 0 or 1, whatever the one, on average 0.5.
-    found = decompose_variance(four_leaves([0, 1, 1, 0]), two_switches())
-    assert found.total == pytest.approx(0.25)
-    assert found.singles == pytest.approx([0.0, 0.0])
-    assert found.pairs == pytest.approx([0.25])
+    result = decompose_variance(four_leaves([0, 1, 1, 0]), two_switches())
+    assert result.total == pytest.approx(0.25)
+    assert result.singles == pytest.approx([0.0, 0.0])
+    assert result.pairs == pytest.approx([0.25])
 
 
 def test_a_range_is_weighted_by_its_length() -> None:
     # 0 on a quarter and 4 on the rest: the mean is 3, the variance 0.25 * 9 + 0.75 * 1 = 3.
     leaves = Leaves(np.array([0.0, 4.0]), np.array([[-np.inf], [0.25]]), np.array([[0.25], [np.inf]]))
-    found = decompose_variance(leaves, (Range("x", 0.0, 1.0),))
-    assert (found.total, found.singles.tolist()) == (pytest.approx(3.0), pytest.approx([3.0]))
-    assert len(found.pairs) == 0
+    result = decompose_variance(leaves, (Range("x", 0.0, 1.0),))
+    assert (result.total, result.singles.tolist()) == (pytest.approx(3.0), pytest.approx([3.0]))
+    assert len(result.pairs) == 0
 
 
 def test_absence_is_weighted_by_its_frequency() -> None:
@@ -63,8 +63,8 @@ def test_absence_is_weighted_by_its_frequency() -> None:
 
 def test_a_single_leaf_has_no_variance() -> None:
     leaves = Leaves(np.array([7.0]), np.full((1, 2), -np.inf), np.full((1, 2), np.inf))
-    found = decompose_variance(leaves, two_switches())
-    assert (found.total, found.singles.tolist(), found.pairs.tolist()) == (0.0, [0.0, 0.0], [0.0])
+    result = decompose_variance(leaves, two_switches())
+    assert (result.total, result.singles.tolist(), result.pairs.tolist()) == (0.0, [0.0, 0.0], [0.0])
 
 
 AXES: tuple[Axis, ...] = (
@@ -83,8 +83,8 @@ GRID = (
 
 
 def by_brute_force(tree: DecisionTreeRegressor, places: tuple[int, ...]) -> Variances:
-    """The same from the tree's predictions at every point of a grid over these axes."""
-    points, shares = zip(*(GRID[place] for place in places))
+    """Return the same from the tree's predictions on a grid."""
+    points, shares = zip(*(GRID[axis] for axis in places))
     mesh = np.stack(np.meshgrid(*points, indexing="ij"), axis=-1)
     predicted = tree.predict(mesh.reshape(-1, len(places))).reshape(mesh.shape[:-1])
 
@@ -115,11 +115,11 @@ def test_the_decomposition_matches_a_full_grid(seed: int, places: tuple[int, ...
     rng = np.random.default_rng(seed)
     points = drawn(rng, n)[:, places]
     tree = DecisionTreeRegressor(random_state=0).fit(points, rng.normal(size=n))
-    found = decompose_variance(leaves_of(tree.tree_), [AXES[place] for place in places])
+    result = decompose_variance(leaves_of(tree.tree_), [AXES[axis] for axis in places])
     expected = by_brute_force(tree, places)
-    assert found.total == pytest.approx(expected.total)
-    assert found.singles == pytest.approx(expected.singles, abs=1e-9)
-    assert found.pairs == pytest.approx(expected.pairs, abs=1e-9)
+    assert result.total == pytest.approx(expected.total)
+    assert result.singles == pytest.approx(expected.singles, abs=1e-9)
+    assert result.pairs == pytest.approx(expected.pairs, abs=1e-9)
 
 
 @settings(max_examples=15, derandomize=True)
@@ -127,10 +127,10 @@ def test_the_decomposition_matches_a_full_grid(seed: int, places: tuple[int, ...
 def test_components_do_not_exceed_the_total(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     tree = DecisionTreeRegressor(random_state=0).fit(drawn(rng, n), rng.normal(size=n))
-    found = decompose_variance(leaves_of(tree.tree_), AXES)
-    assert (found.singles >= 0).all()
-    assert (found.pairs >= 0).all()
-    assert found.singles.sum() + found.pairs.sum() <= found.total + 1e-9
+    result = decompose_variance(leaves_of(tree.tree_), AXES)
+    assert (result.singles >= 0).all()
+    assert (result.pairs >= 0).all()
+    assert result.singles.sum() + result.pairs.sum() <= result.total + 1e-9
 
 
 def test_leaves_reproduce_the_predictions_of_the_tree() -> None:

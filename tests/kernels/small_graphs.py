@@ -21,7 +21,7 @@ def outputs_of(file: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, {one.name: array for one, array in zip(session.get_inputs(), inputs)}))
+    return list(session.run(None, {tensor.name: array for tensor, array in zip(session.get_inputs(), inputs)}))
 
 
 def saved(

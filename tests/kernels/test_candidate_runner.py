@@ -67,13 +67,13 @@ def test_a_valid_candidate_has_a_latency_and_a_cost(
     assert not runner.has_reference("fresh")
     right, again = runner.measure_reference("fresh", module, built[0]), runner.measure("fresh", module, built[1])
     assert runner.has_reference("fresh")
-    for found in (right, again):
-        assert (found.failure, found.error) == (None, "")
-        assert found.latency_s is not None
-        assert 0 < found.latency_s < 0.1
-        assert found.build_s > 0
-        assert found.run_s > 0
-    assert not any(one.file.exists() for one in built)  # deleted after the run
+    for result in (right, again):
+        assert (result.failure, result.error) == (None, "")
+        assert result.latency_s is not None
+        assert 0 < result.latency_s < 0.1
+        assert result.build_s > 0
+        assert result.run_s > 0
+    assert not any(library.file.exists() for library in built)  # deleted after the run
 
 
 @pytest.mark.parametrize(("outputs", "clock"), [(256, time_warm_cache), (257, time_out_of_cache)])
@@ -81,11 +81,11 @@ def test_large_weights_are_timed_out_of_cache(outputs: int, clock: Any, runner: 
     arguments = (("float32", (1, 256)), ("float32", (256, outputs)), ("float32", (1, outputs)))
     assert timing_function(arguments) is clock
     (built,) = runner.build([layer(256, outputs)])
-    found = runner.time_library(built.file, arguments)
-    assert found.error == ""
-    times = found.value["latencies"]
+    result = runner.time_library(built.file, arguments)
+    assert result.error == ""
+    times = result.value["latencies"]
     assert len(times) >= REPEATS
-    assert all(one > 0 for one in times)
+    assert all(time_s > 0 for time_s in times)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_cache_is_flushed_before_each_run(latency_s: float, runs: int) -> No
             return lambda *values: SimpleNamespace(results=[latency_s] * options["repeat"])
 
     assert time_out_of_cache(FakeLibrary(), None, [], REPEATS, MIN_REPEAT_MS) == [latency_s] * runs
-    assert all((one["number"], one["f_preproc"]) == (1, CACHE_FLUSH) for one in asked)
+    assert all((call["number"], call["f_preproc"]) == (1, CACHE_FLUSH) for call in asked)
 
 
 def test_another_module_with_the_same_output_is_correct(runner: CandidateRunner, double: Any) -> None:
@@ -108,8 +108,8 @@ def test_another_module_with_the_same_output_is_correct(runner: CandidateRunner,
 
 
 def test_a_wrong_output_is_a_failure(runner: CandidateRunner, double: Any) -> None:
-    found = measured(runner, loops(lambda x: x * 2.01))
-    assert (found.latency_s, found.failure) == (None, CandidateFailure.WRONG)
+    result = measured(runner, loops(lambda x: x * 2.01))
+    assert (result.latency_s, result.failure) == (None, CandidateFailure.WRONG)
 
 
 def test_nan_is_a_wrong_output(runner: CandidateRunner, double: Any) -> None:
@@ -119,27 +119,27 @@ def test_nan_is_a_wrong_output(runner: CandidateRunner, double: Any) -> None:
 
 
 def test_a_schedule_that_cannot_be_compiled_is_invalid(runner: CandidateRunner, double: Any) -> None:
-    found = measured(runner, for_another_machine())
-    assert (found.latency_s, found.failure, found.run_s) == (None, CandidateFailure.INVALID, 0.0)
-    assert "not implemented" in found.error
+    result = measured(runner, for_another_machine())
+    assert (result.latency_s, result.failure, result.run_s) == (None, CandidateFailure.INVALID, 0.0)
+    assert "not implemented" in result.error
 
 
 def test_a_crash_is_reported_with_its_signal_and_affects_no_other_candidate(
     runner: CandidateRunner, double: Any
 ) -> None:
     modules = [double, for_another_machine(), calling("abort"), double]
-    found = [runner.measure(DOUBLE, module, built) for module, built in zip(modules, runner.build(modules))]
-    assert [one.failure for one in found] == [None, CandidateFailure.INVALID, CandidateFailure.CRASH, None]
-    assert [one.latency_s is None for one in found] == [False, True, True, False]
-    assert "SIGABRT" in found[2].error
+    result = [runner.measure(DOUBLE, module, built) for module, built in zip(modules, runner.build(modules))]
+    assert [candidate.failure for candidate in result] == [None, CandidateFailure.INVALID, CandidateFailure.CRASH, None]
+    assert [candidate.latency_s is None for candidate in result] == [False, True, True, False]
+    assert "SIGABRT" in result[2].error
 
 
 def test_a_hanging_candidate_is_killed(runner: CandidateRunner, double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onefold.kernels.candidate_runner.RUN_TIMEOUT_S", 0.3)
     before = psutil.Process(pid(runner._timing_process))
-    found = measured(runner, calling("sleep", 60))
+    result = measured(runner, calling("sleep", 60))
     monkeypatch.undo()
-    assert (found.latency_s, found.failure, found.error) == (
+    assert (result.latency_s, result.failure, result.error) == (
         None,
         CandidateFailure.SLOW_RUN,
         "time_kernel took more than 0.3 s",
@@ -161,7 +161,7 @@ def test_a_model_that_cannot_be_run_is_an_error(runner: CandidateRunner, tmp_pat
 
 def test_workers_never_import_torch(runner: CandidateRunner, double: Any) -> None:
     for worker in runner._processes:
-        assert not any("libtorch" in one.path for one in psutil.Process(pid(worker)).memory_maps())
+        assert not any("libtorch" in mapping.path for mapping in psutil.Process(pid(worker)).memory_maps())
 
 
 def test_workers_ignore_ctrl_c(runner: CandidateRunner, double: Any) -> None:
@@ -180,7 +180,7 @@ def test_no_other_thread_spins_beside_a_candidate(runner: CandidateRunner, doubl
     threads = psutil.Process(pid(runner._timing_process)).threads()
     main, *others = sorted(threads, key=lambda one: one.id)
     assert main.user_time > 0
-    assert all(one.user_time < 0.1 for one in others), "those of numpy and of the meter"
+    assert all(other.user_time < 0.1 for other in others), "those of numpy and of the meter"
 
 
 def test_a_hanging_builder_is_replaced_and_closing_leaves_nothing_behind(
@@ -200,14 +200,14 @@ def test_a_hanging_builder_is_replaced_and_closing_leaves_nothing_behind(
 
         second = psutil.Process(pid(runner._idle_builders[0]))
         second.suspend()
-        found: list[BuildResult] = []
-        at_work = threading.Thread(target=lambda: found.extend(runner.build([loops(lambda x: x * 3.0)])))
+        result: list[BuildResult] = []
+        at_work = threading.Thread(target=lambda: result.extend(runner.build([loops(lambda x: x * 3.0)])))
         at_work.start()
         while runner._idle_builders:  # until the build has started
             time.sleep(0.001)
     at_work.join(60)
     assert not at_work.is_alive()
-    assert found[0].reply.failure is CandidateFailure.CRASH
+    assert result[0].reply.failure is CandidateFailure.CRASH
     assert not second.is_running()
     assert not built.file.parent.exists()
     assert runner._processes[0].worker is None

@@ -38,22 +38,22 @@ def new_strategy(name: str, operators: Operators, here: Target, kind: str = "mat
 
 @dataclass
 class Search:
-    """A strategy for the matmul that was told of some schedules, a third of them failures."""
+    """A strategy for the matmul that has learned from some schedules, a third of them failures."""
 
     strategy: CandidateStrategy
-    told: list[Proposal]
+    learned: list[Proposal]
     batches: list[list[Proposal]] = field(default_factory=list)
 
     def tell(self, proposals: list[Proposal], latencies: list[float | None]) -> None:
-        self.strategy.seen |= {one.key for one in proposals}
+        self.strategy.seen |= {proposal.key for proposal in proposals}
         self.strategy.tell(proposals, latencies)
 
 
 def new_search(name: str, operators: Operators, here: Target) -> Search:
     space = ScheduleSpace(*operators["matmul"], here, seed=8)
-    told = unseen(iter([space.sample() for _ in range(16)]), 6, set())
-    search = Search(new_strategy(name, operators, here), told)
-    search.tell(told, [None if at % 3 == 1 else fake_latency(one) for at, one in enumerate(told)])
+    expected = unseen(iter([space.sample() for _ in range(16)]), 6, set())
+    search = Search(new_strategy(name, operators, here), expected)
+    search.tell(expected, [None if at % 3 == 1 else fake_latency(event) for at, event in enumerate(expected)])
     return search
 
 
@@ -75,7 +75,7 @@ def search(request: pytest.FixtureRequest, operators: Operators, here: Target) -
     for fails in (True, False):
         batch = search.strategy.propose(COUNT)
         search.batches.append(batch)
-        search.tell(batch, [None if fails else fake_latency(one) for one in batch])
+        search.tell(batch, [None if fails else fake_latency(proposal) for proposal in batch])
     return search
 
 
@@ -85,24 +85,24 @@ class TestEveryStrategy:
         assert search.strategy.propose(0) == []
 
     def test_proposes_nothing_twice_and_nothing_seen(self, search: Search) -> None:
-        keys = [one.key for batch in (search.told, *search.batches) for one in batch]
+        keys = [proposal.key for batch in (search.learned, *search.batches) for proposal in batch]
         assert len(set(keys)) == len(keys)
 
     def test_its_proposals_can_be_replayed(self, search: Search, operators: Operators, here: Target) -> None:
         space = ScheduleSpace(*operators["matmul"], here, seed=77)
-        for one in (one for batch in search.batches for one in batch):
-            again = space.replay(one.trace)
+        for proposal in (proposal for batch in search.batches for proposal in batch):
+            again = space.replay(proposal.trace)
             assert again is not None
-            assert (again.key, again.sketch, again.decisions) == (one.key, one.sketch, one.decisions)
+            assert (again.key, again.sketch, again.decisions) == (proposal.key, proposal.sketch, proposal.decisions)
 
     def test_is_deterministic_and_puts_spare_proposals_last(
         self, search: Search, operators: Operators, here: Target, request: pytest.FixtureRequest
     ) -> None:
         again = new_search(request.node.callspec.params["search"], operators, here)
         proposed = again.strategy.propose(COUNT, spare=COUNT)
-        assert [one.key for one in proposed[:COUNT]] == [one.key for one in search.batches[0]]
+        assert [proposal.key for proposal in proposed[:COUNT]] == [proposal.key for proposal in search.batches[0]]
         assert COUNT < len(proposed) <= 2 * COUNT
-        keys = {one.key for one in proposed}
+        keys = {proposal.key for proposal in proposed}
         assert len(keys) == len(proposed)
         assert not keys & again.strategy.seen
 
@@ -113,19 +113,19 @@ def test_an_exhausted_space_gives_fewer_proposals(name: str, operators: Operator
     for _ in range(2):
         proposals = strategy.propose(COUNT)
         assert len(proposals) <= 1
-        assert not {one.key for one in proposals} & strategy.seen
-        strategy.seen |= {one.key for one in proposals}
-        strategy.tell(proposals, [fake_latency(one) for one in proposals])
+        assert not {proposal.key for proposal in proposals} & strategy.seen
+        strategy.seen |= {proposal.key for proposal in proposals}
+        strategy.tell(proposals, [fake_latency(proposal) for proposal in proposals])
     assert 1 <= len(strategy.seen) <= 2
 
 
 def test_genetic_search_prefers_offspring_of_the_fastest(operators: Operators, here: Target) -> None:
     strategy = new_strategy("genetic", operators, here)
     first = strategy.propose(12)
-    sketch = Counter(one.sketch for one in first).most_common(1)[0][0]
-    strategy.tell(first, [1e-6 if one.sketch == sketch else None for one in first])
+    sketch = Counter(proposal.sketch for proposal in first).most_common(1)[0][0]
+    strategy.tell(first, [1e-6 if proposal.sketch == sketch else None for proposal in first])
     offspring = strategy.propose(20)
-    assert sum(one.sketch == sketch for one in offspring) > 0.6 * len(offspring)
+    assert sum(proposal.sketch == sketch for proposal in offspring) > 0.6 * len(offspring)
 
 
 def test_a_quarter_of_the_model_guided_candidates_are_random(
@@ -142,8 +142,8 @@ def test_a_quarter_of_the_model_guided_candidates_are_random(
         monkeypatch.setattr(strategy.space, "sample", iter(random).__next__)
         proposals = strategy.propose(count, spare)
         assert len(proposals) == count + spare
-        assert sum(one.key.startswith("random") for one in proposals) == expected
-        assert sum(one.key.startswith("random") for one in proposals[:count]) == round(0.25 * count)
+        assert sum(proposal.key.startswith("random") for proposal in proposals) == expected
+        assert sum(proposal.key.startswith("random") for proposal in proposals[:count]) == round(0.25 * count)
 
 
 def test_the_cost_model_learns_to_rank(operators: Operators, here: Target) -> None:
@@ -157,10 +157,10 @@ def test_the_cost_model_learns_to_rank(operators: Operators, here: Target) -> No
     assert not model.is_ready
     model.update(space, [], [])
     assert not model.is_ready
-    model.update(space, samples[:32], [latency(one) for one in samples[:32]])
+    model.update(space, samples[:32], [latency(sample) for sample in samples[:32]])
     assert model.is_ready
     held_out = samples[32:]
-    scores = dict(zip((one.key for one in held_out), model.scores(space, held_out)))
+    scores = dict(zip((proposal.key for proposal in held_out), model.scores(space, held_out)))
     ranked = sorted(held_out, key=lambda one: -scores[one.key])
     half = len(ranked) // 2
     assert sum(map(latency, ranked[:half])) < sum(map(latency, ranked[half:]))
@@ -175,13 +175,13 @@ def test_the_cost_model_learns_to_rank(operators: Operators, here: Target) -> No
 def test_all_others_follow_the_centers_of_clusters(points: list[tuple[int, list[int]]], share: float) -> None:
     proposals = [Proposal(sketch, tuple(values), None, str(at)) for at, (sketch, values) in enumerate(points)]
     ordered = _nearest_to_centers(proposals, max(1, round(share * len(proposals))))
-    assert sorted(one.key for one in ordered) == sorted(one.key for one in proposals)
+    assert sorted(proposal.key for proposal in ordered) == sorted(proposal.key for proposal in proposals)
 
 
 def test_each_cluster_is_represented_first() -> None:
     first = [Proposal(0, (1, 1, 2 + at), None, f"a{at}") for at in range(6)]
     second = [Proposal(1, (64, 64, 2 + at), None, f"b{at}") for at in range(6)]
-    assert sorted(one.key[0] for one in _nearest_to_centers([*first, *second], 2)[:2]) == ["a", "b"]
+    assert sorted(proposal.key[0] for proposal in _nearest_to_centers([*first, *second], 2)[:2]) == ["a", "b"]
 
 
 def test_an_unknown_name_gets_a_suggestion(operators: Operators, here: Target) -> None:

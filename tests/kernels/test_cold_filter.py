@@ -28,7 +28,7 @@ def is_narrow(decisions: Decisions) -> bool:
 
 def draws(count: int, seed: int = 0) -> list[Decisions]:
     chance = np.random.default_rng(seed)
-    return [tuple(int(one) for one in chance.choice(SIZES, 12)) for _ in range(count)]
+    return [tuple(int(value) for value in chance.choice(SIZES, 12)) for _ in range(count)]
 
 
 def history(
@@ -36,14 +36,14 @@ def history(
 ) -> list[ScheduleCandidate]:
     """Return candidates of which those that the rule calls cold are ten times slower, or fail."""
     chance = np.random.default_rng(100 + seed)
-    found = []
+    result = []
     for at, decisions in enumerate(draws(count, seed)):
         cold = is_cold(decisions)
         usual = operator.flops * (1e-9 if cold else 1e-10)
         latency = None if cold and fails else float(usual * chance.uniform(0.9, 1.1))
         failure = CandidateFailure.INVALID if latency is None else None
-        found.append(ScheduleCandidate(operator.key, "llvm", "here", 1, str(at), 0, decisions, "[]", latency, failure))
-    return found
+        result.append(ScheduleCandidate(operator.key, "llvm", "here", 1, str(at), 0, decisions, "[]", latency, failure))
+    return result
 
 
 def examples(operator: Operator, some: list[Decisions]) -> list[CandidateFeatures]:
@@ -53,16 +53,16 @@ def examples(operator: Operator, some: list[Decisions]) -> list[CandidateFeature
 def dropped(cold: ColdFilter, operator: Operator, seed: int = 9, count: int = 200) -> tuple[float, float]:
     """Return the dropped shares of unseen cold and hot candidates."""
     some = draws(count, seed)
-    is_cold = np.array([is_narrow(one) for one in some])
+    is_cold = np.array([is_narrow(proposal) for proposal in some])
     select_dropped = np.array(cold.select_dropped(examples(operator, some), updates=0))
     return float(select_dropped[is_cold].mean()), float(select_dropped[~is_cold].mean())
 
 
 @pytest.fixture(scope="module")
 def taught() -> ColdFilter:
-    found = ColdFilter()
-    found.learn({CONV: history(CONV, 400)})
-    return found
+    result = ColdFilter()
+    result.learn({CONV: history(CONV, 400)})
+    return result
 
 
 def test_it_learns_a_rule(taught: ColdFilter) -> None:
@@ -92,22 +92,22 @@ def test_it_drops_nothing_of_an_unknown_kind(taught: ColdFilter) -> None:
 
 
 def test_it_learns_a_rule_per_kind() -> None:
-    found = ColdFilter()
-    found.learn({
+    result = ColdFilter()
+    result.learn({
         CONV: history(CONV, 300, is_cold=lambda one: one[3] < 8),
         DENSE: history(DENSE, 300, seed=1, is_cold=lambda one: one[3] >= 8),
     })  # fmt: skip
-    assert dropped(found, CONV)[0] > dropped(found, CONV)[1] + 0.3
-    assert dropped(found, DENSE)[0] < dropped(found, DENSE)[1] - 0.3
+    assert dropped(result, CONV)[0] > dropped(result, CONV)[1] + 0.3
+    assert dropped(result, DENSE)[0] < dropped(result, DENSE)[1] - 0.3
 
 
 def test_without_history_nothing_is_dropped() -> None:
-    found = ColdFilter()
-    assert not found.is_ready
-    assert found.select_dropped(examples(CONV, draws(5)), updates=0) == [False] * 5
-    found.learn({})
-    found.learn({CONV: []})
-    assert not found.is_ready
+    result = ColdFilter()
+    assert not result.is_ready
+    assert result.select_dropped(examples(CONV, draws(5)), updates=0) == [False] * 5
+    result.learn({})
+    result.learn({CONV: []})
+    assert not result.is_ready
 
 
 def test_new_candidates_are_embedded_without_training(taught: ColdFilter) -> None:
@@ -119,11 +119,11 @@ def test_new_candidates_are_embedded_without_training(taught: ColdFilter) -> Non
 
 
 def test_it_needs_enough_candidates_that_did_not_fail() -> None:
-    found = ColdFilter()
-    found.learn({CONV: history(CONV, MIN_CANDIDATES - 1)})
-    assert not found.is_ready
-    found.learn({CONV: history(CONV, MIN_CANDIDATES + 20, fails=True)})  # about half of them fail
-    assert not found.is_ready
+    result = ColdFilter()
+    result.learn({CONV: history(CONV, MIN_CANDIDATES - 1)})
+    assert not result.is_ready
+    result.learn({CONV: history(CONV, MIN_CANDIDATES + 20, fails=True)})  # about half of them fail
+    assert not result.is_ready
 
 
 def test_no_proposals_give_no_flags(taught: ColdFilter) -> None:
@@ -131,7 +131,7 @@ def test_no_proposals_give_no_flags(taught: ColdFilter) -> None:
 
 
 def test_the_drop_probability_decays_to_a_minimum(taught: ColdFilter) -> None:
-    cold = examples(CONV, [one for one in draws(600, seed=4) if is_narrow(one)])
+    cold = examples(CONV, [decisions for decisions in draws(600, seed=4) if is_narrow(decisions)])
     shares = [np.mean(taught.select_dropped(cold, updates)) for updates in (0, 4, 8, 100, 1000)]
     assert shares[0] > shares[1] > shares[2] > shares[3]
     assert shares[3] > 0.1
@@ -141,24 +141,25 @@ def test_the_drop_probability_decays_to_a_minimum(taught: ColdFilter) -> None:
 def test_slightly_slower_than_usual_is_not_cold() -> None:
     """Near the end of a search, candidates close to the best are like that."""
     slower = [
-        replace(one, latency_s=1e-5 * (1.1 if is_narrow(one.decisions) else 1.0)) for one in history(CONV, 400)
-    ]  # fmt: skip
-    found = ColdFilter()
-    found.learn({CONV: slower})
-    assert dropped(found, CONV) == (0.0, 0.0)
+        replace(candidate, latency_s=1e-5 * (1.1 if is_narrow(candidate.decisions) else 1.0))
+        for candidate in history(CONV, 400)
+    ]
+    result = ColdFilter()
+    result.learn({CONV: slower})
+    assert dropped(result, CONV) == (0.0, 0.0)
 
 
 def test_failures_count_as_cold() -> None:
-    found = ColdFilter()
-    found.learn({
+    result = ColdFilter()
+    result.learn({
         CONV: history(CONV, 400, fails=True),
         DENSE: history(DENSE, 100),
         POOL: history(POOL, 40, is_cold=lambda _: True, fails=True),  # everything fails
     })  # fmt: skip
-    cold, hot = dropped(found, CONV)
+    cold, hot = dropped(result, CONV)
     assert cold > 0.6
     assert cold > hot + 0.3
-    assert min(dropped(found, POOL)) > 0.8
+    assert min(dropped(result, POOL)) > 0.8
 
 
 def test_it_is_deterministic_and_leaves_the_global_generator_alone() -> None:
@@ -166,10 +167,10 @@ def test_it_is_deterministic_and_leaves_the_global_generator_alone() -> None:
     some = examples(CONV, draws(60, seed=2))
 
     def select_dropped() -> list[bool]:
-        found = ColdFilter(1)
-        found.learn(histories)
-        assert found.is_ready
-        return found.select_dropped(some, updates=3)
+        result = ColdFilter(1)
+        result.learn(histories)
+        assert result.is_ready
+        return result.select_dropped(some, updates=3)
 
     before = torch.get_rng_state()
     assert select_dropped() == select_dropped()
@@ -178,23 +179,23 @@ def test_it_is_deterministic_and_leaves_the_global_generator_alone() -> None:
 
 def later(candidates: list[ScheduleCandidate], name: str) -> list[ScheduleCandidate]:
     """Return the candidates with other keys."""
-    return [replace(one, implementation=f"{one.implementation} {name}") for one in candidates]
+    return [replace(candidate, implementation=f"{candidate.implementation} {name}") for candidate in candidates]
 
 
 def test_it_drops_nothing_while_its_precision_is_low(taught: ColdFilter) -> None:
     known = history(CONV, 400)
-    found = deepcopy(taught)
-    assert found.precision > MIN_PRECISION
+    result = deepcopy(taught)
+    assert result.precision > MIN_PRECISION
     known += later(history(CONV, 100, seed=3, is_cold=lambda one: not is_narrow(one)), "reversed")
-    found.learn({CONV: known})
-    assert found.precision < MIN_PRECISION
-    assert dropped(found, CONV) == (0.0, 0.0)
+    result.learn({CONV: known})
+    assert result.precision < MIN_PRECISION
+    assert dropped(result, CONV) == (0.0, 0.0)
     known += later(history(CONV, 600, seed=4), "consistent")
-    found.learn({CONV: known})
-    assert found.fit is not None
-    assert found.fit.examples == 1100, "enough new candidates to train again"
-    assert found.precision > MIN_PRECISION
-    assert max(dropped(found, CONV)) > 0
+    result.learn({CONV: known})
+    assert result.fit is not None
+    assert result.fit.examples == 1100, "enough new candidates to train again"
+    assert result.precision > MIN_PRECISION
+    assert max(dropped(result, CONV)) > 0
 
 
 @pytest.mark.parametrize("decisions", [(), (-2, -1, 0), (10**6,) * 60])

@@ -120,7 +120,9 @@ class TestDeploymentFolder:
             latencies = [runtime.latency_s for runtime in result.runtimes]
             assert latencies == sorted(latencies)
             assert {runtime.name for runtime in result.runtimes} >= {"tvm", "onnxruntime"}
-            eligible = [one.name for one in result.runtimes if "on 100.0%" in one.note or "int8" not in one.name]
+            eligible = [
+                runtime.name for runtime in result.runtimes if "on 100.0%" in runtime.note or "int8" not in runtime.name
+            ]
             assert result.recommended == eligible[0]
 
     def test_the_compiled_model_has_the_outputs_of_the_module(self, pair: CompiledPair) -> None:
@@ -148,16 +150,20 @@ class TestSharedBudget:
         assert {result.why_stopped for result in pair.results} == {f"{CANDIDATES} candidates measured"}
 
     def test_operators_that_models_share_are_tuned_once(self, pair: CompiledPair) -> None:
-        histories = [{one.operator.key: one.candidates for one in result.histories} for result in pair.results]
+        histories = [
+            {history.operator.key: history.candidates for history in result.histories} for result in pair.results
+        ]
         shared = histories[0].keys() & histories[1].keys()
         assert shared, "both models start with the same convolution"
         assert all(histories[0][key] == histories[1][key] for key in shared)
 
     def test_whole_models_are_timed_before_and_after_each_round(self, pair: CompiledPair) -> None:
         for result in pair.results:
-            assert [one.number for one in result.rounds] == list(range(len(result.rounds)))
+            assert [tuning_round.number for tuning_round in result.rounds] == list(range(len(result.rounds)))
             assert len(result.rounds) >= 2
-            assert all(one.model == result.model and one.latency_s > 0 for one in result.rounds)
+            assert all(
+                tuning_round.model == result.model and tuning_round.latency_s > 0 for tuning_round in result.rounds
+            )
         rounds = [event for event in pair.events if isinstance(event, TuningRound) and event.model == "deploy"]
         assert rounds == [*pair.results[0].rounds]
 
@@ -168,10 +174,12 @@ class TestSharedBudget:
 
     def test_the_store_has_every_candidate_and_the_finished_compilation(self, pair: CompiledPair) -> None:
         measured = [event for event in pair.events if isinstance(event, ScheduleCandidate)]
-        assert [one.key for one in stored_candidates(pair.home)][: len(measured)] == [one.key for one in measured]
-        (record,) = [one for one in stored_compilations(pair.home) if len(one.spec["models"]) == 2]
+        assert [candidate.key for candidate in stored_candidates(pair.home)][: len(measured)] == [
+            candidate.key for candidate in measured
+        ]
+        (record,) = [record for record in stored_compilations(pair.home) if len(record.spec["models"]) == 2]
         assert (record.state, record.reason) == (StudyState.DONE, f"{CANDIDATES} candidates measured")
-        assert [(one.model, one.number) for one in record.rounds] == [
+        assert [(tuning_round.model, tuning_round.number) for tuning_round in record.rounds] == [
             (event.model, event.number) for event in pair.events if isinstance(event, TuningRound)
         ]
 
@@ -202,8 +210,8 @@ class TestCrossCompilation:
         before = deploy.load(folder)(inputs)
         result = onefold.compile(folder, device=BOARD, options=CompileOptions(batch_size=3), home=home)
         with tarfile.open(folder / "kernels.tar") as archive:
-            objects = [archive.extractfile(one) for one in archive.getmembers() if one.name.endswith(".o")]
-            headers = [one.read(20) for one in objects if one is not None]
+            objects = [archive.extractfile(member) for member in archive.getmembers() if member.name.endswith(".o")]
+            headers = [file.read(20) for file in objects if file is not None]
         assert headers
         assert {header[:4] for header in headers} == {b"\x7fELF"}
         assert {int.from_bytes(header[18:20], "little") for header in headers} == {AARCH64}
@@ -222,7 +230,7 @@ class TestCrossCompilation:
             sample = np.zeros((1, 3, 8, 8), "f4")
             operator, module = ModelCompiler("tiny", folder / "model.onnx", [sample], [], runner, 3).operators[0]
             space = ScheduleSpace(operator, module, target)
-            proposal = next(one for one in iter(space.sample, object()) if one is not None)
+            proposal = next(proposal for proposal in iter(space.sample, object()) if proposal is not None)
             measured = ScheduleCandidate(
                 operator.key, target.name, "board:9090", 4, proposal.key, proposal.sketch, proposal.decisions,
                 proposal.trace, 1e-3,
@@ -239,12 +247,12 @@ class TestCrossCompilation:
 
 
 def test_a_workload_gives_the_same_model_every_time(tmp_path: Path) -> None:
-    found = set()
+    result = set()
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (source,) = load_models(["digits"], None, tmp_path / name, None)
-        found.add(source.digest)
-    assert len(found) == 1, "otherwise an interrupted compilation could not resume"
+        result.add(source.digest)
+    assert len(result) == 1, "otherwise an interrupted compilation could not resume"
 
 
 def test_models_of_the_same_name_get_distinct_names(tiny: Path, tmp_path: Path) -> None:
@@ -369,8 +377,8 @@ def server() -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         children = psutil.Process(process.pid).children(recursive=True)  # they outlive the server
-        for one in (*children, psutil.Process(process.pid)):
-            one.kill()
+        for item in (*children, psutil.Process(process.pid)):
+            item.kill()
         process.wait()
 
 

@@ -24,12 +24,20 @@ def test_a_packed_module_unpacks_to_the_same(space: ScheduleSpace, here: Target)
 
 
 def _known(space: ScheduleSpace, count: int) -> list[ScheduleCandidate]:
-    drawn = [one for one in (space.sample() for _ in range(count)) if one is not None]
+    drawn = [item for item in (space.sample() for _ in range(count)) if item is not None]
     return [
         ScheduleCandidate(
-            space.operator.key, "t", "m", 1, one.key, one.sketch, one.decisions, one.trace, 1e-5 * (1 + at)
+            space.operator.key,
+            "t",
+            "m",
+            1,
+            proposal.key,
+            proposal.sketch,
+            proposal.decisions,
+            proposal.trace,
+            1e-5 * (1 + at),
         )
-        for at, one in enumerate(drawn)
+        for at, proposal in enumerate(drawn)
     ]
 
 

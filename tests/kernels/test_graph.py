@@ -29,7 +29,7 @@ def answer(loops: Any, target: Target, *inputs: Array) -> Array:
     from tvm import relax
 
     machine = relax.VirtualMachine(tvm().compile(loops, target=target.tvm_target()), tvm().cpu())
-    return np.asarray(machine["main"](*(tvm().runtime.tensor(one) for one in inputs)).numpy())
+    return np.asarray(machine["main"](*(tvm().runtime.tensor(array) for array in inputs)).numpy())
 
 
 def names(loops: Any, target: Target) -> list[str]:
@@ -44,27 +44,29 @@ def graph(tiny: Path) -> Any:
 
 @pytest.mark.parametrize("level", GRAPH_LEVELS)
 def test_outputs_are_the_same_at_every_level(level: int, graph: Any, tiny: Path, sample: Array, here: Target) -> None:
-    found = answer(optimize_graph(graph, here, level), here, sample)
-    np.testing.assert_allclose(found, outputs_of(tiny, [sample])[0], rtol=1e-4, atol=1e-5)
+    result = answer(optimize_graph(graph, here, level), here, sample)
+    np.testing.assert_allclose(result, outputs_of(tiny, [sample])[0], rtol=1e-4, atol=1e-5)
 
 
 def test_the_batch_size_is_fixed_on_import(tiny: Path, sample: Array, here: Target) -> None:
     three = np.concatenate([sample, sample + 1, sample - 1])
-    found = answer(optimize_graph(import_onnx(tiny, 3), here), here, three)
-    np.testing.assert_allclose(found, outputs_of(tiny, [three])[0], rtol=1e-4, atol=1e-5)
+    result = answer(optimize_graph(import_onnx(tiny, 3), here), here, three)
+    np.testing.assert_allclose(result, outputs_of(tiny, [three])[0], rtol=1e-4, atol=1e-5)
 
 
 def test_operators_are_fused_from_level_1(graph: Any, here: Target) -> None:
     at = [names(optimize_graph(graph, here, level), here) for level in GRAPH_LEVELS]
     assert not any("fused" in name for name in at[0])
-    assert all(any("conv2d_add_relu" in name for name in found) for found in at[1:])
+    assert all(any("conv2d_add_relu" in name for name in result) for result in at[1:])
     assert len(at[0]) > len(at[1]) >= len(at[2])
 
 
 def test_level_3_converts_to_nhwc(graph: Any, here: Target) -> None:
     def shapes(level: int) -> tuple[str, ...]:
         return next(
-            one.shapes for one, _ in extract_operators(optimize_graph(graph, here, level), here) if one.kind == "conv2d"
+            operator.shapes
+            for operator, _ in extract_operators(optimize_graph(graph, here, level), here)
+            if operator.kind == "conv2d"
         )
 
     assert shapes(2)[0] == "1x3x8x8"
@@ -134,6 +136,6 @@ def test_nothing_is_printed_when_an_operator_cannot_be_converted(
 @pytest.mark.parametrize("shape", [["N", 3, "H", 8], [1, "C"]])
 def test_dynamic_dimensions_besides_the_batch_are_an_error(shape: list[int | str], tmp_path: Path) -> None:
     file = saved(tmp_path / "open.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": shape}, {"y": shape})
-    told = re.escape(str([0 if isinstance(size, str) else size for size in shape]))
-    with pytest.raises(ModelError, match=f"input 'x' has dynamic dimensions besides the batch: {told}"):
+    expected = re.escape(str([0 if isinstance(size, str) else size for size in shape]))
+    with pytest.raises(ModelError, match=f"input 'x' has dynamic dimensions besides the batch: {expected}"):
         import_onnx(file)

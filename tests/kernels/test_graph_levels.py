@@ -16,11 +16,11 @@ def test_each_level_is_compiled_and_timed(
 ) -> None:
     monkeypatch.setattr("onefold.kernels.graph_levels.GRAPH_LEVELS", (0, 1, 3))
     best = compiler.best
-    found = compare_graph_levels(compiler, tmp_path, PhaseCosts())
-    assert [one.number for one in found] == [0, 1, 3]
-    assert all(one.latency_s > 0 and one.compile_s > 0 for one in found)
-    assert found[0].operators > found[1].operators
-    assert found[2].operators == len(compiler.operators)
+    result = compare_graph_levels(compiler, tmp_path, PhaseCosts())
+    assert [candidate.number for candidate in result] == [0, 1, 3]
+    assert all(candidate.latency_s > 0 and candidate.compile_s > 0 for candidate in result)
+    assert result[0].operators > result[1].operators
+    assert result[2].operators == len(compiler.operators)
     assert compiler.best is best
 
 

@@ -13,13 +13,13 @@ values = st.floats(-1e3, 1e3)
 latencies = st.floats(1e-6, 10.0)
 
 
-def near(found: list[float]) -> object:
-    return pytest.approx(found, rel=1e-6, abs=1e-6 * (1 + max(map(abs, found), default=0.0)))
+def near(result: list[float]) -> object:
+    return pytest.approx(result, rel=1e-6, abs=1e-6 * (1 + max(map(abs, result), default=0.0)))
 
 
 @given(count=st.integers(3, 40), start=values, slope=values, span=st.floats(0.05, 1.0))
 def test_a_straight_line_is_reproduced(count: int, start: float, slope: float, span: float) -> None:
-    line = [start + slope * place for place in range(count)]
+    line = [start + slope * index for index in range(count)]
     assert loess(line, span) == near(line)
 
 
@@ -40,8 +40,8 @@ def test_it_is_symmetric(known: list[float]) -> None:
 
 @given(known=st.lists(values, min_size=1, max_size=30), scale=st.floats(0.1, 10), shift=values)
 def test_it_scales_with_the_values(known: list[float], scale: float, shift: float) -> None:
-    moved = [shift + scale * one for one in loess(known)]
-    assert loess([shift + scale * one for one in known]) == pytest.approx(moved, abs=0.01)
+    moved = [shift + scale * value for value in loess(known)]
+    assert loess([shift + scale * candidate for candidate in known]) == pytest.approx(moved, abs=0.01)
 
 
 def test_one_or_two_points_give_their_mean() -> None:
@@ -67,6 +67,8 @@ def test_distant_points_have_no_weight() -> None:
 @given(known=st.lists(latencies | st.none(), max_size=40))
 def test_failures_have_no_fit_and_the_fit_is_never_below_the_minimum(known: list[float | None]) -> None:
     line = fit_latencies(known)
-    assert [one is None for one in line] == [one is None for one in known]
-    known_ones = [one for one in known if one is not None]
-    assert [one for one in line if one is not None] == [max(one, min(known_ones)) for one in loess(known_ones)]
+    assert [candidate is None for candidate in line] == [candidate is None for candidate in known]
+    known_ones = [candidate for candidate in known if candidate is not None]
+    assert [value for value in line if value is not None] == [
+        max(value, min(known_ones)) for value in loess(known_ones)
+    ]

@@ -40,9 +40,9 @@ def plain(compiler: ModelCompiler, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_outputs_match_onnxruntime(compiler: ModelCompiler, plain: Path) -> None:
-    found = compiler.time_library(plain)
-    assert found.latency_s > 0
-    assert found.error < 1e-5
+    result = compiler.time_library(plain)
+    assert result.latency_s > 0
+    assert result.error < 1e-5
 
 
 def test_candidates_change_the_library_but_not_the_outputs(
@@ -51,7 +51,7 @@ def test_candidates_change_the_library_but_not_the_outputs(
     best: dict[str, Proposal] = {}
     for operator, module in compiler.operators:
         space = ScheduleSpace(operator, module, here, seed=1)
-        best[operator.key] = next(one for one in iter(space.sample, object()) if one is not None)
+        best[operator.key] = next(proposal for proposal in iter(space.sample, object()) if proposal is not None)
     chosen = compiler.compile(best, tmp_path / "best.so")
     assert chosen.read_bytes() != plain.read_bytes()
     assert compiler.time_library(chosen).error < 1e-5
@@ -66,7 +66,7 @@ def test_the_best_is_one_of_the_libraries_that_were_timed(
     proposal = next(filter(None, iter(ScheduleSpace(operator, module, runner.target).sample, object())))
     timed = [model.measure(best, tmp_path, costs) for best in ({}, {operator.key: proposal})]
     assert model.best is not None
-    assert model.best.file in [one.file for one in timed]
+    assert model.best.file in [timing.file for timing in timed]
     assert model.best.file.is_file()
     assert set(costs.total.seconds) == {"whole"}
 
@@ -103,9 +103,9 @@ def test_a_library_is_the_best_if_it_is_faster_than_the_best_timed_again(
 
     monkeypatch.setattr(model, "time_library", time)
     monkeypatch.setattr(model, "compile", lambda best, file: file.touch())
-    found = model.measure({}, tmp_path, PhaseCosts())
-    assert found.latency_s == new
-    assert model.best.file == (found.file if is_kept else old)
+    result = model.measure({}, tmp_path, PhaseCosts())
+    assert result.latency_s == new
+    assert model.best.file == (result.file if is_kept else old)
     assert model.best.file.is_file()
     assert len(timed) == 1 + ROUND_REPEATS * looks
 
@@ -139,9 +139,9 @@ def test_close_libraries_are_timed_in_turns_at_the_end(
     assert {names[file] for file in tmp_path.iterdir()} == {"lucky", "unlucky"}
     timed.clear()
     latencies["unlucky"] = 0.9
-    found = model.settle(PhaseCosts())
-    assert found is model.best
-    assert (names[found.file], found.latency_s) == ("unlucky", 0.9)
+    result = model.settle(PhaseCosts())
+    assert result is model.best
+    assert (names[result.file], result.latency_s) == ("unlucky", 0.9)
     assert timed == ["lucky", "unlucky"] * FINAL_REPEATS
     assert names[model.measure({key: Proposal(0, (), None, "lucky")}, tmp_path, PhaseCosts()).file] == "lucky"
 
@@ -154,15 +154,15 @@ def test_the_minimum_of_several_timings_counts(
     looks = iter([1.4, 1.3, 1.0, 1.3])
     monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(looks), 0.0))
     monkeypatch.setattr(model, "compile", lambda best, file: file.touch())
-    found = model.measure({}, tmp_path, PhaseCosts())
-    assert found is model.best
-    assert found.latency_s == 1.0
+    result = model.measure({}, tmp_path, PhaseCosts())
+    assert result is model.best
+    assert result.latency_s == 1.0
 
 
 def test_a_library_that_cannot_be_timed_again_is_ignored(compiler: ModelCompiler, tmp_path: Path) -> None:
     model = copy(compiler)
     gone = [TimedLibrary(tmp_path / f"{name}.so", 1.0, 0.0) for name in ("first", "second")]
-    model.best, model._finalists = gone[0], {one.file: one for one in gone}
+    model.best, model._finalists = gone[0], {timing.file: timing for timing in gone}
     assert model.settle(PhaseCosts()) is gone[0]
 
 
@@ -174,10 +174,10 @@ def test_a_single_library_is_timed_again_too(
     model.best, model._finalists = only, {only.file: only}
     looks = iter([1.1, 0.9, 1.2, 1.0, 1.1])
     monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(looks), 0.0))
-    found = model.settle(PhaseCosts())
-    assert found is model.best
-    assert found is not None
-    assert found.latency_s == 0.9
+    result = model.settle(PhaseCosts())
+    assert result is model.best
+    assert result is not None
+    assert result.latency_s == 0.9
 
 
 def test_wrong_outputs_are_an_error(tiny: Path, sample: Array, runner: CandidateRunner, plain: Path) -> None:
@@ -196,7 +196,7 @@ def test_another_architecture_gets_an_archive_of_objects(board: str, tiny: Path,
         file = model.compile({}, tmp_path / "far.tar")
     with tarfile.open(file) as archive:
         objects = [archive.extractfile(name) for name in archive.getnames() if name.endswith(".o")]
-        heads = [one.read(20) for one in objects if one is not None]
+        heads = [file.read(20) for file in objects if file is not None]
     assert len(heads) >= 2
     for head in heads:
         assert head.startswith(b"\x7fELF")

@@ -45,7 +45,7 @@ def test_with_several_threads_onnxruntime_is_timed_both_ways(
     compiler: Any = SimpleNamespace(time_library=lambda library: SimpleNamespace(latency_s=2.0))
     session: Any = SimpleNamespace(threads=most, prepare=lambda *_: None, serve=serve)
     opened: Any = SimpleNamespace(name="mine", file=tmp_path / "model.onnx", calibration=None)
-    found = compare_runtimes(compiler, tmp_path / "mine.so", opened, session, tmp_path, ServingPoint(1, threads))
-    assert {one.name for one in found.runtimes} == names
+    result = compare_runtimes(compiler, tmp_path / "mine.so", opened, session, tmp_path, ServingPoint(1, threads))
+    assert {runtime.name for runtime in result.runtimes} == names
     assert {point.threads for point in served} == {threads}
-    assert found.recommended == ("onnxruntime spinning" if "onnxruntime spinning" in names else "tvm")
+    assert result.recommended == ("onnxruntime spinning" if "onnxruntime spinning" in names else "tvm")

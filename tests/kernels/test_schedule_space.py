@@ -25,20 +25,22 @@ FEW = 12
 
 def drawn(space: ScheduleSpace, count: int = FEW) -> list[Proposal]:
     """Return the valid ones of `count` samples."""
-    return [one for one in (space.sample() for _ in range(count)) if one is not None]
+    return [item for item in (space.sample() for _ in range(count)) if item is not None]
 
 
 def tiles(proposal: Proposal) -> list[tuple[int, ...]]:
     """Return the tile sizes of each loop."""
     trace = proposal.schedule.trace
-    found = [trace.get_decision(one) for one in trace.insts if one.kind.name == "SamplePerfectTile"]
-    return [tuple(int(part) for part in one) for one in found]
+    result = [
+        trace.get_decision(instruction) for instruction in trace.insts if instruction.kind.name == "SamplePerfectTile"
+    ]
+    return [tuple(int(part) for part in candidate) for candidate in result]
 
 
 def has_decisions(space: ScheduleSpace) -> bool:
     """Return whether there is anything to choose in a schedule."""
     traces = [sketch.trace for sketch in space.sketches]
-    return any(trace.get_decision(one) is not None for trace in traces for one in trace.insts)
+    return any(trace.get_decision(instruction) is not None for trace in traces for instruction in trace.insts)
 
 
 def lengths(proposal: Proposal) -> list[int]:
@@ -48,7 +50,7 @@ def lengths(proposal: Proposal) -> list[int]:
 
 def test_samples_are_deterministic(space: ScheduleSpace, here: Target) -> None:
     def keys(seed: int) -> list[str]:
-        return [one.key for one in drawn(ScheduleSpace(space.operator, space.module, here, seed))]
+        return [proposal.key for proposal in drawn(ScheduleSpace(space.operator, space.module, here, seed))]
 
     assert keys(3) == keys(3)
     assert not has_decisions(space) or keys(3) != keys(4)
@@ -56,15 +58,15 @@ def test_samples_are_deterministic(space: ScheduleSpace, here: Target) -> None:
 
 def test_equal_decisions_have_equal_keys(space: ScheduleSpace) -> None:
     known: dict[tuple[int, tuple[int, ...]], str] = {}
-    for one in drawn(space, 20):
-        assert known.setdefault((one.sketch, one.decisions), one.key) == one.key
+    for proposal in drawn(space, 20):
+        assert known.setdefault((proposal.sketch, proposal.decisions), proposal.key) == proposal.key
 
 
 def test_most_samples_of_a_large_space_differ(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:
     space = ScheduleSpace(*operators["conv2d"], here)
     proposals = drawn(space, 20)
-    assert len({one.key for one in proposals}) > 15
-    assert {one.sketch for one in proposals} == set(range(len(space.sketches)))
+    assert len({proposal.key for proposal in proposals}) > 15
+    assert {proposal.sketch for proposal in proposals} == set(range(len(space.sketches)))
 
 
 def test_an_operator_without_arithmetic_has_one_schedule(
@@ -72,7 +74,7 @@ def test_an_operator_without_arithmetic_has_one_schedule(
 ) -> None:
     space = ScheduleSpace(*operators["transpose"], here)
     assert not has_decisions(space)
-    assert len({one.key for one in drawn(space)}) == 1
+    assert len({proposal.key for proposal in drawn(space)}) == 1
 
 
 def test_warnings_about_missing_rules_are_silenced(
@@ -91,18 +93,18 @@ def test_warnings_about_missing_rules_are_silenced(
 
 def test_a_trace_is_json_and_replays_to_the_same_schedule(space: ScheduleSpace, here: Target) -> None:
     fresh = ScheduleSpace(space.operator, space.module, here, seed=99)
-    for one in drawn(space):
-        again = fresh.replay(one.trace)
+    for proposal in drawn(space):
+        again = fresh.replay(proposal.trace)
         assert again is not None
-        assert (again.key, again.sketch, again.decisions) == (one.key, one.sketch, one.decisions)
-        assert again.trace == one.trace
-        assert decisions_of(again.schedule.trace) == one.decisions
+        assert (again.key, again.sketch, again.decisions) == (proposal.key, proposal.sketch, proposal.decisions)
+        assert again.trace == proposal.trace
+        assert decisions_of(again.schedule.trace) == proposal.decisions
 
 
 @pytest.mark.parametrize("trace", ["[]", "[[], []]", '[[["Unknown", [], [], []]], []]', "{}", "null"])
 def test_an_invalid_trace_replays_to_nothing(trace: str, space: ScheduleSpace) -> None:
-    found = space.replay(trace)
-    assert found is None or found.decisions == ()
+    result = space.replay(trace)
+    assert result is None or result.decisions == ()
 
 
 def test_a_trace_of_another_operator_cannot_be_replayed(
@@ -134,47 +136,47 @@ def test_most_mutations_are_new(operators: dict[str, tuple[Operator, Any]], here
 
 
 def test_resampling_changes_one_decision(space: ScheduleSpace) -> None:
-    found = 0
+    result = 0
     for parent in drawn(space, 6):
         for child in (space.resample_one(parent) for _ in range(4)):
             if child is None:
                 continue
-            found += child.key != parent.key
+            result += child.key != parent.key
             assert child.sketch == parent.sketch
             assert lengths(child) == lengths(parent)
             pairs = zip(tiles(child), tiles(parent), strict=True)
             assert sum(mine != theirs for mine, theirs in pairs) <= 1
-    assert found > 0 or not has_decisions(space)
+    assert result > 0 or not has_decisions(space)
 
 
 def test_crossover_takes_each_tiling_from_a_parent(space: ScheduleSpace) -> None:
     parents = drawn(space)
     cross_over = 0
-    for one in parents[:4]:
+    for parent in parents[:4]:
         for other in parents:
-            child = space.cross_over(one, other)
-            if one.sketch != other.sketch:
+            child = space.cross_over(parent, other)
+            if parent.sketch != other.sketch:
                 assert child is None
             elif child is not None:
                 cross_over += 1
-                assert child.sketch == one.sketch
-                for mine, *theirs in zip(tiles(child), tiles(one), tiles(other), strict=True):
+                assert child.sketch == parent.sketch
+                for mine, *theirs in zip(tiles(child), tiles(parent), tiles(other), strict=True):
                     assert mine in theirs
     assert cross_over >= 4
 
 
 def test_crossover_with_itself_changes_nothing(space: ScheduleSpace) -> None:
-    for one in drawn(space, 4):
-        child = space.cross_over(one, one)
+    for proposal in drawn(space, 4):
+        child = space.cross_over(proposal, proposal)
         assert child is not None
-        assert child.key == one.key
+        assert child.key == proposal.key
 
 
 def test_a_proposal_converts_to_a_measure_candidate(space: ScheduleSpace) -> None:
-    for one in drawn(space, 2):
-        shapes = ["x".join(str(int(size)) for size in each.shape) for each in one.measure_candidate.args_info]
+    for proposal in drawn(space, 2):
+        shapes = ["x".join(str(int(size)) for size in each.shape) for each in proposal.measure_candidate.args_info]
         assert tuple(shapes) == space.operator.shapes
-        assert json.loads(one.trace)
+        assert json.loads(proposal.trace)
 
 
 class TestOperators:
@@ -195,7 +197,7 @@ class TestOperators:
         assert operators["matmul"][0].flops == 2 * 8 * 4 + 4
         assert operators["transpose"][0].flops == 0.0
 
-    def test_those_with_the_most_work_come_first(self, compiler: ModelCompiler) -> None:
+    def test_operators_with_the_most_work_come_first(self, compiler: ModelCompiler) -> None:
         work = [operator.flops * operator.weight for operator, _ in compiler.operators]
         assert work == sorted(work, reverse=True)
 
@@ -206,10 +208,10 @@ class TestOperators:
 
 
 def test_its_own_decisions_give_the_same_schedule(space: ScheduleSpace) -> None:
-    for one in drawn(space, 6):
-        again = space.apply_decisions(one.sketch, one.decisions)
+    for proposal in drawn(space, 6):
+        again = space.apply_decisions(proposal.sketch, proposal.decisions)
         assert again is not None
-        assert again.key == one.key
+        assert again.key == proposal.key
 
 
 def test_decisions_of_other_sizes_are_adapted(operators: dict[str, tuple[Operator, Any]], here: Target) -> None:

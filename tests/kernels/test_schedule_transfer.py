@@ -14,7 +14,7 @@ from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 
 CONV = Operator("0", "conv", 1, "conv2d", ("1x32x32x32", "3x3x32x32", "1x32x32x32"), 1e6)
 shapes = st.lists(st.lists(st.integers(1, 512), min_size=1, max_size=4), min_size=2, max_size=3).map(
-    lambda drawn: tuple("x".join(map(str, one)) for one in drawn)
+    lambda drawn: tuple("x".join(map(str, proposal)) for proposal in drawn)
 )
 
 
@@ -56,14 +56,19 @@ def test_convolutions_with_another_window_do_not_transfer(weights: str) -> None:
 def test_the_best_of_each_come_first_starting_with_the_nearest() -> None:
     near, far = of("near", "1x32x32x32", "3x3x32x64"), of("far", "1x4x4x512", "3x3x512x512")
     known = {far: candidates("far", 3.0, 1.0), near: candidates("near", 2.0, None, 1.5)}
-    assert [one.implementation for one in transfer_candidates(CONV, known, 4)] == ["near-2", "far-1", "near-0", "far-0"]
-    assert [one.implementation for one in transfer_candidates(CONV, known, 1)] == ["near-2"]
+    assert [candidate.implementation for candidate in transfer_candidates(CONV, known, 4)] == [
+        "near-2",
+        "far-1",
+        "near-0",
+        "far-0",
+    ]
+    assert [candidate.implementation for candidate in transfer_candidates(CONV, known, 1)] == ["near-2"]
 
 
 def test_only_the_nearest_operators_are_sources() -> None:
     known = {of(str(size), f"1x{size}x{size}x32", "3x3x32x32"): candidates(str(size), 1.0) for size in range(33, 43)}
-    found = transfer_candidates(CONV, known, 100)
-    assert [one.operator for one in found] == [str(size) for size in range(33, 33 + MAX_SOURCES)]
+    result = transfer_candidates(CONV, known, 100)
+    assert [candidate.operator for candidate in result] == [str(size) for size in range(33, 33 + MAX_SOURCES)]
 
 
 def test_without_candidates_nothing_transfers() -> None:

@@ -25,7 +25,7 @@ def rounds_of(latencies: Sequence[float], seconds: float = 10.0) -> list[TuningR
 
 def after(gains: Sequence[float], start: float = 10.0) -> list[TuningRound]:
     """Return rounds that gained this much each."""
-    return rounds_of([start - sum(gains[:place]) for place in range(len(gains) + 1)])
+    return rounds_of([start - sum(gains[:index]) for index in range(len(gains) + 1)])
 
 
 @pytest.mark.parametrize(

@@ -42,22 +42,22 @@ class Done:
 
     compiler: ModelCompiler
     survey: SurveyTuner
-    told: list[CompileEvent] = field(default_factory=list)
+    events: list[CompileEvent] = field(default_factory=list)
     why: str = ""
 
     @property
     def candidates(self) -> list[ScheduleCandidate]:
-        return [one for one in self.told if isinstance(one, ScheduleCandidate)]
+        return [event for event in self.events if isinstance(event, ScheduleCandidate)]
 
     def rounds(self, model: str) -> list[TuningRound]:
-        return [one for one in self.told if isinstance(one, TuningRound) and one.model == model]
+        return [event for event in self.events if isinstance(event, TuningRound) and event.model == model]
 
 
 def twin(compiler: ModelCompiler, name: str) -> ModelCompiler:
     """Return the same model without its libraries."""
-    found = copy(compiler)
-    found.name, found.best, found._finalists = name, None, {}
-    return found
+    result = copy(compiler)
+    result.name, result.best, result._finalists = name, None, {}
+    return result
 
 
 def tuners(compiler: ModelCompiler, search: str) -> dict[str, OperatorTuner]:
@@ -76,7 +76,7 @@ def surveyed(compiler: ModelCompiler, folder: Path, *names: str, search: str, **
     options |= {"candidates_per_round": BATCH}
     survey = SurveyTuner(models, tuners(compiler, search), budget, PhaseCosts(), folder, **options)
     done = Done(compiler, survey)
-    done.survey.on_event = done.told.append
+    done.survey.on_event = done.events.append
     done.why = done.survey.run()
     return done
 
@@ -98,8 +98,8 @@ def pair(model: Path, runner: CandidateRunner, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(params=["alone", "pair"])
 def done(request: pytest.FixtureRequest) -> Done:
-    found: Done = request.getfixturevalue(request.param)
-    return found
+    result: Done = request.getfixturevalue(request.param)
+    return result
 
 
 class TestFinishedSurvey:
@@ -108,19 +108,21 @@ class TestFinishedSurvey:
         assert done.why == f"{CANDIDATES} candidates measured"
 
     def test_measures_no_implementation_twice(self, done: Done) -> None:
-        assert len({one.key for one in done.candidates}) == CANDIDATES
+        assert len({candidate.key for candidate in done.candidates}) == CANDIDATES
 
     def test_measures_candidates_of_every_operator(self, done: Done) -> None:
-        assert {one.operator for one in done.candidates} == {operator.key for operator, _ in done.compiler.operators}
-        assert all(one.latency_s is not None and one.latency_s > 0 for one in done.candidates)
+        assert {candidate.operator for candidate in done.candidates} == {
+            operator.key for operator, _ in done.compiler.operators
+        }
+        assert all(candidate.latency_s is not None and candidate.latency_s > 0 for candidate in done.candidates)
 
     def test_times_every_model_before_and_after_each_round(self, done: Done) -> None:
         for model in done.survey.models:
             rounds = done.rounds(model.compiler.name)
             assert rounds == model.rounds
-            assert [one.number for one in rounds] == list(range(len(rounds)))
+            assert [tuning_round.number for tuning_round in rounds] == list(range(len(rounds)))
             assert len(rounds) >= 3
-            assert all(one.latency_s > 0 for one in rounds)
+            assert all(tuning_round.latency_s > 0 for tuning_round in rounds)
             assert model.compiler.best is not None
             assert model.compiler.best.latency_s == model.latency_s
             assert model.compiler.best.file.is_file()
@@ -136,8 +138,8 @@ class TestFinishedSurvey:
     def test_the_best_of_each_operator_is_its_fastest_candidate(self, done: Done) -> None:
         last = done.rounds(done.survey.models[0].compiler.name)[-1]
         for state in last.operators:
-            of_it = [one.latency_s for one in done.candidates if one.operator == state.operator.key]
-            assert state.best_s == min(one for one in of_it if one is not None)
+            of_it = [candidate.latency_s for candidate in done.candidates if candidate.operator == state.operator.key]
+            assert state.best_s == min(item for item in of_it if item is not None)
             assert (state.tried, state.filtered, state.failed) == (len(of_it), 0, 0)
 
     def test_phases_add_up_to_no_more_than_the_elapsed_time(self, done: Done) -> None:
@@ -145,19 +147,23 @@ class TestFinishedSurvey:
         assert {"search", "build", "run", "update", "whole"} == set(spent.seconds) == set(PHASES)
         assert spent.time_s <= done.survey.elapsed_s
         assert spent.time_s == pytest.approx(sum(spent.seconds.values()))
-        assert sum(one.run_s for one in done.candidates) <= spent.seconds["run"]
+        assert sum(candidate.run_s for candidate in done.candidates) <= spent.seconds["run"]
 
     def test_each_candidate_can_be_replayed(self, done: Done) -> None:
-        for one in done.candidates:
-            made = done.survey.tuners[one.operator].space.replay(one.trace)
+        for candidate in done.candidates:
+            made = done.survey.tuners[candidate.operator].space.replay(candidate.trace)
             assert made is not None
-            assert (made.key, made.sketch, made.decisions) == (one.implementation, one.sketch, one.decisions)
+            assert (made.key, made.sketch, made.decisions) == (
+                candidate.implementation,
+                candidate.sketch,
+                candidate.decisions,
+            )
 
     def test_after_the_first_round_at_most_half_of_the_operators_are_tuned(self, done: Done) -> None:
-        at = [place for place, one in enumerate(done.told) if isinstance(one, TuningRound) and one.number >= 1]
-        for start, end in itertools.pairwise([*at, len(done.told)]):
-            later = [one for one in done.told[start:end] if isinstance(one, ScheduleCandidate)]
-            assert len({one.operator for one in later}) <= max(1, round(ACTIVE_SHARE * len(done.survey.tuners)))
+        at = [index for index, event in enumerate(done.events) if isinstance(event, TuningRound) and event.number >= 1]
+        for start, end in itertools.pairwise([*at, len(done.events)]):
+            later = [event for event in done.events[start:end] if isinstance(event, ScheduleCandidate)]
+            assert len({item.operator for item in later}) <= max(1, round(ACTIVE_SHARE * len(done.survey.tuners)))
 
 
 def test_operators_that_models_share_are_tuned_once(pair: Done) -> None:
@@ -167,7 +173,9 @@ def test_operators_that_models_share_are_tuned_once(pair: Done) -> None:
 
 
 def test_small_operators_get_fewer_candidates_at_first(alone: Done) -> None:
-    asked = [one.rpartition(": ") for one in alone.told if isinstance(one, str) and one.endswith("candidates")]
+    asked = [
+        event.rpartition(": ") for event in alone.events if isinstance(event, str) and event.endswith("candidates")
+    ]
     first = {name: int(count.split()[0]) for name, _, count in reversed(asked)}
     assert first["fused_conv2d_add_relu"] == BATCH
     assert first["transpose"] == first["fused_matmul_add1"] == BATCH // 2
@@ -178,10 +186,10 @@ class TestRecall:
 
     @pytest.fixture
     def recalled(self, alone: Done, compiler: ModelCompiler) -> Mapping[str, OperatorTuner]:
-        found = tuners(compiler, "random")  # same seeds: they would sample the same schedules
-        for key, tuner in found.items():
-            tuner.recall([one for one in alone.candidates if one.operator == key])
-        return found
+        result = tuners(compiler, "random")  # same seeds: they would sample the same schedules
+        for key, tuner in result.items():
+            tuner.recall([candidate for candidate in alone.candidates if candidate.operator == key])
+        return result
 
     def test_all_candidates_are_recalled(self, recalled: Mapping[str, OperatorTuner], alone: Done) -> None:
         for key, tuner in recalled.items():
@@ -196,11 +204,11 @@ class TestRecall:
         self, compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
         space = ScheduleSpace(*operators["conv2d"], compiler.runner.target, seed=3)
-        some = list({one.key: one for one in (space.sample() for _ in range(60)) if one is not None}.values())
+        some = list({item.key: item for item in (space.sample() for _ in range(60)) if item is not None}.values())
 
         def promised(latencies: list[float]) -> tuple[int, float]:
             tuner = OperatorTuner(*operators["conv2d"], compiler.runner, "random", None, "here")
-            known = [replace(candidate_of(tuner, one), latency_s=time) for one, time in zip(some, latencies)]
+            known = [replace(candidate_of(tuner, proposal), latency_s=time) for proposal, time in zip(some, latencies)]
             assert len(known) == len(latencies)
             tuner.recall(known)
             return tuner.updates, tuner.expected_gain
@@ -218,9 +226,11 @@ class TestRecall:
         self, recalled: Mapping[str, OperatorTuner], alone: Done, operators: dict[str, tuple[Operator, Any]]
     ) -> None:
         tuner = recalled[operators["mean"][0].key]
-        found = list(tuner.measure_batch(2, None, PhaseCosts()))
-        assert len(found) == 2
-        assert not {one.implementation for one in found} & {one.implementation for one in alone.candidates}
+        result = list(tuner.measure_batch(2, None, PhaseCosts()))
+        assert len(result) == 2
+        assert not {candidate.implementation for candidate in result} & {
+            candidate.implementation for candidate in alone.candidates
+        }
         assert len(tuner.candidates) - tuner.recalled == 2
 
     def test_recalled_candidates_use_no_budget(
@@ -256,7 +266,7 @@ class TestRecall:
         monkeypatch.setattr(model.compiler, "measure", lambda *_: seen(first))
         monkeypatch.setattr(model.compiler, "settle", lambda _: seen(closely))
         SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)._measure_models(0)
-        assert [one.latency_s for one in model.rounds] == [0.97 if looked else 1.0]
+        assert [tuning_round.latency_s for tuning_round in model.rounds] == [0.97 if looked else 1.0]
         assert model.latency_s == (0.97 if looked else 1.0)
 
     def test_invalid_traces_are_left_out(
@@ -264,7 +274,7 @@ class TestRecall:
     ) -> None:
         operator, module = operators["mean"]
         tuner = OperatorTuner(operator, module, compiler.runner, "random", None, "here")
-        tuner.recall([replace(one, trace="{}") for one in alone.candidates])
+        tuner.recall([replace(candidate, trace="{}") for candidate in alone.candidates])
         assert (tuner.candidates, tuner.recalled, tuner.updates) == ([], 0, 0)
 
 
@@ -288,14 +298,16 @@ def test_suggested_schedules_are_measured_first_and_once(
 ) -> None:
     tuner = OperatorTuner(*operators["mean"], compiler.runner, "random", None, "here")
     elsewhere = ScheduleSpace(*operators["mean"], compiler.runner.target, seed=7)
-    some = list({one.key: one for one in (elsewhere.sample() for _ in range(4)) if one is not None}.values())[:2]
-    known = [candidate_of(tuner, one) for one in some]
+    some = list({item.key: item for item in (elsewhere.sample() for _ in range(4)) if item is not None}.values())[:2]
+    known = [candidate_of(tuner, proposal) for proposal in some]
     tuner.suggest([*known, *known, replace(known[0], implementation="gone", trace="{}", decisions=(1, 2, 3) * 9)])
-    found = list(tuner.measure_batch(3, None, PhaseCosts()))
-    assert [one.implementation for one in found[:2]] == [one.key for one in some]
-    assert len({one.implementation for one in found}) == 3
+    result = list(tuner.measure_batch(3, None, PhaseCosts()))
+    assert [proposal.implementation for proposal in result[:2]] == [proposal.key for proposal in some]
+    assert len({candidate.implementation for candidate in result}) == 3
     tuner.suggest(known)
-    assert not {one.implementation for one in tuner.measure_batch(1, None, PhaseCosts())} & {one.key for one in some}
+    assert not {proposal.implementation for proposal in tuner.measure_batch(1, None, PhaseCosts())} & {
+        proposal.key for proposal in some
+    }
 
 
 def test_filtered_proposals_are_counted_and_one_is_always_measured(
@@ -306,7 +318,7 @@ def test_filtered_proposals_are_counted_and_one_is_always_measured(
     chance = np.random.default_rng(0)
 
     def candidate(key: str, latency: float | None) -> ScheduleCandidate:
-        decisions = tuple(int(one) for one in chance.choice((1, 2, 4, 8), 5))
+        decisions = tuple(int(value) for value in chance.choice((1, 2, 4, 8), 5))
         failure = CandidateFailure.INVALID if latency is None else None
         return ScheduleCandidate(key, compiler.runner.target.name, "here", 1, "", 0, decisions, "[]", latency, failure)
 
@@ -316,8 +328,8 @@ def test_filtered_proposals_are_counted_and_one_is_always_measured(
         replace(operator, key="same"): [candidate("same", None) for _ in range(40)],
         other: [candidate("other", float(chance.uniform(1, 2))) for _ in range(MIN_CANDIDATES)],
     })  # fmt: skip
-    found = list(tuner.measure_batch(2, cold, PhaseCosts()))
-    assert 1 <= len(found) <= 2
+    result = list(tuner.measure_batch(2, cold, PhaseCosts()))
+    assert 1 <= len(result) <= 2
     assert tuner.filtered >= 2
     assert tuner.state.filtered == tuner.filtered
     assert len(tuner.seen) >= tuner.filtered  # they are not proposed again
@@ -328,12 +340,12 @@ def test_spare_proposals_replace_dropped_ones(
     compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, filtered = (OperatorTuner(*operators["mean"], compiler.runner, "random", None, "here") for _ in range(2))
-    proposed = [one.key for one in plain.strategy.propose(3, spare=2)]
+    proposed = [proposal.key for proposal in plain.strategy.propose(3, spare=2)]
     cold = ColdFilter()
     monkeypatch.setattr(ColdFilter, "is_ready", True)
     monkeypatch.setattr(cold, "select_dropped", lambda examples, updates: [at in (0, 2) for at in range(len(examples))])
-    found = list(filtered.measure_batch(3, cold, PhaseCosts()))
-    assert [one.implementation for one in found] == [proposed[1], proposed[3], proposed[4]]
+    result = list(filtered.measure_batch(3, cold, PhaseCosts()))
+    assert [candidate.implementation for candidate in result] == [proposed[1], proposed[3], proposed[4]]
     assert filtered.filtered == 2
     assert {proposed[0], proposed[2]} <= filtered.seen
 
@@ -404,7 +416,7 @@ class TestSeveralModels:
         assert slow.why_ended == "the goal is met (1.00 s)"
         fast.compiler.operators = fast.compiler.operators[:1]
         (only, _), *_ = fast.compiler.operators
-        assert [one.operator.key for one in survey._select_operators(1)] == [
+        assert [item.operator.key for item in survey._select_operators(1)] == [
             only.key
         ]  # operators of the finished model only are not tuned
 
@@ -426,7 +438,7 @@ class TestSeveralModels:
         assert model.latest_gain == 1.0
         self.went(model, 4.0, 3.0)
         assert model.latest_gain == pytest.approx(0.25)
-        model.rounds[:] = [replace(one, latency_s=1.0 + one.number) for one in model.rounds]
+        model.rounds[:] = [replace(tuning_round, latency_s=1.0 + tuning_round.number) for tuning_round in model.rounds]
         assert model.latest_gain == pytest.approx(0.25)
         untried = OperatorState(model.compiler.operators[0][0], None)
         model.rounds[0] = replace(model.rounds[0], operators=(untried,))

@@ -40,10 +40,10 @@ def test_all_cores_are_used_by_default() -> None:
     ],
 )
 def test_boards_of_the_catalogue(name: str, expected: Target) -> None:
-    found = target_of(device(name), is_host=False)
-    assert found == expected
-    assert not found.is_host
-    assert found.name == f"{expected.triple} {expected.processor}"
+    result = target_of(device(name), is_host=False)
+    assert result == expected
+    assert not result.is_host
+    assert result.name == f"{expected.triple} {expected.processor}"
 
 
 @pytest.mark.parametrize("board", devices().values(), ids=lambda board: board.name)

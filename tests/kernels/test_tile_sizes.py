@@ -65,20 +65,23 @@ lengths = st.sampled_from((1, 2, 3, 5, 7, 8, 10, 12, 16, 48, 56, 72, 96, 192, 22
 
 @given(number=st.integers(1, 5000))
 def test_factors_are_prime_and_multiply_to_the_number(number: int) -> None:
-    found = prime_factors(number)
-    assert math.prod(found) == number
-    assert all(one > 1 and all(one % other for other in range(2, math.isqrt(one) + 1)) for one in found)
+    result = prime_factors(number)
+    assert math.prod(result) == number
+    assert all(
+        candidate > 1 and all(candidate % other for other in range(2, math.isqrt(candidate) + 1))
+        for candidate in result
+    )
 
 
 @given(length=lengths, last=st.integers(1, 64), parts=st.integers(2, 5), seed=st.integers(0, 99))
 def test_a_split_loop_keeps_its_length(length: int, last: int, parts: int, seed: int) -> None:
     last = math.gcd(length, last)
     for is_alone in (False, parts > 2):
-        found = split([length] + [1] * (parts - 1), last, np.random.default_rng(seed), is_alone)
-        assert len(found) == parts
-        assert found[-1] == last
-        assert math.prod(found) == length
-        assert not is_alone or found[-2] == 1
+        result = split([length] + [1] * (parts - 1), last, np.random.default_rng(seed), is_alone)
+        assert len(result) == parts
+        assert result[-1] == last
+        assert math.prod(result) == length
+        assert not is_alone or result[-2] == 1
 
 
 @given(
@@ -89,20 +92,20 @@ def test_tiles_fill_vectors_and_fit_the_registers(
     rows: int, columns: int, channels: int, window: int, lanes: int, seed: int
 ) -> None:
     outline = FakeTrace([1, rows, 1, 1], [1, 1, columns, 1], [channels, 1, 1, 1], [window, 1])
-    found = sample_decisions(outline, lanes, np.random.default_rng(seed))
-    assert all(math.prod(now) == math.prod(outline.decisions[step]) for step, now in found.items())
+    result = sample_decisions(outline, lanes, np.random.default_rng(seed))
+    assert all(math.prod(now) == math.prod(outline.decisions[step]) for step, now in result.items())
     row, column, channel, summed = outline.insts
-    assert found[row][-1] * found[column][-1] <= MAX_ACCUMULATORS
+    assert result[row][-1] * result[column][-1] <= MAX_ACCUMULATORS
     widths = {vectors * lanes for vectors in VECTORS}
-    width = found[channel][-1]
-    if any(channels % one == 0 for one in widths):
+    width = result[channel][-1]
+    if any(channels % item == 0 for item in widths):
         assert width in widths
     elif lanes > 1 and channels % (lanes // 2) == 0:
         assert width == lanes // 2
     else:
-        assert width == max(one for one in range(1, lanes + 1) if channels % one == 0)
-    if summed in found:
-        assert found[summed] == [1, window]
+        assert width == max(item for item in range(1, lanes + 1) if channels % item == 0)
+    if summed in result:
+        assert result[summed] == [1, window]
 
 
 @pytest.mark.parametrize(("summed", "share"), [(SHORT_REDUCTION, UNINTERRUPTED_SHARE), (2 * SHORT_REDUCTION, 0.0)])
@@ -110,7 +113,7 @@ def test_short_reductions_are_mostly_uninterrupted(summed: int, share: float) ->
     outline = FakeTrace([1, 64, 1, 1], [1, 64, 1, 1], [64, 1, 1, 1], [summed, 1])
     rng = np.random.default_rng(0)
     draws = [sample_decisions(outline, 4, rng) for _ in range(200)]
-    alone = [all(now[-2] == 1 for now in one.values() if len(now) >= MIN_SPATIAL_TILES) for one in draws]
+    alone = [all(now[-2] == 1 for now in decisions.values() if len(now) >= MIN_SPATIAL_TILES) for decisions in draws]
     assert sum(alone) / len(alone) == pytest.approx(share, abs=0.12)
 
 
@@ -120,7 +123,7 @@ def test_long_reductions_mostly_fill_the_registers(summed: int, least: float) ->
     _, row, column, *_ = outline.insts
     rng = np.random.default_rng(0)
     draws = [sample_decisions(outline, 4, rng) for _ in range(200)]
-    filled = sum(found[row][-1] * found[column][-1] == MAX_ACCUMULATORS for found in draws)  # type: ignore[index]
+    filled = sum(result[row][-1] * result[column][-1] == MAX_ACCUMULATORS for result in draws)  # type: ignore[index]
     assert filled / len(draws) == pytest.approx(least + 0.52 * (1 - least), abs=0.1)  # about half of them by chance
 
 
@@ -129,12 +132,12 @@ def test_short_reductions_are_unrolled_and_padded_by_rows() -> None:
     rows = outline.insts[3]
     rng = np.random.default_rng(0)
     draws = [sample_decisions(outline, 4, rng) for _ in range(400)]
-    written_out = [found for found in draws if outline.unrolls in found]
-    by_rows = [found for found in draws if outline.places in found]
-    assert {found[outline.unrolls] for found in written_out} == {2, 3}
+    written_out = [result for result in draws if outline.unrolls in result]
+    by_rows = [result for result in draws if outline.places in result]
+    assert {result[outline.unrolls] for result in written_out} == {2, 3}
     assert len(written_out) / len(draws) == pytest.approx(UNROLLED_SHARE, abs=0.08)
-    assert {found[outline.places] for found in by_rows} == {6}  # after two parts of each of three loops
-    assert all(found[rows] == [3, 1] for found in by_rows)
+    assert {result[outline.places] for result in by_rows} == {6}  # after two parts of each of three loops
+    assert all(result[rows] == [3, 1] for result in by_rows)
     assert len(by_rows) / len(draws) == pytest.approx(ROW_PADDING_SHARE, abs=0.08)
 
 
@@ -152,11 +155,11 @@ def test_traces_without_spatial_tiling_get_no_decisions() -> None:
 @pytest.mark.parametrize("kind", ["conv2d", "matmul"])
 def test_most_samples_of_a_real_operator_suit_the_processor(kind: str, operators: Operators, here: Target) -> None:
     space = ScheduleSpace(*operators[kind], here)
-    some = [one for one in (space.sample() for _ in range(40)) if one is not None]
+    some = [item for item in (space.sample() for _ in range(40)) if item is not None]
     assert len(some) > 30
     fits = []
-    for one in some:
-        trace = one.schedule.trace
+    for proposal in some:
+        trace = proposal.schedule.trace
         cuts = [trace.get_decision(step) for step in trace.insts if step.kind.name == "SamplePerfectTile"]
         tiled = [[int(part) for part in now] for now in cuts if len(now) >= MIN_SPATIAL_TILES]
         if tiled:
@@ -172,9 +175,9 @@ def test_kept_decisions_count_and_stay() -> None:
     outline = FakeTrace([1, 1, 1, 16], [2, 8, 1, 1], [16, 1, 1, 1])
     row, column, channel = outline.insts
     for seed in range(20):
-        found = sample_decisions(outline, 16, np.random.default_rng(seed), kept={row, channel})
-        assert list(found) == [column]
-        assert found[column][-1] == 1  # the rows fill all registers, and more
+        result = sample_decisions(outline, 16, np.random.default_rng(seed), kept={row, channel})
+        assert list(result) == [column]
+        assert result[column][-1] == 1  # the rows fill all registers, and more
 
 
 @pytest.mark.parametrize(

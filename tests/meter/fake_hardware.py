@@ -1,4 +1,4 @@
-"""Counters that a test can turn: a powercap tree with its /proc/stat, and an NVML library."""
+"""Fake energy counters: a powercap tree with its /proc/stat, and an NVML library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RANGE_UJ = 262_143_328_850  # what an Intel package says
 
 
 class FakeMachine:
-    """A machine with two packages and the parts and doubles that real trees hold beside them."""
+    """A machine with two packages, and the subdomains and duplicates of real powercap trees."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.stat = folder / "powercap", folder / "stat"
@@ -32,12 +32,12 @@ class FakeMachine:
         return self.root / f"intel-rapl:{package}" / "energy_uj"
 
     def draw(self, joules: float, package: int = 0) -> None:
-        """Turns a package's counter on, round its end if need be."""
+        """Advance the counter of a package; it wraps at its maximum."""
         counter = self.counter(package)
         counter.write_text(f"{(int(counter.read_text()) + round(joules * 1e6)) % RANGE_UJ}\n")
 
     def work(self, seconds: float) -> None:
-        """Says that all processors together have been busy for so long since boot."""
+        """Set the busy seconds of all processors since boot."""
         ticks = round(seconds * os.sysconf("SC_CLK_TCK"))
         # user nice system idle iowait irq softirq steal: the busy ones in equal parts, the others large.
         part = ticks // 5

@@ -1,4 +1,4 @@
-"""The sums that reports and rankings are made of."""
+"""Sums of measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ measurements = st.builds(Measurement, amounts, amounts, energies, st.none() | st
 
 
 def alike(one: Measurement, other: Measurement) -> bool:
-    """Equal, but for the last bits that depend on the order of a sum."""
+    """Return whether two measurements are equal up to rounding."""
     joules = (one.energy.joules, other.energy.joules)
     return (
         isclose(one.time_s, other.time_s)

@@ -1,4 +1,4 @@
-"""Peak memory inside windows: real allocations where the system lets us look, and a pretended mark for the rest."""
+"""Peak memory of windows, with real allocations and with a fake high-water mark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ linux_only = pytest.mark.skipif(not reset_high_water(), reason="the high-water m
 
 @contextmanager
 def allocated(size: int) -> Iterator[None]:
-    """Memory that is really there, and really given back."""
+    """Hold resident memory inside the block."""
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
         for page in range(0, size, mmap.PAGESIZE):
             block[page] = 1

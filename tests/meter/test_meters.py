@@ -1,4 +1,4 @@
-"""Every meter keeps the contract, and `choose` takes the best that works."""
+"""The contract of every meter, and the choice of the best available one."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ class TestModelled:
 class TestChoose:
     @pytest.fixture
     def machine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-        """Turns this machine into one with or without counters."""
+        """Replace the counters of this machine."""
 
         def turn(*, counters: bool, nvml: FakeNvml | None) -> None:
-            found = rapl(tmp_path) if counters else RaplMeter(tmp_path / "nothing")
-            monkeypatch.setattr(meters, "RaplMeter", lambda: found)
+            result = rapl(tmp_path) if counters else RaplMeter(tmp_path / "nothing")
+            monkeypatch.setattr(meters, "RaplMeter", lambda: result)
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
             monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
@@ -127,7 +127,7 @@ class TestChoose:
             ("mps", True, FakeNvml(), "unavailable"),
         ],
     )
-    def test_choose_returns_the_best_meter_and_never_a_part_for_the_whole(
+    def test_choose_returns_the_best_meter_and_never_a_partial_one(
         self, machine: Callable[..., None], accelerator: str, counters: bool, nvml: FakeNvml | None, source: str
     ) -> None:
         machine(counters=counters, nvml=nvml)

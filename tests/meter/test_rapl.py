@@ -1,4 +1,4 @@
-"""The processor's counters, on a tree like those that real machines show."""
+"""RAPL counters, on a fake powercap tree."""
 
 from __future__ import annotations
 

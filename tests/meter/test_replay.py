@@ -1,4 +1,4 @@
-"""What a meter wrote is what replay reads."""
+"""Recorded measurements can be replayed."""
 
 from __future__ import annotations
 

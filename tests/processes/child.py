@@ -1,4 +1,4 @@
-"""A child for the tests: does what it is asked, including dying and hanging."""
+"""A child process for tests, which exits, crashes or hangs on request."""
 
 from __future__ import annotations
 

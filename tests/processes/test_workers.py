@@ -1,4 +1,4 @@
-"""Workers are real processes here: they are killed, paused and left hanging for real."""
+"""Workers as real processes, with real kills, pauses and hangs."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def simulate(
         for number in entrants:
             made[number] = world.visit(made[number], visit, level, last=level == levels[-1])
         alive = [n for n in entrants if made[n].state is not TrialState.FAILED]
-        order = [alive[place] for place in wanted.order([made[n].metrics for n in alive])]
+        order = [alive[index] for index in wanted.order([made[n].metrics for n in alive])]
         going = order[: max(1, len(entrants) // budget.eta)] if level != levels[-1] else []
         for number in order:
             if number not in going and level != levels[-1]:

@@ -1,4 +1,4 @@
-"""Text, JSON and page tell the same story."""
+"""Text, JSON and HTML agree."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_numbers_that_are_not_finite_become_null() -> None:
     checked(as_html(summary))
 
 
-def test_the_test_result_is_told_in_every_form() -> None:
+def test_the_test_metrics_are_in_every_form() -> None:
     simulated = simulate()
     best = simulated.summary.best
     assert best is not None

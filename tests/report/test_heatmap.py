@@ -84,12 +84,12 @@ def test_a_large_surface_is_thinned_but_keeps_measured_and_chosen_points() -> No
         for batch in range(1, 101)
         for threads in range(1, 25)
     ]
-    chosen = next(one for one in points if one.point == ServingPoint(37, 23))
+    chosen = next(point for point in points if point.point == ServingPoint(37, 23))
     plot = heatmap(Surface("s", "board", tuple(points), 1), {"energy": chosen}, "surface-0", "Surface")
-    shown = {int(place.split("x")[0]) for place in cells(plot)}
+    shown = {int(index.split("x")[0]) for index in cells(plot)}
     assert {25, 37, 50, 75, 100} <= shown
     assert len(shown) <= COLUMNS + 2
-    assert len({place.split("x")[1] for place in cells(plot)}) >= ROWS
+    assert len({index.split("x")[1] for index in cells(plot)}) >= ROWS
     assert "37x23" in cells(plot)
 
 
@@ -133,8 +133,8 @@ def test_any_surface_is_drawn_inside_its_frame(known: list[Served]) -> None:
 
 @given(st.floats(0, 500), st.floats(0, 500), st.floats(5, 100), st.floats(5, 100))
 def test_hatching_stays_in_its_box(x: float, y: float, wide: float, tall: float) -> None:
-    for place, number in enumerate(map(float, NUMBER.findall(hatching(x, y, wide, tall)))):
-        low, size = (x, wide) if place % 2 == 0 else (y, tall)
+    for index, number in enumerate(map(float, NUMBER.findall(hatching(x, y, wide, tall)))):
+        low, size = (x, wide) if index % 2 == 0 else (y, tall)
         assert low - 0.06 <= number <= low + size + 0.06
 
 

@@ -1,4 +1,4 @@
-"""What a study of impact found, as text, JSON and page, from evidence made by hand."""
+"""The report of an impact analysis as text, JSON and HTML, from synthetic measurements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPACE = Space(model={"width": Choice(8, 16, 32, default=16), "depth": Choice(1, 
 
 
 def model(trial: int, *, compressed: bool = True) -> MeasuredModel:
-    """A model whose costs grow with its width; every number is made up."""
+    """A model whose costs grow with its width; all numbers are synthetic."""
     width, depth = (8, 16, 32)[trial % 3] if trial < 12 else 16, 1 + trial % 2
     accuracy, cost = 0.9 - 0.01 * trial + 0.001 * width, width * width * depth * (1 + 0.01 * trial)
     plain = {"accuracy": accuracy, "latency_s": 1e-5 * cost, "size_bytes": 400.0 * cost, "flops": 2000.0}
@@ -57,8 +57,8 @@ def evidence(count: int = 12, *, compressed: bool = True) -> ImpactMeasurements:
         SPACE,
         arms,
         best,
-        {trial: one.config for trial, one in models.items()},
-        {trial: one.score for trial, one in models.items()},
+        {trial: item.config for trial, item in models.items()},
+        {trial: item.score for trial, item in models.items()},
         models,
         "this machine",
         "half of the weights set to zero",
@@ -67,29 +67,29 @@ def evidence(count: int = 12, *, compressed: bool = True) -> ImpactMeasurements:
 
 
 @cache
-def found(case: str) -> Findings:
+def findings_of(case: str) -> Findings:
     return findings(CASES[case]())
 
 
 def lost() -> ImpactMeasurements:
-    """The last arm has no model, and one failure is told with control characters."""
+    """The last arm has no model, and the message of a failure has control characters."""
     usual = evidence()
     return replace(usual, best={**usual.best, "fix width": ()}, failures={4: "out of\x1b[2J memory\n", 10: "diverged"})
 
 
 def hostile() -> ImpactMeasurements:
-    """Every name that a user can give is an attack."""
+    """Every name given by a user attempts an injection."""
     usual = evidence()
     arms = tuple(replace(arm, name=arm.name if arm.kind == "all" else f"{arm.name}{EVIL}") for arm in usual.arms)
     renamed = {old.name: new.name for old, new in zip(usual.arms, arms)}
     models = {
         trial: replace(
-            one,
-            config=Config({**one.config, "kind": EVIL}),
-            plain={**one.plain, EVIL: one.plain["accuracy"]},
-            compressed={**one.compressed, EVIL: one.compressed["accuracy"]},
+            item,
+            config=Config({**item.config, "kind": EVIL}),
+            plain={**item.plain, EVIL: item.plain["accuracy"]},
+            compressed={**item.compressed, EVIL: item.compressed["accuracy"]},
         )
-        for trial, one in usual.models.items()
+        for trial, item in usual.models.items()
     }
     return replace(
         usual,
@@ -102,13 +102,13 @@ def hostile() -> ImpactMeasurements:
         space=Space(**SPACE.groups, other={"kind": Choice(EVIL, "plain")}),
         arms=arms,
         best={renamed[name]: trials for name, trials in usual.best.items()},
-        configs={trial: one.config for trial, one in models.items()},
+        configs={trial: item.config for trial, item in models.items()},
         models=models,
     )
 
 
 def odd() -> ImpactMeasurements:
-    """The metric is 0 for some model, and a number that nobody asked for is not finite."""
+    """The metric of one model is 0, and an unused number is not finite."""
     usual = evidence()
     model = usual.models[3]
     return replace(
@@ -128,29 +128,29 @@ CASES = {
 }
 
 
-def sheets(found: Findings) -> list[tables.Sheet]:
-    both = [tables.changes, tables.pairs] if found.changes else []
-    each = [make(found, form) for make in (tables.effects, tables.correlated) for form in found.forms]
+def sheets(result: Findings) -> list[tables.Sheet]:
+    both = [tables.changes, tables.pairs] if result.changes else []
+    each = [make(result, form) for make in (tables.effects, tables.correlated) for form in result.forms]
     alone = (tables.spread, tables.deviations, tables.best_models, tables.failures, *both)
-    return [*each, *(make(found) for make in alone)]
+    return [*each, *(make(result) for make in alone)]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_study_has_a_sound_page_text_and_json(case: str) -> None:
-    html, text = as_html(found(case)), as_text(found(case))
+def test_every_study_has_a_valid_page_text_and_json(case: str) -> None:
+    html, text = as_html(findings_of(case)), as_text(findings_of(case))
     checked(html)
     assert len(html) < 150_000
     assert all(line == line.rstrip() for line in text.splitlines())
     assert all(character.isprintable() or character == "\n" for character in text)
-    data = as_json(found(case))
+    data = as_json(findings_of(case))
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 @pytest.mark.parametrize("case", ["usual", "plain only", "two models", "an arm lost"])
 @pytest.mark.parametrize("width", [60, 100, 400])
 def test_the_text_has_every_cell_of_every_table(case: str, width: int) -> None:
-    text = as_text(found(case), width)
-    for sheet in sheets(found(case)):
+    text = as_text(findings_of(case), width)
+    for sheet in sheets(findings_of(case)):
         if not sheet.rows:
             continue
         assert all(column.title in text for column in sheet.columns)
@@ -160,9 +160,9 @@ def test_the_text_has_every_cell_of_every_table(case: str, width: int) -> None:
     assert max(len(line) for line in text.splitlines() if "→" not in line and "\x1b" not in line) <= max(width, 75)
 
 
-def test_page_and_text_say_what_was_shared_and_what_failed() -> None:
-    page = checked(as_html(found("an arm lost"))).text
-    for form in (page, as_text(found("an arm lost"))):
+def test_page_and_text_show_shared_and_failed_trials() -> None:
+    page = checked(as_html(findings_of("an arm lost"))).text
+    for form in (page, as_text(findings_of("an arm lost"))):
         assert "Impact analysis: digits" in form
         assert "of 18: configurations that arms share" in form
         assert "2 failed" in form
@@ -173,22 +173,22 @@ def test_page_and_text_say_what_was_shared_and_what_failed() -> None:
 
 
 def test_the_page_has_all_its_parts() -> None:
-    ids = set(checked(as_html(found("usual"))).ids)
+    ids = set(checked(as_html(findings_of("usual"))).ids)
     plots = {"spread-all", "spread-best", "spread-best-compressed", "changes", "densities"}
     named = {"effects-plain", "effects-compressed", "deviations", "pairs", "correlations-plain", "best"}
     assert ids >= plots | named
-    fewer = set(checked(as_html(found("plain only"))).ids)
+    fewer = set(checked(as_html(findings_of("plain only"))).ids)
     assert not fewer & {"effects-compressed", "changes", "densities", "pairs", "spread-best-compressed"}
 
 
-def test_names_given_by_users_are_shown_and_do_nothing() -> None:
-    html = as_html(found("hostile"))
+def test_names_given_by_users_are_escaped() -> None:
+    html = as_html(findings_of("hostile"))
     assert checked(html).text.count("<script>alert('x')</script>") > 20
     assert "<script>alert" not in html
 
 
 def test_effects_name_the_baseline_first_and_put_members_below_their_group() -> None:
-    sheet = tables.effects(found("usual"), "plain")
+    sheet = tables.effects(findings_of("usual"), "plain")
     assert [(line.name, line.kind) for line in sheet.rows] == [
         ("tune all: trial 2", "baseline"),
         ("model", "group"),
@@ -202,8 +202,8 @@ def test_effects_name_the_baseline_first_and_put_members_below_their_group() -> 
         assert said in best.tooltip
 
 
-def test_what_is_significant_is_told_by_its_magnitude_and_the_rest_by_p() -> None:
-    usual = found("usual")
+def test_significant_effects_show_their_magnitude_and_others_their_p_value() -> None:
+    usual = findings_of("usual")
     certain = tuple(replace(effect, p_adjusted=0.01, is_significant=True) for effect in usual.effects)
     some = tables.effects(replace(usual, effects=certain), "plain").rows[1].cells[2::2]
     assert [cell.text.split()[0] for cell in some] == [
@@ -214,53 +214,53 @@ def test_what_is_significant_is_told_by_its_magnitude_and_the_rest_by_p() -> Non
     assert all(line.text.startswith("p ") for line in tables.effects(usual, "plain").rows[1].cells[2::2])
 
 
-def test_marks_say_what_is_better_and_not_what_is_more() -> None:
-    usual = found("usual")
-    turned = [replace(one, best=replace(one.best, higher_is_better=False)) for one in usual.effects]
+def test_marks_show_what_is_better_and_not_what_is_higher() -> None:
+    usual = findings_of("usual")
+    turned = [replace(item, best=replace(item.best, higher_is_better=False)) for item in usual.effects]
     tones = [
         tables.effects(each, "plain").rows[1].cells[1].tone for each in (usual, replace(usual, effects=tuple(turned)))
     ]
     assert tones == ["worse", "better"]
 
 
-def test_a_constant_property_is_told_and_not_drawn() -> None:
-    page = checked(as_html(found("usual"))).text
+def test_a_constant_property_is_listed_and_not_plotted() -> None:
+    page = checked(as_html(findings_of("usual"))).text
     assert "Constant: FLOPs." in page
     assert "nothing varies" in page
     assert "all equal: ±0 %" in page
 
 
 def test_shares_that_are_noise_are_marked() -> None:
-    usual = found("usual")
+    usual = findings_of("usual")
     noise = {
-        form: {name: replace(one, explained=0.1) for name, one in known.items()}
+        form: {name: replace(candidate, explained=0.1) for name, candidate in known.items()}
         for form, known in usual.importance.items()
     }
-    assert not any(one.trusted for one in shares(replace(usual, importance=noise), "plain"))
+    assert not any(item.trusted for item in shares(replace(usual, importance=noise), "plain"))
     assert "not trusted" in as_html(replace(usual, importance=noise))
     assert "In brackets" in as_text(replace(usual, importance=noise))
 
 
-def test_a_property_without_shares_is_left_out_with_a_word() -> None:
-    for form in (checked(as_html(found("odd"))).text, as_text(found("odd"))):
+def test_a_property_without_shares_is_left_out_with_a_note() -> None:
+    for form in (checked(as_html(findings_of("odd"))).text, as_text(findings_of("odd"))):
         assert "accuracy is not above 0 for every model" in form
-    nothing = checked(as_html(found("no models"))).text
+    nothing = checked(as_html(findings_of("no models"))).text
     assert "No measured model." in nothing
-    assert "Mann-Whitney" not in as_text(found("no models"))
-    assert "accuracy" not in [title for title, _ in tables.effects(found("odd"), "plain").groups]
+    assert "Mann-Whitney" not in as_text(findings_of("no models"))
+    assert "accuracy" not in [title for title, _ in tables.effects(findings_of("odd"), "plain").groups]
 
 
-def test_the_json_rounds_nothing_and_says_what_is_significant() -> None:
-    usual = found("usual")
+def test_the_json_is_not_rounded_and_flags_significant_effects() -> None:
+    usual = findings_of("usual")
     data: dict[str, Any] = json.loads(json.dumps(as_json(usual), allow_nan=False))
     assert data["evidence"]["models"]["3"]["plain"]["latency_s"] == usual.evidence.models[3].plain["latency_s"]
     assert data["pairs"]["latency_s"]["delta"] == list(usual.pairs["latency_s"].delta)
-    assert [effect["is_significant"] for effect in data["effects"]] == [one.is_significant for one in usual.effects]
+    assert [effect["is_significant"] for effect in data["effects"]] == [item.is_significant for item in usual.effects]
     assert Space.from_json(data["evidence"]["space"]) == SPACE
-    assert as_json(found("odd"))["evidence"]["models"]["3"]["plain"]["loss"] is None
+    assert as_json(findings_of("odd"))["evidence"]["models"]["3"]["plain"]["loss"] is None
 
 
-def test_numbers_in_words() -> None:
+def test_numbers_are_formatted() -> None:
     assert [change(share) for share in (0.123, -0.003, 44.8, 0.0, -0.0002, 0.9999)] == [
         "+12.3 %", "−0.3 %", "+4,480 %", "±0 %", "−0.02 %", "+100 %",
     ]  # fmt: skip
@@ -269,7 +269,7 @@ def test_numbers_in_words() -> None:
     assert [quantities.metric("flops", value) for value in (12, 999_900, 1.84e9)] == ["12", "1 M", "1.84 G"]
 
 
-def test_boxes_reach_to_the_last_value_near_the_middle_half() -> None:
+def test_whiskers_end_at_the_last_value_within_reach() -> None:
     box = box_of([1.0, 2.0, 3.0, 4.0, 100.0])
     assert (box.low, box.lower, box.median, box.upper, box.high) == (1.0, 2.0, 3.0, 4.0, 4.0)
     assert box.outliers == (100.0,)
@@ -278,7 +278,7 @@ def test_boxes_reach_to_the_last_value_near_the_middle_half() -> None:
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 1.2, 1.1], [1.0, 5.0, 400.0], [-0.5, 0.0, 3.0], []])
-def test_boxes_and_densities_take_any_values(values: list[float]) -> None:
+def test_boxes_and_densities_accept_any_values(values: list[float]) -> None:
     for plot in (
         boxes("a", "A", "Some.", {"one": values, "two words": [1.0, 2.0]}, axis="times", base=1.0),
         density("b", "B", "Some.", {"one": values, "two": [1.0, 2.0]}, axis="points", noun="pair"),
@@ -288,12 +288,12 @@ def test_boxes_and_densities_take_any_values(values: list[float]) -> None:
     assert ("logarithmic" in boxes("a", "A", "", {"one": values}, axis="", base=1.0).picture) == (400.0 in values)
 
 
-def test_nothing_to_draw_is_said() -> None:
+def test_empty_plots_have_a_caption() -> None:
     assert not boxes("a", "A", "", {}, axis="", base=1.0).picture
     assert density("a", "A", "", {"one": []}, axis="", noun="pair").caption == "There is no pair to show."
 
 
-def test_a_density_holds_all_of_the_sample() -> None:
+def test_a_density_integrates_to_one() -> None:
     values = [0.0, 0.1, 0.2, 0.25, 0.9]
     width = bandwidth(values)
     spread = 0.9 * min(np.std(values, ddof=1), 0.15 / 1.34) * 5**-0.2

@@ -1,4 +1,4 @@
-"""What compiling kernels came to, as text, JSON and page, from a record made by hand."""
+"""The report of a compilation as text, JSON and HTML, from a synthetic record."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def operator(place: int) -> Operator:
 
 @cache
 def history(place: int) -> CandidateHistory:
-    """Latencies that fall and scatter, slower the less is known; some candidates fail."""
+    """Noisy, decreasing latencies; some candidates fail."""
     *_, first, last, count, recalled = OPERATORS[place]
     drawn = random.Random(place)
     candidates, line = [], []
@@ -101,16 +101,16 @@ def history(place: int) -> CandidateHistory:
 
 
 def states(share: float) -> tuple[OperatorState, ...]:
-    """The operators when this share of their candidates has been measured."""
-    found = []
-    for place in range(len(OPERATORS)):
-        whole = history(place).candidates
+    """Return the states of the operators after this share of their candidates."""
+    result = []
+    for index in range(len(OPERATORS)):
+        whole = history(index).candidates
         known = whole[: math.ceil(share * len(whole))]
-        best = min((one.latency_s for one in known if one.latency_s is not None), default=None)
-        failed = sum(one.failure is not None for one in known)
-        suspended = share > 0.6 and place in (3, 6)
-        found.append(OperatorState(operator(place), best, len(known), 3 * len(known), failed, suspended))
-    return tuple(found)
+        best = min((candidate.latency_s for candidate in known if candidate.latency_s is not None), default=None)
+        failed = sum(candidate.failure is not None for candidate in known)
+        suspended = share > 0.6 and index in (3, 6)
+        result.append(OperatorState(operator(index), best, len(known), 3 * len(known), failed, suspended))
+    return tuple(result)
 
 
 def spent(share: float = 1.0, source: str = "rapl") -> CompileCost:
@@ -121,19 +121,19 @@ def spent(share: float = 1.0, source: str = "rapl") -> CompileCost:
 
 @cache
 def rounds() -> tuple[TuningRound, ...]:
-    found = []
+    result = []
     for number in range(1, ROUNDS + 1):
         share = number / ROUNDS
         operators = states(share)
-        latency_s = sum(one.time_s for one in operators) * 1.06 + 40e-6
-        found.append(TuningRound(number, "resnet", latency_s, 5.0 + number * TAKES_S, operators, spent(share)))
-    return tuple(found)
+        latency_s = sum(operator.time_s for operator in operators) * 1.06 + 40e-6
+        result.append(TuningRound(number, "resnet", latency_s, 5.0 + number * TAKES_S, operators, spent(share)))
+    return tuple(result)
 
 
 @cache
 def usual() -> CompileResult:
     """A convolutional network whose seven operators were tuned in twelve rounds."""
-    found = rounds()
+    result = rounds()
     return CompileResult(
         model="resnet",
         device="a small board",
@@ -141,10 +141,10 @@ def usual() -> CompileResult:
         threads=2,
         level=3,
         strategy="onefold",
-        rounds=found,
-        histories=tuple(history(place) for place in range(len(OPERATORS))),
+        rounds=result,
+        histories=tuple(history(index) for index in range(len(OPERATORS))),
         runtimes=(
-            RuntimeLatency("tvm", found[-1].latency_s * 1.01, 2),
+            RuntimeLatency("tvm", result[-1].latency_s * 1.01, 2),
             RuntimeLatency("onnxruntime", 3.91e-3, 2, "graph optimization level all"),
             RuntimeLatency(
                 "onnxruntime int8", 4.02e-3, 2, "quantized; its outputs differ more than those of the others"
@@ -193,13 +193,13 @@ def single() -> CompileResult:
 
 
 def unmetered() -> CompileResult:
-    """Nobody can tell the joules."""
+    """The energy is unknown."""
     compiled = usual()
     histories = tuple(
-        replace(one, candidates=tuple(replace(each, joules=None) for each in one.candidates))
-        for one in compiled.histories
+        replace(history, candidates=tuple(replace(each, joules=None) for each in history.candidates))
+        for history in compiled.histories
     )
-    levels = tuple(replace(one, joules=None) for one in compiled.levels)
+    levels = tuple(replace(level, joules=None) for level in compiled.levels)
     return replace(compiled, histories=histories, levels=levels, spent=CompileCost(compiled.spent.seconds))
 
 
@@ -208,7 +208,7 @@ def nothing() -> CompileResult:
 
 
 def hostile() -> CompileResult:
-    """Every name that somebody else can give is an attack."""
+    """Every name given by a user attempts an injection."""
     evil = Operator("key", EVIL, 1, EVIL, (EVIL,), 1.0)
     one, last = history(0), usual().rounds[-1]
     state = replace(last.operators[0], operator=evil)
@@ -225,7 +225,7 @@ def hostile() -> CompileResult:
 
 
 def odd() -> CompileResult:
-    """Numbers that are not finite, latencies of nothing, a line that is too short, and control characters."""
+    """Numbers that are not finite, latencies of zero, a fit that is too short, and control characters."""
     compiled, one = usual(), history(0)
     strange = tuple(
         replace(each, latency_s=latency_s)
@@ -247,16 +247,16 @@ def odd() -> CompileResult:
 
 
 def many() -> CompileResult:
-    """More of everything than there is room for."""
+    """More entries of each kind than the report shows."""
     compiled, one = usual(), history(0)
     crowd = replace(one, candidates=one.candidates * 12, line=one.line * 12)
     last = compiled.rounds[-1]
     operators = tuple(
         replace(
-            state, operator=replace(state.operator, key=f"{copy}-{place}", name=f"an_operator_{'long_' * 12}{copy}")
+            state, operator=replace(state.operator, key=f"{copy}-{index}", name=f"an_operator_{'long_' * 12}{copy}")
         )
         for copy in range(12)
-        for place, state in enumerate(last.operators)
+        for index, state in enumerate(last.operators)
     )
     rounds = tuple(replace(last, number=n, ended_s=3.0 * n, operators=operators) for n in range(1, 201))
     runtimes = tuple(
@@ -273,7 +273,7 @@ CASES: dict[str, Callable[[], CompileResult]] = {
     "modelled": lambda: replace(usual(), spent=spent(source="modelled")),
     "no rounds": lambda: replace(usual(), rounds=()),
     "no levels": lambda: replace(usual(), levels=()),
-    "no line": lambda: replace(usual(), histories=tuple(replace(one, line=()) for one in usual().histories)),
+    "no line": lambda: replace(usual(), histories=tuple(replace(history, line=()) for history in usual().histories)),
     "nothing": nothing,
     "hostile": hostile,
     "odd": odd,
@@ -282,7 +282,7 @@ CASES: dict[str, Callable[[], CompileResult]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_compilation_has_a_sound_page_text_and_json(case: str) -> None:
+def test_every_compilation_has_a_valid_page_text_and_json(case: str) -> None:
     compiled = CASES[case]()
     html, lines = as_html([compiled]), as_text(compiled)
     checked(html)
@@ -322,7 +322,7 @@ def test_names_are_escaped() -> None:
 
 def test_page_and_text_show_results_and_costs() -> None:
     for form in (checked(as_html([usual()])).text, as_text(usual())):
-        told = " ".join(form.split())
+        expected = " ".join(form.split())
         for said in (
             "Kernels of resnet",
             "on a small board, for llvm -mcpu=icelake-server, 2 threads, graph optimization level 3, strategy onefold",
@@ -340,7 +340,7 @@ def test_page_and_text_show_results_and_costs() -> None:
             "quantized; its outputs differ more than those of the others",
             "recalled from earlier compilations",
         ):
-            assert said in told, said
+            assert said in expected, said
 
 
 def test_every_table_is_as_wide_as_its_title_line() -> None:
@@ -443,32 +443,35 @@ def test_waste_leaves_out_recalled_candidates() -> None:
 def test_fates_share_all_that_was_measured(drawn: list[tuple[float | None, float, float | None]], known: int) -> None:
     first = history(0).candidates[0]
     candidates = tuple(
-        replace(first, latency_s=one, failure=None, build_s=usual_s, joules=joules) for one, usual_s, joules in drawn
+        replace(first, latency_s=proposal, failure=None, build_s=usual_s, joules=joules)
+        for proposal, usual_s, joules in drawn
     )
-    told = CandidateHistory(operator(0), candidates, tuple(usual_s for _, usual_s, _ in drawn), known)
-    costs = fate_costs([told])
+    expected = CandidateHistory(operator(0), candidates, tuple(usual_s for _, usual_s, _ in drawn), known)
+    costs = fate_costs([expected])
     measured = candidates[known:]
     assert sum(cost.candidates for cost in costs) == len(measured)
-    assert sum(cost.time_s for cost in costs) == pytest.approx(sum(one.build_s + one.run_s for one in measured))
+    assert sum(cost.time_s for cost in costs) == pytest.approx(
+        sum(candidate.build_s + candidate.run_s for candidate in measured)
+    )
     if measured:
         assert sum(cost.time_share or 0.0 for cost in costs) == pytest.approx(1.0)
     else:
         assert {cost.time_share for cost in costs} == {None}
-    if any(one.joules is not None for one in measured):
+    if any(candidate.joules is not None for candidate in measured):
         assert sum(cost.energy_share or 0.0 for cost in costs) == pytest.approx(1.0)
     else:
         assert {cost.energy_share for cost in costs} == {None}
 
 
 def test_operators_are_sorted_by_share_of_the_latency() -> None:
-    told = rows(tables.operators_table(usual()))
-    assert told[0] == (
+    expected = rows(tables.operators_table(usual()))
+    assert expected[0] == (
         "fused_conv2d_add_relu", "conv2d", "4", "213 µs", "851 µs", "33 %", "128", "384", "16", "tuning",
     )  # fmt: skip
-    assert [row[0] for row in told[3:5]] == ["fused_conv2d3_add3", "fused_mean_reshape"]
-    assert told[3][-1] == "suspended"
-    assert told[-2][:6] == ("all operators", "", "16", "", "2.37 ms", "93 %")
-    assert told[-1][:6] == ("whole model", "", "", "", "2.56 ms", "100 %")
+    assert [row[0] for row in expected[3:5]] == ["fused_conv2d3_add3", "fused_mean_reshape"]
+    assert expected[3][-1] == "suspended"
+    assert expected[-2][:6] == ("all operators", "", "16", "", "2.37 ms", "93 %")
+    assert expected[-1][:6] == ("whole model", "", "", "", "2.56 ms", "100 %")
     lost = rows(tables.operators_table(all_failed()))
     assert {row[3:6] for row in lost[:-2]} == {("—", "—", "—")}
     assert lost[-2][4:6] == ("—", "—")
@@ -513,10 +516,10 @@ def test_labels_are_kept_apart(places: list[float], gap: float) -> None:
     ordered = sorted(moved)
     assert all(after - before >= gap - 1e-6 for before, after in pairwise(ordered))
     pairs = sorted(zip(places, moved))
-    assert [place for _, place in pairs] == sorted(place for _, place in pairs) or len(set(places)) < len(places)
-    assert all(place >= -1e-6 for place in moved)
+    assert [index for _, index in pairs] == sorted(index for _, index in pairs) or len(set(places)) < len(places)
+    assert all(index >= -1e-6 for index in moved)
     if gap * (len(places) - 1) <= 100.0:
-        assert all(place <= 100.0 + 1e-6 for place in moved)
+        assert all(index <= 100.0 + 1e-6 for index in moved)
     if all(after - before >= gap for before, after in pairwise(sorted(places))):
         assert moved == pytest.approx(places)
 
@@ -524,9 +527,9 @@ def test_labels_are_kept_apart(places: list[float], gap: float) -> None:
 def test_fates_have_distinct_marks_and_recalled_ones_are_pale() -> None:
     compiled = replace(usual(), histories=(history(1),))
     drawing = str(scatter(compiled, {}).picture)
-    found = [fates(history(1)).count(fate) for fate in Fate]
+    result = [fates(history(1)).count(fate) for fate in Fate]
     marks = [drawing.count(f'class="{kind}') for kind in ("dot s5", "dot plain hollow", "cross")]
-    assert marks == [found[0] - 1, *found[1:]]  # the fastest is marked by itself
+    assert marks == [result[0] - 1, *result[1:]]  # the fastest is marked by itself
     assert drawing.count('class="dot best"') == 1
     assert len(re.findall(r'class="[^"]* pale"', drawing)) == drawing.count(", recalled</title>") == 40
     assert drawing.count('class="line best thin halved"') == 1
@@ -536,10 +539,10 @@ def test_fates_have_distinct_marks_and_recalled_ones_are_pale() -> None:
 
 
 def test_the_six_operators_with_the_most_time_are_drawn() -> None:
-    assert [one.operator.name for one in most_time(usual())] == [
+    assert [item.operator.name for item in most_time(usual())] == [
         row[0] for row in rows(tables.operators_table(usual()))[:6]
     ]
-    assert [one.operator for one in most_time(CASES["no rounds"]())] == [operator(place) for place in range(6)]
+    assert [item.operator for item in most_time(CASES["no rounds"]())] == [operator(index) for index in range(6)]
     plot = scatter(usual(), {})
     assert str(plot.picture).count("<svg") == 6
     assert plot.caption.startswith("The 6 of 7 operators with the most time.")
@@ -563,14 +566,14 @@ def test_an_even_selection_of_many_candidates_has_the_fastest() -> None:
     assert all('class="dot best' in part for part in str(plot.picture).split("<svg")[1:])
 
 
-def test_the_json_rounds_nothing_and_gives_the_record_back() -> None:
+def test_the_json_is_not_rounded_and_round_trips() -> None:
     data: dict[str, Any] = json.loads(json.dumps(as_json(usual()), allow_nan=False))
     assert from_json(CompileResult, data) == usual()
     assert data["saved_s"] == usual().rounds[0].latency_s - usual().rounds[-1].latency_s
     assert data["joules_per_ms_saved"] == joules_per_ms_saved(usual())
     assert data["rounds"][-1]["tried"] == 464
     assert data["rounds"][-1]["operators"][0]["time_s"] == 4 * data["rounds"][-1]["operators"][0]["best_s"]
-    assert [one["fate"] for one in data["fates"]] == ["hot", "cold", "failed"]
+    assert [item["fate"] for item in data["fates"]] == ["hot", "cold", "failed"]
     assert sum(data["failures"].values()) == data["fates"][2]["candidates"]
     assert data["histories"][0]["is_cold"] == list(history(0).is_cold)
     assert as_json(nothing())["error"] is None

@@ -44,16 +44,16 @@ def half_done() -> Simulated:
     """Return a study that is still running."""
     simulated = simulate(12, seed=4)
     trials = list(simulated.trials)
-    for place in (5, 6, 7):
+    for index in (5, 6, 7):
         waiting = replace(
-            trials[place].rungs[0],
+            trials[index].rungs[0],
             state=RungState.DECIDED,
             metrics={},
             failure=None,
             ended_s=None,
             measurement=Measurement.nothing(),
         )
-        trials[place] = replace(trials[place], rungs=(waiting,), state=TrialState.RUNNING)
+        trials[index] = replace(trials[index], rungs=(waiting,), state=TrialState.RUNNING)
     return Simulated(replace(simulated.study, state=StudyState.RUNNING, reason=""), trials, simulated.epochs)
 
 

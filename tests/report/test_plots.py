@@ -117,7 +117,7 @@ def test_scales_fit_any_values(values: tuple[float, ...]) -> None:
     scale = fitted(values, 300.0, 0.0)
     ticks = scale.ticks()
     assert 1 <= len(ticks) <= 12
-    assert all(-1e-6 <= place <= 300 + 1e-6 for place, _ in ticks)
+    assert all(-1e-6 <= index <= 300 + 1e-6 for index, _ in ticks)
     assert len({label for _, label in ticks}) == len(ticks)
     assert all(len(label) < 16 for _, label in ticks)
     assert all(0 <= scale(value) <= 300 for value in values)

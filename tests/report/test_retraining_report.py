@@ -1,4 +1,4 @@
-"""What a retraining came to, as text, JSON and page, from a record made by hand."""
+"""The report of a retraining as text, JSON and HTML, from a synthetic record."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LAYERS = (
 
 
 def course() -> tuple[MicroWindow, ...]:
-    """The micro-windows, one after the other, from the end of planning on."""
+    """Return consecutive micro-windows from the end of planning on."""
     began, windows = 4.0, []
     for number, row in enumerate(COURSE):
         plan, time_s, updates, loss, score, gain, merit, predicted, measured, limit = row
@@ -73,7 +73,7 @@ def course() -> tuple[MicroWindow, ...]:
 
 
 def usual() -> RetrainingSummary:
-    """Half of the memory is taken away in the fourth of eight micro-windows."""
+    """The memory limit is halved in the fourth of eight micro-windows."""
     return RetrainingSummary(
         model="mobilenet",
         device="a small board",
@@ -111,7 +111,7 @@ def stays() -> RetrainingSummary:
 
 
 def hostile() -> RetrainingSummary:
-    """Every name that somebody else can give is an attack."""
+    """Every name given by a user attempts an injection."""
     reactions = (Reaction(1.0, EVIL, EVIL),)
     layers = (replace(LAYERS[0], name=EVIL),)
     named: dict[str, Any] = dict.fromkeys(("model", "device", "strategy", "metric", "why"), EVIL)
@@ -120,7 +120,7 @@ def hostile() -> RetrainingSummary:
 
 
 def odd() -> RetrainingSummary:
-    """Numbers that are not finite, times and sizes of nothing, and control characters."""
+    """Numbers that are not finite, times and sizes of zero, and control characters."""
     first, second, *rest = course()
     strange = replace(first, loss=math.nan, score=math.inf, gain_per_s=-math.inf, merit=math.nan, measured_bytes=0)
     short = replace(second, ended_s=second.began_s, predicted_bytes=0, limit_bytes=0)
@@ -135,7 +135,7 @@ def odd() -> RetrainingSummary:
 
 
 def many() -> RetrainingSummary:
-    """More of everything than there is room for."""
+    """More entries of each kind than the report shows."""
     plans = tuple(PlanEstimate(RetrainingPlan(1 + n, 1, lr=0.001 * (n + 1)), n * MIB, 0.1) for n in range(60))
     first = course()[0]
     windows = tuple(
@@ -287,10 +287,10 @@ def test_layers_end_with_the_total() -> None:
 
 def test_prediction_errors_are_shown() -> None:
     said = "median 0.92 %, worst 4.1 % (number 2: predicted 230 MiB, measured 221 MiB), too low in 3"
-    found = prediction_error(course())
-    assert found is not None
-    assert (found.windows, found.too_low) == (8, 3)
-    assert found.worst == pytest.approx(9 / 221)
+    result = prediction_error(course())
+    assert result is not None
+    assert (result.windows, result.too_low) == (8, 3)
+    assert result.worst == pytest.approx(9 / 221)
     for form in (checked(as_html(usual())).text, as_text(usual())):
         assert said in " ".join(form.split())
     assert prediction_error(unmeasured().windows) is None
@@ -303,12 +303,12 @@ def test_errors_are_relative_to_the_measurement(sizes: list[tuple[int, int | Non
     first = course()[0]
     windows = [replace(first, predicted_bytes=said, measured_bytes=seen) for said, seen in sizes]
     errors = [abs(said - seen) / seen for said, seen in sizes if seen]
-    found = prediction_error(windows)
-    assert (found is None) == (not errors)
-    if found is not None:
-        assert found.worst == pytest.approx(max(errors))
-        assert min(errors) <= found.median <= found.worst
-        assert found.too_low == sum(said < seen for said, seen in sizes if seen)
+    result = prediction_error(windows)
+    assert (result is None) == (not errors)
+    if result is not None:
+        assert result.worst == pytest.approx(max(errors))
+        assert min(errors) <= result.median <= result.worst
+        assert result.too_low == sum(said < seen for said, seen in sizes if seen)
 
 
 def test_keeping_the_given_model_has_a_reason() -> None:
@@ -421,4 +421,4 @@ def test_feasible_plans() -> None:
 def test_the_text_stays_within_its_width(width: int) -> None:
     for text in (as_text(usual(), width), as_plans_text(PLANS, usual().limits, width)):
         assert max(map(len, text.splitlines())) <= width
-        assert all(str(one.plan.batch_size) in text for one in PLANS)
+        assert all(str(item.plan.batch_size) in text for item in PLANS)

@@ -1,4 +1,4 @@
-"""What a report says about serving, in every form. The surfaces are made up by a formula: test data, no more."""
+"""The serving section of a report, in every form, from synthetic surfaces."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def surface(
 
 
 def reporting(trial: Trial, surfaces: Mapping[str, Surface]) -> Trial:
-    """The trial with its serving figures among its metrics, as the study reports them."""
-    found: dict[str, float] = {}
-    for place, (device, known) in enumerate(surfaces.items()):
-        found |= known.metrics() if place == 0 else {}
-        found |= known.metrics(device) if len(surfaces) > 1 else {}
+    """Return the trial with its serving metrics, as a study reports them."""
+    result: dict[str, float] = {}
+    for index, (device, known) in enumerate(surfaces.items()):
+        result |= known.metrics() if index == 0 else {}
+        result |= known.metrics(device) if len(surfaces) > 1 else {}
     rungs = (
-        replace(rung, metrics={**rung.metrics, **found}) if rung.state is RungState.DONE else rung
+        replace(rung, metrics={**rung.metrics, **result}) if rung.state is RungState.DONE else rung
         for rung in trial.rungs
     )
     return replace(trial, rungs=tuple(rungs))
@@ -72,7 +72,7 @@ def serving(
     objective: Objective | None = None,
     **more: Any,
 ) -> Summary:
-    """The summary of a study whose trials were served on these devices, under this objective."""
+    """Return the summary of a study whose trials were served on these devices, under this objective."""
     servings, trials = {}, []
     wanted = {"objective": objective.to_json()} if objective else {}
     study = replace(simulated.study, spec={**simulated.study.spec, **wanted})
@@ -101,7 +101,7 @@ CASES: dict[str, Callable[[], Summary]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_study_with_servings_has_a_sound_report(case: str) -> None:
+def test_every_study_with_servings_has_a_valid_report(case: str) -> None:
     summary = CASES[case]()
     html = as_html(summary)
     page = checked(html)
@@ -116,7 +116,7 @@ def test_every_study_with_servings_has_a_sound_report(case: str) -> None:
         assert said in text
 
 
-def test_without_servings_nothing_is_said_about_them() -> None:
+def test_without_servings_there_is_no_serving_section() -> None:
     summary = simulate().summary
     assert (summary.recommendation, summary.devices, dict(summary.labels)) == (None, (), {})
     assert (serving_parts(summary), trade_offs(summary), explained(summary)) == ([], [], [])
@@ -139,9 +139,9 @@ def test_before_the_first_result_there_is_nothing_to_recommend() -> None:
 def test_the_forms_agree_on_points_and_alternatives() -> None:
     summary = CASES["one device"]()
     data, text, page = as_json(summary)["serving"], as_text(summary), checked(as_html(summary)).text
-    found = data["recommendation"]
-    assert found["trial"] == as_json(summary)["best"]
-    (on,) = found["devices"]
+    result = data["recommendation"]
+    assert result["trial"] == as_json(summary)["best"]
+    (on,) = result["devices"]
     assert set(on["points"]) == {"latency", "throughput", "energy"}
     for form in (text, page):
         for point in on["points"].values():
@@ -209,7 +209,7 @@ def test_trade_offs_show_the_compared_trials_and_their_front() -> None:
         (Objective("throughput_per_s"), Goal("accuracy", True)),
     ],
 )
-def test_the_quality_is_what_the_objective_lets_suppose(objective: Objective, quality: Goal) -> None:
+def test_the_quality_is_derived_from_the_objective(objective: Objective, quality: Goal) -> None:
     summary = serving(simulate(8, failing=0), EMULATED, objective)
     assert summary.recommendation is not None
     assert summary.recommendation.quality == quality
@@ -218,7 +218,7 @@ def test_the_quality_is_what_the_objective_lets_suppose(objective: Objective, qu
     assert summary.recommendation.quality.metric == "train_loss"
 
 
-def test_the_nearest_is_told_when_nothing_keeps_the_requirements() -> None:
+def test_the_nearest_trial_is_shown_if_none_is_feasible() -> None:
     page = checked(as_html(CASES["out of reach"]())).text
     assert "no trial meets latency_s<=1e-09; the closest, trial" in page
     assert "too much, emulated)" in page

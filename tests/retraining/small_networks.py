@@ -1,4 +1,4 @@
-"""Small networks of every kind that is retrained, with batches for each, and a count of what they keep in memory."""
+"""Small networks of many architectures, with batches for each, and a count of live tensor bytes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Batch = tuple[Tensor, ...]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean over the samples, as workloads have it."""
+    """Return the mean cross-entropy over the samples."""
     return functional.cross_entropy(outputs, targets)
 
 
 class Residual(nn.Module):
-    """Two convolutions with batch norms around which the input goes."""
+    """Two convolutions with batch norms and a skip connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -31,8 +31,8 @@ class Residual(nn.Module):
         self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        found = functional.relu(self.bn1(self.conv1(x)))
-        return functional.relu(self.bn2(self.conv2(found)) + x)
+        result = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(result)) + x)
 
 
 class ResidualNet(nn.Module):
@@ -49,7 +49,7 @@ class ResidualNet(nn.Module):
 
 
 class Inverted(nn.Module):
-    """Wide inside, narrow outside, as on phones; activations in place."""
+    """An inverted residual block with in-place activations."""
 
     def __init__(self, narrow: int, stride: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class InvertedNet(nn.Module):
 
 
 class Attending(nn.Module):
-    """A block of a transformer, written with functions."""
+    """A transformer block, written with functional operations."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Attending(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small transformer over words, with a place for each that is a bare weight."""
+    """A small transformer over tokens, with learned position embeddings as a bare parameter."""
 
     def __init__(self, width: int = 16, depth: int = 2, length: int = 6, dropout: float = 0.1) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Transformer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Words through an LSTM."""
+    """An LSTM over tokens."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Recurrent(nn.Module):
 
 
 class Deciding(nn.Module):
-    """Does one thing or the other, as the data are: it cannot be followed."""
+    """A module with data-dependent control flow, which cannot be traced."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -143,21 +143,21 @@ class Deciding(nn.Module):
 
 
 class DecidingNet(nn.Module):
-    """Cannot be followed at all."""
+    """A network that cannot be traced."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
         self.body, self.head = nn.Linear(width, width), nn.Linear(width, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        found = self.body(x)
-        if found.abs().sum() > 1e6:
-            found = found / 2
-        return self.head(found.relu())
+        result = self.body(x)
+        if result.abs().sum() > 1e6:
+            result = result / 2
+        return self.head(result.relu())
 
 
 class PartlyDecidingNet(nn.Module):
-    """Can be followed around a child that cannot."""
+    """A network that can be traced except for one child."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -169,13 +169,13 @@ class PartlyDecidingNet(nn.Module):
 
 
 def perceptron(width: int = 8, depth: int = 6) -> nn.Module:
-    """Linear layers with nothing but activations between them: what a batch teaches is the sum of its samples'."""
+    """Linear layers and activations: the gradient of a batch is the sum over its samples."""
     layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.Tanh())]
     return nn.Sequential(*layers, nn.Linear(width, CLASSES))
 
 
 def normed(width: int = 8, depth: int = 3) -> nn.Module:
-    """Linear layers with batch norms, which refuse a single sample while they train."""
+    """Linear layers with batch norms, which cannot train on a single sample."""
     layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(width, CLASSES))
 
@@ -188,14 +188,14 @@ def dropping(width: int = 16, depth: int = 4) -> nn.Module:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of network, and what its samples look like."""
+    """A network architecture and its sample shapes."""
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     takes_words: bool = False
 
     def network(self, seed: int = 0) -> nn.Module:
-        """One of them, with the weights of a seed."""
+        """Return a network, initialized from a seed."""
         torch.manual_seed(seed)
         return self.build()
 
@@ -223,18 +223,18 @@ KINDS = {
 
 
 def cut(batch: Batch, size: int) -> Iterator[Batch]:
-    """A batch in batches of a size."""
+    """Split a batch into batches of a size."""
     return zip(*(part.split(size) for part in batch))
 
 
 class Alive(TorchDispatchMode):
-    """The bytes of all tensors that are alive at once, those that were there before aside."""
+    """Count the bytes of live tensors that were created inside the block."""
 
     def __init__(self, there: list[Tensor]) -> None:
         super().__init__()
         self.bytes = self.peak = 0
         self._there = there
-        self._known: dict[int, Any] = {one.untyped_storage()._cdata: None for one in there}
+        self._known: dict[int, Any] = {item.untyped_storage()._cdata: None for item in there}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

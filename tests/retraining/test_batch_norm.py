@@ -56,7 +56,7 @@ def test_momentum_modes_weights_and_gradients_are_preserved(training: bool) -> N
     weights = [weight.detach().clone() for weight in network.parameters()]
     reestimate_statistics(network, [KINDS["residual"].batch(8)])
     assert [(norm.momentum, norm.training) for norm in norms] == before
-    assert all(torch.equal(one, other) for one, other in zip(weights, network.parameters()))
+    assert all(torch.equal(item, other) for item, other in zip(weights, network.parameters()))
     assert all(weight.grad is None for weight in network.parameters())
 
 

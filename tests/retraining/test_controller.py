@@ -1,4 +1,4 @@
-"""Whole retrainings of small networks: better or unchanged, within the limits, whatever happens."""
+"""Retrainings of small networks: the result is better or unchanged, and within the limits."""
 
 from __future__ import annotations
 
@@ -118,40 +118,40 @@ def is_unchanged(network: nn.Module, weights: dict[str, Tensor]) -> bool:
 
 def accuracy(network: nn.Module, part: Any) -> float:
     with torch.no_grad():
-        found = network(torch.from_numpy(np.asarray(part[0]))).argmax(1)
-    return float((found == torch.from_numpy(np.asarray(part[1]))).float().mean())
+        result = network(torch.from_numpy(np.asarray(part[0]))).argmax(1)
+    return float((result == torch.from_numpy(np.asarray(part[1]))).float().mean())
 
 
 def test_a_model_of_clean_digits_improves_in_fog(network: nn.Module, fog: Data) -> None:
     before, before_on_test = accuracy(network, fog.validation), accuracy(network, fog.test)
     events: list[Any] = []
-    found = retraining(network, fog, 2.0, on_event=events.append).run()
+    result = retraining(network, fog, 2.0, on_event=events.append).run()
 
-    assert found.kept_new
-    assert found.before == pytest.approx(before)
-    assert found.after == pytest.approx(accuracy(network, fog.validation))
-    assert found.gain == pytest.approx(found.after - found.before)
+    assert result.kept_new
+    assert result.before == pytest.approx(before)
+    assert result.after == pytest.approx(accuracy(network, fog.validation))
+    assert result.gain == pytest.approx(result.after - result.before)
     assert accuracy(network, fog.test) > before_on_test + 0.1
-    assert found.chosen in {one.plan for one in found.plans}
-    assert [one.number for one in found.windows] == list(range(1, len(found.windows) + 1))
-    assert all(one.began_s <= one.ended_s and one.updates and one.samples for one in found.windows)
-    assert all(one.ended_s <= other.began_s for one, other in zip(found.windows, found.windows[1:]))
-    assert found.windows[-1].ended_s <= found.elapsed_s <= 2.0
-    assert [event for event in events if isinstance(event, MicroWindow)] == list(found.windows)
-    assert [event for event in events if isinstance(event, Reaction)] == list(found.reactions)
+    assert result.chosen in {estimate.plan for estimate in result.plans}
+    assert [window.number for window in result.windows] == list(range(1, len(result.windows) + 1))
+    assert all(window.began_s <= window.ended_s and window.updates and window.samples for window in result.windows)
+    assert all(window.ended_s <= other.began_s for window, other in zip(result.windows, result.windows[1:]))
+    assert result.windows[-1].ended_s <= result.elapsed_s <= 2.0
+    assert [event for event in events if isinstance(event, MicroWindow)] == list(result.windows)
+    assert [event for event in events if isinstance(event, Reaction)] == list(result.reactions)
     assert not network.training
 
 
 @pytest.mark.parametrize("how", STRATEGIES)
 def test_no_strategy_returns_a_worse_model(network: nn.Module, fog: Data, how: str) -> None:
     given, clock = weights_of(network), TickingClock()
-    found = retraining(network, fog, how=how, clock=clock, on_event=clock.end_after(2)).run()
-    assert found.strategy == how
-    assert found.windows
-    assert found.after >= found.before
-    assert found.after == pytest.approx(accuracy(network, fog.validation))
-    assert found.chosen in {one.plan for one in found.plans}
-    assert found.kept_new == (not is_unchanged(network, given))
+    result = retraining(network, fog, how=how, clock=clock, on_event=clock.end_after(2)).run()
+    assert result.strategy == how
+    assert result.windows
+    assert result.after >= result.before
+    assert result.after == pytest.approx(accuracy(network, fog.validation))
+    assert result.chosen in {estimate.plan for estimate in result.plans}
+    assert result.kept_new == (not is_unchanged(network, given))
 
 
 def test_useless_data_leaves_the_model_unchanged(network: nn.Module, fog: Data, enough: Path) -> None:
@@ -160,11 +160,11 @@ def test_useless_data_leaves_the_model_unchanged(network: nn.Module, fog: Data, 
     given = weights_of(network)
     with torch.no_grad():  # on its own predictions the model is perfect
         answers = network(torch.from_numpy(fog.validation[0])).argmax(1).numpy()
-    found = retraining(network, Data(nonsense, (fog.validation[0], answers)), more_rules=enough).run()
-    assert not found.kept_new
-    assert found.after == found.before
-    assert found.windows
-    assert "given model is returned" in found.why
+    result = retraining(network, Data(nonsense, (fog.validation[0], answers)), more_rules=enough).run()
+    assert not result.kept_new
+    assert result.after == result.before
+    assert result.windows
+    assert "given model is returned" in result.why
     assert is_unchanged(network, given)
 
 
@@ -212,9 +212,9 @@ class Starving(Workload):
 
 def test_without_memory_for_evaluation_the_given_model_is_returned(network: nn.Module, fog: Data) -> None:
     given, workload = weights_of(network), Starving()
-    found = retraining(network, fog, workload=workload, on_event=workload.on_event).run()
-    assert not found.kept_new
-    assert "memory ran out" in {one.rule for one in found.reactions}
+    result = retraining(network, fog, workload=workload, on_event=workload.on_event).run()
+    assert not result.kept_new
+    assert "memory ran out" in {item.rule for item in result.reactions}
     assert is_unchanged(network, given)
 
 
@@ -222,11 +222,11 @@ def test_without_memory_for_evaluation_the_given_model_is_returned(network: nn.M
 def test_a_diverging_loss_is_survived(network: nn.Module, fog: Data, value: float) -> None:
     images = fog.train[0].copy()
     images[::50] = value
-    found = retraining(network, replace(fog, train=(images, fog.train[1]))).run()
-    assert found.after >= found.before
-    assert found.after == pytest.approx(accuracy(network, fog.validation))
+    result = retraining(network, replace(fog, train=(images, fog.train[1]))).run()
+    assert result.after >= result.before
+    assert result.after == pytest.approx(accuracy(network, fog.validation))
     assert all(bool(weight.isfinite().all()) for weight in network.state_dict().values())
-    assert "loss diverges" in {one.rule for one in found.reactions}
+    assert "loss diverges" in {item.rule for item in result.reactions}
 
 
 class FallingLimit(ProcessMemory):
@@ -240,8 +240,8 @@ class FallingLimit(ProcessMemory):
         return super().used() - self.initial
 
     def peak(self) -> int | None:
-        found = super().peak()
-        return None if found is None else found - self.initial
+        result = super().peak()
+        return None if result is None else result - self.initial
 
     def limit(self) -> int:
         return self.work.windows[1].predicted_bytes * 9 // 10 if len(self.work.windows) > 1 else PLENTY
@@ -253,17 +253,17 @@ def test_cheaper_plans_continue_when_the_limit_falls(fog: Data, how: str, enlarg
     clock = TickingClock(1 / 700)
     work = retraining(convolutional(enlarged), fog, how=how, clock=clock, on_event=clock.end_after(3))
     work.memory = FallingLimit(work)
-    found = work.run()
-    fell = found.windows[1]
-    later = found.windows[2:]
+    result = work.run()
+    fell = result.windows[1]
+    later = result.windows[2:]
     assert later
-    assert all(one.limit_bytes < fell.predicted_bytes for one in later)
-    assert all(one.predicted_bytes <= one.limit_bytes for one in later)
-    assert fell.plan not in {one.plan for one in later}
-    shrinks = next(one for one in found.reactions if one.rule == "memory shrinks")
+    assert all(item.limit_bytes < fell.predicted_bytes for item in later)
+    assert all(item.predicted_bytes <= item.limit_bytes for item in later)
+    assert fell.plan not in {item.plan for item in later}
+    shrinks = next(item for item in result.reactions if item.rule == "memory shrinks")
     assert fell.ended_s <= shrinks.at_s <= later[0].began_s
-    assert later[0].loss < found.windows[0].loss  # training was not restarted
-    assert found.after >= found.before
+    assert later[0].loss < result.windows[0].loss  # training was not restarted
+    assert result.after >= result.before
 
 
 @pytest.mark.parametrize("how", [name for name in STRATEGIES if name != "oom-retry"])  # plans nothing
@@ -278,10 +278,10 @@ def test_the_stated_least_memory_is_enough(network: nn.Module, fog: Data, enough
     with pytest.raises(InputError) as error:
         retraining(network, fog, memory=50_000_000).run()
     least = int(str(error.value).split("memory to ")[1].split("MiB")[0])
-    found = retraining(
+    result = retraining(
         network, fog, memory=(least + 10) * 2**20, more_rules=enough
     ).run()  # the process may have grown since
-    assert found.windows
+    assert result.windows
 
 
 def test_a_window_too_short_for_a_step_is_rejected(network: nn.Module, fog: Data) -> None:
@@ -308,8 +308,8 @@ def test_weights_without_requires_grad_are_not_trained(network: nn.Module, fog: 
     network[1].weight.requires_grad_(False)
     given = weights_of(network)
     learns = [weight.requires_grad for weight in network.parameters()]
-    found = retraining(network, fog, more_rules=enough).run()
-    assert found.kept_new
+    result = retraining(network, fog, more_rules=enough).run()
+    assert result.kept_new
     assert [weight.requires_grad for weight in network.parameters()] == learns
     assert torch.equal(network[1].weight, given["1.weight"])
     assert all(weight.is_contiguous() for weight in network.parameters())
@@ -326,7 +326,9 @@ def test_planning_changes_nothing(network: nn.Module, fog: Data) -> None:
     given, strides = weights_of(network), [weight.stride() for weight in network.parameters()]
     plans = retraining(network, fog).plan_only()
     assert 1 < len(plans) <= 10
-    assert all(one.gain_per_s is None and one.memory_bytes > 0 and one.update_s > 0 for one in plans)
+    assert all(
+        estimate.gain_per_s is None and estimate.memory_bytes > 0 and estimate.update_s > 0 for estimate in plans
+    )
     assert is_unchanged(network, given)
     assert [weight.stride() for weight in network.parameters()] == strides
 
@@ -341,8 +343,8 @@ def test_failed_planning_changes_nothing(network: nn.Module, fog: Data) -> None:
 @pytest.mark.slow  # measures real time
 def test_the_window_is_kept_in_a_process_with_many_objects(network: nn.Module, fog: Data) -> None:
     much = [[] for _ in range(8_000_000)]  # type: ignore[var-annotated]
-    found = retraining(network, fog, 2.5, how="sage", clock=time.monotonic).run()
-    assert found.elapsed_s <= 2.5
+    result = retraining(network, fog, 2.5, how="sage", clock=time.monotonic).run()
+    assert result.elapsed_s <= 2.5
     assert much
 
 
@@ -381,5 +383,5 @@ def test_real_out_of_memory_errors_are_survived() -> None:
 def test_the_summary_round_trips_through_json(network: nn.Module, fog: Data, enough: Path) -> None:
     from onefold.vocabulary.records import from_json, to_json
 
-    found = retraining(network, fog, more_rules=enough).run()
-    assert from_json(RetrainingSummary, to_json(found)) == found
+    result = retraining(network, fog, more_rules=enough).run()
+    assert from_json(RetrainingSummary, to_json(result)) == result

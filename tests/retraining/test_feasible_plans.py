@@ -99,17 +99,17 @@ def test_the_largest_batch_matches_exhaustive_search(fitting: int, most: int) ->
 def test_plans_fit_and_share_one_effective_batch(where: PlanningContext) -> None:
     plans = feasible_plans(where, RULES)
     assert 1 <= len(plans) <= MAX_PLANS
-    assert len({one.plan.effective_batch for one in plans}) == 1
-    for one in plans:
-        assert where.fits(one.plan)
-        assert one == where.estimate(one.plan)
-        assert one.memory_bytes <= where.limit_bytes * (1 - MEMORY_MARGIN)
-        assert 1e-5 <= one.plan.lr <= 1e-2
-        assert 1 <= one.plan.batch_size <= one.plan.effective_batch <= EFFECTIVE_BATCH
-        assert one.plan.effective_batch >= SMALLEST_EFFECTIVE_BATCH
-        assert 1 <= one.plan.segments <= where.max_segments
-        assert 0 <= one.plan.freeze_rate <= 1
-        assert one.plan.optimizer == where.optimizer
+    assert len({estimate.plan.effective_batch for estimate in plans}) == 1
+    for estimate in plans:
+        assert where.fits(estimate.plan)
+        assert estimate == where.estimate(estimate.plan)
+        assert estimate.memory_bytes <= where.limit_bytes * (1 - MEMORY_MARGIN)
+        assert 1e-5 <= estimate.plan.lr <= 1e-2
+        assert 1 <= estimate.plan.batch_size <= estimate.plan.effective_batch <= EFFECTIVE_BATCH
+        assert estimate.plan.effective_batch >= SMALLEST_EFFECTIVE_BATCH
+        assert 1 <= estimate.plan.segments <= where.max_segments
+        assert 0 <= estimate.plan.freeze_rate <= 1
+        assert estimate.plan.optimizer == where.optimizer
 
 
 def test_no_plan_if_nothing_fits() -> None:
@@ -125,23 +125,25 @@ def test_the_smallest_feasible_limit_has_a_plan() -> None:
 
 def test_a_tight_limit_yields_cheaper_plans() -> None:
     tight = context(limit=limit_for("residual", RetrainingPlan(2, freeze_rate=0.5, segments=2)))
-    for one in feasible_plans(tight, RULES):
+    for item in feasible_plans(tight, RULES):
         assert not tight.fits(RetrainingPlan(EFFECTIVE_BATCH))
-        assert one.plan.batch_size < 16 or one.plan.freeze_rate > 0.5 or one.plan.segments > 1
+        assert item.plan.batch_size < 16 or item.plan.freeze_rate > 0.5 or item.plan.segments > 1
 
 
 @settings(max_examples=30)
 @given(where=contexts)
 def test_learning_rates_are_spread_around_the_base(where: PlanningContext) -> None:
-    rates = {one.plan.lr for one in feasible_plans(where, RULES)}
+    rates = {item.plan.lr for item in feasible_plans(where, RULES)}
     assert max(rates) / min(rates) <= 9.1
-    shapes = {(one.plan.batch_size, one.plan.freeze_rate, one.plan.segments) for one in feasible_plans(where, RULES)}
+    shapes = {
+        (item.plan.batch_size, item.plan.freeze_rate, item.plan.segments) for item in feasible_plans(where, RULES)
+    }
     assert len(rates) > 1 or len(shapes) > 3
 
 
 def test_a_long_window_has_the_full_effective_batch() -> None:
     assert effective_batch(context(), 1e9) == EFFECTIVE_BATCH
-    assert {one.plan.effective_batch for one in feasible_plans(context(left_s=1e6), RULES)} == {EFFECTIVE_BATCH}
+    assert {item.plan.effective_batch for item in feasible_plans(context(left_s=1e6), RULES)} == {EFFECTIVE_BATCH}
 
 
 @given(short=st.floats(0.01, 1e4), longer=st.floats(1, 100), speed=st.floats(0.1, 1e5))
@@ -152,9 +154,9 @@ def test_a_shorter_window_has_a_smaller_effective_batch(short: float, longer: fl
 
 
 def test_a_short_window_has_the_smallest_effective_batch() -> None:
-    quickest = max(one.samples_per_s for one in feasible_plans(context(), RULES))
+    quickest = max(item.samples_per_s for item in feasible_plans(context(), RULES))
     short = feasible_plans(context(left_s=10 * EFFECTIVE_BATCH / quickest), RULES)  # ten updates of 256 samples
-    assert {one.plan.effective_batch for one in short} == {SMALLEST_EFFECTIVE_BATCH}
+    assert {item.plan.effective_batch for item in short} == {SMALLEST_EFFECTIVE_BATCH}
 
 
 def test_the_effective_batch_is_a_small_part_of_the_data() -> None:
@@ -178,7 +180,7 @@ def test_segments_are_at_most_a_third_of_the_layers() -> None:
 
 
 def test_batch_norm_gets_large_batches_if_they_are_as_fast() -> None:
-    assert all(one.plan.batch_size >= 16 for one in feasible_plans(context(), RULES))
+    assert all(item.plan.batch_size >= 16 for item in feasible_plans(context(), RULES))
 
 
 def test_rules_get_every_fact() -> None:
@@ -196,7 +198,7 @@ def test_rules_get_every_fact() -> None:
 
 def test_plans_are_distinct() -> None:
     plans = feasible_plans(replace(context(), optimizer="sgd"), RULES)
-    assert len({one.plan for one in plans}) == len(plans)
+    assert len({estimate.plan for estimate in plans}) == len(plans)
 
 
 def test_plans_fit_with_corrections_of_smaller_batches() -> None:
@@ -215,4 +217,4 @@ def test_plans_fit_with_corrections_of_smaller_batches() -> None:
     learned = NetworkProfile(profile.staged, profile.trace, times, lessons)
     limit = round(learned.estimate(RetrainingPlan(32), HELD).memory_bytes / (1 - MEMORY_MARGIN)) + 2
     where = PlanningContext(learned, HELD, limit, 10.0, 200, has_batch_norm=True)
-    assert all(where.fits(one.plan) for one in feasible_plans(where, RULES))
+    assert all(where.fits(item.plan) for item in feasible_plans(where, RULES))

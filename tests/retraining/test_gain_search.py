@@ -26,13 +26,13 @@ def test_merits_are_at_most_one_and_the_best_plan_has_the_highest(
     alpha: float, results: list[tuple[int, float, float]]
 ) -> None:
     search = gain_search(alpha)
-    for place, gain, seconds_per_sample in results:
-        merit = search.tell(PLANS[place], gain, seconds_per_sample)
-        assert merit == search.merit(PLANS[place])
+    for result, gain, seconds_per_sample in results:
+        merit = search.tell(PLANS[result], gain, seconds_per_sample)
+        assert merit == search.merit(PLANS[result])
     for plan in PLANS:
         assert 0 <= search.merit(plan) <= 1 + 1e-9
     assert search.best() in PLANS
-    tried = {PLANS[place] for place, *_ in results}
+    tried = {PLANS[result] for result, *_ in results}
     assert not tried or search.best() in tried
     assert search.merit(search.best()) == max(search.merit(plan) for plan in tried or PLANS)
 
@@ -50,8 +50,8 @@ def test_alpha_weighs_gain_against_speed(alpha: float, fast: float, slow: float)
 @given(data=st.data(), best=st.integers(0, 2))
 def test_the_highest_gain_wins_if_alpha_is_one(data: st.DataObject, best: int) -> None:
     search = gain_search(1.0, count=3)
-    for place, plan in enumerate(PLANS[:3]):
-        search.tell(plan, 0.5 if place == best else data.draw(st.floats(0.05, 0.15)), data.draw(seconds))
+    for index, plan in enumerate(PLANS[:3]):
+        search.tell(plan, 0.5 if index == best else data.draw(st.floats(0.05, 0.15)), data.draw(seconds))
     assert search.best() == PLANS[best]
 
 
@@ -117,11 +117,11 @@ def test_records_of_plans_that_stay_are_kept() -> None:
     search.tell(PLANS[1], 0.3, SECONDS)
     search.offer([PlanEstimate(plan, 5, 1.0) for plan in (PLANS[1], PLANS[3])])
     assert search.untried() == [PLANS[3]]
-    found = {one.plan: one for one in search.estimates}
-    assert list(found) == [PLANS[1], PLANS[3]]
-    assert found[PLANS[1]].gain_per_s == 0.3
-    assert found[PLANS[1]].memory_bytes == 5
-    assert found[PLANS[3]].gain_per_s is None
+    result = {estimate.plan: estimate for estimate in search.estimates}
+    assert list(result) == [PLANS[1], PLANS[3]]
+    assert result[PLANS[1]].gain_per_s == 0.3
+    assert result[PLANS[1]].memory_bytes == 5
+    assert result[PLANS[3]].gain_per_s is None
 
 
 def test_untried_plans_are_assumed_usual_and_as_fast_as_predicted() -> None:

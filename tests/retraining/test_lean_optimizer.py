@@ -26,8 +26,8 @@ def pull(weights: list[nn.Parameter], seed: int, scale: float = 1.0) -> None:
     """Accumulate random gradients."""
     generator = torch.Generator().manual_seed(seed)
     for weight in weights:
-        found = scale * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
-        weight.grad = found if weight.grad is None else weight.grad + found
+        result = scale * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        weight.grad = result if weight.grad is None else weight.grad + result
 
 
 shapes = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), min_size=1, max_size=4)
@@ -45,8 +45,8 @@ def test_twenty_steps_match_torch(kind: str, shapes: list[tuple[int, ...]], seed
         optimizer.zero_grad()
         pull(theirs, seed + step, scale)
         optimizer.step()
-    for one, other in zip(mine, theirs):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    for item, other in zip(mine, theirs):
+        torch.testing.assert_close(item, other, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
@@ -82,15 +82,15 @@ def test_retain_drops_the_state_of_other_parameters(kind: str) -> None:
     stay, go = weights_of([(5,), (5,)], 3)
     twins = weights_of([(5,), (5,)], 3)
     ours, other = LeanOptimizer(kind), LeanOptimizer(kind)
-    for by, (one, two) in ((ours, (stay, go)), (other, twins)):
-        pull([one, two], 1)
-        by.step([one, two], 1e-2)
+    for by, (item, two) in ((ours, (stay, go)), (other, twins)):
+        pull([item, two], 1)
+        by.step([item, two], 1e-2)
     ours.retain([stay])
     assert set(ours._state) == {stay}
     assert set(ours._steps) <= {stay}
-    for by, (one, two) in ((ours, (stay, go)), (other, twins)):
-        pull([one, two], 2)
-        by.step([one, two], 1e-2)
+    for by, (item, two) in ((ours, (stay, go)), (other, twins)):
+        pull([item, two], 2)
+        by.step([item, two], 1e-2)
     assert torch.equal(stay, twins[0])
     assert not torch.equal(go, twins[1])
 

@@ -68,21 +68,21 @@ def live_peak(kind: Kind, plan: RetrainingPlan) -> tuple[float, float]:
 @pytest.mark.parametrize("freeze_rate", [0.0, 0.5])
 @pytest.mark.parametrize("name", DEEP)
 def test_prediction_matches_live_tensors(name: str, freeze_rate: float, optimizer: str) -> None:
-    found, predicted = live_peak(DEEP[name], RetrainingPlan(32, freeze_rate=freeze_rate, optimizer=optimizer))
-    assert predicted == pytest.approx(found, rel=0.02)
+    result, predicted = live_peak(DEEP[name], RetrainingPlan(32, freeze_rate=freeze_rate, optimizer=optimizer))
+    assert predicted == pytest.approx(result, rel=0.02)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_live_tensors_never_exceed_the_prediction_without_segments(name: str) -> None:
     for freeze_rate in (0.0, 0.5, 1.0):
-        found, predicted = live_peak(KINDS[name], RetrainingPlan(32, freeze_rate=freeze_rate))
-        assert found <= 1.03 * predicted
+        result, predicted = live_peak(KINDS[name], RetrainingPlan(32, freeze_rate=freeze_rate))
+        assert result <= 1.03 * predicted
 
 
 @pytest.mark.parametrize("name", ["residual", "inverted", "transformer"])
 def test_prediction_matches_live_tensors_with_segments(name: str) -> None:
-    found, predicted = live_peak(DEEP[name], RetrainingPlan(32, segments=3))
-    assert predicted == pytest.approx(found, rel=0.02)
+    result, predicted = live_peak(DEEP[name], RetrainingPlan(32, segments=3))
+    assert predicted == pytest.approx(result, rel=0.02)
 
 
 @given(name=names, plan=plans, more=st.integers(1, 100))
@@ -116,11 +116,11 @@ def test_freezing_the_embedding_of_a_transformer_does_not_need_more() -> None:
 @given(name=names, plan=plans)
 def test_gradients_and_optimizer_state_are_included(name: str, plan: RetrainingPlan) -> None:
     staged, trace = traced(name)
-    found = plan_footprint(trace, staged, plan)
+    result = plan_footprint(trace, staged, plan)
     training = {weight for stage in staged.stages[staged.frozen_stages(plan.freeze_rate) :] for weight in stage.weights}
-    assert found.gradients == 4 * sum(weight.nelement() for weight in training)
-    assert found.optimizer == {"adam": 2, "sgd": 1}[plan.optimizer] * found.gradients
-    assert found.bytes >= found.gradients + found.optimizer + found.batch + found.activations - 1
+    assert result.gradients == 4 * sum(weight.nelement() for weight in training)
+    assert result.optimizer == {"adam": 2, "sgd": 1}[plan.optimizer] * result.gradients
+    assert result.bytes >= result.gradients + result.optimizer + result.batch + result.activations - 1
 
 
 @pytest.mark.parametrize("name", DEEP)
@@ -136,7 +136,7 @@ def test_segments_lower_the_peak_of_a_deep_network(name: str) -> None:
 def trace_of(kept: list[float]) -> StepTrace:
     nothing = MemoryCurve(np.zeros(0), np.zeros(0))
     return StepTrace(
-        tuple(StageTrace(nothing, nothing, nothing, BatchCost(0, one), BatchCost(), False, False) for one in kept),
+        tuple(StageTrace(nothing, nothing, nothing, BatchCost(0, index), BatchCost(), False, False) for index in kept),
         BatchCost(),
     )
 
@@ -149,10 +149,10 @@ def test_segments_partition_the_trainable_stages_in_order(
     kept: list[float], segments: int, data: st.DataObject
 ) -> None:
     frozen = data.draw(st.integers(0, len(kept) - 1))
-    found = checkpoint_segments(trace_of(kept), frozen, segments)
-    assert [at for group in found for at in group] == list(range(frozen, len(kept)))
-    assert len(found) == min(segments, len(kept) - frozen)
-    assert all(found)
+    result = checkpoint_segments(trace_of(kept), frozen, segments)
+    assert [at for group in result for at in group] == list(range(frozen, len(kept)))
+    assert len(result) == min(segments, len(kept) - frozen)
+    assert all(result)
 
 
 @settings(max_examples=60)
@@ -161,8 +161,8 @@ def test_the_largest_segment_is_minimal(kept: list[float], segments: int) -> Non
     count = min(segments, len(kept))
     ways = combinations(range(1, len(kept)), count - 1)
     least = min(max(sum(kept[a:b]) for a, b in pairwise([0, *cuts, len(kept)])) for cuts in ways)
-    found = max(sum(kept[at] for at in group) for group in checkpoint_segments(trace_of(kept), 0, segments))
-    assert found <= least * (1 + 1e-6) + len(kept)  # each stage counts one extra byte
+    result = max(sum(kept[at] for at in group) for group in checkpoint_segments(trace_of(kept), 0, segments))
+    assert result <= least * (1 + 1e-6) + len(kept)  # each stage counts one extra byte
 
 
 STEPS = """
@@ -204,7 +204,7 @@ def test_a_real_process_uses_what_was_predicted() -> None:
         capture_output=True, text=True, timeout=120, check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)},
     )  # fmt: skip
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == 2
-    for predicted, measured in found:
+    result = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(result) == 2
+    for predicted, measured in result:
         assert measured == pytest.approx(predicted, rel=0.1)

@@ -27,7 +27,7 @@ def traced(name: str) -> StepTrace:
 
 def saved_by(network: nn.Module, batch: Batch, loss_of: LossFunction = cross_entropy) -> int:
     """Return the bytes that a full forward saves for the backward pass, without weights and samples."""
-    there = {one.untyped_storage().data_ptr() for one in (*network.parameters(), *network.buffers(), *batch)}
+    there = {item.untyped_storage().data_ptr() for item in (*network.parameters(), *network.buffers(), *batch)}
     kept: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -36,17 +36,17 @@ def saved_by(network: nn.Module, batch: Batch, loss_of: LossFunction = cross_ent
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = loss_of(network.train()(*batch[:-1]), batch[-1])
-    found = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in there)
+    result = sum(tensor.untyped_storage().nbytes() for index, tensor in kept.items() if index not in there)
     del loss  # until here no saved storage could be reused
-    return found
+    return result
 
 
 def saved_in(trace: StepTrace, size: int) -> float:
     """Return the same from a trace: saved activations, and outputs that only the next stage saves."""
     handed = sum(
-        one.output.at(size)
-        for one, following in zip(trace.stages, trace.stages[1:])
-        if following.keeps_input and not one.keeps_output
+        item.output.at(size)
+        for item, following in zip(trace.stages, trace.stages[1:])
+        if following.keeps_input and not item.keeps_output
     )
     return sum(stage.saved.at(size) for stage in trace.stages) + handed
 
@@ -123,8 +123,8 @@ def test_a_network_with_two_outputs_can_be_traced() -> None:
             self.body, self.one, self.other = nn.Linear(8, 8), nn.Linear(8, CLASSES), nn.Linear(8, CLASSES)
 
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            found = self.body(x)
-            return self.one(found), self.other(found)
+            result = self.body(x)
+            return self.one(result), self.other(result)
 
     def both(outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
         return cross_entropy(outputs[0], targets) + cross_entropy(outputs[1], targets)

@@ -37,8 +37,8 @@ plans = st.builds(
 
 def with_lessons(*lessons: tuple[RetrainingPlan, int]) -> NetworkProfile:
     """Return a profile with measurements of some plans."""
-    told = [MemoryLesson("here", "this", plan, profiled().tensor_bytes(plan), took) for plan, took in lessons]
-    return NetworkProfile(profiled().staged, profiled().trace, profiled().times, told)
+    expected = [MemoryLesson("here", "this", plan, profiled().tensor_bytes(plan), took) for plan, took in lessons]
+    return NetworkProfile(profiled().staged, profiled().trace, profiled().times, expected)
 
 
 @given(plan=plans)
@@ -92,19 +92,19 @@ def test_time_is_the_sum_of_forward_backward_and_recomputation(plan: RetrainingP
     assert profiled().batch_s(replace(plan, segments=1)) <= took + 1e-12  # recomputation takes longer
     assert profiled().batch_s(replace(plan, freeze_rate=1.0, segments=1)) <= took + 1e-12
     assert took < profiled().batch_s(replace(plan, batch_size=2 * plan.batch_size))
-    forward = sum(one.forward.at(plan.batch_size) for one in profiled().times)
-    both = forward + sum(one.backward.at(plan.batch_size) for one in profiled().times)
+    forward = sum(time_s.forward.at(plan.batch_size) for time_s in profiled().times)
+    both = forward + sum(time_s.backward.at(plan.batch_size) for time_s in profiled().times)
     assert forward < took <= both + forward + 1e-12
     assert profiled().batch_s(RetrainingPlan(plan.batch_size)) == pytest.approx(both)
 
 
 def test_every_stage_has_a_cost() -> None:
     layers = profiled().layers()
-    assert [one.name for one in layers] == [stage.name for stage in profiled().staged.stages]
+    assert [item.name for item in layers] == [stage.name for stage in profiled().staged.stages]
     weights = profiled().staged.network.parameters()
-    assert sum(one.weight_bytes for one in layers) == 4 * sum(weight.nelement() for weight in weights)
-    assert [one.saved_bytes for one in layers] == [stage.saved.per_sample for stage in profiled().trace.stages[:-1]]
-    assert all(one.forward_s > 0 and one.backward_s > 0 for one in layers)
+    assert sum(item.weight_bytes for item in layers) == 4 * sum(weight.nelement() for weight in weights)
+    assert [item.saved_bytes for item in layers] == [stage.saved.per_sample for stage in profiled().trace.stages[:-1]]
+    assert all(item.forward_s > 0 and item.backward_s > 0 for item in layers)
 
 
 def test_inference_needs_less_than_training_and_grows_with_the_batch() -> None:
@@ -115,9 +115,9 @@ def test_inference_needs_less_than_training_and_grows_with_the_batch() -> None:
 
 def test_the_cheapest_plan_is_found() -> None:
     some = [RetrainingPlan(8), RetrainingPlan(2), RetrainingPlan(2, freeze_rate=1.0), RetrainingPlan(64)]
-    found = profiled().cheapest(some, HELD)
-    assert found.plan == some[2]
-    assert found.memory_bytes == min(profiled().estimate(plan, HELD).memory_bytes for plan in some)
+    result = profiled().cheapest(some, HELD)
+    assert result.plan == some[2]
+    assert result.memory_bytes == min(profiled().estimate(plan, HELD).memory_bytes for plan in some)
 
 
 def test_earlier_lessons_are_used() -> None:
@@ -136,5 +136,5 @@ def test_inference_needs_no_more_than_predicted() -> None:
     network, batch = profiled().staged.network.eval(), DEEP.batch(64)
     with torch.no_grad(), Alive([*network.parameters(), *network.buffers(), *batch]) as alive:
         network(*batch[:-1])
-    told = profiled().inference_bytes(64) - OVERHEAD_BYTES - profiled().trace.batch.at(64)
-    assert alive.peak <= 1.02 * told
+    expected = profiled().inference_bytes(64) - OVERHEAD_BYTES - profiled().trace.batch.at(64)
+    assert alive.peak <= 1.02 * expected

@@ -108,17 +108,17 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
         json.dumps({"model": {"study": "digits-1"}, "devices": [], "version": 1, "runtime": "", "host": this_host.name})
     )
     before = content_of(folder)
-    found = retrain(folder, new, memory="100GB", **quick)
+    result = retrain(folder, new, memory="100GB", **quick)
 
-    assert found.summary.kept_new
-    assert found.folder == folder
-    assert found.summary.limits.window_s == 30
+    assert result.summary.kept_new
+    assert result.folder == folder
+    assert result.summary.limits.window_s == 30
     assert not list(folder.glob("*new*"))
     kept = content_of(folder / PREVIOUS)
     for name in ("weights.safetensors", "model.json", "model.onnx", "deployment.json"):
         assert kept[name] == before[name]
         assert content_of(folder)[name] != before[name]
-    for name, value in found.network.state_dict().items():
+    for name, value in result.network.state_dict().items():
         assert torch.equal(value, network_of(folder).state_dict()[name])
 
     import onnxruntime
@@ -130,15 +130,15 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
         np.testing.assert_allclose(answers, network_of(folder)(torch.from_numpy(images)), atol=1e-4)
 
     card = json.loads((folder / "model.json").read_text())
-    assert card["retrained"]["after"] == found.summary.after > card["retrained"]["before"] == found.summary.before
+    assert card["retrained"]["after"] == result.summary.after > card["retrained"]["before"] == result.summary.before
     assert card["config"] == dict(CONFIG)
     assert json.loads((folder / deploy.DEPLOYMENT).read_text())["model"] == {
         "study": "digits-1", "retrained": card["retrained"],
     }  # fmt: skip
-    assert found.report == folder / "retraining.html"
-    assert "<html" in found.report.read_text()
-    told = json.loads((folder / "retraining.json").read_text())
-    assert found.summary.metric in json.dumps(told)
+    assert result.report == folder / "retraining.html"
+    assert "<html" in result.report.read_text()
+    expected = json.loads((folder / "retraining.json").read_text())
+    assert result.summary.metric in json.dumps(expected)
 
 
 def test_a_model_that_does_not_improve_is_unchanged(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
@@ -147,22 +147,22 @@ def test_a_model_that_does_not_improve_is_unchanged(folder: Path, fog: Data, qui
     nonsense = (fog.train[0], random.integers(0, 10, len(fog.train[1])))
     with torch.no_grad():  # on its own predictions the model is perfect
         answers = network_of(folder)(torch.from_numpy(fog.validation[0])).argmax(1).numpy()
-    found = retrain(folder, Data(nonsense, (fog.validation[0], answers)), **quick)
-    assert found.summary.windows
-    assert not found.summary.kept_new
+    result = retrain(folder, Data(nonsense, (fog.validation[0], answers)), **quick)
+    assert result.summary.windows
+    assert not result.summary.kept_new
     assert before.items() <= content_of(folder).items()
     assert content_of(folder).keys() - before.keys() == {"retraining.html", "retraining.json", "manifest.json"}
 
 
 def test_saving_elsewhere_keeps_the_source(folder: Path, new: Path, quick: dict[str, Any], tmp_path: Path) -> None:
     before = content_of(folder)
-    found = retrain(folder, new, save=tmp_path / "better", **quick)
-    assert found.summary.kept_new
+    result = retrain(folder, new, save=tmp_path / "better", **quick)
+    assert result.summary.kept_new
     assert content_of(folder) == before
     assert {path.name for path in (tmp_path / "better").iterdir()} == {
         "weights.safetensors", "model.json", "manifest.json", "retraining.html", "retraining.json",
     }  # fmt: skip
-    for name, value in found.network.state_dict().items():
+    for name, value in result.network.state_dict().items():
         assert torch.equal(value, network_of(tmp_path / "better").state_dict()[name])
 
 
@@ -184,7 +184,7 @@ def test_memory_measurements_are_stored_for_the_next_time(
     lessons = controller.job.lessons
     with closing(Home(empty).store()) as store:
         assert list(lessons) == store.lessons(request.machine) != []
-    assert first.summary.chosen in {one.plan for one in lessons}
+    assert first.summary.chosen in {item.plan for item in lessons}
     controller.plan_only()
     assert controller.profile.correction(first.summary.chosen) != 1.0
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -204,13 +204,13 @@ def test_planning_changes_nothing(folder: Path, new: Path, empty: Path) -> None:
 def test_a_module_is_retrained_on_arrays(folder: Path, fog: Data, quick: dict[str, Any], tmp_path: Path) -> None:
     network = network_of(folder)
     given = copy.deepcopy(network.state_dict())
-    found = retrain(network, fog.train, window=WINDOW, options=replace(quick["options"], alpha="auto"))
-    assert found.network is network
-    assert found.summary.model == "SmallCnn"
-    assert found.summary.kept_new
+    result = retrain(network, fog.train, window=WINDOW, options=replace(quick["options"], alpha="auto"))
+    assert result.network is network
+    assert result.summary.model == "SmallCnn"
+    assert result.summary.kept_new
     assert any(not torch.equal(value, given[name]) for name, value in network.state_dict().items())
-    assert found.folder is found.report is None
-    assert {path.name for path in found.save(tmp_path / "saved").iterdir()} == {
+    assert result.folder is result.report is None
+    assert {path.name for path in result.save(tmp_path / "saved").iterdir()} == {
         "weights.safetensors", "manifest.json", "retraining.html", "retraining.json",
     }  # fmt: skip
 
@@ -218,11 +218,11 @@ def test_a_module_is_retrained_on_arrays(folder: Path, fog: Data, quick: dict[st
 def test_a_regression_minimizes_its_error(quick: dict[str, Any]) -> None:
     random = np.random.default_rng(0)
     inputs = random.normal(size=(400, 3)).astype(np.float32)
-    found = retrain(nn.Linear(3, 1), (inputs, inputs @ np.float32([[1], [2], [3]])), **quick)
-    assert not found.summary.higher_is_better
-    assert isinstance(found.summary, RetrainingSummary)
-    assert found.summary.after < found.summary.before
-    assert found.summary.gain > 0
+    result = retrain(nn.Linear(3, 1), (inputs, inputs @ np.float32([[1], [2], [3]])), **quick)
+    assert not result.summary.higher_is_better
+    assert isinstance(result.summary, RetrainingSummary)
+    assert result.summary.after < result.summary.before
+    assert result.summary.gain > 0
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_other_folders_are_rejected(folder: Path, fog: Data, empty: Path, tmp_pa
     (tmp_path / "nothing").mkdir()
     (folder / "weights.safetensors").unlink()  # as in the folder of a compressed variant, which has its ONNX alone
     missing = r"is not a folder of a trained model: it has no .*weights\.safetensors"
-    for place, why in (
+    for index, why in (
         (tmp_path / "nothing", missing),
         (tmp_path / "nowhere", "there is no folder"),
         (folder, missing),
     ):
-        with pytest.raises(InputError, match=why) as told:
-            retrain(place, fog, options=RetrainingOptions(home=empty))
-        assert "\n" not in str(told.value)
+        with pytest.raises(InputError, match=why) as error_info:
+            retrain(index, fog, options=RetrainingOptions(home=empty))
+        assert "\n" not in str(error_info.value)

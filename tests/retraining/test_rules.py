@@ -395,10 +395,10 @@ FINE = rule()  # five lines
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, line: int, problem: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error_info:
         read_rules(path)
-    assert str(told.value).startswith(f"{path}, line {line}: ")
-    assert problem in str(told.value)
+    assert str(error_info.value).startswith(f"{path}, line {line}: ")
+    assert problem in str(error_info.value)
 
 
 @pytest.mark.parametrize(
@@ -410,9 +410,9 @@ def test_errors_name_the_line(tmp_path: Path, text: str, line: int, problem: str
     ],
 )
 def test_invalid_toml_is_rejected_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(InputError, match=re.escape("mine.toml is not valid TOML: ")) as told:
+    with pytest.raises(InputError, match=re.escape("mine.toml is not valid TOML: ")) as error_info:
         read_rules(written(tmp_path, text))
-    assert problem in str(told.value)
+    assert problem in str(error_info.value)
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
@@ -454,12 +454,12 @@ WORDS = (
 @given(st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=9).map(" ".join))
 def test_any_condition_is_parsed_or_rejected(tmp_path_factory: pytest.TempPathFactory, when: str) -> None:
     path = written(tmp_path_factory.mktemp("rules"), rule(when=when))
-    told = f"{path}, line 3: "
+    expected = f"{path}, line 3: "
     try:
         rules = read_rules(path)
     except InputError as error:
-        told, rules = str(error), SHIPPED
-    assert told.startswith(f"{path}, line 3: ")
+        expected, rules = str(error), SHIPPED
+    assert expected.startswith(f"{path}, line 3: ")
     assert rules.verdict(ORDINARY).then in ("keep", "defer")
 
 
@@ -467,9 +467,9 @@ def test_the_documentation_lists_all_facts_and_actions() -> None:
     text = DOCS.read_text()
     _, _, below = text.partition("## Facts")
     plan_section, _, progress_section = below.partition("### Progress of the retraining")
-    told = [re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in (plan_section, progress_section)]
-    assert set(told[0]) == FACTS["narrow"].keys()
-    assert set(told[1]) == FACTS["react"].keys() - FACTS["narrow"].keys()
+    expected = [re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in (plan_section, progress_section)]
+    assert set(expected[0]) == FACTS["narrow"].keys()
+    assert set(expected[1]) == FACTS["react"].keys() - FACTS["narrow"].keys()
     for then in (*ACTIONS["narrow"], *ACTIONS["react"]):
         assert f'| `"{then}"` |' in text
 

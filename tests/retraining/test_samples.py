@@ -54,9 +54,9 @@ def test_every_prefix_is_stratified(labels: list[int], share: int) -> None:
     whole = split_new_data(Data(train=(targets[:, None], targets), validation=(targets[:, None], targets)), CPU).train
     first = whole.first(share)
     assert len(first) == min(share, len(labels))
-    found = Counter(targets[first.rows].tolist())
+    result = Counter(targets[first.rows].tolist())
     for label, count in Counter(labels).items():
-        assert abs(found[label] - len(first) * count / len(labels)) <= 2.5
+        assert abs(result[label] - len(first) * count / len(labels)) <= 2.5
 
 
 def test_the_order_is_always_the_same() -> None:
@@ -78,9 +78,9 @@ def test_every_sample_comes_once_per_epoch_for_any_batch_size(count: int, sizes:
         passed: list[int] = []
         while len(passed) < count - 1:  # a last one alone is left out
             size = next(wanted)
-            found = order.take(size)
-            assert 2 <= len(found) <= size
-            passed += found.tolist()
+            result = order.take(size)
+            assert 2 <= len(result) <= size
+            passed += result.tolist()
         assert len(passed) == len(set(passed))
         assert set(passed) <= set(range(count))
         passes.append(passed)
@@ -148,9 +148,9 @@ def test_rows_of_files_are_read_lazily(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", targets)
     data = of(Rows(tmp_path / "x.npy"), Rows(tmp_path / "y.npy"))
     there = of(inputs, targets)
-    for one, other in ((data.train, there.train), (data.validation, there.validation)):
-        assert np.array_equal(one.rows, other.rows)
-        for mine, same in zip(one.batches(7), other.batches(7)):
+    for item, other in ((data.train, there.train), (data.validation, there.validation)):
+        assert np.array_equal(item.rows, other.rows)
+        for mine, same in zip(item.batches(7), other.batches(7)):
             assert all(torch.equal(a, b) for a, b in zip(mine, same))
 
 

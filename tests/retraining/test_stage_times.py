@@ -22,8 +22,8 @@ def test_every_stage_and_the_loss_are_timed(name: str) -> None:
     staged = split_into_stages(kind.network(), kind.batch(4)[:-1])
     times = time_stages(staged, kind.batch(4), cross_entropy, repeats=1)
     assert len(times) == len(staged.stages) + 1
-    for one in times:
-        for took in (one.forward, one.backward):
+    for time_s in times:
+        for took in (time_s.forward, time_s.backward):
             assert took.fixed >= 0
             assert took.per_sample > 0
             assert math.isfinite(took.at(256))

@@ -32,9 +32,9 @@ def staged_once(name: str) -> StagedNetwork:
 
 def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Parameter]:
     """Return the weights of leaf modules in the order in which a forward uses them."""
-    found: list[nn.Parameter] = []
+    result: list[nn.Parameter] = []
     hooks = [
-        module.register_forward_pre_hook(lambda module, _: found.extend(module.parameters(recurse=False)))
+        module.register_forward_pre_hook(lambda module, _: result.extend(module.parameters(recurse=False)))
         for module in network.modules()
         if not list(module.children())
     ]
@@ -42,7 +42,7 @@ def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Para
         network.eval()(*inputs)
     for hook in hooks:
         hook.remove()
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(result))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -67,13 +67,13 @@ def test_stages_have_the_outputs_and_gradients_of_the_network(name: str, trainin
     expected = twin(*inputs)
     cross_entropy(expected, targets).backward()
     torch.manual_seed(7)
-    found = staged(*inputs)
-    cross_entropy(found, targets).backward()
-    assert torch.equal(found, expected)
+    result = staged(*inputs)
+    cross_entropy(result, targets).backward()
+    assert torch.equal(result, expected)
     for weight, same in zip(network.parameters(), twin.parameters()):
         assert (weight.grad is None) == (same.grad is None)
         assert weight.grad is None or torch.equal(weight.grad, same.grad)
-    assert all(torch.equal(one, other) for one, other in zip(network.buffers(), twin.buffers()))
+    assert all(torch.equal(item, other) for item, other in zip(network.buffers(), twin.buffers()))
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -264,9 +264,9 @@ def test_a_random_forward_is_one_stage() -> None:
 def test_an_unannounced_inplace_operation_is_computed_correctly() -> None:
     class Silent(Simple):
         def forward(self, x: Tensor) -> Tensor:
-            found = self.body(x)
-            functional.relu(found, inplace=True)
-            return self.head(found)
+            result = self.body(x)
+            functional.relu(result, inplace=True)
+            return self.head(result)
 
     network = Silent()
     assert torch.equal(split_into_stages(network, [X])(X), network(X))

@@ -73,8 +73,8 @@ def test_segments_change_neither_gradients_nor_statistics(name: str, segments: i
     again, gradients, same = stepped(kind, RetrainingPlan(SMALL_BATCH, 2, segments=segments), batches)
     are_close(gradients, without, 1e-6)
     assert same == loss
-    for one, other in zip(plain.buffers(), again.buffers()):
-        assert torch.equal(one, other)
+    for item, other in zip(plain.buffers(), again.buffers()):
+        assert torch.equal(item, other)
 
 
 def test_batch_norm_counts_every_batch_once() -> None:
@@ -97,7 +97,7 @@ def test_dropout_is_replayed_on_recomputation() -> None:
 
 
 def norms(network: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
-    return [one for one in network.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    return [item for item in network.modules() if isinstance(item, nn.modules.batchnorm._BatchNorm)]
 
 
 class RecordedIdentity(torch.autograd.Function):
@@ -151,7 +151,9 @@ def test_statistics_of_frozen_stages_are_unchanged() -> None:
     kind = KINDS["residual"]
     network, _, _ = stepped(kind, RetrainingPlan(32, freeze_rate=0.5), [kind.batch(32)])
     fresh = kind.network()
-    moved = [not torch.equal(one.running_mean, other.running_mean) for one, other in zip(norms(network), norms(fresh))]
+    moved = [
+        not torch.equal(item.running_mean, other.running_mean) for item, other in zip(norms(network), norms(fresh))
+    ]
     assert moved == [False, False, False, True, True, True, True]
     assert [norm.training for norm in norms(network)] == moved
 
@@ -195,8 +197,8 @@ def test_a_change_of_plan_keeps_optimizer_state(kind: str) -> None:
         reference.zero_grad()
         cross_entropy(twin(batch[0]), batch[1]).backward()
         reference.step()
-    for one, other in zip(network.parameters(), twin.parameters()):
-        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+    for item, other in zip(network.parameters(), twin.parameters()):
+        torch.testing.assert_close(item, other, atol=2e-5, rtol=1e-4)
 
 
 def test_another_optimizer_starts_afresh() -> None:
@@ -217,7 +219,7 @@ def test_batch_norm_uses_running_statistics_for_small_batches(size: int) -> None
     network, _, loss = stepped(kind, RetrainingPlan(size), [batch])
     by = kind.network().train(not is_small)
     assert loss == pytest.approx(cross_entropy(by(batch[0]), batch[1]).item(), rel=1e-5)
-    assert all(torch.equal(one, other) for one, other in zip(network.buffers(), by.buffers()))
+    assert all(torch.equal(item, other) for item, other in zip(network.buffers(), by.buffers()))
     assert all(norm.training != is_small for norm in norms(network))
     _, _, unsteady = stepped(kind, RetrainingPlan(size), [batch], running_statistics=False)
     by_batch = kind.network().train()
@@ -283,7 +285,7 @@ def test_instance_norm_counts_a_batch_once() -> None:
     kind = Kind(lambda: copy.deepcopy(network), (3, 8, 8))
     plain, *_ = stepped(kind, RetrainingPlan(SMALL_BATCH), [kind.batch(SMALL_BATCH)])
     again, *_ = stepped(kind, RetrainingPlan(SMALL_BATCH, segments=4), [kind.batch(SMALL_BATCH)])
-    assert all(torch.equal(one, other) for one, other in zip(plain.buffers(), again.buffers()))
+    assert all(torch.equal(item, other) for item, other in zip(plain.buffers(), again.buffers()))
 
 
 def test_no_gradient_of_the_inputs_is_computed() -> None:

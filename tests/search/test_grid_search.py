@@ -42,7 +42,7 @@ def test_the_shuffle_depends_on_the_seed():
     assert one != other
 
 
-def test_the_end_is_said_and_stays():
+def test_an_exhausted_grid_stays_exhausted():
     searcher = GridSearcher(SMALL, points=3)
     assert len(walk(searcher)) == 3 * 3 + 3
     for _ in range(2):

@@ -146,13 +146,13 @@ def test_numeric_parameters_of_every_kind_are_learned(algorithm):
 
 def test_options_that_compare_equal_are_distinguished():
     space = Space(a=Choice(1, 1.0, True, None, "1"), b=Float(0.0, 1.0))
-    searcher, found = create_searcher("tpe", space, 0), []
+    searcher, result = create_searcher("tpe", space, 0), []
     for number in range(60):
         config = searcher.ask(number)
         space.check(config)
         searcher.tell(Observation(number, 1, config, (config.b if config.a is True else 1 + config.b,)))
-        found.append(config.a is True)
-    assert sum(found[20:]) > 14  # of 40; 8 if they were not distinguished
+        result.append(config.a is True)
+    assert sum(result[20:]) > 14  # of 40; 8 if they were not distinguished
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes", "nsga2"])

@@ -128,8 +128,8 @@ def test_hyperband_has_a_bracket_for_every_number_of_halvings() -> None:
 def test_asynchronous_halving_promotes_without_waiting() -> None:
     budget = Budget(trials=9, max_epochs=9, kind="epochs")
     runs = play(rung_scheduler("asha", budget, LOWEST, [9]), {trial: float(trial) for trial in range(9)})
-    promoted_at = next(place for place, (_, rung, _) in enumerate(runs) if rung == 1)
-    last_start = max(place for place, (_, rung, _) in enumerate(runs) if rung == 0)
+    promoted_at = next(index for index, (_, rung, _) in enumerate(runs) if rung == 1)
+    last_start = max(index for index, (_, rung, _) in enumerate(runs) if rung == 0)
     assert promoted_at < last_start
     assert max(level for _, _, level in runs) == 9
 

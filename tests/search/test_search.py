@@ -1,4 +1,4 @@
-"""The search as a whole: repeatable whatever the order of results, resumable, extendable."""
+"""The search is deterministic in any order of results, resumable and extendable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOWEST = Objective(minimize="loss")
 
 
 def truth(decision: Decision) -> Metrics | None:
-    """A result that depends on the configuration and the level alone; some fail."""
+    """Return a result that depends only on the configuration and the level; some fail."""
     config = decision.config
     if config.digest.startswith("0"):
         return None
@@ -28,7 +28,7 @@ def truth(decision: Decision) -> Metrics | None:
 
 
 def play(search: Search, rng: random.Random, past: list[Decision] | None = None) -> list[Decision]:
-    """Runs a search to its end; results come in in random order. The past is lived through first."""
+    """Run a search to its end with results in random order, after replaying `past`."""
     made: list[Decision] = []
     pending: list[Decision] = []
     while not search.is_finished:
@@ -64,15 +64,13 @@ def test_decisions_do_not_depend_on_which_result_comes_first(rungs: str, algorit
     share=st.floats(0, 1),
     order=st.integers(),
 )
-def test_a_search_that_lives_through_its_past_decides_the_same_again(
-    rungs: str, algorithm: str, share: float, order: int
-) -> None:
+def test_a_replayed_search_makes_the_same_decisions(rungs: str, algorithm: str, share: float, order: int) -> None:
     undisturbed = play(make(rungs, algorithm), random.Random(order))
     past = undisturbed[: round(share * len(undisturbed))]
     assert play(make(rungs, algorithm), random.Random(order + 1), past) == undisturbed
 
 
-def test_the_window_bounds_what_is_under_way() -> None:
+def test_the_window_bounds_the_running_decisions() -> None:
     search = make(window=3)
     assert [search.ask() is not None for _ in range(4)] == [True, True, True, False]
     search.tell(1, {"loss": 0.0})
@@ -93,7 +91,7 @@ def test_rejected_draws_are_replaced_and_remembered() -> None:
     assert {refusal.reason for refusal in refusals} == {"a is out of fashion"}
 
 
-def test_a_workload_that_rejects_everything_is_told_so() -> None:
+def test_a_workload_that_rejects_everything_is_an_error() -> None:
     def check(config: Config) -> None:
         raise Rejected("never")
 
@@ -101,7 +99,7 @@ def test_a_workload_that_rejects_everything_is_told_so() -> None:
         make(check=check).ask()
 
 
-def test_a_check_that_breaks_is_told_with_its_error_and_the_configuration() -> None:
+def test_a_check_that_raises_is_reported_with_its_error_and_the_configuration() -> None:
     def check(config: Config) -> None:
         if config.momentum > 0.9:
             raise Rejected("too much")
@@ -110,7 +108,7 @@ def test_a_check_that_breaks_is_told_with_its_error_and_the_configuration() -> N
         make(check=check).ask()
 
 
-def test_a_check_that_breaks_is_told_on_one_line() -> None:
+def test_a_check_that_raises_is_reported_on_one_line() -> None:
     def check(config: Config) -> None:
         raise ValueError("first\nsecond" if config.kind == "a" else "")
 
@@ -173,7 +171,7 @@ def test_a_search_with_arms_does_not_depend_on_which_result_comes_first() -> Non
     assert on <= able
 
 
-def test_a_warm_start_tries_the_best_known_first_and_nothing_known_again() -> None:
+def test_a_warm_start_tries_the_best_known_first_and_repeats_none() -> None:
     known = [Observation(-1 - i, 9, SPACE.draw(random.Random(i)), (float(i),)) for i in range(20)]
     search = make(algorithm="tpe", warm_start=known)
     made = play(search, random.Random(0))
@@ -188,14 +186,14 @@ def test_several_goals_are_halved_by_fronts() -> None:
     assert {decision.grant.level for decision in made} == set(Budget().levels())
 
 
-def test_a_metric_that_nobody_reports_is_an_error_that_names_the_known_ones() -> None:
+def test_an_unreported_metric_is_an_error_that_names_the_known_ones() -> None:
     search = make(objective=Objective(maximize="acuracy"))
     search.ask()
     with pytest.raises(ObjectiveError, match="did you mean 'accuracy'"):
         search.tell(0, {"accuracy": 0.5, "loss": 1.0})
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_input_is_rejected() -> None:
     with pytest.raises(SpaceError, match="empty"):
         Search(Space(), objective=LOWEST)
     with pytest.raises(BudgetError, match="window"):

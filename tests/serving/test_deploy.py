@@ -59,16 +59,16 @@ def deployment(
 ) -> tuple[Path, Deployment]:
     """A model measured on this machine and emulated on another device."""
     model = export(network, [torch.randn(9, 4)], tmp_path_factory.mktemp("measured") / "some-name.onnx")
-    found = []
+    result = []
     for device in (this_host, slow):
         with open_session(device, this_host) as session:
             tuner = ServingTuner(session, SPACE)
             tuner.prepare(model)
             surface = tuner.measure(model, SHORT)
         choices = tuple(choose_settings(parse_scenario(text), surface.served) for text in SCENARIOS)
-        found.append(DeviceSettings(device, surface, choices))
+        result.append(DeviceSettings(device, surface, choices))
     about = {"study": "s-1", "trial": 7, "config": {"width": 16, "lr": 0.0123456789}, "metrics": {"accuracy": 0.91}}
-    return model, Deployment(this_host, tuple(found), runtime(), about)
+    return model, Deployment(this_host, tuple(result), runtime(), about)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +102,9 @@ class TestWrite:
         self, deployment: tuple[Path, Deployment], tmp_path: Path, this_host: Device
     ) -> None:
         shutil.copyfile(deployment[0], tmp_path / "alone.onnx")
-        found = write(tmp_path / "deploy", tmp_path / "alone.onnx", deployment[1])
-        assert not (found / "model.npz").exists()
-        assert check(found, this_host, "host", SHORT)
+        result = write(tmp_path / "deploy", tmp_path / "alone.onnx", deployment[1])
+        assert not (result / "model.npz").exists()
+        assert check(result, this_host, "host", SHORT)
 
     def test_model_card_names_sources(self, deployment: tuple[Path, Deployment]) -> None:
         text = model_card(deployment[1])
@@ -132,10 +132,10 @@ class TestExpected:
 
     def test_whole_query_in_one_batch_is_predicted(self, deployment: tuple[Path, Deployment]) -> None:
         on = deployment[1].on("slow")
-        found = on.expected(ServingPoint(6))
-        assert found.source is LatencySource.PREDICTED
+        result = on.expected(ServingPoint(6))
+        assert result.source is LatencySource.PREDICTED
         neighbours = sorted(on.expected(ServingPoint(size)).latency_s for size in (4, 16))
-        assert neighbours[0] <= found.latency_s <= neighbours[1]
+        assert neighbours[0] <= result.latency_s <= neighbours[1]
 
     def test_unknown_point_is_an_error(self, deployment: tuple[Path, Deployment]) -> None:
         with pytest.raises(ModelError, match="no measurement on host at batch 99"):
@@ -202,10 +202,10 @@ class TestServedModel:
         served = deploy.ServedModel(path, ServingPoint(batch_size=2))
         with torch.no_grad():
             wanted = [each.numpy() for each in network(torch.as_tensor(words), torch.as_tensor(numbers))]
-        found = served(words, numbers)
-        assert [each.shape for each in found] == [(7, 3), (7, 3)]
-        for one, other in zip(found, wanted):
-            assert one == pytest.approx(other, abs=1e-5)
+        result = served(words, numbers)
+        assert [each.shape for each in result] == [(7, 3), (7, 3)]
+        for candidate, other in zip(result, wanted):
+            assert candidate == pytest.approx(other, abs=1e-5)
         with pytest.raises(ModelError, match="takes 2 inputs"):
             served(words)
         with pytest.raises(ModelError, match="different numbers of samples"):

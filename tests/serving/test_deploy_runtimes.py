@@ -85,15 +85,15 @@ def test_kernels_of_a_replaced_model_are_not_used(folder: Path, library: Path, m
 def test_runtimes_agree(folder: Path, count: int) -> None:
     plain, compiled = (load(folder, runtime=name) for name in ("onnxruntime", "tvm"))
     assert isinstance(plain, ServedModel)
-    wanted, found = plain(INPUTS[:count]), compiled(INPUTS[:count])
-    assert found.shape == wanted.shape == (count, 4)
-    assert found == pytest.approx(wanted, abs=1e-5)
+    wanted, result = plain(INPUTS[:count]), compiled(INPUTS[:count])
+    assert result.shape == wanted.shape == (count, 4)
+    assert result == pytest.approx(wanted, abs=1e-5)
 
 
 def test_recommended_spinning_is_used(folder: Path, library: Path) -> None:
     name = "onnxruntime spinning"
-    found = (RuntimeLatency(name, 1e-6, 2), *RUNTIMES)
-    install(folder, library, replace(about(folder), runtimes=found, recommended=name, threads=2))
+    result = (RuntimeLatency(name, 1e-6, 2), *RUNTIMES)
+    install(folder, library, replace(about(folder), runtimes=result, recommended=name, threads=2))
     served = load(folder)
     assert isinstance(served, ServedModel)
     assert served.point == ServingPoint(1, 2, waiting="spinning")

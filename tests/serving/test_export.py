@@ -95,7 +95,7 @@ def test_exported_model_agrees_at_every_batch_size(build, shapes, tmp_path: Path
     check(network, path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for count in (1, 2, 9):
-        feed = {f"input{place}": each[:count].numpy() for place, each in enumerate(samples)}
+        feed = {f"input{index}": each[:count].numpy() for index, each in enumerate(samples)}
         with torch.no_grad():
             wanted = network.eval()(*(each[:count] for each in samples)).numpy()
         assert session.run(None, feed)[0] == pytest.approx(wanted, abs=1e-5)

@@ -48,24 +48,24 @@ def test_model_without_external_data_is_unchanged(plain: Path, tmp_path: Path) -
 
 def test_external_data_is_embedded(plain: Path, apart: Path, tmp_path: Path) -> None:
     samples_beside(apart).write_bytes(samples_beside(plain).read_bytes())
-    found = with_embedded_weights(apart, tmp_path)
-    assert found.name == "b.onnx"
-    assert samples_beside(found).read_bytes() == samples_beside(plain).read_bytes()
+    result = with_embedded_weights(apart, tmp_path)
+    assert result.name == "b.onnx"
+    assert samples_beside(result).read_bytes() == samples_beside(plain).read_bytes()
     expected = answers(apart)
     for file in apart.parent.iterdir():
         file.unlink()
-    assert np.array_equal(answers(found), expected)
+    assert np.array_equal(answers(result), expected)
 
 
 def test_compile_embeds_external_data(apart: Path, tmp_path: Path) -> None:
     expected = answers(apart)
     place = tmp_path / "place"
     place.mkdir()
-    found = load_models([apart], None, place, None)[0]
-    assert found.name == "b"
+    result = load_models([apart], None, place, None)[0]
+    assert result.name == "b"
     for file in apart.parent.iterdir():
         file.unlink()
-    assert np.array_equal(answers(found.file), expected)
+    assert np.array_equal(answers(result.file), expected)
 
 
 @pytest.mark.parametrize("name", ["b.onnx", "plain.onnx"])

@@ -78,21 +78,21 @@ def serve(session: onnxruntime.InferenceSession) -> Serve:
     ids=str,
 )
 def test_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, batch_size: int, samples: int) -> None:
-    found = load_test(serve, scenario, chosen(scenario, batch_size, 0.002), seconds=0.3)
-    assert found.queries >= 1
-    assert 0 < found.p50_s <= found.p90_s <= found.p99_s
-    assert 0 < found.utilisation <= 1
-    assert found.throughput_per_s > 0
+    result = load_test(serve, scenario, chosen(scenario, batch_size, 0.002), seconds=0.3)
+    assert result.queries >= 1
+    assert 0 < result.p50_s <= result.p90_s <= result.p99_s
+    assert 0 < result.utilisation <= 1
+    assert result.throughput_per_s > 0
     if isinstance(scenario, MultiStream | Server):
         rate = scenario.queries_per_s if isinstance(scenario, MultiStream) else scenario.rate_per_s
-        assert found.queries == int(0.3 * rate)
+        assert result.queries == int(0.3 * rate)
 
 
 def test_queries_are_split_and_do_not_mix() -> None:
     serve = RecordingServer()
-    found = load_test(serve, MultiStream(7, 100), chosen(MultiStream(7, 100), 3), seconds=0.1)
+    result = load_test(serve, MultiStream(7, 100), chosen(MultiStream(7, 100), 3), seconds=0.1)
     assert serve.batches == [3, 3, 1] * 10
-    assert found.queries == 10
+    assert result.queries == 10
 
 
 def test_batch_size_is_limited_by_the_query() -> None:
@@ -103,10 +103,10 @@ def test_batch_size_is_limited_by_the_query() -> None:
 
 def test_queued_samples_form_a_batch() -> None:
     serve = RecordingServer(0.02)
-    found = load_test(serve, Server(500), chosen(Server(500), 64), seconds=0.2)
-    assert sum(serve.batches) == found.queries > 1
+    result = load_test(serve, Server(500), chosen(Server(500), 64), seconds=0.2)
+    assert sum(serve.batches) == result.queries > 1
     assert max(serve.batches) > 1
-    assert found.p50_s >= 0.02
+    assert result.p50_s >= 0.02
 
 
 def test_wait_fills_batches() -> None:
@@ -117,15 +117,15 @@ def test_wait_fills_batches() -> None:
 
 def test_overloaded_server_is_stopped() -> None:
     serve = RecordingServer(0.02)
-    found = load_test(serve, Server(1_000), chosen(Server(1_000), 1), seconds=0.1)
-    assert not found.stable
-    assert found.queries < 100
+    result = load_test(serve, Server(1_000), chosen(Server(1_000), 1), seconds=0.1)
+    assert not result.stable
+    assert result.queries < 100
 
 
 def test_growing_response_times_are_unstable() -> None:
     serve = RecordingServer(0.015)
-    found = load_test(serve, MultiStream(1, 100), chosen(MultiStream(1, 100), 1), seconds=0.3)
-    assert not found.stable
+    result = load_test(serve, MultiStream(1, 100), chosen(MultiStream(1, 100), 1), seconds=0.3)
+    assert not result.stable
 
 
 def test_high_utilization_alone_is_stable() -> None:

@@ -33,8 +33,8 @@ def amdahl(serial: float, threads: int) -> float:
 @given(shares, times, st.integers(1, 8), st.integers(1, 8))
 def test_serial_share_is_recovered(serial: float, alone_s: float, few: int, more: int) -> None:
     many = few + more
-    found = serial_share(alone_s * amdahl(serial, few), few, alone_s * amdahl(serial, many), many)
-    assert found == pytest.approx(serial, abs=1e-9)
+    result = serial_share(alone_s * amdahl(serial, few), few, alone_s * amdahl(serial, many), many)
+    assert result == pytest.approx(serial, abs=1e-9)
 
 
 @given(times, times)
@@ -46,26 +46,31 @@ def test_serial_share_is_between_0_and_1(few_s: float, many_s: float) -> None:
 @given(shares, times)
 def test_extrapolation_follows_amdahls_law(serial: float, alone_s: float) -> None:
     known = [served(size, n, size * alone_s * amdahl(serial, n)) for size in (1, 8) for n in (1, 2)]
-    found = extrapolate_threads(known, (1, 2, 4, 8), BOARD)
-    assert [(one.point.batch_size, one.point.threads) for one in found] == [(1, 4), (1, 8), (8, 4), (8, 8)]
-    for one in found:
-        wanted = one.point.batch_size * alone_s * amdahl(serial, one.point.threads)
-        assert one.latency_s == pytest.approx(wanted)
-        assert one.p99_s == pytest.approx(1.5 * wanted)
-        assert one.low_s == pytest.approx(0.9 * wanted)
-        assert one.energy == Energy(pytest.approx(wanted * BOARD.power_w(one.point.threads)), "modelled")
-        assert (one.source, one.runs) == (LatencySource.PREDICTED, 0)
+    result = extrapolate_threads(known, (1, 2, 4, 8), BOARD)
+    assert [(candidate.point.batch_size, candidate.point.threads) for candidate in result] == [
+        (1, 4),
+        (1, 8),
+        (8, 4),
+        (8, 8),
+    ]
+    for candidate in result:
+        wanted = candidate.point.batch_size * alone_s * amdahl(serial, candidate.point.threads)
+        assert candidate.latency_s == pytest.approx(wanted)
+        assert candidate.p99_s == pytest.approx(1.5 * wanted)
+        assert candidate.low_s == pytest.approx(0.9 * wanted)
+        assert candidate.energy == Energy(pytest.approx(wanted * BOARD.power_w(candidate.point.threads)), "modelled")
+        assert (candidate.source, candidate.runs) == (LatencySource.PREDICTED, 0)
 
 
 def test_harmful_threads_are_not_extrapolated_as_speedup() -> None:
-    found = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.02)], (1, 2, 4), BOARD)
-    assert [one.latency_s for one in found] == [0.02]
+    result = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.02)], (1, 2, 4), BOARD)
+    assert [candidate.latency_s for candidate in result] == [0.02]
 
 
 @given(times, times)
 def test_extrapolation_is_never_slower(few_s: float, many_s: float) -> None:
-    found = extrapolate_threads([served(1, 1, few_s), served(1, 2, many_s)], (1, 2, 4, 8), BOARD)
-    latencies = [many_s, *(one.latency_s for one in found)]
+    result = extrapolate_threads([served(1, 1, few_s), served(1, 2, many_s)], (1, 2, 4, 8), BOARD)
+    latencies = [many_s, *(candidate.latency_s for candidate in result)]
     assert latencies == sorted(latencies, reverse=True)
 
 
@@ -76,8 +81,8 @@ def test_one_thread_count_predicts_nothing() -> None:
 
 def test_extrapolation_needs_both_thread_counts() -> None:
     """A batch size measured with one thread count is not extrapolated."""
-    found = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.006), served(8, 2, 0.02)], (1, 2, 4), BOARD)
-    assert [one.point for one in found] == [ServingPoint(1, 4)]
+    result = extrapolate_threads([served(1, 1, 0.01), served(1, 2, 0.006), served(8, 2, 0.02)], (1, 2, 4), BOARD)
+    assert [candidate.point for candidate in result] == [ServingPoint(1, 4)]
 
 
 class TestInterpolateBatchSize:
@@ -88,15 +93,15 @@ class TestInterpolateBatchSize:
 
     @given(st.integers(1, 16))
     def test_interpolation_is_linear(self, size: int) -> None:
-        found = interpolate_batch_size(self.KNOWN, ServingPoint(size, 2))
-        assert found is not None
-        assert found.point == ServingPoint(size, 2)
-        assert found.latency_s == pytest.approx(0.008 + 0.002 * size)
-        assert found.low_s <= found.latency_s <= found.high_s <= found.p90_s * 1.0001 <= found.p99_s
+        result = interpolate_batch_size(self.KNOWN, ServingPoint(size, 2))
+        assert result is not None
+        assert result.point == ServingPoint(size, 2)
+        assert result.latency_s == pytest.approx(0.008 + 0.002 * size)
+        assert result.low_s <= result.latency_s <= result.high_s <= result.p90_s * 1.0001 <= result.p99_s
         if size not in (1, 4, 16):
-            assert (found.source, found.runs) == (LatencySource.PREDICTED, 0)
-            assert found.energy.source == "modelled"
-            assert 0.1 <= (found.energy.joules or 0.0) <= 1.0
+            assert (result.source, result.runs) == (LatencySource.PREDICTED, 0)
+            assert result.energy.source == "modelled"
+            assert 0.1 <= (result.energy.joules or 0.0) <= 1.0
 
     def test_no_extrapolation_over_batch_size(self) -> None:
         assert interpolate_batch_size(self.KNOWN, ServingPoint(17, 2)) is None
@@ -105,6 +110,6 @@ class TestInterpolateBatchSize:
 
     def test_unknown_energy_stays_unknown(self) -> None:
         known = (self.KNOWN[0], replace(self.KNOWN[2], energy=Energy(None, "unavailable")))
-        found = interpolate_batch_size(known, ServingPoint(2, 2))
-        assert found is not None
-        assert found.energy == Energy(None, "unavailable")
+        result = interpolate_batch_size(known, ServingPoint(2, 2))
+        assert result is not None
+        assert result.energy == Energy(None, "unavailable")

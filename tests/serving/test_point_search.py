@@ -59,15 +59,15 @@ def played(
 ) -> list[Served]:
     """Return the measured points in order."""
     proposals = propose(space, purpose, **options)
-    found: list[Served] = []
+    result: list[Served] = []
     try:
         point = next(proposals)  # type: ignore[call-overload]
         while True:
-            found.append(cost.served(point))
-            assert len(found) < 1000
-            point = proposals.send(found[-1])  # type: ignore[attr-defined]
+            result.append(cost.served(point))
+            assert len(result) < 1000
+            point = proposals.send(result[-1])  # type: ignore[attr-defined]
     except StopIteration:
-        return found
+        return result
 
 
 def least(space: ServingSpace, purpose: OptimizeFor, cost: Cost) -> float:
@@ -79,14 +79,14 @@ def least(space: ServingSpace, purpose: OptimizeFor, cost: Cost) -> float:
 def test_every_algorithm_terminates_within_the_space(name: str, purpose: OptimizeFor) -> None:
     cost = Cost({1: (1e-4, 1e-5, 0), 2: (2e-4, 5e-6, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
     for branches in (False, True):
-        found = played(algorithm(name), SMALL, purpose, cost, branches=branches, thorough=True)
-        assert found
-        assert {one.point for one in found} <= set(SMALL.points())
+        result = played(algorithm(name), SMALL, purpose, cost, branches=branches, thorough=True)
+        assert result
+        assert {candidate.point for candidate in result} <= set(SMALL.points())
 
 
 @given(costs(), st.sampled_from(OptimizeFor), st.booleans(), st.booleans())
 def test_few_repeats_finalists_only(cost: Cost, purpose: OptimizeFor, branches: bool, thorough: bool) -> None:
-    points = [one.point for one in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
+    points = [item.point for item in played(few, TWO_CORES, purpose, cost, branches=branches, thorough=thorough)]
     assert max(Counter(points).values()) <= (MAX_REPEATS if thorough else 1)
     assert set(points) <= set(TWO_CORES.points())
 
@@ -119,24 +119,24 @@ def test_few_measures_at_most_15_percent(cost: Cost, purpose: OptimizeFor, branc
 @settings(max_examples=80)
 @given(costs(), st.sampled_from((OptimizeFor.THROUGHPUT, OptimizeFor.ENERGY)))
 def test_few_finds_the_minimum(cost: Cost, purpose: OptimizeFor) -> None:
-    found = played(few, TWO_CORES, purpose, cost)
-    assert min(one.cost(purpose) for one in found) <= 1.03 * least(TWO_CORES, purpose, cost)
+    result = played(few, TWO_CORES, purpose, cost)
+    assert min(candidate.cost(purpose) for candidate in result) <= 1.03 * least(TWO_CORES, purpose, cost)
 
 
 @given(costs((1, 2, 4, 8)))
 def test_few_finds_the_minimum_with_more_threads(cost: Cost) -> None:
     space = ServingSpace().on(8)
-    found = played(few, space, OptimizeFor.THROUGHPUT, cost)
-    assert len(found) <= 0.15 * len(space)
-    best = min(one.cost(OptimizeFor.THROUGHPUT) for one in found)
+    result = played(few, space, OptimizeFor.THROUGHPUT, cost)
+    assert len(result) <= 0.15 * len(space)
+    best = min(candidate.cost(OptimizeFor.THROUGHPUT) for candidate in result)
     assert best <= 1.03 * least(space, OptimizeFor.THROUGHPUT, cost)
 
 
 @given(costs())
 def test_few_measures_batch_size_1_for_latency(cost: Cost) -> None:
-    found = played(few, TWO_CORES, OptimizeFor.LATENCY, cost)
-    assert {one.point.batch_size for one in found} == {1}
-    assert min(one.latency_s for one in found) <= 1.03 * min(
+    result = played(few, TWO_CORES, OptimizeFor.LATENCY, cost)
+    assert {candidate.point.batch_size for candidate in result} == {1}
+    assert min(candidate.latency_s for candidate in result) <= 1.03 * min(
         cost.latency_s(point) for point in TWO_CORES.points() if point.batch_size == 1
     )
 
@@ -144,26 +144,26 @@ def test_few_measures_batch_size_1_for_latency(cost: Cost) -> None:
 def test_few_tries_parallel_execution_for_branches() -> None:
     cost = Cost({1: (1e-3, 1e-3, 0), 2: (1e-3, 1e-4, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0), parallel=0.5)
     for branches in (False, True):
-        found = played(few, TWO_CORES, OptimizeFor.THROUGHPUT, cost, branches=branches)
-        assert ("parallel" in {one.point.execution for one in found}) is branches
+        result = played(few, TWO_CORES, OptimizeFor.THROUGHPUT, cost, branches=branches)
+        assert ("parallel" in {candidate.point.execution for candidate in result}) is branches
 
 
 def test_few_skips_graph_levels_unless_thorough() -> None:
     cost = Cost({1: (1e-3, 1e-3, 0), 2: (1e-3, 1e-4, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
-    assert {one.point.graph_level for one in played(few, TWO_CORES, OptimizeFor.LATENCY, cost, thorough=False)} == {
+    assert {item.point.graph_level for item in played(few, TWO_CORES, OptimizeFor.LATENCY, cost, thorough=False)} == {
         "all"
     }
 
 
 @given(costs())
 def test_grid_measures_every_point_once(cost: Cost) -> None:
-    assert [one.point for one in played(grid, SMALL, OptimizeFor.LATENCY, cost)] == SMALL.points()
+    assert [item.point for item in played(grid, SMALL, OptimizeFor.LATENCY, cost)] == SMALL.points()
 
 
 @given(costs(), st.sampled_from(OptimizeFor))
 def test_halving_repeats_the_better_half(cost: Cost, purpose: OptimizeFor) -> None:
-    found = played(halving, SMALL, purpose, cost)
-    times = {point: sum(one.point == point for one in found) for point in SMALL.points()}
+    result = played(halving, SMALL, purpose, cost)
+    times = {point: sum(candidate.point == point for candidate in result) for point in SMALL.points()}
     assert sorted(times.values()) == [1] * 6 + [2] * 3 + [3] + [4] * 2
     best = min(SMALL.points(), key=lambda point: cost.served(point).cost(purpose))
     assert cost.served(best).cost(purpose) == pytest.approx(
@@ -174,8 +174,8 @@ def test_halving_repeats_the_better_half(cost: Cost, purpose: OptimizeFor) -> No
 @pytest.mark.parametrize("name", ["random", "tpe"])
 def test_sampling_searches_measure_their_share(name: str) -> None:
     cost = Cost({1: (1e-4, 1e-5, 0), 2: (2e-4, 5e-6, 0)}, dict.fromkeys(GRAPH_LEVELS, 1.0))
-    found = played(algorithm(name), TWO_CORES, OptimizeFor.THROUGHPUT, cost)
-    assert len(found) == round(0.15 * 128)
+    result = played(algorithm(name), TWO_CORES, OptimizeFor.THROUGHPUT, cost)
+    assert len(result) == round(0.15 * 128)
 
 
 def test_unknown_algorithm_suggests_the_closest() -> None:

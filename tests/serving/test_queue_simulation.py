@@ -47,11 +47,11 @@ def served(batch_size: int, latency_s: float, source: LatencySource = LatencySou
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.7, 0.8])
 def test_deterministic_service_agrees_with_pollaczek_khinchine(load: float) -> None:
     service_s = 0.002
-    found = simulate_server(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
+    result = simulate_server(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
     wait_s = load * service_s / (2 * (1 - load))  # M/D/1
-    assert found.mean_s == pytest.approx(service_s + wait_s, rel=0.03)
-    assert found.utilisation == pytest.approx(load, rel=0.02)
-    assert found.throughput_per_s == pytest.approx(load / service_s, rel=0.02)
+    assert result.mean_s == pytest.approx(service_s + wait_s, rel=0.03)
+    assert result.utilisation == pytest.approx(load, rel=0.02)
+    assert result.throughput_per_s == pytest.approx(load / service_s, rel=0.02)
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.7])
@@ -60,11 +60,11 @@ def test_idle_penalty_agrees_with_welch(load: float) -> None:
     service_s, woken_s = 0.002, 0.0035
     rate = load / service_s
     slow = replace(curve({1: service_s}), idle_penalties=(IdlePenalty(1, *(3 * [woken_s - service_s])),))
-    found = simulate_server(slow, rate, 1, 0.0, 200_000, seed=4)
+    result = simulate_server(slow, rate, 1, 0.0, 200_000, seed=4)
     spell = 1 - load + rate * woken_s
     wait_s = rate * service_s**2 / (2 * (1 - load)) + rate * (woken_s**2 - service_s**2) / (2 * spell)
     idle = (1 - load) / spell
-    assert found.mean_s == pytest.approx(wait_s + idle * woken_s + (1 - idle) * service_s, rel=0.03)
+    assert result.mean_s == pytest.approx(wait_s + idle * woken_s + (1 - idle) * service_s, rel=0.03)
 
 
 def test_idle_penalty_applies_once_per_query() -> None:
@@ -93,13 +93,13 @@ def test_idle_penalties_come_from_measured_points() -> None:
 def test_variable_service_agrees_with_pollaczek_khinchine() -> None:
     spread = curve({1: 0.002}, p90=1.4, p99=2.5)
     rate = 0.6 / spread.mean_s(1)
-    found = simulate_server(spread, rate, 1, 0.0, 200_000, seed=2)
+    result = simulate_server(spread, rate, 1, 0.0, 200_000, seed=2)
     still = curve({1: spread.mean_s(1)})
     steady = simulate_server(still, rate, 1, 0.0, 200_000, seed=2)
     # M/G/1: the wait grows by 1 plus the squared coefficient of variation of the service.
     draws = np.array([simulate_multi_stream(spread, 1, 1.0, 1, 1, seed).mean_s for seed in range(4_000)])
     variation = float(draws.var() / draws.mean() ** 2)
-    grown = (found.mean_s - spread.mean_s(1)) / (steady.mean_s - spread.mean_s(1))
+    grown = (result.mean_s - spread.mean_s(1)) / (steady.mean_s - spread.mean_s(1))
     assert grown == pytest.approx(1 + variation, rel=0.1)
 
 
@@ -117,11 +117,11 @@ def test_interpolated_latency_is_within_its_neighbors(known: LatencyCurve, size:
 @settings(max_examples=40, deadline=None)
 @given(curves())
 def test_service_times_have_the_measured_percentiles(known: LatencyCurve) -> None:
-    for place, size in enumerate(known.batch_sizes):
+    for index, size in enumerate(known.batch_sizes):
         alone = simulate_multi_stream(known, size, 1e3, size, 4_000, seed=3)
-        assert alone.p50_s == pytest.approx(known.latency_s[place], rel=0.05)
-        assert alone.p90_s == pytest.approx(known.p90_s[place], rel=0.08)
-        assert alone.p99_s == pytest.approx(known.p99_s[place], rel=0.2)
+        assert alone.p50_s == pytest.approx(known.latency_s[index], rel=0.05)
+        assert alone.p90_s == pytest.approx(known.p90_s[index], rel=0.08)
+        assert alone.p99_s == pytest.approx(known.p99_s[index], rel=0.2)
 
 
 @settings(max_examples=40, deadline=None)
@@ -132,11 +132,11 @@ def test_response_time_is_at_least_the_service_time(
     size = min(size, known.largest)
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     fastest_s = min(still.time_s(n) for n in range(1, size + 1))
-    found = simulate_server(still, rate, size, wait_s, 500, seed)
-    assert found.mean_s >= fastest_s * (1 - 1e-9)
-    assert found.p50_s <= found.p90_s <= found.p99_s
-    assert 0 < found.utilisation <= 1
-    assert simulate_server(still, rate, size, wait_s, 500, seed) == found
+    result = simulate_server(still, rate, size, wait_s, 500, seed)
+    assert result.mean_s >= fastest_s * (1 - 1e-9)
+    assert result.p50_s <= result.p90_s <= result.p99_s
+    assert 0 < result.utilisation <= 1
+    assert simulate_server(still, rate, size, wait_s, 500, seed) == result
     asked = simulate_multi_stream(still, 2 * size, 1 / rate, size, 100, seed)
     assert asked.p50_s >= 2 * still.time_s(size) * (1 - 1e-9)
 
@@ -145,10 +145,10 @@ def test_response_time_is_at_least_the_service_time(
 def test_query_in_one_batch(known: LatencyCurve, queries: int, seed: int) -> None:
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     samples = known.largest
-    found = simulate_multi_stream(still, samples, 2 * still.time_s(samples), samples, queries, seed)
-    assert found.mean_s == pytest.approx(still.time_s(samples))
-    assert found.stable
-    assert found.utilisation == pytest.approx(queries / (2 * queries - 1), rel=1e-6)
+    result = simulate_multi_stream(still, samples, 2 * still.time_s(samples), samples, queries, seed)
+    assert result.mean_s == pytest.approx(still.time_s(samples))
+    assert result.stable
+    assert result.utilisation == pytest.approx(queries / (2 * queries - 1), rel=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -165,7 +165,7 @@ def test_overloaded_server_is_unstable(known: LatencyCurve, over: float, size: i
     assert simulate_server(known, known.capacity_per_s(size) / over, size, 0.0, 10, 0).stable
 
 
-def told(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -> list[float]:
+def reference_responses(arrivals: list[float], known: LatencyCurve, size: int, wait_s: float) -> list[float]:
     """A reference implementation of the batching policy: at every event, check whether a batch may start."""
     moments = sorted({*arrivals, *(came_s + wait_s for came_s in arrivals)})
     left, waiting, responses, free_s = list(arrivals), [], [], 0.0
@@ -189,11 +189,11 @@ def test_batches_start_by_the_batching_policy(
     size = min(size, known.largest)
     still = replace(known, p90_s=known.latency_s, p99_s=known.latency_s)
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, 60)).tolist()
-    responses = told(arrivals, still, size, wait_s)
-    found = simulate_server(still, rate, size, wait_s, 60, seed)
-    assert found.queries == len(responses) == 60
-    assert found.mean_s == pytest.approx(np.mean(responses))
-    assert found.p99_s == pytest.approx(max(responses))
+    responses = reference_responses(arrivals, still, size, wait_s)
+    result = simulate_server(still, rate, size, wait_s, 60, seed)
+    assert result.queries == len(responses) == 60
+    assert result.mean_s == pytest.approx(np.mean(responses))
+    assert result.p99_s == pytest.approx(max(responses))
 
 
 @given(st.integers(1, 500), st.integers(1, 100))
@@ -212,8 +212,8 @@ def test_wait_fills_batches_and_adds_latency() -> None:
 
 def test_full_batch_does_not_wait() -> None:
     known = curve({1: 0.001, 4: 0.001})
-    found = simulate_server(known, 1_000, 4, 10.0, 4_000, 0)
-    assert found.p99_s < 0.1
+    result = simulate_server(known, 1_000, 4, 10.0, 4_000, 0)
+    assert result.p99_s < 0.1
 
 
 def test_curve_prefers_measured_points_and_more_runs() -> None:

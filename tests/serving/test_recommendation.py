@@ -77,13 +77,13 @@ def study(
     return recommend(trials, objective, servings, [BOARD], quality)
 
 
-def found(given: Recommendation | None) -> Recommendation:
+def present(given: Recommendation | None) -> Recommendation:
     assert given is not None
     return given
 
 
 def test_fastest_feasible_trial_is_compared_with_the_top_1() -> None:
-    this = found(study((0.95, 0.004), (0.946, 0.002), (0.85, 0.001), (0.91, 0.003)))
+    this = present(study((0.95, 0.004), (0.946, 0.002), (0.85, 0.001), (0.91, 0.003)))
     assert (this.trial, this.keeps, this.shortfalls) == (1, True, ())
     assert this.reasons == (
         "trial 1 meets accuracy>=0.9 and has the lowest latency_s of the 3 that do: 1.41 ms (emulated)",
@@ -96,7 +96,7 @@ def test_trials_are_compared_at_equal_effort() -> None:
     servings = {(0, BOARD): surface(0.004), (1, BOARD): surface(0.002)}
     trials = [trial(n, {"accuracy": 0.95, **servings[n, BOARD].metrics()}) for n in (0, 1)]
     again = surface(0.0015)
-    this = found(recommend(trials, FASTEST, {**servings, (1, BOARD): again}, [BOARD], ACCURACY))
+    this = present(recommend(trials, FASTEST, {**servings, (1, BOARD): again}, [BOARD], ACCURACY))
     on = this.devices[0]
     mine = next(each for each in on.alternatives if each.trial == 1)
     assert mine.costs["latency_s"] == servings[1, BOARD].metrics()["latency_s"]
@@ -104,7 +104,7 @@ def test_trials_are_compared_at_equal_effort() -> None:
 
 
 def test_cheaper_trial_near_the_top_1_is_mentioned() -> None:
-    this = found(study((0.95, 0.004), (0.945, 0.002), (0.90, 0.001), objective=Objective("accuracy")))
+    this = present(study((0.95, 0.004), (0.945, 0.002), (0.90, 0.001), objective=Objective("accuracy")))
     assert this.trial == 0
     assert this.reasons == (
         "trial 0 has the highest accuracy of the 3 trials: 0.95",
@@ -132,14 +132,14 @@ def test_cost_follows_the_objective(goal: str, says: str) -> None:
     more = goal == "throughput_per_s"
     objective = Objective(goal if more else (), () if more else goal)
     assert cost_goal(objective) == Goal(goal, more)
-    this = found(study((0.95, 0.004), (0.9, 0.002), objective=objective))
+    this = present(study((0.95, 0.004), (0.9, 0.002), objective=objective))
     assert this.trial == 1
     assert f"(trial 0) it {says}, for 5 points of accuracy" in this.reasons[1]
 
 
 def test_better_infeasible_trial_is_mentioned() -> None:
     objective = Objective("accuracy", require={"accuracy": at_most(0.94)})
-    this = found(study((0.95, 0.004), (0.9, 0.004), objective=objective))
+    this = present(study((0.95, 0.004), (0.9, 0.004), objective=objective))
     assert this.trial == 1
     assert this.reasons[-1] == (
         "trial 0 has the highest accuracy, 5 points of accuracy better, but it misses a requirement"
@@ -148,7 +148,7 @@ def test_better_infeasible_trial_is_mentioned() -> None:
 
 def test_shortfall_of_the_closest_trial() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.001), "accuracy": at_least(0.5)})
-    this = found(study((0.95, 0.004), (0.9, 0.0014 * 2**0.5), objective=objective))
+    this = present(study((0.95, 0.004), (0.9, 0.0014 * 2**0.5), objective=objective))
     assert not this.keeps
     assert this.trial == 1
     assert this.shortfalls == (
@@ -159,7 +159,7 @@ def test_shortfall_of_the_closest_trial() -> None:
 
 def test_conflicting_requirements_are_explained() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.002), "accuracy": at_least(0.94)})
-    this = found(study((0.95, 0.008), (0.9, 0.001), objective=objective))
+    this = present(study((0.95, 0.008), (0.9, 0.001), objective=objective))
     assert this.shortfalls == (
         "each requirement is met by some trial, but none meets all; trial 1 comes closest",
         "trial 1 misses accuracy>=0.94: it reaches 0.9 (4.26 % too little)",
@@ -167,7 +167,7 @@ def test_conflicting_requirements_are_explained() -> None:
 
 
 def test_measured_values_have_no_label() -> None:
-    this = found(study((0.95, 0.004), (0.95, 0.002), source=LatencySource.MEASURED))
+    this = present(study((0.95, 0.004), (0.95, 0.002), source=LatencySource.MEASURED))
     assert this.reasons[0].endswith("1.41 ms")
     assert this.devices[0].alternatives[0].labels == {"energy_per_sample_j": "modelled"}
     assert "emulated" not in " ".join(this.devices[0].reasons)
@@ -184,7 +184,7 @@ def test_label_is_the_weakest_source() -> None:
 
 
 def test_points_are_explained() -> None:
-    this = found(study((0.95, 0.004)))
+    this = present(study((0.95, 0.004)))
     (on,) = this.devices
     assert {purpose: one.point.batch_size for purpose, one in on.points.items()} == {
         "latency": 1,
@@ -202,7 +202,7 @@ def test_points_without_improvement_are_explained() -> None:
     known = (served(1, 1, 0.001, graph_level="all"), served(1, 2, 0.002, graph_level="basic"), served(8, 1, 0.1))
     servings = {(0, BOARD): Surface("s", BOARD, known, 1)}
     metrics = {"accuracy": 0.9, **servings[0, BOARD].metrics()}
-    this = found(recommend([trial(0, metrics)], Objective("accuracy"), servings, [BOARD], ACCURACY))
+    this = present(recommend([trial(0, metrics)], Objective("accuracy"), servings, [BOARD], ACCURACY))
     first, second, _ = this.devices[0].reasons
     assert (
         first
@@ -213,7 +213,7 @@ def test_points_without_improvement_are_explained() -> None:
 
 def test_batch_that_misses_the_latency_bound_is_mentioned() -> None:
     objective = Objective("accuracy", require={"latency_s": at_most(0.01)})
-    this = found(study((0.95, 0.004), objective=objective))
+    this = present(study((0.95, 0.004), objective=objective))
     assert this.devices[0].reasons[-1] == "a batch of 16 takes 24 ms (emulated), which misses latency_s<=0.01"
 
 
@@ -229,18 +229,18 @@ def test_energy_needs_known_joules() -> None:
 
 
 def test_low_levels_and_failed_trials_are_not_compared() -> None:
-    this = found(study((0.95, 0.004), (0.945, 0.002), (0.949, 0.001), (0.9, 0.003), levels={1: 4, 2: 1, 3: 1}))
+    this = present(study((0.95, 0.004), (0.945, 0.002), (0.949, 0.001), (0.9, 0.003), levels={1: 4, 2: 1, 3: 1}))
     assert this.devices[0].compared == (0, 1)
     assert {one.trial for one in this.devices[0].alternatives} == {0, 1}
     servings = {(number, BOARD): surface(0.002) for number in range(2)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics), trial(1, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
-    assert found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY)).devices[0].compared == (0,)
+    assert present(recommend(trials, FASTEST, servings, [BOARD], ACCURACY)).devices[0].compared == (0,)
 
 
 def test_top_1_is_the_best_compared_trial() -> None:
     """A trial that was stopped early because of its cost may be the most accurate."""
-    on = found(study((0.96, 0.001), (0.98, 0.004), levels={0: 9, 1: 4})).devices[0]
+    on = present(study((0.96, 0.001), (0.98, 0.004), levels={0: 9, 1: 4})).devices[0]
     assert on.top == 1
     assert {candidate.trial: candidate.relative["latency_s"] for candidate in on.alternatives} == {0: 0.25, 1: 1.0}
 
@@ -248,13 +248,13 @@ def test_top_1_is_the_best_compared_trial() -> None:
 def test_losses_are_compared_in_percent() -> None:
     quality = Goal("loss", False)
     rows = ((0.2, 0.004), (0.2015, 0.002), (0.21, 0.001))
-    this = found(study(*rows, objective=Objective(minimize="loss"), quality=quality))
+    this = present(study(*rows, objective=Objective(minimize="loss"), quality=quality))
     assert [one.trial for one in this.devices[0].alternatives] == [1, 0]
     assert this.reasons[-1] == "trial 1 is nearly as good and is 2x faster, for 0.75 % of loss"
 
 
 def test_several_goals_mention_the_front() -> None:
-    this = found(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
+    this = present(study((0.95, 0.004), (0.9, 0.002), (0.8, 0.003), objective=Objective("accuracy", "latency_s")))
     assert this.reasons[0] == (
         f"trial {this.trial} is on the Pareto front of 2 trials: highest accuracy 0.95, latency_s 2.83 ms (emulated)"
     )
@@ -265,7 +265,7 @@ def test_unmeasured_device_is_mentioned() -> None:
     servings = {(0, BOARD): surface(0.004), (1, "other"): surface(0.004)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics), trial(1, {**metrics, "accuracy": 0.9})]
-    this = found(recommend(trials, Objective("accuracy"), servings, [BOARD, "other", "third"], ACCURACY))
+    this = present(recommend(trials, Objective("accuracy"), servings, [BOARD, "other", "third"], ACCURACY))
     assert [on.device for on in this.devices] == [BOARD, "other"]
     other = this.on("other")
     assert other is not None
@@ -280,7 +280,7 @@ def test_labels_belong_to_their_device() -> None:
     servings = {(0, BOARD): surface(0.004), (0, "host"): surface(0.001, LatencySource.MEASURED)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics(), **servings[0, "host"].metrics("host")}
     objective = Objective(minimize="latency_s@host")
-    this = found(recommend([trial(0, metrics)], objective, servings, [BOARD, "host"], ACCURACY))
+    this = present(recommend([trial(0, metrics)], objective, servings, [BOARD, "host"], ACCURACY))
     assert this.reasons[0] == "trial 0 is the only one with a result: latency_s@host 707 µs"
 
 
@@ -290,7 +290,7 @@ def test_comparison_uses_the_device_of_the_objective() -> None:
         trial(n, {"accuracy": 0.95 - 0.01 * n, **servings[n, BOARD].metrics(), **servings[n, "host"].metrics("host")})
         for n in (0, 1)
     ]
-    this = found(recommend(trials, Objective(minimize="latency_s@host"), servings, [BOARD, "host"], ACCURACY))
+    this = present(recommend(trials, Objective(minimize="latency_s@host"), servings, [BOARD, "host"], ACCURACY))
     assert this.reasons[1] == (
         "on host, compared with the trial of the highest accuracy (trial 0) it is 2x faster, for 1 point of accuracy"
     )
@@ -300,7 +300,7 @@ def test_failed_trial_is_recommended_only_as_the_closest() -> None:
     servings = {(0, BOARD): surface(0.002)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
-    this = found(recommend(trials, FASTEST, servings, [BOARD], ACCURACY))
+    this = present(recommend(trials, FASTEST, servings, [BOARD], ACCURACY))
     assert this.reasons[0].startswith("every trial that meets accuracy>=0.9 failed later; trial 0 got furthest: ")
     assert this.devices == ()
 
@@ -311,7 +311,7 @@ def test_no_recommendation_without_a_result() -> None:
 
 
 def test_recommendation_without_surfaces() -> None:
-    this = found(recommend([trial(0, {"accuracy": 0.9})], Objective("accuracy"), {}, [], ACCURACY))
+    this = present(recommend([trial(0, {"accuracy": 0.9})], Objective("accuracy"), {}, [], ACCURACY))
     assert (this.trial, this.devices) == (0, ())
 
 
@@ -331,7 +331,7 @@ objectives = st.sampled_from(
 def test_recommendation_is_consistent_and_round_trips(
     given: list[tuple[float, float]], objective: Objective, levels: dict[int, int]
 ) -> None:
-    this = found(study(*given, objective=objective, levels=levels))
+    this = present(study(*given, objective=objective, levels=levels))
     assert from_json(Recommendation, json.loads(json.dumps(to_json(this)))) == this
     (on,) = this.devices
     shown = [one.trial for one in on.alternatives]
@@ -367,7 +367,7 @@ def test_every_reason_is_true(
         )
         for number, (accuracy, _) in enumerate(given)
     ]
-    this = found(recommend(trials, objective, servings, [BOARD], ACCURACY))
+    this = present(recommend(trials, objective, servings, [BOARD], ACCURACY))
     for reason in this.reasons:
         _check_reason(reason, this.trial, trials, objective)
 
@@ -428,7 +428,7 @@ def _check_comparison(reason: str, winner: Trial, trials: list[Trial], cost: Goa
 
 @given(rows)
 def test_front_is_not_dominated(given: list[tuple[float, float]]) -> None:
-    (on,) = found(study(*given, objective=Objective("accuracy"))).devices
+    (on,) = present(study(*given, objective=Objective("accuracy"))).devices
     losses = {number: (-quality, latency_s) for number, (quality, latency_s) in enumerate(given)}
     beaten = {one for one in losses if any(dominates(losses[other], losses[one]) for other in losses)}
     assert set(on.front) == set(losses) - beaten

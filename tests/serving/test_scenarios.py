@@ -106,12 +106,12 @@ def test_choice_is_never_worse_than_no_batching(
 ) -> None:
     points = line(fixed_s, sample_s, 1, spread) + line(1.2 * fixed_s, 0.7 * sample_s, 2, spread)
     choice = choose_settings(asked, points, goal, seed)
-    found, single = choice.predicted, choice.batch_one
-    assert found.stable >= single.stable
-    if found.stable and single.stable and isinstance(asked, MultiStream | Server):
-        assert (found.p99_s if goal == "p99" else found.mean_s) <= (single.p99_s if goal == "p99" else single.mean_s)
+    result, single = choice.predicted, choice.batch_one
+    assert result.stable >= single.stable
+    if result.stable and single.stable and isinstance(asked, MultiStream | Server):
+        assert (result.p99_s if goal == "p99" else result.mean_s) <= (single.p99_s if goal == "p99" else single.mean_s)
     if isinstance(asked, Offline):
-        assert found.throughput_per_s >= single.throughput_per_s
+        assert result.throughput_per_s >= single.throughput_per_s
     assert from_json(ScenarioSettings, json.loads(json.dumps(to_json(choice)))) == choice
 
 

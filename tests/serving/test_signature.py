@@ -97,8 +97,8 @@ def test_signature_covers_what_changes_the_cost(made) -> None:
         "padded": (nn.Conv2d(1, 2, 3, padding=1), (8, 1, 8, 8)),
         "strided": (nn.Conv2d(1, 2, 3, stride=2), (8, 1, 8, 8)),
     }
-    found = {name: signature(made(network, shape)) for name, (network, shape) in networks.items()}
-    assert len(set(found.values())) == len(found)
+    result = {name: signature(made(network, shape)) for name, (network, shape) in networks.items()}
+    assert len(set(result.values())) == len(result)
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])

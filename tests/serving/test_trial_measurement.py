@@ -184,7 +184,7 @@ class TestObjectives:
         slow(home)
         result = small(home, device="slow", budget=replace(TINY, trials=2)).run()
         assert set(result.metrics) >= set(SERVING_METRICS)
-        assert {one.source for one in result.surfaces["slow"].served} == {LatencySource.EMULATED}
+        assert {served.source for served in result.surfaces["slow"].served} == {LatencySource.EMULATED}
 
     def test_epochs_are_judged_by_the_workload_objective(self, home: Path) -> None:
         study = small(home, objective=Objective(minimize="latency_s"), rungs="none")
@@ -280,7 +280,7 @@ class TestStrategies:
     def test_serving_space_is_respected(self, home: Path) -> None:
         space = ServingSpace(batch_sizes=(1, 3), graph_levels=("all",), executions=("sequential",))
         result = small(home, serving=ServingOptions(space=space, scenarios=("server:50",), scenario_goal="p99")).run()
-        sizes = {one.point.batch_size for surface in result.surfaces.values() for one in surface.served}
+        sizes = {served.point.batch_size for surface in result.surfaces.values() for served in surface.served}
         assert sizes == {1, 3}
 
     def test_measure_only_the_winner(self, home: Path) -> None:

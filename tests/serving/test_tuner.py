@@ -76,10 +76,10 @@ def test_measure_returns_a_surface(session: HostSession, model: Path) -> None:
     assert surface.parameters == 4 * 32 + 32 + 32 * 3 + 3
     assert surface.measured_s > 0
     assert not surface.recalled
-    for one in surface.served:  # the quickest of each
-        assert one.latency_s == min(other.latency_s for other in heard if other.point == one.point)
-    assert {one.source for one in heard} == {LatencySource.MEASURED}
-    assert {one.point.batch_size for one in heard} == {1, 4, 16}
+    for served in surface.served:  # the quickest of each
+        assert served.latency_s == min(other.latency_s for other in heard if other.point == served.point)
+    assert {item.source for item in heard} == {LatencySource.MEASURED}
+    assert {item.point.batch_size for item in heard} == {1, 4, 16}
     assert set(surface.metrics()) >= {"latency_s", "throughput_per_s", "size_bytes"}
 
 
@@ -89,7 +89,7 @@ def test_grid_is_measured_once(session: HostSession, model: Path) -> None:
     heard: list[Served] = []
     surface = tuner.measure(model, SHORT, heard.append)
     assert len(heard) == len(SPACE)
-    assert {one.point for one in heard} == set(SPACE.points())
+    assert {item.point for item in heard} == set(SPACE.points())
     assert len(surface.served) == len(SPACE)
 
 
@@ -110,7 +110,7 @@ def test_best_points_are_measured_with_the_final_effort(this_host: Device, model
     assert {point for point, efforts in pretended.efforts.items() if final in efforts} == best
     rested = {point for point, efforts in pretended.efforts.items() if AFTER_IDLE in efforts}
     assert rested == {surface.best(purpose).point for purpose in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}
-    assert {one.point for one in surface.served if one.after_rest_s is not None} == rested
+    assert {served.point for served in surface.served if served.after_rest_s is not None} == rested
 
 
 def test_too_large_batch_is_left_out(this_host: Device, model: Path) -> None:
@@ -124,7 +124,7 @@ def test_too_large_batch_is_left_out(this_host: Device, model: Path) -> None:
         surface = ServingTuner(Tight(this_host, 1), SPACE, PointSearchOptions(algorithm=algorithm)).measure(
             model, SHORT, final=SHORT
         )
-        assert {one.point.batch_size for one in surface.served} == {1, 4}
+        assert {served.point.batch_size for served in surface.served} == {1, 4}
         assert surface.best(OptimizeFor.THROUGHPUT).memory_bytes == 4 * 10**6
 
 
@@ -147,7 +147,7 @@ def test_fixed_batch_size_1_is_noted(session: HostSession, tmp_path: Path) -> No
     size.dim_value = 1
     onnx.save(fixed, str(path))
     surface = ServingTuner(session, SPACE).measure(path, SHORT)
-    assert {one.point.batch_size for one in surface.served} == {1}
+    assert {served.point.batch_size for served in surface.served} == {1}
     assert surface.notes[0].startswith("the model has a fixed batch size of 1")
     size.dim_value = 6
     onnx.save(fixed, str(path))
@@ -171,7 +171,7 @@ def test_slow_batches_are_skipped(this_host: Device, model: Path) -> None:
     pretended = FakeSession(this_host, 1)
     effort = replace(SHORT, max_batch_s=0.0005)
     surface = ServingTuner(pretended, SPACE, PointSearchOptions(algorithm="grid")).measure(model, effort)
-    assert {one.point.batch_size for one in surface.served} == {1, 4}
+    assert {served.point.batch_size for served in surface.served} == {1, 4}
     assert {point.batch_size for point in pretended.asked} == {1, 4}
 
 
@@ -190,12 +190,12 @@ def test_threads_beyond_the_cores_are_predicted(this_host: Device, model: Path) 
     surface = tuner.measure(model, SHORT)
     assert {point.threads for point in pretended.prepared} == {1, 2}
     assert {point.threads for point in pretended.asked} == {1, 2}
-    predicted = [one for one in surface.served if one.source is LatencySource.PREDICTED]
-    assert {one.point.threads for one in predicted} == {4}
-    assert all(one.runs == 0 for one in predicted)
-    for one in predicted:
-        twin = next(known for known in surface.served if known.point == replace(one.point, threads=2))
-        assert one.latency_s <= twin.latency_s
+    predicted = [served for served in surface.served if served.source is LatencySource.PREDICTED]
+    assert {item.point.threads for item in predicted} == {4}
+    assert all(item.runs == 0 for item in predicted)
+    for item in predicted:
+        twin = next(known for known in surface.served if known.point == replace(item.point, threads=2))
+        assert item.latency_s <= twin.latency_s
 
 
 def test_device_with_more_cores_than_this_machine(this_host: Device, model: Path) -> None:
@@ -206,8 +206,10 @@ def test_device_with_more_cores_than_this_machine(this_host: Device, model: Path
         tuner.prepare(model)
         surface = tuner.measure(model, SHORT)
     assert surface.device == "large"
-    assert {one.source for one in surface.served} <= {LatencySource.EMULATED, LatencySource.PREDICTED}
-    assert all((one.source is LatencySource.PREDICTED) == (one.point.threads > cores) for one in surface.served)
+    assert {served.source for served in surface.served} <= {LatencySource.EMULATED, LatencySource.PREDICTED}
+    assert all(
+        (served.source is LatencySource.PREDICTED) == (served.point.threads > cores) for served in surface.served
+    )
 
 
 def test_unknown_algorithm_is_refused_before_measuring(session: HostSession) -> None:

@@ -68,8 +68,8 @@ def a_surface() -> Surface:
 
 def a_knob_record(trial: int = 0, epoch: int = 1) -> KnobRecord:
     """Return the record of an epoch in which knobs were probed."""
-    found, best = Config(threads=2, memory_format="contiguous"), Config(threads=2, memory_format="channels last")
-    windows = (StepWindow(Phase.FOUND, found, 5, 0.01, None), StepWindow(Phase.PROBED, best, 5, 0.005, 0.03))
+    result, best = Config(threads=2, memory_format="contiguous"), Config(threads=2, memory_format="channels last")
+    windows = (StepWindow(Phase.FOUND, result, 5, 0.01, None), StepWindow(Phase.PROBED, best, 5, 0.005, 0.03))
     return KnobRecord(trial, 1, epoch, windows, a_memory().profile, a_memory(), ("probed",), {"compile": "too long"})
 
 

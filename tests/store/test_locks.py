@@ -82,7 +82,7 @@ def test_studies_are_held_independently(tmp_path: Path) -> None:
         pass
 
 
-def test_a_home_says_which_studies_run(tmp_path: Path) -> None:
+def test_a_home_lists_the_running_studies(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert not home.is_running("digits")
     with home.study_lock("digits") as folder:
@@ -105,7 +105,7 @@ class TestStoreUrl:
         assert home.has_store
         assert (tmp_path / "home" / "store.db").is_file()
 
-    def test_a_url_says_where_the_store_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_url_gives_the_location_of_the_store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Home(tmp_path, store_url=f"sqlite:///{tmp_path / 'a.db'}").store().close()
         monkeypatch.setenv("ONEFOLD_STORE", f"sqlite:///{tmp_path / 'b.db'}")
         assert Home(tmp_path).has_store

@@ -285,12 +285,12 @@ class TestSeveralProcesses:
             time.sleep(random.uniform(0, 0.01))  # so that any step may be hit
             lines_written += kill(writer)
         with closing(open_store(path)) as store:
-            found = store.candidates()
-        batches = len(found) // 64
+            result = store.candidates()
+        batches = len(result) // 64
         assert (
             len(lines_written) - 1 <= batches <= len(lines_written) + 1
         )  # one torn while being printed, one saved but not yet printed
-        assert found == [a_candidate(f"{batch} {number}") for batch in range(batches) for number in range(64)]
+        assert result == [a_candidate(f"{batch} {number}") for batch in range(batches) for number in range(64)]
 
     def test_others_read_a_compilation_after_each_round(self, path: Path) -> None:
         program = """

@@ -160,21 +160,29 @@ def test_any_record_of_a_study_is_read_back(
             for rung in trial.rungs:
                 store.save_rung(study.name, rung)
             store.save_epoch(study.name, epoch)
-        found = store.study(study.name), store.trials(study.name), store.epochs(study.name)
+        result = store.study(study.name), store.trials(study.name), store.epochs(study.name)
         store.delete_study(study.name)
         # Compared as text: NaN does not equal itself, and 1 equals True and 1.0.
-        assert repr(to_json(found)) == repr(to_json((study, [trial], [epoch])))
+        assert repr(to_json(result)) == repr(to_json((study, [trial], [epoch])))
 
 
 @settings(max_examples=20, deadline=None)
-@given(operator=operators, found=st.lists(candidates, max_size=4, unique_by=lambda one: one.key), record=compilations)
+@given(
+    operator=operators,
+    saved=st.lists(candidates, max_size=4, unique_by=lambda candidate: candidate.key),
+    record=compilations,
+)
 def test_any_record_of_a_compilation_is_read_back(
-    both_stores: list[Store], operator: Operator, found: list[ScheduleCandidate], record: CompilationRecord
+    both_stores: list[Store], operator: Operator, saved: list[ScheduleCandidate], record: CompilationRecord
 ) -> None:
     for store in both_stores:
         store.save_operator(operator)
-        store.save_candidates(found)
+        store.save_candidates(saved)
         store.save_compilation(record)
-        known = {one.key: one for one in store.candidates()}
-        back = store.operators()[operator.key], [known[one.key] for one in found], store.compilation(record.key)
-        assert repr(back) == repr((operator, found, record))  # as text, as above
+        known = {candidate.key: candidate for candidate in store.candidates()}
+        back = (
+            store.operators()[operator.key],
+            [known[candidate.key] for candidate in saved],
+            store.compilation(record.key),
+        )
+        assert repr(back) == repr((operator, saved, record))  # as text, as above

@@ -204,7 +204,7 @@ class TestStoreOf010:
             shown = CliRunner().invoke(app, ["show", name, "--home", str(home.path)])
             assert shown.exit_code == 0, shown.output
 
-    def test_its_interrupted_study_goes_on_to_its_end(self, home: Home) -> None:
+    def test_its_interrupted_study_can_be_resumed(self, home: Home) -> None:
         from onefold.study import Study
 
         with tarfile.open(RECORDINGS / "study-0.1.0.tar.xz") as archive:

@@ -1,4 +1,4 @@
-"""What a study leaves behind when it is interrupted, when the disk is full, and where its time left comes from."""
+"""Handover of interrupted studies and on full disks, and the estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def at_trial(number: int, act: Callable[[], None], kind: str = "epoch") -> Calla
 
 @pytest.fixture(autouse=True)
 def _heard() -> Iterator[None]:
-    """Ctrl-C is heard, also where the tests were started in the background, with it turned off."""
-    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Restore the handler of SIGINT, which is ignored if tests run in the background."""
+    result = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, found)
+    signal.signal(signal.SIGINT, result)
 
 
 def interrupt() -> None:
@@ -59,7 +59,7 @@ def interrupt() -> None:
 
 
 def accuracy_of(folder: Path) -> float:
-    """What the model that was left behind reaches on the validation data."""
+    """Return the validation accuracy of the saved model."""
     network = Spirals().build(Config(read_card(folder)["config"]))
     network.load_state_dict(read_weights(folder / "best"))
     inputs, targets = (torch.as_tensor(part) for part in Spirals().data().validation)
@@ -69,7 +69,7 @@ def accuracy_of(folder: Path) -> float:
 # Interrupted.
 
 
-def test_an_interrupted_study_leaves_its_best_model_so_far_and_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_study_saves_its_best_model_so_far_and_can_be_resumed(tmp_path: Path) -> None:
     study = small(tmp_path, on_event=at_trial(3, interrupt))
     with pytest.raises(KeyboardInterrupt):
         study.run()
@@ -84,7 +84,7 @@ def test_an_interrupted_study_leaves_its_best_model_so_far_and_goes_on(tmp_path:
     assert study.record.state is StudyState.DONE
 
 
-def test_one_epoch_is_enough_to_leave_a_model_behind(tmp_path: Path) -> None:
+def test_one_epoch_is_enough_to_save_a_model(tmp_path: Path) -> None:
     study = small(tmp_path, on_event=at_trial(0, interrupt), rungs="none")
     with pytest.raises(KeyboardInterrupt):
         study.run()
@@ -93,7 +93,7 @@ def test_one_epoch_is_enough_to_leave_a_model_behind(tmp_path: Path) -> None:
     assert (study.folder / "best" / "weights.safetensors").exists()
 
 
-def test_before_the_first_epoch_there_is_nothing_to_leave_behind(tmp_path: Path) -> None:
+def test_before_the_first_epoch_there_is_no_model_to_save(tmp_path: Path) -> None:
     def leave() -> None:
         raise KeyboardInterrupt
 
@@ -105,7 +105,7 @@ def test_before_the_first_epoch_there_is_nothing_to_leave_behind(tmp_path: Path)
     assert not (study.folder / "best").exists()
 
 
-def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_exits_at_once(tmp_path: Path) -> None:
     def twice() -> None:
         interrupt()
         interrupt()
@@ -118,7 +118,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
 
 
 class Leaving(Spirals):
-    """Is interrupted while the best model is scored on the test data."""
+    """A workload that is interrupted while the best model is scored on the test data."""
 
     def evaluate(self, model: Any, batches: Any, config: Config) -> Any:
         held = list(batches)
@@ -127,7 +127,7 @@ class Leaving(Spirals):
         return super().evaluate(model, held, config)
 
 
-def test_an_interrupt_while_the_best_model_is_tested_leaves_that_model(tmp_path: Path) -> None:
+def test_an_interrupt_while_the_best_model_is_tested_saves_that_model(tmp_path: Path) -> None:
     study = small(tmp_path, Leaving())
     with pytest.raises(KeyboardInterrupt):
         study.run()
@@ -135,7 +135,7 @@ def test_an_interrupt_while_the_best_model_is_tested_leaves_that_model(tmp_path:
     assert accuracy_of(study.folder) == pytest.approx(read_card(study.folder)["metrics"]["accuracy"])
 
 
-def test_an_interrupt_keeps_what_is_known_of_the_same_model(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_test_metrics_of_the_same_model(tmp_path: Path) -> None:
     result = small(tmp_path).run()
     study = again(tmp_path).extend(trials=2)
     study.on_event = at_trial(6, interrupt, kind="trial")
@@ -145,7 +145,7 @@ def test_an_interrupt_keeps_what_is_known_of_the_same_model(tmp_path: Path) -> N
     assert read_card(study.folder)["test"] == dict(result.test)
 
 
-def test_what_serves_a_former_best_does_not_stand_beside_another_model(tmp_path: Path) -> None:
+def test_deployment_files_of_a_former_best_model_are_removed(tmp_path: Path) -> None:
     result = small(tmp_path).run()
     best, card = result.folder / "best", read_card(result.folder)
     (best / deploy.DEPLOYMENT).write_text("{}")
@@ -182,7 +182,7 @@ def test_a_full_disk_at_the_end_is_reported_and_the_study_completes_later(
     assert study.record.state is StudyState.DONE
 
 
-def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_former_model_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = small(tmp_path).run()
     best, card = result.folder / "best", read_card(result.folder)
     monkeypatch.setattr("onefold.training.weights.write_weights", write_to_full_disk)
@@ -193,7 +193,7 @@ def test_a_full_disk_leaves_the_former_model_whole(tmp_path: Path, monkeypatch: 
     assert not list(result.folder.glob(".best*"))
 
 
-def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     study = small(tmp_path)
     (study.folder / "report.html").mkdir(parents=True)
     with pytest.raises(StoreError, match=r"cannot be written .*Is a directory.*resume the study 's'"):
@@ -278,7 +278,7 @@ def often(config: Config) -> Any:
         yield float(config.x) / epoch
 
 
-def told(config: Config, run: Any) -> float:
+def with_run(config: Config, run: Any) -> float:
     return float(config.x) / run.epochs
 
 
@@ -286,8 +286,8 @@ LINE = Space(x=Float(0, 1))
 
 
 @pytest.mark.parametrize("kind", ["multi", "epochs", "data", "time"])
-@pytest.mark.parametrize("subject", [Spirals(), flat, often, told], ids=["workload", "flat", "often", "told"])
-def test_at_the_end_no_time_is_left(tmp_path: Path, kind: Any, subject: Any) -> None:
+@pytest.mark.parametrize("subject", [Spirals(), flat, often, with_run], ids=["workload", "flat", "often", "with run"])
+def test_at_the_end_the_remaining_time_is_zero(tmp_path: Path, kind: Any, subject: Any) -> None:
     most = 3 if isinstance(subject, Spirals) else 1000
     budget = Budget(trials=4, kind=kind, max_epochs=most, min_data=0.5, min_time_s=0.02, max_time_s=0.06)
     space = None if isinstance(subject, Spirals) else LINE
@@ -295,7 +295,7 @@ def test_at_the_end_no_time_is_left(tmp_path: Path, kind: Any, subject: Any) -> 
     assert left_s == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_time_left_of_a_function_goes_by_its_trials(tmp_path: Path) -> None:
+def test_the_remaining_time_of_a_function_is_estimated_from_its_trials(tmp_path: Path) -> None:
     seen: list[tuple[float, float, float]] = []
 
     def on_event(event: Any) -> None:

@@ -37,7 +37,7 @@ def test_handlers_that_were_there_before_are_called_at_once() -> None:
 
 
 def test_a_signal_waits_for_a_safe_moment_and_a_second_one_does_not() -> None:
-    found = signal.getsignal(signal.SIGINT)
+    result = signal.getsignal(signal.SIGINT)
     with Interrupts() as interrupts:
         interrupts.check()
         os.kill(os.getpid(), signal.SIGINT)
@@ -47,4 +47,4 @@ def test_a_signal_waits_for_a_safe_moment_and_a_second_one_does_not() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         assert interrupts.is_urgent
-    assert signal.getsignal(signal.SIGINT) is found
+    assert signal.getsignal(signal.SIGINT) is result

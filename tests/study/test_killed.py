@@ -81,7 +81,7 @@ def test_a_killed_study_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_with_knobs_on_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path) -> None:
+def test_with_knob_tuning_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
     kills = ("worker", "coordinator", "coordinator", "worker")
     run_and_kill(tmp_path / "killed", kills, random.Random(int(time.time())), "--knobs", "on")
     rungs, epochs = facts(tmp_path / "killed")

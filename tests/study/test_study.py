@@ -1,4 +1,4 @@
-"""Whole studies on a toy workload: what goes in, what comes out, what is remembered."""
+"""Studies of a toy workload."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from small_studies import small_study as small
 
 
 def facts(study: Study) -> list[Any]:
-    """What was decided and learned, without what depends on the clock."""
+    """Return all decisions and results, without timings."""
     timed = ("train_time_s", "energy_j", "memory_bytes")
     return [
         (
@@ -65,7 +65,7 @@ def facts(study: Study) -> list[Any]:
     ]
 
 
-def test_a_workload_in_a_tuned_and_trained_model_out(tmp_path: Path) -> None:
+def test_a_workload_becomes_a_tuned_and_trained_model(tmp_path: Path) -> None:
     study = small(Spirals(), tmp_path)
     result = study.run()
     assert len(result.trials) == 6
@@ -78,7 +78,7 @@ def test_a_workload_in_a_tuned_and_trained_model_out(tmp_path: Path) -> None:
     assert accuracy == pytest.approx(result.test["accuracy"])
 
 
-def test_the_model_can_be_taken_away_and_loaded_safely(tmp_path: Path) -> None:
+def test_the_model_can_be_copied_and_loaded_with_weights_only(tmp_path: Path) -> None:
     result = small(Spirals(), tmp_path / "home").run()
     folder = result.save(tmp_path / "model")
     card = json.loads((folder / "model.json").read_text())
@@ -87,7 +87,7 @@ def test_the_model_can_be_taken_away_and_loaded_safely(tmp_path: Path) -> None:
     network.load_state_dict(read_weights(folder))
 
 
-def test_the_same_seed_decides_and_learns_the_same(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_decisions_and_results(tmp_path: Path) -> None:
     studies = [small(Spirals(), tmp_path, seed=7) for _ in range(2)]
     for study in studies:
         study.run()
@@ -98,7 +98,7 @@ def test_the_same_seed_decides_and_learns_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rungs", ["none", "halving", "hyperband", "asha", "top-k"])
-def test_every_kind_of_rungs_brings_a_trial_to_the_full_budget(rungs: str, tmp_path: Path) -> None:
+def test_every_rung_scheduler_gives_a_trial_the_full_budget(rungs: str, tmp_path: Path) -> None:
     result = small(Spirals(), tmp_path, rungs=rungs).run()
     assert result.best.level == TINY.top_level
     assert result.best.rungs[-1].grant.epochs == 3
@@ -106,7 +106,7 @@ def test_every_kind_of_rungs_brings_a_trial_to_the_full_budget(rungs: str, tmp_p
 
 @pytest.mark.parametrize("kind", ["multi", "epochs", "data", "time"])
 @pytest.mark.parametrize("fresh", [False, True])
-def test_every_kind_of_budget_is_kept(kind: Any, fresh: bool, tmp_path: Path) -> None:
+def test_every_kind_of_budget_is_respected(kind: Any, fresh: bool, tmp_path: Path) -> None:
     budget = Budget(
         trials=4, kind=kind, fresh=fresh, max_epochs=3, min_data=0.5, min_time_s=0.02, max_time_s=0.06, eta=2
     )
@@ -127,7 +127,7 @@ def test_every_kind_of_budget_is_kept(kind: Any, fresh: bool, tmp_path: Path) ->
 
 
 class Odd(Spirals):
-    """Reports what numpy and torch make of numbers, under names that are no Python names."""
+    """Reports numpy and torch numbers under names that are not identifiers."""
 
     def evaluate(self, model: Any, batches: Any, config: Config) -> Any:
         metrics = super().evaluate(model, batches, config)
@@ -148,7 +148,7 @@ def _epochs(home: Path, study: Study, trial: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("rungs", ["halving", "asha", "top-k", "hyperband"])
-def test_a_study_whose_space_ran_out_can_be_run_again_but_not_extended(rungs: str, tmp_path: Path) -> None:
+def test_a_study_with_an_exhausted_space_can_be_run_again_but_not_extended(rungs: str, tmp_path: Path) -> None:
     space = Space(x=Choice(*range(6)))
     lowest = Objective(minimize="loss")
     study = small(curve, tmp_path, space=space, objective=lowest, rungs=rungs, budget=Budget(trials=20))
@@ -168,7 +168,7 @@ def test_the_model_handed_over_is_the_one_described(tmp_path: Path) -> None:
     assert accuracy == pytest.approx(result.metrics["accuracy"])  # on all 100 samples at every level
 
 
-def test_extending_adds_more_than_nothing(tmp_path: Path) -> None:
+def test_an_extension_must_add_trials(tmp_path: Path) -> None:
     study = small(Spirals(), tmp_path)
     with pytest.raises(BudgetError, match="above 0"):
         study.extend(trials=-5)
@@ -205,7 +205,7 @@ def test_resuming_a_finished_study_does_not_change_its_elapsed_time(tmp_path: Pa
     assert study.record.elapsed_s == elapsed_s > 0
 
 
-def test_a_regression_needs_nothing_special(tmp_path: Path) -> None:
+def test_a_regression_workload_is_tuned(tmp_path: Path) -> None:
     result = small(Lines(), tmp_path, budget=Budget(trials=6, max_epochs=27, min_data=1.0)).run()
     assert result.metrics["rmse"] < 2.0
     assert result.test == {}
@@ -224,7 +224,7 @@ def test_algorithms_are_chosen_per_group(tmp_path: Path) -> None:
     assert len(result.trials) == 6
 
 
-def test_a_requirement_that_nothing_keeps_still_gives_the_nearest(tmp_path: Path) -> None:
+def test_an_infeasible_requirement_gives_the_nearest_trial(tmp_path: Path) -> None:
     never = Objective(minimize="parameters", require={"accuracy": at_least(1.5)})
     result = small(Spirals(), tmp_path, objective=never).run()
     assert not result.is_feasible
@@ -293,7 +293,7 @@ def test_running_a_finished_study_again_changes_nothing(tmp_path: Path) -> None:
     assert again.config == first.config
 
 
-def test_a_study_warms_up_with_another_one_over_the_same_space(tmp_path: Path) -> None:
+def test_a_study_warm_starts_from_another_one_over_the_same_space(tmp_path: Path) -> None:
     first = small(Spirals(), tmp_path).run()
     second = small(Spirals(), tmp_path, warm_start=first.study).run()
     assert second.trials[0].config == first.config
@@ -303,7 +303,7 @@ def test_a_study_warms_up_with_another_one_over_the_same_space(tmp_path: Path) -
         small(Spirals(), tmp_path, warm_start="nobody")
 
 
-def test_an_interrupted_study_goes_on_where_it_stood(tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes_where_it_stopped(tmp_path: Path) -> None:
     whole = small(Spirals(), tmp_path, seed=3)
     whole.run()
 
@@ -320,7 +320,7 @@ def test_an_interrupted_study_goes_on_where_it_stood(tmp_path: Path) -> None:
 
 
 class Picky(Spirals):
-    """Refuses half of the draws, so that the algorithm draws again and again."""
+    """Rejects half of the configurations."""
 
     def check(self, config: Config) -> None:
         if config.batch_size == 16:
@@ -328,7 +328,7 @@ class Picky(Spirals):
 
 
 @pytest.mark.parametrize("search", ["tpe", "cmaes", "nsga2", {"model": "nsga2", "training": "tpe"}])
-def test_an_interrupted_search_decides_the_same_again(search: Any, tmp_path: Path) -> None:
+def test_a_resumed_search_makes_the_same_decisions(search: Any, tmp_path: Path) -> None:
     budget = Budget(trials=24, max_epochs=1)
     whole = small(Picky(), tmp_path, seed=3, search=search, budget=budget)
     whole.run()
@@ -345,7 +345,7 @@ def test_an_interrupted_search_decides_the_same_again(search: Any, tmp_path: Pat
     assert facts(study) == facts(whole)
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_a_study_runs_in_one_process_at_a_time(tmp_path: Path) -> None:
     study = small(Spirals(), tmp_path)
     with Home(tmp_path).study_lock(study.name):
         caught: list[BaseException] = []
@@ -411,7 +411,7 @@ def test_each_kind_of_failure_is_a_failed_trial_and_nothing_else(tmp_path: Path)
     assert "Traceback" in raised.failure.traceback
 
 
-def test_when_all_trials_fail_the_study_says_so(tmp_path: Path) -> None:
+def test_a_study_whose_trials_all_fail_is_an_error(tmp_path: Path) -> None:
     space = Space(training=dict(trouble=Choice("raise", "nan"), lr=Float(0.01, 0.1)))
     study = small(Troubled(), tmp_path, space=space)
     with pytest.raises(StudyFailed, match="all 6 trials failed; the first"):
@@ -420,7 +420,7 @@ def test_when_all_trials_fail_the_study_says_so(tmp_path: Path) -> None:
 
 
 class Cramped(Spirals):
-    """Fills the disk while a trial trains, as long as the switch says so."""
+    """Fills the disk while a trial trains, as long as a switch is on."""
 
     switch = Path("never")
 
@@ -451,7 +451,7 @@ def test_a_full_disk_stops_the_study_and_loses_nothing(tmp_path: Path) -> None:
 # Mistakes.
 
 
-def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="expected an instance of the workload"):
         small(Spirals, tmp_path)
     with pytest.raises(SpaceError, match="a function needs a space"):
@@ -484,25 +484,25 @@ def test_a_name_can_be_used_once(tmp_path: Path) -> None:
         small(Spirals(), tmp_path, name="mine")
 
 
-def test_a_metric_that_does_not_exist_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+def test_an_unknown_metric_is_an_error_with_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match="did you mean 'accuracy'"):
         small(Spirals(), tmp_path, objective=Objective(maximize="acuracy")).run()
 
 
-def test_a_batch_larger_than_the_data_is_told_with_the_limit(tmp_path: Path) -> None:
+def test_a_batch_larger_than_the_data_is_an_error_with_the_limit(tmp_path: Path) -> None:
     space = Space(training=dict(batch_size=Choice(32, 4096), lr=Float(0.01, 0.1)), model=dict(width=8, layers=1))
     with pytest.raises(WorkloadError, match="only 300 training samples"):
         Study(Spirals(), space, home=tmp_path).run()
 
 
-def test_more_data_without_more_epochs_leaves_a_result_standing(tmp_path: Path) -> None:
+def test_a_rung_with_more_data_but_no_more_epochs_keeps_the_result(tmp_path: Path) -> None:
     budget = Budget(trials=9, kind="time", max_epochs=2, min_time_s=30, max_time_s=270)
     result = small(Spirals(), tmp_path, budget=budget).run()
     assert result.best.level == 9
     assert not any(trial.failure for trial in result.trials)
 
 
-def test_a_space_that_runs_out_ends_the_study_and_says_so(tmp_path: Path) -> None:
+def test_an_exhausted_space_ends_the_study_with_a_reason(tmp_path: Path) -> None:
     result = onefold.tune(
         parabola, Space(x=Choice(1, 2, 3)), trials=20, home=tmp_path, parallelism=ParallelismOptions(engine="inline")
     )
@@ -510,7 +510,7 @@ def test_a_space_that_runs_out_ends_the_study_and_says_so(tmp_path: Path) -> Non
     assert result.reason == "the space has no more configurations"
 
 
-def test_data_that_cannot_be_read_is_the_workloads_mistake(tmp_path: Path) -> None:
+def test_data_that_cannot_be_read_is_a_workload_error(tmp_path: Path) -> None:
     class Lost(Spirals):
         def data(self) -> Any:
             raise FileNotFoundError("spirals.npz")
@@ -528,13 +528,13 @@ def optional(config: Config, scale: float = 2.0) -> float:
     return float(config.x * scale)
 
 
-def test_a_parameter_with_a_default_is_the_functions_own(tmp_path: Path) -> None:
+def test_a_parameter_with_a_default_is_not_tuned(tmp_path: Path) -> None:
     result = onefold.tune(optional, PLAIN, trials=3, home=tmp_path, parallelism=ParallelismOptions(engine="inline"))
     assert {len(trial.rungs) for trial in result.trials} == {1}
 
 
 class Peaking(Workload):
-    """A network that is at its best after two epochs and gets worse from then on, as one that overfits does."""
+    """A network that overfits: its metric is best after two epochs."""
 
     space = Space(bias=Float(0.0, 0.01))
 

@@ -22,7 +22,7 @@ def test_losses_are_recorded_and_gradients_are_unchanged() -> None:
     assert losses == [4.0, 6.0], "nothing is recorded outside the block"
 
 
-def test_higher_or_infinite_losses_are_told_from_chance() -> None:
+def test_higher_or_infinite_losses_are_distinguished_from_noise() -> None:
     exact = [1.0, 1.1, 0.9, 1.05, 0.95]
     assert is_no_worse([1.02, 1.08, 0.92], exact)
     assert not is_no_worse([1.6, 1.7, 1.65], exact)

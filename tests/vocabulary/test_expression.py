@@ -1,4 +1,4 @@
-"""Expressions over recorded properties, and the objectives that are made of them."""
+"""Expressions over metrics, and objectives over them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ FUNCTIONS = {"min": min, "max": max, "log": math.log, "sqrt": math.sqrt, "abs": 
 
 
 def by_python(text: str) -> float:
-    """What Python itself makes of it, with all numbers as floats; NaN where it gives none."""
+    """Evaluate an expression by Python, with all numbers as floats; NaN if it raises."""
     try:
         numbers_as_floats = {**FUNCTIONS, **{name: float(number) for name, number in PROPERTIES.items()}}
-        found = eval(text, {"__builtins__": {}}, numbers_as_floats)
-        return math.nan if isinstance(found, complex) else float(found)
+        result = eval(text, {"__builtins__": {}}, numbers_as_floats)
+        return math.nan if isinstance(result, complex) else float(result)
     except (ArithmeticError, ValueError, TypeError):
         return math.nan
 
 
 @given(expressions)
 def test_arithmetic_is_pythons(text: str) -> None:
-    found, wanted = value(text, PROPERTIES), by_python(text)
-    assert found == pytest.approx(wanted, rel=1e-12, nan_ok=True)
+    result, wanted = value(text, PROPERTIES), by_python(text)
+    assert result == pytest.approx(wanted, rel=1e-12, nan_ok=True)
 
 
 @given(expressions)
-def test_names_are_all_that_is_needed(text: str) -> None:
+def test_names_are_the_metrics_of_the_expression(text: str) -> None:
     needed = names(text)
     assert len(set(needed)) == len(needed)
     assert all(name in text for name in needed)
@@ -62,13 +62,13 @@ def test_names_are_all_that_is_needed(text: str) -> None:
         "(a := 1)", "min(*a)", "min(a, key=b)", "eval(a)", "min(a, b).real", "await a", "log(a)(b)",
     ],
 )  # fmt: skip
-def test_more_than_arithmetic_is_refused(text: str) -> None:
+def test_anything_but_arithmetic_is_rejected(text: str) -> None:
     with pytest.raises(ObjectiveError, match=r"not plain arithmetic; use|not an expression; write|takes 2 or more"):
         names(text)
 
 
 @pytest.mark.parametrize("text", ["", "a +", "a b", "(a", "1 = 2", "a; b", "import os", "-" * 5000 + "a", "\0"])
-def test_what_cannot_be_read_is_refused(text: str) -> None:
+def test_invalid_syntax_is_rejected(text: str) -> None:
     with pytest.raises(ObjectiveError, match="is not an expression; write"):
         names(text)
 
@@ -81,13 +81,13 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
         ("log()", "log takes 1 or 2 arguments, got 0"),
     ],
 )
-def test_functions_take_so_many_numbers(text: str, complaint: str) -> None:
+def test_functions_check_their_number_of_arguments(text: str, complaint: str) -> None:
     with pytest.raises(ObjectiveError, match=complaint):
         names(text)
 
 
 @pytest.mark.parametrize("text", ["1 / zero", "zero / zero", "log(zero)", "sqrt(minus)", "minus ** 0.5", "10 ** 1000"])
-def test_what_has_no_value_is_not_a_number(text: str) -> None:
+def test_an_undefined_value_is_nan(text: str) -> None:
     assert math.isnan(value(text, PROPERTIES))
 
 
@@ -117,17 +117,17 @@ class TestDevices:
 class TestObjectives:
     def test_expressions_are_completed_under_their_own_text(self) -> None:
         objective = Objective(minimize="loss / accuracy", require={"latency_s * 1000": at_most(5)})
-        found = objective.completed(PROPERTIES)
-        assert found == {**PROPERTIES, "loss / accuracy": 0.25 / 0.9, "latency_s * 1000": 4.0}
-        assert objective.violation(found) == 0
-        assert objective.losses(found) == (0.25 / 0.9,)
+        result = objective.completed(PROPERTIES)
+        assert result == {**PROPERTIES, "loss / accuracy": 0.25 / 0.9, "latency_s * 1000": 4.0}
+        assert objective.violation(result) == 0
+        assert objective.losses(result) == (0.25 / 0.9,)
 
-    def test_what_cannot_be_worked_out_yet_is_left_out(self) -> None:
+    def test_expressions_with_missing_metrics_are_left_out(self) -> None:
         objective = Objective(minimize="(train_time_s + latency_s) / accuracy", maximize="accuracy")
         early = {"accuracy": 0.5, "train_time_s": 1.0}
         assert objective.completed(early) is early
 
-    def test_what_is_reported_under_that_text_wins(self) -> None:
+    def test_a_reported_metric_of_that_name_takes_precedence(self) -> None:
         objective = Objective(minimize="loss / accuracy")
         assert objective.completed({"loss / accuracy": 7.0, "loss": 1.0, "accuracy": 1.0})["loss / accuracy"] == 7.0
 
@@ -151,7 +151,7 @@ class TestObjectives:
         with pytest.raises(ObjectiveError, match="energy_j"):
             Objective(minimize="energy_ratio").check(PROPERTIES)
 
-    def test_an_expression_that_cannot_be_read_is_told_at_once(self) -> None:
+    def test_an_invalid_expression_is_rejected_at_once(self) -> None:
         with pytest.raises(ObjectiveError, match="is not an expression"):
             Objective(minimize="(loss / accuracy")
         with pytest.raises(ObjectiveError, match="not plain arithmetic"):

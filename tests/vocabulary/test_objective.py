@@ -41,11 +41,11 @@ BUDGETS = st.builds(
 
 @given(LOSSES)
 def test_fronts_are_what_remains_undominated(losses):
-    found = fronts(losses)
-    assert sorted(i for front in found for i in front) == list(range(len(losses)))
-    for depth, front in enumerate(found):
+    result = fronts(losses)
+    assert sorted(i for front in result for i in front) == list(range(len(losses)))
+    for depth, front in enumerate(result):
         assert front
-        rest = [i for later in found[depth:] for i in later]
+        rest = [i for later in result[depth:] for i in later]
         for i in rest:
             beaten = any(
                 all(a <= b for a, b in zip(losses[j], losses[i])) and losses[j] != losses[i] for j in rest if j != i
@@ -55,30 +55,30 @@ def test_fronts_are_what_remains_undominated(losses):
 
 @given(LOSSES)
 def test_domination_is_an_order(losses):
-    for one in losses:
-        assert not dominates(one, one)
+    for item in losses:
+        assert not dominates(item, item)
         for other in losses:
-            assert not (dominates(one, other) and dominates(other, one))
+            assert not (dominates(item, other) and dominates(other, item))
 
 
 @given(LOSSES)
-def test_crowding_is_the_room_between_the_neighbours(losses):
+def test_crowding_is_the_distance_between_the_neighbors(losses):
     room = crowding(losses)
     assert len(room) == len(losses)
     expected = [0.0] * len(losses)
     for goal in range(len(losses[0]) if losses else 0):
         order = sorted(range(len(losses)), key=lambda i: losses[i][goal])
         values = [losses[i][goal] for i in order]
-        for place, i in enumerate(order):
-            if place in (0, len(order) - 1):
+        for index, i in enumerate(order):
+            if index in (0, len(order) - 1):
                 expected[i] = math.inf
             elif values[-1] > values[0]:
-                expected[i] += (values[place + 1] - values[place - 1]) / (values[-1] - values[0])
+                expected[i] += (values[index + 1] - values[index - 1]) / (values[-1] - values[0])
     assert room == pytest.approx(expected)
 
 
 @given(st.lists(METRICS, max_size=10))
-def test_one_goal_orders_solutions_first_and_then_by_the_goal(results):
+def test_with_one_goal_feasible_results_come_first_in_order_of_the_goal(results):
     objective = Objective(maximize="accuracy", require={"time": at_most(1.0)})
     order = objective.order(results)
     assert sorted(order) == list(range(len(results)))
@@ -94,7 +94,7 @@ def test_one_goal_orders_solutions_first_and_then_by_the_goal(results):
 
 
 @given(st.lists(METRICS, max_size=10))
-def test_several_goals_order_by_front_and_room(results):
+def test_several_goals_order_by_front_and_crowding(results):
     objective = Objective(maximize="accuracy", minimize="loss", require={"time": at_most(1.0)})
     order = objective.order(results)
     assert sorted(order) == list(range(len(results)))
@@ -116,7 +116,7 @@ def test_the_front_of_one_goal_is_its_best(results):
 
 
 @given(METRICS, st.sampled_from((">=", "<=")), st.floats(allow_nan=False, allow_infinity=False))
-def test_json_brings_an_objective_back_as_it_was(metrics, sign, limit):
+def test_an_objective_round_trips_through_json(metrics, sign, limit):
     objective = Objective(
         maximize="accuracy", minimize=("loss", "time"), require={"time": Bound(limit, at_least=sign == ">=")}
     )
@@ -137,12 +137,12 @@ def test_json_brings_an_objective_back_as_it_was(metrics, sign, limit):
         ),
     ],
 )
-def test_an_objective_that_cannot_be_is_refused(make, message):
+def test_an_invalid_objective_is_rejected(make, message):
     with pytest.raises(ObjectiveError, match=message):
         make()
 
 
-def test_an_objective_says_what_it_is():
+def test_an_objective_is_formatted():
     objective = Objective(maximize="accuracy", minimize="time", require={"size": at_most(100)})
     assert str(objective) == "highest accuracy, lowest time with size<=100"
     assert objective.metrics == ("accuracy", "time", "size")
@@ -236,7 +236,7 @@ def test_the_default_budget_is_the_one_of_the_tutorial():
         ({"eta": 1}, "eta must be 2 or more"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_refused(wrong, message):
+def test_an_invalid_budget_is_rejected(wrong, message):
     with pytest.raises(BudgetError, match=message):
         Budget(**wrong)
 

@@ -16,14 +16,14 @@ NEAR_BEST = Objective(minimize="parameters", require={"accuracy": at_least("best
 
 
 @given(NUMBERS, NUMBERS)
-def test_a_bound_is_kept_or_missed_by_a_relative_amount(limit, value):
+def test_a_violation_is_relative_to_the_bound(limit, value):
     assert (at_least(limit).violation(value) == 0) == (value >= limit)
     assert (at_most(limit).violation(value) == 0) == (value <= limit)
     missed = at_least(limit).violation(value) + at_most(limit).violation(value)
     assert missed == pytest.approx(abs(value - limit) / (abs(limit) or 1))
 
 
-def test_what_is_not_a_number_keeps_no_bound():
+def test_nan_violates_every_bound():
     assert at_least(0.5).violation(math.nan) > 0
     assert at_most(0.5).violation(math.nan) > 0
 
@@ -31,7 +31,7 @@ def test_what_is_not_a_number_keeps_no_bound():
 @given(
     st.sampled_from((">=", "<=")), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(("", " ", "  "))
 )
-def test_a_requirement_is_read_as_it_is_written(sign, limit, space):
+def test_requirements_are_parsed(sign, limit, space):
     assert requirement(f"{space}accuracy{space}{sign}{space}{limit!r}{space}") == (
         "accuracy",
         Bound(limit, sign == ">="),
@@ -52,7 +52,7 @@ def test_a_requirement_is_read_as_it_is_written(sign, limit, space):
         "2x<=1",
     ],
 )
-def test_what_is_no_requirement_is_refused_with_an_example(text):
+def test_an_invalid_requirement_is_rejected_with_an_example(text):
     with pytest.raises(ObjectiveError, match=r"for example, accuracy>=0\.9"):
         requirement(text)
 
@@ -85,13 +85,13 @@ def test_the_best_always_keeps_a_bound_that_is_counted_from_it(values, room):
         assert str(settled) == str(bound)
 
 
-def test_nothing_settles_a_bound_but_numbers():
+def test_only_numbers_settle_a_bound():
     assert at_least("best-1").settled([math.nan, math.inf]).is_open
     assert at_least("best-1").settled([]).is_open
     assert at_least("best-1").violation(math.nan) > 0
 
 
-def test_results_within_reach_of_the_best_come_first_and_among_them_the_goal_decides():
+def test_results_within_the_bound_come_first_in_order_of_the_goal():
     results = [
         {"accuracy": 0.900, "parameters": 900.0},
         {"accuracy": 0.893, "parameters": 300.0},
@@ -102,12 +102,12 @@ def test_results_within_reach_of_the_best_come_first_and_among_them_the_goal_dec
     assert NEAR_BEST.front(results) == [1]
 
 
-def test_of_equals_the_one_with_more_room_inside_its_bounds_comes_first():
+def test_of_equal_results_the_one_further_inside_its_bounds_comes_first():
     results = [{"accuracy": accuracy, "parameters": 10.0} for accuracy in (0.895, 0.9, 0.5)]
     assert NEAR_BEST.order(results) == [1, 0, 2]
 
 
-def test_json_brings_a_bound_back_open():
+def test_an_unsettled_bound_round_trips_through_json():
     settled = NEAR_BEST.settled([{"accuracy": 0.9, "parameters": 1.0}])
     assert settled.require["accuracy"].limit == pytest.approx(0.89)
     assert Objective.from_json(json.loads(json.dumps(settled.to_json()))) == NEAR_BEST

@@ -1,4 +1,4 @@
-"""The records of serving: what they work out, and that they survive JSON."""
+"""Serving records: derived values, and JSON."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_cost_is_what_the_goal_minimizes(served: Served) -> None:
 @given(st.lists(serveds, min_size=1, max_size=10))
 def test_best_is_the_cheapest_eligible_point(served: list[Served]) -> None:
     singles = [one for one in served if one.point.batch_size == 1]
-    assert best(served, OptimizeFor.LATENCY).latency_s == min(one.latency_s for one in singles or served)
+    assert best(served, OptimizeFor.LATENCY).latency_s == min(item.latency_s for item in singles or served)
     assert best(served, OptimizeFor.THROUGHPUT).throughput_per_s == max(one.throughput_per_s for one in served)
     known = [one.energy_per_sample_j for one in served if one.energy_per_sample_j is not None]
     if known:
@@ -76,7 +76,7 @@ def test_metric_names(surface: Surface) -> None:
     assert plain["latency_p99_s"] == latency.p99_s
     assert plain["throughput_per_s"] == surface.best(OptimizeFor.THROUGHPUT).throughput_per_s
     assert plain["size_bytes"] == surface.size_bytes
-    assert ("energy_per_sample_j" in plain) == any(one.energy.joules is not None for one in surface.served)
+    assert ("energy_per_sample_j" in plain) == any(served.energy.joules is not None for served in surface.served)
     assert plain.get("serving_memory_bytes") == latency.memory_bytes
 
 

@@ -30,7 +30,7 @@ SPACE = Space(
 
 
 @given(spaces())
-def test_json_brings_a_space_back_as_it_was(space):
+def test_a_space_round_trips_through_json(space):
     back = Space.from_json(json.loads(json.dumps(space.to_json())))
     assert back == space
     assert hash(back) == hash(space)
@@ -40,7 +40,7 @@ def test_json_brings_a_space_back_as_it_was(space):
 
 
 @given(spaces(), st.integers(0, 1000))
-def test_what_the_space_makes_it_allows(space, seed):
+def test_sampled_configurations_are_valid(space, seed):
     space.check(space.draw(random.Random(seed)))
     space.check(space.default())
 
@@ -99,7 +99,7 @@ def test_the_grid_of_a_parameter_is_within_it_and_small_enough(parameter, points
 
 
 @given(spaces(min_groups=2), st.integers(0, 1000))
-def test_groups_taken_apart_make_the_whole_again(space, seed):
+def test_the_groups_of_a_space_partition_it(space, seed):
     parts = [space.only([group]) for group in space.groups]
     values = {}
     for part in parts:
@@ -133,7 +133,7 @@ def test_parameters_without_a_group_belong_to_training():
     assert Space(lr=0.1).default() == {"lr": 0.1}
 
 
-def test_none_is_a_constant_too():
+def test_none_may_be_a_constant():
     space = Space(model=dict(norm=None, width=Int(1, 2)), clip=None)
     assert space.default() == {"norm": None, "width": 2, "clip": None}
     assert space.draw(random.Random(1)).clip is None
@@ -164,7 +164,7 @@ def test_logarithmic_draws_are_even_over_magnitudes():
     assert 0.4 < sum(value < 10 for value in whole) / 2000 < 0.6
 
 
-def test_equal_means_the_same_choices():
+def test_equal_spaces_have_the_same_parameters():
     assert Space(a=Float(0, 1)) == Space(a=Float(0.0, 1.0))
     assert hash(Space(a=Float(0, 1))) == hash(Space(a=Float(0.0, 1.0)))
     assert Space(a=Choice(0, 1)) != Space(a=Choice(False, True))
@@ -220,6 +220,6 @@ print(Space(a=Choice("x", "y", "z"), b=Int(1, 2, when={"a": {"x", "y", "z"}})).d
         (lambda: SPACE.only(["modle"]), "did you mean 'model'"),
     ],
 )
-def test_what_breaks_the_rules_is_refused_with_the_rule(make, message):
+def test_an_invalid_space_is_rejected_with_the_rule(make, message):
     with pytest.raises(SpaceError, match=message):
         make()

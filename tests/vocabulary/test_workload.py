@@ -1,4 +1,4 @@
-"""Where a workload is found, and that a broken one is told in a sentence. Every command is a real process."""
+"""Loading of workloads by reference, and errors in them. Every command is a real process."""
 
 from __future__ import annotations
 
