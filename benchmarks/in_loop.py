@@ -90,8 +90,8 @@ def compare(job: tuple[str, int, str, list[int], int, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def two_steps(workload: str, seed: int, place: Path, workers: int, trials: int, epochs: int) -> list[dict[str, Any]]:
-    home = Home(place)
+def two_steps(workload: str, seed: int, folder: Path, workers: int, trials: int, epochs: int) -> list[dict[str, Any]]:
+    home = Home(folder)
     study = Study(
         workload,
         budget=Budget(trials=trials, max_epochs=epochs),
@@ -212,7 +212,7 @@ def main() -> None:
     side_by_side = max(1, len(cores) // workers)
     sizes = (4, 2) if quick else (TRIALS, MAX_EPOCHS)
     with tempfile.TemporaryDirectory() as folder:
-        shares = [cores[place * workers : (place + 1) * workers] for place in range(side_by_side)]
+        shares = [cores[index * workers : (index + 1) * workers] for index in range(side_by_side)]
         jobs = [(workload, seed, folder, *sizes) for workload in workloads for seed in seeds]
         found = []
         for wave in (jobs[at : at + side_by_side] for at in range(0, len(jobs), side_by_side)):

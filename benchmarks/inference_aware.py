@@ -87,7 +87,7 @@ class ProcessorTime:
 
 
 def one(tuner: str, trials: int, seed: int, home: Path) -> dict[str, Any]:
-    """Runs a tuner in a process of its own, timed and watched from outside."""
+    """Run a tuner in a separate process, timed and monitored from outside."""
     with Stopwatch() as watch:
         process = subprocess.Popen(
             [sys.executable, __file__, "--one", tuner, str(trials), str(seed), str(home)],
@@ -104,7 +104,7 @@ def one(tuner: str, trials: int, seed: int, home: Path) -> dict[str, Any]:
 
 
 def serve(configs: dict[str, Any], folder: Path, rounds: int) -> dict[str, list[Surface]]:
-    """How the networks of these configurations serve on this machine, in turns."""
+    """Measure the networks of these configurations on this machine, interleaved."""
     workload, data = load("fashion"), peers.arrays()
     models = {
         name: export(workload.build(Config(config)), [data.test[0][:8]], folder / f"{name}.onnx")
@@ -131,9 +131,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
-            host(Path(folder) / "devices")  # once in a machine's life
+            host(Path(folder) / "devices")  # calibrate beforehand
             pair = [one(tuner, trials, seed, Path(folder)) for tuner in ("onefold", "ray")]
-            time.sleep(5)  # until the machine has come to rest
+            time.sleep(5)  # until the machine is idle
             surfaces = serve({row["tuner"]: row["config"] for row in pair}, Path(folder), rounds=3)
         for row in pair:
             mine = surfaces[row["tuner"]]

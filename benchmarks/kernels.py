@@ -1,8 +1,8 @@
 """Kernels of three networks: how much the survey and the cold filter save, and how fast the kernels are.
 
-The networks are a small CNN, a MobileNet-like and a ResNet-18-like one, all at 32x32 with a batch size of 1. All tuning
-is for one thread of this machine unless a row says otherwise: on two shared cores, two threads cannot be timed to two
-percent. Energy comes from the processor's counters, or is modelled from CPU seconds if there are none.
+The networks are a small CNN, a MobileNet-like and a ResNet-18-like one, all at 32x32 pixels with a batch size of 1. All
+tuning is for one thread of this machine unless a row says otherwise: on two shared cores, two threads cannot be timed
+to two percent. Energy comes from the processor's counters, or is modelled from CPU seconds if there are none.
 
 MetaSchedule tunes with its own task scheduler, its own evolutionary search with default sizes and its own cost model,
 with our warm builder and runner and as many candidates as Onefold; batches have eight candidates in both. Stock
@@ -10,16 +10,16 @@ MetaSchedule is measured on a few candidates of one operator and reported per ca
 ends with the first round after which the whole model was as fast; MetaSchedule's latency is that of its final model,
 since it measures no other.
 
-A latency that was measured under contention says more about the contention than about the kernels. So the library of
-every round is kept, and at the end all libraries of a model are timed again in turns, in random order. The minimum of a
-library's latencies is compared, since contention only ever increases it.
+Contention distorts latencies, so the library of every round is kept, and at the end all libraries of a model are timed
+again in turns, in random order. The minimum of a library's latencies is compared, since contention only ever increases
+it.
 
 With history: the two other networks were tuned before. Without the filter: the same survey, every proposal measured;
-its LOESS fit decides which candidates of both are cold.
-Together: the three models in one survey, each with the latency as its goal that it reached by itself (timed again, like
-all that is compared), against each model by itself up to the same latencies.
-Killed: a real command, `kill -9` in the middle, and the same command again. At the end all runtimes are timed in turns:
-onnxruntime with its default, spinning threads, which everything is compared with, and with sleeping threads.
+its LOESS fit decides which candidates of both are cold. Together: the three models in one survey, each with the latency
+as its goal that it reached by itself (timed again, like all that is compared), against each model by itself up to the
+same latencies. Killed: a real command, `kill -9` in the middle, and the same command again. At the end all runtimes are
+timed in turns: onnxruntime with its default, spinning threads, which everything is compared with, and with sleeping
+threads.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from onefold.workloads.resnet import ResidualBlock
 
 WARM, AS_IT_COMES, NO_WORSE = 0.6, 0.1, 1.02
 LESS_COLD, PRECISE, RECALLED, TOGETHER, FASTER = 0.40, 0.8, 0.4, 0.75, 1.5
-EACH, BATCH = 16, 8  # candidates an operator, on average; in a batch
-THEIRS, HANDED_OVER = "MetaSchedule", "handed over"  # libraries of which there is one each
-TURNS, UNTUNED = 9, 20  # to time each library again; what is so many times slower than another is timed once
+EACH, BATCH = 16, 8  # candidates per operator on average, and per batch
+THEIRS, HANDED_OVER = "MetaSchedule", "handed over"  # conditions with a single library
+TURNS, UNTUNED = 9, 20  # timings of each library; one that is so much slower is timed once
 Row = dict[str, Any]
 
 
 def main() -> None:
     options = arguments(__doc__)
-    logging.disable(logging.INFO)  # MetaSchedule tells of every step
+    logging.disable(logging.INFO)  # MetaSchedule logs every step
     quick: bool = options.quick
     each = 8 if quick else EACH
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +149,7 @@ NETWORKS = {"small": small, "mobilenet": mobilenet, "resnet18": resnet18}
 
 
 class Place:
-    """Networks as files, and homes of their own for every condition."""
+    """Networks as files, and a separate home for each condition."""
 
     def __init__(self, folder: Path, quick: bool) -> None:
         self.folder = folder
@@ -170,7 +170,7 @@ class Place:
         return self.folder / f"{name}.onnx"
 
     def home(self, name: str) -> Path:
-        """With this machine's calibration, so that nobody has to make it again."""
+        """Return a new home with the calibration of this machine."""
         place = self.folder / "homes" / name
         if not place.exists():
             place.mkdir(parents=True)
@@ -187,7 +187,7 @@ class Place:
         return ModelCompiler(name, source.file, source.inputs, source.outputs, runner, 3)
 
     def compiled(self, name: str, condition: str, candidates: int, threads: int = 1, **options: Any) -> CompileResult:
-        """Onefold's way, in a home of its own, to the end of its candidates."""
+        """Compile with Onefold in a separate home until its candidates are used up."""
         print(f"{name}, {condition}: {candidates} candidates", flush=True)
         home = self.home(f"{condition}-{name}")
         with keeping(self.rounds(condition)):
@@ -198,17 +198,17 @@ class Place:
             )  # fmt: skip
 
     def rounds(self, condition: str) -> Path:
-        """Where the libraries of all rounds are kept, a folder for each model."""
+        """Return the folder of the libraries of all rounds, with a subfolder for each model."""
         return self.folder / "rounds" / condition
 
     def precision(self) -> Row:
-        """Of the filter, on held-out candidates of all that was measured without it."""
+        """Return the precision of the filter on held-out candidates of the runs without it."""
         histories: dict[Any, list[Any]] = {}
         for name in self.networks:
             store = open_store(self.home(f"no filter-{name}") / "store.db")
             operators = store.operators()
-            for one in store.candidates():
-                histories.setdefault(operators[one.operator], []).append(one)
+            for candidate in store.candidates():
+                histories.setdefault(operators[candidate.operator], []).append(candidate)
             store.close()
         found = []
         for seed in range(5):
@@ -236,7 +236,7 @@ class Theirs:
 
 
 def metaschedule(place: Place, name: str, candidates: int) -> Theirs:
-    """Its own scheduler, search and cost model at their usual sizes; our warm builder and runner."""
+    """Tune with MetaSchedule's scheduler, search and cost model, and our warm builder and runner."""
     print(f"{name}, MetaSchedule: {candidates} candidates", flush=True)
     tuner = meta_schedule()
     folder = Path(tempfile.mkdtemp(dir=place.folder))
@@ -268,7 +268,7 @@ def with_records(compiler: ModelCompiler, database: Any, file: Path) -> Path:
 
 
 def adapters(runner: CandidateRunner, costs: PhaseCosts, folder: Path) -> tuple[Any, Any]:
-    """Our builder and runner, as MetaSchedule takes them."""
+    """Return our builder and runner as those of MetaSchedule."""
     from tvm.ir.utils import derived_object
 
     tuner = meta_schedule()
@@ -279,7 +279,7 @@ def adapters(runner: CandidateRunner, costs: PhaseCosts, folder: Path) -> tuple[
             found = []
             for one in runner.build([one.mod for one in inputs]):
                 costs.add("build", one.reply.joules)
-                file = Path(tempfile.mkdtemp(dir=folder)) / one.file.name  # it removes the folder that a library is in
+                file = Path(tempfile.mkdtemp(dir=folder)) / one.file.name  # the folder is removed later
                 if not one.reply.error:
                     one.file.rename(file)
                 error = one.reply.error or None
@@ -306,7 +306,7 @@ def adapters(runner: CandidateRunner, costs: PhaseCosts, folder: Path) -> tuple[
                 kinds = tuple((str(info.dtype), tuple(int(size) for size in info.shape)) for info in one.args_info)
                 reply = runner.time_library(Path(str(one.artifact_path)), kinds)
                 costs.add("run", reply.joules)
-                latencies = None if reply.error else [median(reply.value["latencies"])]  # as we do; it takes means
+                latencies = None if reply.error else [median(reply.value["latencies"])]  # not the mean
                 found.append(Future(latencies, reply.error or None))
             return found
 
@@ -314,7 +314,7 @@ def adapters(runner: CandidateRunner, costs: PhaseCosts, folder: Path) -> tuple[
 
 
 def as_it_comes(place: Place) -> Row:
-    """Seconds a candidate with MetaSchedule's own builder and runner, which start anew for each batch."""
+    """Return the seconds per candidate with MetaSchedule's builder and runner, which restart for each batch."""
     program = (
         "import sys, time, logging, tempfile; logging.disable(logging.INFO)\n"
         "import tvm, onnx\n"
@@ -372,7 +372,7 @@ def _list(values: Sequence[float]) -> str:
 
 @contextmanager
 def keeping(folder: Path) -> Iterator[None]:
-    """Copies the library of every round of a survey, also of those that it does not keep itself."""
+    """Copy the library of every round of a survey, also those that it deletes."""
     time_library, measure, rounds = ModelCompiler.time_library, ModelCompiler.measure, Counter[str]()
 
     def timed(self: ModelCompiler, file: Path, costs: PhaseCosts | None = None) -> TimedLibrary:
@@ -393,7 +393,7 @@ def keeping(folder: Path) -> Iterator[None]:
 
 
 def timed_again(place: Place, name: str, theirs: Path, ways: dict[str, CompileResult]) -> dict[str, list[Row]]:
-    """Of every way to tune a model, each round with its latency as measured now, in turns with all others."""
+    """Return each round of every condition with its latency, timed again in turns with all others."""
     print(f"{name}: timing all rounds again", flush=True)
     files = {(THEIRS, 0): theirs, (HANDED_OVER, 0): Path(ways["cold start"].folder) / "kernels.so"}
     for way, compiled in ways.items():
@@ -410,15 +410,15 @@ def timed_again(place: Place, name: str, theirs: Path, ways: dict[str, CompileRe
     curves: dict[str, list[Row]] = {way: [{"latency_s": min(times[way, 0])}] for way in (THEIRS, HANDED_OVER)}
     for way, compiled in ways.items():
         curves[way] = [
-            {"ended_s": one.ended_s, "joules": one.spent.energy.joules, "tried": one.tried,
-             "latency_s": min(times[way, at]), "then_s": one.latency_s}
-            for at, one in enumerate(compiled.rounds)
+            {"ended_s": tuning_round.ended_s, "joules": tuning_round.spent.energy.joules, "tried": tuning_round.tried,
+             "latency_s": min(times[way, at]), "then_s": tuning_round.latency_s}
+            for at, tuning_round in enumerate(compiled.rounds)
         ]  # fmt: skip
     return curves
 
 
 def reached(curve: Sequence[Row], latency_s: float) -> Row | None:
-    """The first round after which the model was as fast."""
+    """Return the first round after which the model was as fast; None if there is none."""
     return next((one for one in curve if one["latency_s"] <= latency_s), None)
 
 
@@ -441,22 +441,27 @@ def compared(name: str, theirs: Theirs, curves: dict[str, list[Row]]) -> Row:
 
 
 def cold_shares(name: str, ways: dict[str, CompileResult]) -> Row:
-    """By one line for both, that of the search without the filter: a search of its own would always find half of its
-    candidates above its own line."""
+    """Return the cost of cold candidates with and without the filter, by the LOESS fit of the search without it.
+
+    By its own fit, about half of the candidates of any search are cold.
+    """
     found: Row = {"network": name}
     lines = {
-        one.operator.key: [usual for usual in one.line if usual is not None] for one in ways["no filter"].histories
+        history.operator.key: [usual for usual in history.line if usual is not None]
+        for history in ways["no filter"].histories
     }
     for label, compiled in (("filtered", ways["cold start"]), ("plain", ways["no filter"])):
         measured = [
-            (one, is_above(one, lines[history.operator.key], at))
+            (candidate, is_above(candidate, lines[history.operator.key], at))
             for history in compiled.histories
-            for at, one in enumerate(history.candidates)
+            for at, candidate in enumerate(history.candidates)
         ]
-        found[f"{label} cold s"] = sum(one.build_s + one.run_s for one, is_cold in measured if is_cold)
-        found[f"{label} cold J"] = sum(one.joules or 0.0 for one, is_cold in measured if is_cold)
-        found[f"{label} s"] = sum(one.build_s + one.run_s for one, _ in measured)
-        found[f"{label} dropped"] = sum(one.filtered for one in compiled.rounds[-1].operators)
+        found[f"{label} cold s"] = sum(
+            candidate.build_s + candidate.run_s for candidate, is_cold in measured if is_cold
+        )
+        found[f"{label} cold J"] = sum(candidate.joules or 0.0 for candidate, is_cold in measured if is_cold)
+        found[f"{label} s"] = sum(candidate.build_s + candidate.run_s for candidate, _ in measured)
+        found[f"{label} dropped"] = sum(operator.filtered for operator in compiled.rounds[-1].operators)
     return found
 
 
@@ -467,7 +472,7 @@ def is_above(candidate: Any, line: Sequence[float], at: int) -> bool:
 def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:
     seconds = 1 - sum(row["filtered cold s"] for row in rows) / sum(row["plain cold s"] for row in rows)
     joules = 1 - sum(row["filtered cold J"] for row in rows) / max(1e-9, sum(row["plain cold J"] for row in rows))
-    dropped = sum(row["filtered dropped"] for row in rows)  # without any, a difference is chance
+    dropped = sum(row["filtered dropped"] for row in rows)  # without any, a difference is noise
     return [
         Claim("time spent on cold candidates, with the filter", f"{LESS_COLD:.0%} less",
               f"{seconds:.0%} less, {dropped} dropped", dropped > 0 and seconds >= LESS_COLD),
@@ -480,7 +485,7 @@ def filtered(rows: Sequence[Row], precision: Row) -> list[Claim]:
 
 
 def with_history(place: Place, name: str, cold: CompileResult) -> CompileResult:
-    """With what the two other networks taught."""
+    """Compile with the history of the two other networks."""
     store = open_store(place.home(f"history-{name}") / "store.db")
     for other in place.networks:
         if other != name:
@@ -494,12 +499,12 @@ def with_history(place: Place, name: str, cold: CompileResult) -> CompileResult:
 
 
 def goal_s(curves: dict[str, list[Row]]) -> float:
-    """The latency that a cold start reached."""
+    """Return the latency that a cold start reached."""
     return NO_WORSE * best_s(curves["cold start"])
 
 
 def recall(name: str, curves: dict[str, list[Row]]) -> Row:
-    """Up to the latency that the cold start reached."""
+    """Return the time to the latency that the cold start reached."""
     goal = goal_s(curves)
     before, now = reached(curves["cold start"], goal), reached(curves["history"], goal)
     return {
@@ -519,7 +524,7 @@ def recalling(rows: Sequence[Row]) -> list[Claim]:
 
 
 def together(place: Place, alone: Sequence[CompileResult], goals: Sequence[float]) -> list[CompileResult]:
-    """One survey over all models, with as many candidates as they had by themselves, until all are as fast as then."""
+    """Tune all models in one survey, with as many candidates as separately, until all reach their goals."""
     count = sum(found.rounds[-1].tried for found in alone)
     print(f"together: {count} candidates", flush=True)
     files = [place.file(name) for name in place.networks]
@@ -531,7 +536,7 @@ def together(place: Place, alone: Sequence[CompileResult], goals: Sequence[float
 
 
 def at_once(curves: dict[str, dict[str, list[Row]]], goals: dict[str, float]) -> Row:
-    """The energy until all models were as fast as each became by itself: as fast as the survey was asked for."""
+    """Return the energy until all models reached their goals, in one survey and separately."""
     apart = {name: reached(curve["cold start"], goals[name]) for name, curve in curves.items()}
     joint = {name: reached(curve["together"], goals[name]) for name, curve in curves.items()}
     return {
@@ -556,7 +561,7 @@ def joining(joint: Row) -> list[Claim]:
 
 
 def kill(place: Place) -> Row:
-    """A real command, killed once some candidates are known, and started again."""
+    """Run a real command, kill it after some candidates, and run it again."""
     home = place.home("killed")
     words = [
         sys.executable, "-W", "ignore", "-c", "from onefold.cli import main; main()", "compile",
@@ -575,14 +580,14 @@ def kill(place: Place) -> Row:
 
 
 def _rows(home: Path) -> dict[str, str]:
-    """What the store knows of each candidate: also how long it was built and run."""
+    """Return the stored content of each candidate, with its build and run times."""
     file = home / "store.db"
     if not file.exists():
         return {}
     try:
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
             return dict(connection.execute("select key, content from candidates").fetchall())
-    except sqlite3.OperationalError:  # before its tables are there
+    except sqlite3.OperationalError:  # before the tables are created
         return {}
 
 
@@ -590,7 +595,7 @@ def _rows(home: Path) -> dict[str, str]:
 
 
 def raced(place: Place, name: str, cold: CompileResult) -> list[Row]:
-    """Torch, onnxruntime, TVM untuned and tuned, with one and with two threads, in turns."""
+    """Time torch, onnxruntime and TVM, untuned and tuned, with one and two threads, in turns."""
     rows = []
     for threads in sorted({1, min(2, os.cpu_count() or 1)}):
         compiled = cold

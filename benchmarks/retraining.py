@@ -1,21 +1,21 @@
-"""What retraining gains on corrupted CIFAR-10 at the same limit and window, beside seven other ways to choose plans.
+"""Accuracy gain of retraining on corrupted CIFAR-10 under equal limits, against seven other plan strategies.
 
-Three networks trained on clean pictures (a ResNet, MobileNetV2, a small vision transformer) meet six corruptions at
-severity 5. Each run is a process of its own on one core, with the same new data (3,200 pictures that the network has
-not seen, a fifth of them kept back by the retraining), the same memory limit and the same window. The window is what
-`static` takes for three passes over the new data, as published (35 s a pass in a window of 110 s), measured first; the
-limit is 300 MB above what a process holds that has opened the model.
+Three networks trained on clean images (a ResNet, MobileNetV2 and a small vision transformer) are retrained on six
+corruptions at severity 5. Each run is a separate process on one core, with the same new data (3,200 images that the
+network has not seen, a fifth of which the retraining holds out for validation), the same memory limit and the same
+window. The window is the time that `static` takes for three epochs over the new data, as published (35 s per epoch in a
+window of 110 s), measured first. The limit is 300 MB above the memory of a process that has opened the model.
 
-All ways share the mechanisms: accumulation, freezing, segments, the allocator, and the rule that the given model stays
-where nothing is better. The others learn from updates of 256 samples at the learning rate that belongs to it, as
-published; oom-retry meets a real limit of the process. Accuracy is that of the handed-back model on 2,000 test pictures
-that no run sees. Peak memory is the highest that the system says of the process while it retrains; retraining_limits.py
-looks at it from outside.
+All strategies share the mechanisms: gradient accumulation, freezing, checkpoint segments, the allocator, and the rule
+that the given model is kept unless another one is better. The baselines use an effective batch of 256 samples with the
+matching learning rate, as published; oom-retry runs under a real limit of the process. Accuracy is that of the returned
+model on 2,000 test images that no run sees. Peak memory is the high-water mark of the process during retraining;
+retraining_limits.py measures it from outside.
 
-Each run is written down when it ends: started again, the benchmark goes on from there.
+Each run is recorded when it ends, so that an interrupted benchmark can be resumed.
 
-At equal accuracy: the time until a run of onefold's was first as good, on the data kept back, as a comparator at the
-end of its window; and the peak of onefold where its limit is drawn in to 40 MB above what the process holds.
+At equal accuracy: the time until a run of onefold first reached, on its validation data, the final accuracy of a
+baseline; and the peak memory of onefold with the limit lowered to 40 MB above the memory of the process.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ OTHERS = STRATEGIES[1:]
 MODELS = ("cifar10", "cifar10-mobilenet", "cifar10-vit")
 KINDS = ("gaussian_noise", "shot_noise", "fog", "saturate", "frost", "gaussian_blur")
 SEEDS = (0, 1, 2)
-ROOM_MB, TIGHT_MB, PASSES = 300, 40, 3  # above what the process holds; passes of `static` that a window has
+ROOM_MB, TIGHT_MB, PASSES = 300, 40, 3  # above the memory of the process; epochs of `static` per window
 ABOVE_MEAN, LESS = 5.0, 2.0
-SCORED = 8  # test pictures at a time: scoring must not take more than a retraining
+SCORED = 8  # test images per batch: evaluation must not need more memory than retraining
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many of the three")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs side by side")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="number of seeds, at most three")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="number of parallel runs")
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "onefold" / "benchmarks")
     options = parser.parse_args()
     if options.one:
@@ -64,19 +64,19 @@ def main() -> None:
     sources = [source_model(name, folder, 3 if options.quick else EPOCHS) for name in models]
     shifts = [shifted(kind, folder) for kind in kinds]
     journal = Journal(folder / "runs.jsonl", folder)
-    copies = range(-(-options.cores // len(sources)))  # as many side by side as later
-    trials = [_case(place, shifts[0], at, "static", 4000, 12.0) for at in copies for place in sources]
+    copies = range(-(-options.cores // len(sources)))  # as many in parallel as in the comparison
+    trials = [_case(model, shifts[0], at, "static", 4000, 12.0) for at in copies for model in sources]
     first = run_all(trials, options.cores, journal)
     cases = []
-    for place in sources:
-        mine = [row for row in first if row["model"] == place.name]
+    for model in sources:
+        mine = [row for row in first if row["model"] == model.name]
         window_s = PASSES * statistics.median(row["new"] * row["busy_s"] / row["samples"] for row in mine)
         held_mb = statistics.median(row["held_mb"] for row in mine)
-        print(f"{place.name}: a window of {window_s:.1f} s; the process holds {held_mb:.0f} MB", flush=True)
+        print(f"{model.name}: a window of {window_s:.1f} s; the process holds {held_mb:.0f} MB", flush=True)
         for new in shifts:
             for seed in seeds:
-                cases += [_case(place, new, seed, how, held_mb + ROOM_MB, window_s) for how in STRATEGIES]
-            cases.append(_case(place, new, 0, "onefold", held_mb + TIGHT_MB, window_s))
+                cases += [_case(model, new, seed, how, held_mb + ROOM_MB, window_s) for how in STRATEGIES]
+            cases.append(_case(model, new, 0, "onefold", held_mb + TIGHT_MB, window_s))
     compare(run_all(cases, options.cores, journal), quick=options.quick)
     journal.path.unlink()
 
@@ -89,7 +89,7 @@ def _case(model: Path, data: Path, seed: int, strategy: str, memory_mb: float, w
 
 
 class Journal:
-    """The runs that have ended, in a file beside the models."""
+    """The finished runs, in a file beside the models."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path, self.folder = path, folder
@@ -107,7 +107,7 @@ def _key(case: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def run_all(cases: list[dict[str, Any]], cores: int, journal: Journal) -> list[dict[str, Any]]:
-    """Each case in a process of its own on a core of its own, in an order that mixes the strategies."""
+    """Run each case in a separate process on its own core, with the strategies interleaved."""
     free: Queue[int] = Queue()
     for core in sorted(os.sched_getaffinity(0))[:cores]:
         free.put(core)
@@ -146,7 +146,7 @@ def _measured(case: dict[str, Any], folder: Path, core: int) -> dict[str, Any]:
 
 
 def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_s: float) -> dict[str, Any]:
-    """A run in this process."""
+    """Run a case in this process."""
     import torch
 
     torch.set_num_threads(1)
@@ -196,7 +196,7 @@ def one(model: str, data: str, seed: int, strategy: str, memory_mb: int, window_
 
 
 def _limit(memory_mb: int) -> None:
-    """A real one: what the process may allocate for itself, with what it has mapped from files on top."""
+    """Limit the private memory of this process; memory mapped from files does not count."""
     import resource
 
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
@@ -248,7 +248,7 @@ def _line(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(rows: list[dict[str, Any]], key: str) -> float:
-    """A run that failed has gained nothing; the rest of it is not known."""
+    """Return the mean; a failed run has a gain of 0, and its other values are unknown."""
     known = [row.get("gain", 0.0) if key == "gain" else row[key] for row in rows if key == "gain" or key in row]
     return statistics.mean(known) if known else 0.0
 
@@ -258,7 +258,10 @@ def _all(by: dict[str, list[dict[str, Any]]], names: tuple[str, ...]) -> list[di
 
 
 def _times(by: dict[str, list[dict[str, Any]]]) -> float:
-    """Their mean time over the mean of ours until we are as good as each of them; runs that gained nothing left out."""
+    """Return the mean time of the baselines relative to the mean time of onefold to the same accuracy.
+
+    Runs without a gain are left out.
+    """
     ours, theirs = [], []
     mine = {(row["model"], row["data"], row["seed"]): row for row in by["onefold"]}
     for row in _all(by, OTHERS):

@@ -1,28 +1,29 @@
-"""Does a retraining keep its limits? Predicted against real memory, limits and windows kept, the cost of planning.
+"""Does a retraining respect its limits? Predicted and real memory, memory limits, windows and the cost of planning.
 
-Everything is measured from outside, by a program that imports neither torch nor numpy: the system remembers in a
-process the memory of the one that started it. Each retraining is a process of its own, the real command.
+Everything is measured from outside, by a program that imports neither torch nor numpy, since a child process inherits
+the high-water mark of its parent. Each retraining is a separate process that runs the real command.
 
-Predictions: networks of four kinds with fresh weights and plans at random, 1 to 256 samples at a time. Profiled as a
-retraining does, predicted before any step of any plan, without lessons or corrections. Three updates follow, of two
-batches each. Their peak is what the system says of the process when it is gone; the mark is put back just before the
-first of them, so that what came earlier, the import of torch and the profiling, cannot hide the plan. What the plan
-adds is also shown without what Python and torch hold, which makes any prediction look good.
+Predictions: networks of four architectures with random weights, and random plans with batch sizes from 1 to 256. The
+network is profiled as in a retraining, and memory is predicted before any step of any plan, without lessons or
+corrections. Three updates of two batches each follow. Their peak is the high-water mark of the process at its end; the
+mark is reset just before the first update, so that earlier peaks, of importing torch and of profiling, cannot hide that
+of the plan. The error is also shown for the memory that the plan adds, without the constant part of Python and torch,
+which makes any prediction look accurate.
 
-Limits: models trained on clean data meet three kinds of new data, one of them without anything new, where it is easy
-to get worse. First the command is asked what it needs at least; the limit is drawn above that, often by a few megabytes
-only. Half of the cases know what earlier ones learned. A retraining puts the system's mark back for itself, so what is
-said at the end is not its peak: the mark is read from outside every few milliseconds as well, and the highest of all
-counts, along with what the command itself tells. The window is compared with the whole life of the process, the start
-and the end of Python included. A refusal must be true: the memory that was given is less than it needs, or the window
-too short. Where a control group is handed over in $ONEFOLD_CGROUP the limit is also the kernel's, which kills.
+Limits: models trained on clean data are retrained on three kinds of new data, one of them without a shift, where it is
+easy to become worse. First the command is asked for the least memory that it needs; the limit is drawn above that,
+often by a few megabytes only. Half of the cases have the lessons of earlier ones. A retraining resets the high-water
+mark itself, so the final mark is not its peak: the mark is also polled from outside every few milliseconds, and the
+highest value counts, along with what the command reports. The window is compared with the whole life of the process,
+including start-up and exit of Python. A refusal must be true: the given memory is less than it needs, or the window is
+too short. If a control group is delegated in $ONEFOLD_CGROUP, the kernel enforces the limit too, by killing.
 
-Halved: the same retraining twice, in turns, once undisturbed; in the other the kernel's limit on the process's data is
-lowered from outside at half of the window, so that half of what there was above the process itself is left; from a
-second later on its memory is looked at again, since that limit counts address space. The data are made up, patterns
-in noise with light and dark exchanged: gains are so large that a tenth of them is no accident.
+Halved: the same retraining twice, interleaved, once undisturbed. In the other run the data limit of the process is
+lowered from outside after half of the window, so that half of the memory above that of the process itself is left.
+Memory is compared with the new limit from one second later on, since that limit counts address space. The data is
+synthetic, patterns in noise with inverted brightness: gains are so large that a tenth of them is no noise.
 
-All on one core, unless $OMP_NUM_THREADS says otherwise, one process at a time; nobody else should use the machine.
+All processes run on one core, unless $OMP_NUM_THREADS is set, one at a time; the machine should be otherwise idle.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ MEDIAN, WORST = 0.05, 0.10
 INSIDE = 0.99
 PLANNING = 0.05
 KEPT = 0.90
-MAX_PLAN_BYTES = 3_000_000_000  # bytes that a drawn plan may be predicted to take
+MAX_PLAN_BYTES = 3_000_000_000  # maximum predicted memory of a random plan
 LOOKED_EVERY_S = 0.003
-REACTS_S = 1.0  # after which a limit that fell is kept again
+REACTS_S = 1.0  # after which a lowered limit must be respected again
 MINUTE_S, HALVED_S = 60.0, 40.0
 RESCORED = 10
-ROOM = (50_000_000, 100_000_000)  # bytes above the least
+ROOM = (50_000_000, 100_000_000)  # bytes above the least memory
 GROUP = "ONEFOLD_CGROUP"
 PARTS = ("predictions", "cases", "long", "halved")
 PICTURES = ("cifar10", "cifar10-mobilenet", "cifar10-vit")
@@ -73,10 +74,10 @@ LARGE: dict[str, dict[str, Any]] = {
     "cifar10-mobilenet": {"width": 1.0},
     "cifar10-vit": {"width": 96, "depth": 3},
 }
-NOISE = {"cifar10": 8.0, "cifar10-mobilenet": 4.5, "cifar10-vit": 1.8}  # so that each still learns when half is over
+NOISE = {"cifar10": 8.0, "cifar10-mobilenet": 4.5, "cifar10-vit": 1.8}  # each still improves after half of the window
 LENGTH, VOCABULARY, CLASSES = 200, 20_000, dict.fromkeys(PICTURES, 10) | {WORDS: 20}
-OLD = 2000  # samples that models know
-NEW, MUCH_NEW = 640, 2400  # new ones, of which a retraining keeps back a fifth
+OLD = 2000  # samples of the original training
+NEW, MUCH_NEW = 640, 2400  # new samples, of which a retraining holds out a fifth
 Row = dict[str, Any]
 
 
@@ -84,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, help="measure these anew; the others are those of last time"
+        "--only", nargs="+", choices=PARTS, help="measure these parts again; keep the results of the others"
     )
     parser.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -118,7 +119,7 @@ def main() -> None:
 
 
 def _earlier(quick: bool) -> Row:
-    """What the last run measured."""
+    """Return the results of the last run."""
     content = json.loads((RESULTS / f"retraining_limits{'-quick' * quick}.json").read_text())
     return {"measured": dict.fromkeys(PARTS, content["when"]), **content["figures"]}
 
@@ -128,19 +129,19 @@ def _earlier(quick: bool) -> Row:
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a process."""
+    """The outcome of a process."""
 
     status: int  # below zero: the signal that ended it
     wall_s: float
-    peak_bytes: int  # of its resident memory, the highest that was seen from outside
-    marked_bytes: int  # the same since it put the system's mark back for the last time
-    later_bytes: int  # the highest that was seen once something had been done to it, and a moment had passed
+    peak_bytes: int  # of its resident memory, as polled from outside
+    marked_bytes: int  # the same since its last reset of the high-water mark
+    later_bytes: int  # the peak from REACTS_S after the intervention on
     output: str
     complaint: str
 
     @property
     def found(self) -> Row:
-        """What it printed."""
+        """Return its output, parsed."""
         return dict(json.loads(self.output.splitlines()[-1])) if self.status == 0 else {}
 
 
@@ -152,7 +153,7 @@ def watched(
     do: Callable[[int], object] = lambda _: None,
     limit: int | None = None,
 ) -> Ran:
-    """Runs a program of this Python's to its end, looking at its memory; at some time something is done to it."""
+    """Run a Python program to its end and poll its memory; call `do` with its pid after `at_s`."""
     with (
         tempfile.TemporaryFile("w+") as given,
         tempfile.TemporaryFile("w+") as output,
@@ -179,7 +180,7 @@ def watched(
                     do(process.pid)
                     at_s, done_at = float("inf"), time.monotonic()
                 time.sleep(LOOKED_EVERY_S)
-        except BaseException:  # nobody is left behind
+        except BaseException:  # leave no process behind
             process.kill()
             process.wait()
             raise
@@ -196,7 +197,7 @@ def watched(
 
 
 def child(called: str, **order: Any) -> Ran:
-    """One of this program's own children, which may import torch."""
+    """Run a function of this program in a child process, which may import torch."""
     ran = watched([__file__, "--child", called], order)
     if ran.status != 0:
         sys.exit(f"{called} {order} ended with {ran.status}: {ran.complaint}")
@@ -204,7 +205,7 @@ def child(called: str, **order: Any) -> Ran:
 
 
 def _field(pid: int, name: str) -> int:
-    """A line of the system's status of a process, in bytes; 0 when it has ended."""
+    """Return a field of /proc/PID/status in bytes; 0 if the process has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -213,11 +214,11 @@ def _field(pid: int, name: str) -> int:
 
 
 def kernel_limit() -> str:
-    return "a control group" if os.environ.get(GROUP) else f"none: no control group is handed over in ${GROUP}"
+    return "a control group" if os.environ.get(GROUP) else f"none: no control group is delegated in ${GROUP}"
 
 
 def _group(limit: int | None) -> Path | None:
-    """A control group with this limit, inside the one that was handed over."""
+    """Create a control group with this limit inside the delegated one."""
     given = os.environ.get(GROUP)
     if limit is None or not given:
         return None
@@ -226,7 +227,7 @@ def _group(limit: int | None) -> Path | None:
     second = (Path(given) / "cgroup.subtree_control").exists()
     (group / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(limit))
     if second:
-        with suppress(OSError):  # where the kernel has no swap
+        with suppress(OSError):  # a kernel without swap accounting
             (group / "memory.swap.max").write_text("0")
     return group
 
@@ -247,13 +248,13 @@ def predictions(rng: random.Random, count: int) -> list[Row]:
             "measured MB": ran.marked_bytes / 1e6, "error": found["predicted_bytes"] / ran.marked_bytes - 1,
             "error of added": added / max(1, ran.marked_bytes - held) - 1,
         })  # fmt: skip
-        _tell("prediction", number, count, rows[-1])
+        _print_row("prediction", number, count, rows[-1])
     table(rows)
     return rows
 
 
 def predict(name: str, seed: int) -> Row:
-    """In a process of its own: a network and a plan at random, what the plan is predicted to take, three updates."""
+    """Predict the memory of a random plan for a network, then run three updates; in a child process."""
     from onefold.retraining import allocator
 
     allocator.request_huge_pages()
@@ -280,7 +281,7 @@ def predict(name: str, seed: int) -> Row:
 
     has_pictures = any(isinstance(one, torch.nn.Conv2d) for one in network.modules())
     if has_pictures:
-        network.to(memory_format=torch.channels_last)  # as a retraining has it
+        network.to(memory_format=torch.channels_last)  # as in a retraining
     arrays = Noise(*((LENGTH,), VOCABULARY) if name == WORDS else ((3, 32, 32), 0)), Noise((), CLASSES[name])
     samples = Samples(arrays, np.arange(256), torch.device("cpu"), channels_last=has_pictures)
 
@@ -320,10 +321,10 @@ def predict(name: str, seed: int) -> Row:
 
 @dataclass(frozen=True)
 class Noise:
-    """Samples that nobody keeps: made anew whenever some of them are asked for."""
+    """Random samples that are generated on access and not kept."""
 
     sample: tuple[int, ...]
-    numbers: int  # whole ones below this; 0: any, around zero
+    numbers: int  # integers below this; 0 for standard normal numbers
 
     def __getitem__(self, rows: Any) -> Any:
         import numpy as np
@@ -363,7 +364,7 @@ def predicted(rows: list[Row]) -> list[Claim]:
 
 
 class Place:
-    """Folders of models and of new data, made once."""
+    """Folders of models and of new data, created once."""
 
     def __init__(self, folder: Path, quick: bool) -> None:
         self.folder, self.quick = folder, quick
@@ -377,12 +378,12 @@ class Place:
         return self.folder / "data" / _kind(name) / shift
 
     def fresh(self) -> Path:
-        """A folder that nobody has used."""
+        """Return a new folder."""
         return Path(tempfile.mkdtemp(dir=self.folder))
 
 
 def _negatives(name: str) -> str:
-    """Patterns with light and dark exchanged, for one kind of network: nearly all of them are mistaken at first."""
+    """Return the name of the patterns with inverted brightness, most of which are misclassified at first."""
     return f"negatives-{name}"
 
 
@@ -391,7 +392,7 @@ def _kind(name: str) -> str:
 
 
 def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> Row:
-    """In a process of its own: models trained on clean data for a moment, and new data that are shifted from it."""
+    """Train models briefly on clean data and write shifted new data; in a child process."""
     import torch
     from torch.nn import functional
 
@@ -435,7 +436,7 @@ def prepare(folder: str, small: dict[str, list[Row]], large: dict[str, Row]) -> 
 
 
 def _pictures() -> tuple[Any, Any, str]:
-    """Clean pictures to train on and others to shift: photographs where there are any, else patterns."""
+    """Return clean images to train on and others to shift: CIFAR-10 if available, otherwise synthetic patterns."""
     from onefold.datasets import cifar10
     from onefold.vocabulary.errors import DatasetError
 
@@ -448,7 +449,7 @@ def _pictures() -> tuple[Any, Any, str]:
 
 
 def _patterns(noise: float, *counts: int) -> list[Any]:
-    """Ten patterns under much noise, in parts of so many pictures."""
+    """Return noisy images of ten patterns, in parts of these sizes."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -462,7 +463,7 @@ def _patterns(noise: float, *counts: int) -> list[Any]:
 
 
 def _words() -> tuple[Any, Any, Any]:
-    """Texts in which each class has some words of its own; new ones; and new ones where words changed their class."""
+    """Return texts in which each class has its own words, new ones, and new ones with words reassigned to classes."""
     import numpy as np
 
     rng = np.random.default_rng(1)
@@ -484,7 +485,7 @@ def _words() -> tuple[Any, Any, Any]:
 
 
 def retrainings(place: Place, rng: random.Random, count: int, window_s: float | None = None) -> list[Row]:
-    """The command, with limits that are drawn above the least and windows as given or drawn."""
+    """Run the command with random limits above the least memory, and the given or random windows."""
     shared = place.fresh()
     rows: list[Row] = []
     for number in range(count):
@@ -501,7 +502,7 @@ def retrainings(place: Place, rng: random.Random, count: int, window_s: float | 
             "optimizer": optimizer, "least MB": least / 1e6, "limit MB": (least + above) / 1e6,
         }  # fmt: skip
         rows.append({**row, **_retrained(model, data, home, optimizer, round(least + above), seconds, place.fresh())})
-        _tell("retraining", number, count, rows[-1])
+        _print_row("retraining", number, count, rows[-1])
     _rescore(rows)
     for row in rows:
         del row["folders"]
@@ -514,12 +515,12 @@ def _command(model: Path, data: Path, home: Path, *words: str) -> list[str]:
 
 
 def _least(model: Path, data: Path, home: Path, optimizer: str) -> int:
-    """The least memory that the command says it needs."""
+    """Return the least memory that the command reports to need."""
     words = ["--plan-only", "--memory", "1MB", "--optimizer", optimizer]
     ran = watched(_command(model, data, home, *words))
     told = re.search(r"Set memory to (\d+)MiB", " ".join(ran.complaint.split()))
     if ran.status != 2 or told is None:
-        sys.exit(f"the least memory of {model.name} is not told: {ran.status}, {ran.complaint}")
+        sys.exit(f"the least memory of {model.name} is not reported: {ran.status}, {ran.complaint}")
     return int(told[1]) * 2**20
 
 
@@ -544,7 +545,7 @@ def _retrained(
 
 
 def _said(complaint: str) -> str:
-    """What a process complained about, in a line; of a traceback where it was and the last line."""
+    """Return the error message of a process on one line; of a traceback, the location and the last line."""
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         lines = [*(f"{line}; " for line in lines[:-1] if "/src/onefold/" in line)][-5:] + lines[-1:]
@@ -553,7 +554,7 @@ def _said(complaint: str) -> str:
 
 
 def _fullest(found: Row) -> str | None:
-    """The micro-window with the highest peak, with what was predicted for it."""
+    """Describe the micro-window with the highest peak, with its prediction."""
     known = [one for one in found.get("windows", ()) if one["measured_bytes"]]
     if not known:
         return None
@@ -563,7 +564,7 @@ def _fullest(found: Row) -> str | None:
 
 
 def _by_half(found: Row, window_s: float) -> float | None:
-    """The best gain that was seen in the first half of the window, by what was looked at on the way."""
+    """Return the best gain in the first half of the window, by the evaluations of micro-windows."""
     scores = [one["score"] for one in found.get("windows", ()) if one["ended_s"] <= window_s / 2 and one["score"]]
     return max(scores) - found["before"] if scores else None
 
@@ -575,7 +576,7 @@ def _plan(found: Row | None) -> str | None:
 
 
 def _rescore(rows: list[Row]) -> None:
-    """Scores given and saved weights anew, of some runs that changed their model."""
+    """Score given and saved weights again, of some runs that changed their model."""
     changed = [row for row in rows if row["status"] == 0 and row["after"] != row["before"]][:RESCORED]
     for row in changed:
         given, saved, data = row["folders"]
@@ -584,7 +585,7 @@ def _rescore(rows: list[Row]) -> None:
 
 
 def score(given: str, saved: str, data: str) -> Row:
-    """In a process of its own: accuracy of two models on all that the retraining kept back."""
+    """Return the accuracy of two models on the validation data; in a child process."""
     import torch
 
     from onefold.datasets import read_data
@@ -628,7 +629,7 @@ def kept(rows: list[Row]) -> list[Claim]:
 
 
 def _is_true(row: Row) -> bool:
-    """Whether a refusal says that more is needed than was given, as far as it was asked for before."""
+    """Return whether a refusal reports to need more memory or time than was given."""
     if "set window" in row["said"]:
         told = re.search(r"set window to (\d+)s", row["said"])
         return told is not None and int(told[1]) > row["window s"]
@@ -648,7 +649,7 @@ def planned(rows: list[Row]) -> list[Claim]:
     ] if done else [Claim("planning", f"<= {PLANNING:.0%}", "no retraining came to its end", False)]  # fmt: skip
 
 
-# A limit that is halved on the way ----------------------------------------------------------------------------------
+# A limit that is halved during retraining --------------------------------------------------------------------------
 
 
 def halvings(place: Place, count: int, window_s: float) -> list[Row]:
@@ -680,7 +681,7 @@ def halvings(place: Place, count: int, window_s: float) -> list[Row]:
             "plan": disturbed["plan"], "reactions": disturbed["reactions"], "before": quiet["before"],
             "gain by half": disturbed["by half"], "quiet gain": gains[0], "gain": gains[1], "said": disturbed["said"],
         })  # fmt: skip
-        _tell("halved", number, count, rows[-1])
+        _print_row("halved", number, count, rows[-1])
     table([{key: value for key, value in row.items() if key != "said"} for row in rows])
     return rows
 
@@ -705,10 +706,10 @@ def survived(rows: list[Row]) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _tell(what: str, number: int, count: int, row: Row) -> None:
+def _print_row(part: str, number: int, count: int, row: Row) -> None:
     shown = {key: value for key, value in row.items() if key != "folders" and value not in (None, "")}
     told = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()]
-    print(f"{what} {number + 1} of {count}: {', '.join(told)}", flush=True)
+    print(f"{part} {number + 1} of {count}: {', '.join(told)}", flush=True)
 
 
 CHILDREN: dict[str, Callable[..., Row]] = {"predict": predict, "prepare": prepare, "score": score}

@@ -48,14 +48,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 SAMPLES_PER_QUERY = 8
-LOAD = 0.6  # of what one by one can do
+LOAD = 0.6  # share of the capacity at batch size 1
 WITHIN = 0.15
-REST_S = 0.002  # as the inference tuner has it
-BACKLOG = 4  # batches in the line at once while the curve is measured
-LATE_S = 0.001  # later than a clock's own trembling
-LIBRARY = 256  # samples that LoadGen asks for
+REST_S = 0.002  # idle gap, as in TimingEffort AFTER_IDLE
+BACKLOG = 4  # queued batches while the curve is measured
+LATE_S = 0.001  # above the jitter of a clock
+LIBRARY = 256  # size of LoadGen's sample library
 
-Sample = tuple[int, int]  # LoadGen's number of the request, and the sample's place in the data
+Sample = tuple[int, int]  # LoadGen's request id, and the index of the sample
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Plan:
 
 
 class System:
-    """The system under test: a line of samples or of queries, and a thread that serves it in batches."""
+    """The system under test: a queue of samples or of queries, and a thread that serves it in batches."""
 
     def __init__(self, file: Path, inputs: np.ndarray) -> None:
         options = onnxruntime.SessionOptions()
@@ -81,7 +81,7 @@ class System:
     def start(
         self, answer: Callable[[list[Sample]], None], batch_size: int, wait_s: float, *, whole: bool
     ) -> tuple[BatchingQueue[list[Sample]], threading.Thread]:
-        """A line to add to and the thread that serves it; `whole`: queries do not mix."""
+        """Return a queue and the thread that serves it; with `whole`, batches do not mix queries."""
         line: BatchingQueue[list[Sample]] = BatchingQueue()
 
         def serve() -> None:
@@ -98,7 +98,7 @@ class System:
 
 
 def export(workload: str, sizes: dict[str, Any], folder: Path) -> System:
-    """The untrained network (weights do not change the cost) with real samples."""
+    """Export the untrained network (weights do not affect the cost) with real samples."""
     loaded = load(workload)
     inputs = np.ascontiguousarray(np.asarray(loaded.data().train[0][:LIBRARY]))
     network = loaded.build(Config(loaded.space.default(), **sizes)).eval()
@@ -119,13 +119,13 @@ def export(workload: str, sizes: dict[str, Any], folder: Path) -> System:
 
 
 def measure(system: System, runs: int) -> list[Served]:
-    """The curve, sizes in turn: from answer to answer while a few batches wait in the line, and alone after a rest."""
+    """Measure the latency curve, batch sizes interleaved: back to back with a backlog, and after an idle gap."""
     answered_s: list[float] = []
     expected = BACKLOG
     all_answered = threading.Event()
 
     def answer(batch: list[Sample]) -> None:
-        # LoadGen gets no answers here, but the list for it is made, since that is work of every batch.
+        # LoadGen gets no responses here, but the list of them is created, since every batch has that cost.
         [loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch]
         answered_s.append(time.perf_counter())
         if len(answered_s) == expected:
@@ -137,7 +137,7 @@ def measure(system: System, runs: int) -> list[Served]:
         for size in SIZES:
             all_answered.clear()
             answered_s.clear()
-            line.add([[(place, place) for place in range(size)]] * BACKLOG)
+            line.add([[(index, index) for index in range(size)]] * BACKLOG)
             all_answered.wait()
             if run >= 0:
                 times[size] += np.diff(answered_s).tolist()
@@ -149,7 +149,7 @@ def measure(system: System, runs: int) -> list[Served]:
             answered_s.clear()
             time.sleep(REST_S)
             came_s = time.perf_counter()
-            line.add([[(place, place) for place in range(size)]])
+            line.add([[(index, index) for index in range(size)]])
             all_answered.wait()
             rested[size].append(answered_s[0] - came_s)
     line.close()
@@ -159,7 +159,7 @@ def measure(system: System, runs: int) -> list[Served]:
 
 def _served(size: int, times: np.ndarray, rested: np.ndarray) -> Served:
     p50, p90, p99 = (float(np.quantile(times, share)) for share in (0.5, 0.9, 0.99))
-    # The interval of a median by its order statistics, normal approximation.
+    # Confidence interval of the median by order statistics, in normal approximation.
     half = 0.98 / len(times) ** 0.5
     low, high = (float(np.quantile(times, share)) for share in (max(0.0, 0.5 - half), min(1.0, 0.5 + half)))
     after_rest = tuple(float(np.quantile(rested, share)) for share in (0.5, 0.9, 0.99))
@@ -170,7 +170,7 @@ def _served(size: int, times: np.ndarray, rested: np.ndarray) -> Served:
 def judge(
     system: System, scenario: Scenario, batch_size: int, wait_s: float, seconds: float, seed: int
 ) -> dict[str, float]:
-    """What LoadGen says of a policy: mean and p99, and how many queries started late."""
+    """Return mean and p99 of a policy by LoadGen, and how many queries started late."""
     settings = loadgen.TestSettings()
     settings.mode = loadgen.TestMode.PerformanceOnly
     settings.schedule_rng_seed, settings.qsl_rng_seed, settings.sample_index_rng_seed = 11 + seed, 22 + seed, 33 + seed
@@ -244,7 +244,7 @@ def compare(
     plan: Plan,
     number: int,
 ) -> list[dict[str, Any]]:
-    """One round of a network in a scenario: predicted, judged and confirmed, for each policy."""
+    """Run one round of a network in a scenario: predict, run LoadGen and load-test each policy."""
     rows = []
     for policy, (batch_size, wait_s) in policies.items():
         predicted = predict(scenario, curve, batch_size, wait_s, seed=number)
@@ -270,14 +270,14 @@ def compare(
 
 
 def middle(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rounds of one network, scenario and policy as one row of medians."""
+    """Return the medians over the rounds of one network, scenario and policy."""
     return {
         key: value if isinstance(value, str) else median(row[key] for row in rows) for key, value in rows[0].items()
     }
 
 
 def off(row: dict[str, Any], figure: str) -> float:
-    """How far the prediction is from LoadGen, as a share of LoadGen's."""
+    """Return the error of the prediction relative to LoadGen's figure."""
     return abs(float(row[f"predicted {figure} ms"]) / float(row[f"LoadGen {figure} ms"]) - 1)
 
 

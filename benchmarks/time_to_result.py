@@ -86,7 +86,7 @@ class PlainTraining:
 
 
 def arrays() -> Any:
-    """Load the data set, once per process."""
+    """Load the dataset, once per process."""
     from onefold.vocabulary.workload_reference import load
 
     return load("fashion").data()
