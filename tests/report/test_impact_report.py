@@ -22,6 +22,7 @@ from onefold.report.impact.shares import shares
 from onefold.report.impact.text import as_text
 from onefold.report.plots.boxes import box_of, boxes
 from onefold.report.plots.density import bandwidth, curve_of, density
+from onefold.report.table import Table
 from onefold.vocabulary import quantities
 from onefold.vocabulary.records import Config
 
@@ -128,7 +129,7 @@ CASES = {
 }
 
 
-def sheets(result: Findings) -> list[tables.Sheet]:
+def sheets(result: Findings) -> list[Table]:
     both = [tables.changes, tables.pairs] if result.changes else []
     each = [make(result, form) for make in (tables.effects, tables.correlated) for form in result.forms]
     alone = (tables.spread, tables.deviations, tables.best_models, tables.failures, *both)
