@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow docs bench install clean
+.PHONY: demo test test-slow test-lowest audit docs bench install clean
 
 install: $(READY)
 
@@ -27,6 +27,24 @@ test: install
 test-slow: install
 	$(BIN)/pytest -m slow
 
+# The lowest versions that pyproject.toml permits, in an environment of their own.
+test-lowest: export PYTHONDONTWRITEBYTECODE =
+test-lowest: .venv-lowest/.ready
+	.venv-lowest/bin/pytest -n 2 --dist loadfile
+
+.venv-lowest/.ready: pyproject.toml tests/lowest_versions.py
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest_versions.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[dev,kernels]'
+	touch $@
+
+# Installed versions with published vulnerabilities; exits with 1 if there are any.
+audit: install
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable > .venv-audit/requirements.txt
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r .venv-audit/requirements.txt
+
 docs: install
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	$(BIN)/python benchmarks/claims/page.py
@@ -42,4 +60,4 @@ bench: install .venv-bench/.ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench
+	rm -rf .venv .venv-bench .venv-lowest .venv-audit

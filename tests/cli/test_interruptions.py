@@ -114,7 +114,7 @@ def test_the_end_of_the_terminal_hands_over_the_best_model_so_far(tmp_path: Path
     assert os.waitstatus_to_exitcode(status) == 130
     with closing(Home(home).store()) as store:
         assert store.study("s").state is StudyState.INTERRUPTED
-    assert (home / "studies" / "s" / "best" / "weights.pt").exists()
+    assert (home / "studies" / "s" / "best" / "weights.safetensors").exists()
 
 
 def test_a_study_under_nohup_survives_the_end_of_its_terminal(tmp_path: Path) -> None:
