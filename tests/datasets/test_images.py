@@ -1,4 +1,4 @@
-"""Image data sets: shapes, scales and splits, on tiny and on real files."""
+"""Image datasets: shapes, scales and splits, on tiny and on real files."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def write_mnist(folder: Path) -> None:
     np.savez(folder / MNIST.name, x_train=pixels[:48], y_train=labels[:48], x_test=pixels[48:], y_test=labels[48:])
 
 
-def labelled(*counts: int) -> Data:
+def labeled(*counts: int) -> Data:
     """Return a dataset with these numbers of samples of class 0, 1, …, in each split; each input is its index."""
 
     def part(first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -164,14 +164,14 @@ def test_digits_of_one_dataset_are_recognized_by_the_other(real_file: Callable[[
 
 
 def test_only_classes() -> None:
-    known = shifted_datasets.only_classes(labelled(5, 6, 7), [0, 2])
+    known = shifted_datasets.only_classes(labeled(5, 6, 7), [0, 2])
     for part in (known.train, known.validation, known.test):
         assert np.bincount(part[1]).tolist() == [5, 0, 7]
     assert known.test[0].tolist() == [*range(2000, 2005), *range(2011, 2018)]
 
 
 def test_new_classes_with_replay() -> None:
-    data = labelled(20, 3, 20, 10)
+    data = labeled(20, 3, 20, 10)
     result = shifted_datasets.new_classes(data, old=[0, 1, 2], replay=13)
     assert np.bincount(result.train[1]).tolist() == [5, 3, 5, 10]  # a class that has no more gives what it has
     assert len(set(result.train[0])) == 23
@@ -185,11 +185,11 @@ def test_new_classes_with_replay() -> None:
 
 
 def test_missing_splits_stay_missing() -> None:
-    assert shifted_datasets.only_classes(Data(labelled(3, 3).train), [0]).validation is None
+    assert shifted_datasets.only_classes(Data(labeled(3, 3).train), [0]).validation is None
 
 
 def test_invalid_classes_are_rejected() -> None:
-    data = labelled(4, 4, 4)
+    data = labeled(4, 4, 4)
     with pytest.raises(InputError, match=r"must be some of \[0, 1, 2\], got \[0, 3\]"):
         shifted_datasets.only_classes(data, [3, 0])
     with pytest.raises(InputError, match="got"):

@@ -235,7 +235,7 @@ def test_workers_are_pinned_to_different_cores(engine: ProcessEngine) -> None:
 
 
 def raise_workload_error() -> None:
-    raise WorkloadError("the data set is missing")
+    raise WorkloadError("the dataset is missing")
 
 
 def test_errors_of_onefold_in_the_set_up_are_raised_unchanged() -> None:

@@ -1,4 +1,4 @@
-"""Real data sets: embedded, from a folder, or downloaded once and verified by checksum.
+"""Real datasets: embedded, from a folder, or downloaded once and verified by checksum.
 
     digits                                       embedded in scikit-learn, always available
     mnist, fashion_mnist                         downloaded if no folder has them
@@ -11,7 +11,7 @@ and new data that a deployed model meets:
 
     read_data, write_data, Rows                  a folder of new data, read lazily row by row
 
-Each data set is a function that returns a `Data` of tuples of numpy arrays, targets last. Files are searched in
+Each dataset is a function that returns a `Data` of tuples of numpy arrays, targets last. Files are searched in
 `$ONEFOLD_DATA` and in the user's cache (`data_files.py`). `DatasetError` says what to do about a file that is missing.
 """
 

@@ -1,6 +1,6 @@
-"""Locate, download and read the files of data sets.
+"""Locate, download and read the files of datasets.
 
-A file is searched in `$ONEFOLD_DATA`, then in the user's cache. A data set with a public home is then downloaded into
+A file is searched in `$ONEFOLD_DATA`, then in the user's cache. A dataset with a public home is then downloaded into
 the cache once. Missing and corrupt files raise `DatasetError` with instructions.
 """
 
@@ -32,10 +32,10 @@ TEXT_EXPANSION = 12  # bytes of memory per byte of text while it is split into w
 
 @dataclass(frozen=True, eq=False)
 class DataFile:
-    """A data set's file: its name, its schema and its origin. Compared by identity.
+    """A dataset's file: its name, its schema and its origin. Compared by identity.
 
     `fields` maps each array of an npz to its type, such as "uint8 (N, 28, 28)", or each key of a JSON row to a
-    description. `download`, if given, fetches the arrays from the data set's home.
+    description. `download`, if given, fetches the arrays from the dataset's home.
     """
 
     name: str

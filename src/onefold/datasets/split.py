@@ -1,4 +1,4 @@
-"""Deterministic splits of a data set, identical on every machine."""
+"""Deterministic splits of a dataset, identical on every machine."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ Event = CallReported | CallFinished | CallFailed
 class Engine(Protocol):
     """Run calls, each in one of `slots` slots.
 
-    A call that fails, however badly, is a CallFailed event and nothing else: the engine goes on. Every run ends in
+    A call that fails, however badly, is a CallFailed event and nothing else: the engine continues. Every run ends in
     exactly one CallFinished or CallFailed, after all of its CallReported, except a stopped one, which ends silently.
     An engine is used by one thread. `with engine:` starts and closes it.
     """

@@ -109,7 +109,7 @@ class Worker:
         self._process.send_signal(signal.SIGSTOP)  # does nothing to a process that has ended
 
     def resume(self) -> None:
-        """Let the child go on (SIGCONT)."""
+        """Resume the child (SIGCONT)."""
         self._process.send_signal(signal.SIGCONT)
 
     def exit_code(self, timeout_s: float = EXIT_TIMEOUT_S) -> int | None:

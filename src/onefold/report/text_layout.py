@@ -27,7 +27,7 @@ def wrapped(text: str, width: int, first: str = "", others: str = "") -> list[st
     return textwrap.wrap(one_line(text), max(width, NARROWEST), initial_indent=first, subsequent_indent=others)
 
 
-def labelled(label: str, text: str, width: int, indent: int) -> list[str]:
+def labeled(label: str, text: str, width: int, indent: int) -> list[str]:
     """Wrap a paragraph beside its label, which takes up `indent` columns."""
     return wrapped(text, width, label.ljust(indent), " " * indent)
 

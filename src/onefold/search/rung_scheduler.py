@@ -1,7 +1,7 @@
 """Successive halving and its relatives: which trial starts, which is promoted, which stops.
 
 A scheduler knows trials by number and results by rank; it knows neither configurations nor clocks. Every assignment is
-a pure function of the results, in the order they were told.
+a pure function of the results, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RungScheduler(Protocol):
         """Record the result of a rung; None if it failed."""
 
     def end_trials(self) -> None:
-        """Start no more trials, since there are no more configurations; go on with those there are."""
+        """Start no more trials, since there are no more configurations; continue with the existing ones."""
 
     def states(self) -> dict[int, TrialState]:
         """Return the state of each trial."""

@@ -48,7 +48,7 @@ class Run:
 
 
 class FunctionTrainer:
-    """Trains configurations by calling a function. It has no data set and no network."""
+    """Trains configurations by calling a function. It has no dataset and no network."""
 
     training_samples: int | None = None
 

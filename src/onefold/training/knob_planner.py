@@ -182,7 +182,7 @@ class KnobPlanner:
     def _watch(
         self, setting: Setting, phase: Phase, window: WindowMeasurement
     ) -> Generator[KnobPlan, WindowMeasurement, None]:
-        """Plan windows with the settled knobs for ever; probe slow knobs once, and others when the step time drifts."""
+        """Plan windows with the settled knobs; probe slow knobs once, and others when the step time drifts."""
         usual_s, drifting, interval, watched = window.step_s, 0, DRIFT_WINDOWS, 0
         while True:
             window = yield self._planned(phase, setting, window.step_s, is_watched=True)

@@ -51,7 +51,7 @@ from onefold.vocabulary.records import Config, Epoch
 WARM_UP = 1  # steps after a change of knobs that are not counted
 FIRST_WARM_UP = 3  # and at the start of training
 SHORT_EPOCH = 2  # epochs with this many steps or fewer have no warm-up
-ABORT_STEPS = 2  # slow steps after which a candidate is given up
+ABORT_STEPS = 2  # slow steps after which a candidate is aborted
 MAX_WINDOWS = 60  # in the record of an epoch; more are merged
 MAX_SETUP_SHARE = 0.03  # of the remaining time that changing one knob may take
 

@@ -125,7 +125,7 @@ def _validate(
     tick: Callable[[], None],
     knobs: KnobSession | DefaultKnobs,
 ) -> tuple[Metrics, KnobSession | DefaultKnobs]:
-    """Return the validation metrics, and the knobs to go on with: the defaults if validation failed with tuned ones."""
+    """Return the validation metrics, and the next knobs: the defaults if validation failed with tuned ones."""
     try:
         with knobs.for_evaluation():
             return evaluate(workload, state.model, split, assignment.config, tick), knobs

@@ -1,4 +1,4 @@
-"""Data sets shared between worker processes: one process writes plain arrays, all of them map these into memory."""
+"""Datasets shared between worker processes: one process writes plain arrays, all of them map these into memory."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def _save(path: Path, array: Any) -> None:
         file_system = os.statvfs(path.parent)
         free = file_system.f_bavail * file_system.f_frsize
         raise StoreError(
-            f"the data set cannot be written to {path.parent}: {error}; "
+            f"the dataset cannot be written to {path.parent}: {error}; "
             f"it needs {plain.nbytes / 1e6:.0f} MB and {free / 1e6:.0f} MB are free"
         ) from error

@@ -1,4 +1,4 @@
-"""Splits of a data set: batches for training and scoring, and nested subsets of them."""
+"""Splits of a dataset: batches for training and scoring, and nested subsets of them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Trainer(Protocol):
 
     @property
     def training_samples(self) -> int | None:
-        """Return the number of training samples; None if the trainer has no data set."""
+        """Return the number of training samples; None if the trainer has no dataset."""
 
     def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | KnobRecord, None, None]:
         """Train a group of configurations within their grants; a group of one is the ordinary case.

@@ -13,7 +13,7 @@
     │   │   ├── MeasuringFailed      5   … because the process that serves it hangs or keeps dying
     │   │   └── UntrustedFolder      … whose folder contains or names code of strangers
     │   └── MissingExtra             an optional package that is not installed
-    ├── DatasetError             2   a data set that is missing or corrupt
+    ├── DatasetError             2   a dataset that is missing or corrupt
     ├── StoreError               3   a broken store file, a full disk
     │   ├── StudyNotFound            no study of that name
     │   └── StudyBusy                another process is running it
@@ -113,7 +113,7 @@ class MissingExtra(InputError):
 
 
 class DatasetError(OnefoldError):
-    """A data set that is missing or corrupt."""
+    """A dataset that is missing or corrupt."""
 
     exit_code = 2
 

@@ -39,7 +39,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Data:
-    """The three parts of a data set.
+    """The three parts of a dataset.
 
     Each part is a tuple of arrays or tensors of equal length, the targets last, or a torch `Dataset`. Arrays are shared
     between worker processes; a `Dataset` is loaded by each. Without `validation`, a fifth of `train` is held out.
@@ -66,7 +66,7 @@ class Workload:
         raise NotImplementedError(f"{type(self).__name__} must define build(self, config) -> torch.nn.Module")
 
     def data(self) -> Data:
-        """Return the data set; called once per study if its parts are arrays."""
+        """Return the dataset; called once per study if its parts are arrays."""
         raise NotImplementedError(f"{type(self).__name__} must define data(self) -> onefold.Data")
 
     def check(self, config: Config) -> None:

@@ -14,7 +14,7 @@ class CandidateStrategy(Protocol):
     """Proposes candidates for one operator and learns from their latencies.
 
     It never proposes a key in `seen`, which its owner fills, and fewer proposals than asked for only if it finds no
-    more. Proposals are a pure function of the space's seed and of what it was told.
+    more. Proposals are a pure function of the space's seed and of the results it received.
     """
 
     seen: set[str]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onefold.report import phrases
 from onefold.report.kernels import facts, tables
 from onefold.report.table import Table
-from onefold.report.text_layout import joined, labelled, table_lines, wrapped
+from onefold.report.text_layout import joined, labeled, table_lines, wrapped
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import CompileResult
 
@@ -39,18 +39,18 @@ def _head(compiled: CompileResult, width: int) -> Iterator[str]:
 
 def _facts(compiled: CompileResult, width: int) -> Iterator[str]:
     latencies = f"{facts.improvement(compiled)}, " if compiled.rounds else ""
-    yield from labelled("Rounds", f"{latencies}{facts.progress(compiled)}", width, LABEL)
-    yield from labelled("Stopped", compiled.why_stopped or quantities.NOTHING, width, LABEL)
-    yield from labelled("Error", f"{facts.error(compiled)}, against the model's own outputs", width, LABEL)
-    yield from labelled("Library", compiled.folder or "not saved", width, LABEL)
+    yield from labeled("Rounds", f"{latencies}{facts.progress(compiled)}", width, LABEL)
+    yield from labeled("Stopped", compiled.why_stopped or quantities.NOTHING, width, LABEL)
+    yield from labeled("Error", f"{facts.error(compiled)}, against the model's own outputs", width, LABEL)
+    yield from labeled("Library", compiled.folder or "not saved", width, LABEL)
     spent = compiled.spent
     time = quantities.duration(spent.time_s) if spent.seconds else quantities.NOTHING
-    yield from labelled("Time", f"{time}, {facts.time_note(compiled)}", width, LABEL)
-    yield from labelled(
+    yield from labeled("Time", f"{time}, {facts.time_note(compiled)}", width, LABEL)
+    yield from labeled(
         "Energy", f"{phrases.energy(spent.energy)} ({phrases.energy_source(spent.energy)})", width, LABEL
     )
     yield from wrapped(facts.price(compiled), width, INDENT, INDENT)
-    yield from labelled("Waste", facts.waste(compiled), width, LABEL)
+    yield from labeled("Waste", facts.waste(compiled), width, LABEL)
 
 
 def _runtimes(compiled: CompileResult) -> Table:

@@ -18,7 +18,7 @@ from onefold.vocabulary.records import Rung, RungState
 
 NAME, TITLE = "rungs", "Rungs and promotions"
 WIDTH, TOP, LEFT = 640.0, 58.0, 46.0
-WIDEST, NARROWEST = 20.0, 13.0  # pixels per trial in a column: at most, and at least if it is labelled
+WIDEST, NARROWEST = 20.0, 13.0  # pixels per trial in a column: at most, and at least if it is labeled
 
 
 @dataclass(frozen=True, slots=True)

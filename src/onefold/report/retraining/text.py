@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from onefold.report.retraining import facts, tables
-from onefold.report.text_layout import joined, labelled, table_lines, wrapped
+from onefold.report.text_layout import joined, labeled, table_lines, wrapped
 from onefold.vocabulary import quantities
 from onefold.vocabulary.retraining import PlanEstimate, RetrainingLimits, RetrainingSummary
 
@@ -46,16 +46,16 @@ def _head(retrained: RetrainingSummary, width: int) -> Iterator[str]:
 
 def _facts(retrained: RetrainingSummary, width: int) -> Iterator[str]:
     stays = "" if retrained.kept_new else f", {facts.STAYS}"
-    yield from labelled("Result", f"{retrained.metric} {facts.reached(retrained)}{stays}", width, LABEL)
+    yield from labeled("Result", f"{retrained.metric} {facts.reached(retrained)}{stays}", width, LABEL)
     chosen = retrained.chosen
     named = "none" if chosen is None else f"{facts.numbered(retrained)[chosen]}: {chosen}"
-    yield from labelled("Plan", named, width, LABEL)
+    yield from labeled("Plan", named, width, LABEL)
     if retrained.why:
         yield from wrapped(facts.why(retrained), width, INDENT, INDENT)
     peak = facts.peak_bytes(retrained)
     measured = "" if peak is None else f"{quantities.size(peak)} measured peak, "
     over = "over the limit: " if facts.is_over(retrained) else ""
-    yield from labelled("Memory", f"{over}{measured}{facts.memory_note(retrained)}", width, LABEL)
+    yield from labeled("Memory", f"{over}{measured}{facts.memory_note(retrained)}", width, LABEL)
     if chosen is not None:
         plan = dict(facts.of_plan(retrained, chosen))
         both = f"predicted {plan['predicted memory']}, measured {plan['measured memory']}"
@@ -64,9 +64,9 @@ def _facts(retrained: RetrainingSummary, width: int) -> Iterator[str]:
         yield from wrapped(facts.predictions(retrained), width, INDENT, INDENT)
     late = "over the window: " if retrained.elapsed_s > retrained.limits.window_s else ""
     time = f"{late}{quantities.duration(retrained.elapsed_s)}, {facts.time_note(retrained)}"
-    yield from labelled("Time", time, width, LABEL)
+    yield from labeled("Time", time, width, LABEL)
     planning = f"{quantities.duration(retrained.planning_s)}, {facts.planning_note(retrained)}"
-    yield from labelled("Planning", planning, width, LABEL)
+    yield from labeled("Planning", planning, width, LABEL)
 
 
 def _reactions(retrained: RetrainingSummary, width: int) -> Iterator[str]:
