@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"meter", "model_folder"},
     "kernels": {"device", "meter", "model_folder", "processes"},
     "serving": {"device", "kernels", "model_folder", "search"},
-    "compression": {"device", "serving", "training"},
+    "compression": {"device", "processes", "serving", "training"},
     "retraining": {"meter", "search", "training"},
     "impact_analysis": set(),
     "report": {"impact_analysis", "serving", "store"},

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_a_signal_while_modules_are_loaded(number: signal.Signals, tmp_path: Pat
     assert check_end(process, []) == "onefold: interrupted before the command began\n"
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6])
+def test_a_signal_while_a_command_loads_native_modules(delay_s: float, tmp_path: Path, home: Path) -> None:
+    """An exception in the middle of the initialization of a native module would crash it."""
+    endless(tmp_path / "loop.onnx")
+    process = begun(tmp_path, "measure", "loop.onnx", "--hang-timeout", "600")
+    wait_until(lambda: "numpy" in Path(f"/proc/{process.pid}/maps").read_text())
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    assert "interrupted" in check_end(process, [])
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_during_measure(number: signal.Signals, tmp_path: Path, home: Path) -> None:
     endless(tmp_path / "loop.onnx")
@@ -68,7 +80,7 @@ def test_ctrl_c_stops_starting_children_silently(tmp_path: Path, home: Path) -> 
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True,
         env={**os.environ, "ONEFOLD_HOME": str(home)},
     )  # fmt: skip
-    wait_until(lambda: bool(children(process)))
+    wait_until(lambda: any("onefold.device.runner" in child.cmdline() for child in children(process)))
     started = children(process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     assert "was interrupted" in check_end(process, started)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -37,6 +38,14 @@ def reply(channel: Channel, request: str, *args: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
     if request == "start a child":
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+    if request == "start a daemon":  # in a session of its own, and no longer a descendant
+        program = "import os, time\nif os.fork() == 0:\n os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+        starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+        starter.wait()
+        return int(starter.stdout.readline()) if starter.stdout is not None else None
+    if request == "create a temporary file":
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            return file.name
     return None
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from onefold.processes import Watch, Worker, describe_exit
+from onefold.processes.identity import parse_identity, this_process
 
 HERE = Path(__file__).parent
 DEADLINE_S = 60.0
@@ -129,6 +131,128 @@ def test_killing_a_child_kills_its_children(worker: Worker) -> None:
     psutil.wait_procs([grandchild], timeout=DEADLINE_S)
     assert not grandchild.is_running()
     worker.kill()  # a second time is harmless
+
+
+def test_killing_a_child_kills_its_daemons_and_deletes_its_temporary_files(worker: Worker) -> None:
+    daemon = psutil.Process(ask(worker, "start a daemon"))
+    file = Path(ask(worker, "create a temporary file"))
+    assert daemon not in psutil.Process(worker.pid).children(recursive=True)
+    assert file.exists()
+    worker.kill()
+    psutil.wait_procs([daemon], timeout=DEADLINE_S)
+    assert not daemon.is_running()
+    assert not file.exists()
+
+
+def test_daemons_of_a_child_that_was_killed_from_outside_end_with_it(worker: Worker) -> None:
+    daemon = psutil.Process(ask(worker, "start a daemon"))
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises((EOFError, OSError)):
+        worker.receive(DEADLINE_S)
+    worker.kill()
+    psutil.wait_procs([daemon], timeout=DEADLINE_S)
+    assert not daemon.is_running()
+
+
+@pytest.fixture
+def owners() -> Iterator[list[subprocess.Popen[str]]]:
+    """Programs that are killed at the end of the test."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for owner in started:
+        owner.kill()
+        owner.wait()
+
+
+def owner_of_a_daemon(
+    owners: list[subprocess.Popen[str]], *, without_guard: bool
+) -> tuple[subprocess.Popen[str], psutil.Process, Path]:
+    """Start a program whose worker has started a daemon and created a temporary file."""
+    program = (
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "from onefold.processes import Worker, guard\n"
+        "worker = Worker('child')\n"
+        f"{without_guard} and (guard._guard.kill(), guard._guard.wait())\n"
+        "print(worker.ask(('start a daemon',)), worker.ask(('create a temporary file',)), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    owners.append(owner)
+    assert owner.stdout is not None
+    with owner.stdout:
+        pid, file = owner.stdout.readline().split()
+    return owner, psutil.Process(int(pid)), Path(file)
+
+
+def test_daemons_and_temporary_files_end_with_a_killed_parent(owners: list[subprocess.Popen[str]]) -> None:
+    owner, daemon, file = owner_of_a_daemon(owners, without_guard=False)
+    guard = next(child for child in psutil.Process(owner.pid).children() if "marked.py" in str(child.cmdline()))
+    assert file.exists()
+    owner.kill()
+    owner.wait()
+    psutil.wait_procs([daemon, guard], timeout=DEADLINE_S)
+    assert not daemon.is_running()
+    assert not guard.is_running()
+    assert not file.exists()
+
+
+def test_the_next_start_removes_what_a_killed_parent_without_a_guard_left_behind(
+    owners: list[subprocess.Popen[str]],
+) -> None:
+    owner, daemon, file = owner_of_a_daemon(owners, without_guard=True)
+    other, other_daemon, other_file = owner_of_a_daemon(owners, without_guard=True)
+    owner.kill()
+    owner.wait()
+    assert daemon.is_running()
+    assert file.exists()
+    start = "from onefold.processes.scratch import scratch_folder\nwith scratch_folder(): pass"
+    subprocess.run([sys.executable, "-c", start], check=True)
+    psutil.wait_procs([daemon], timeout=DEADLINE_S)
+    assert not daemon.is_running()
+    assert not file.exists()
+    assert other_daemon.is_running()  # its owner lives
+    assert other_file.exists()
+    other.kill()
+    other.wait()
+    subprocess.run([sys.executable, "-c", start], check=True)
+    psutil.wait_procs([other_daemon], timeout=DEADLINE_S)
+    assert not other_daemon.is_running()
+
+
+def test_a_scratch_folder_of_a_killed_process_is_deleted() -> None:
+    program = (
+        "import time\n"
+        "from onefold.processes.scratch import scratch_folder\n"
+        "with scratch_folder() as folder:\n"
+        "    (folder / 'file').touch()\n"
+        "    print(folder, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout:
+        folder = Path(owner.stdout.readline().strip())
+    assert (folder / "file").exists()
+    owner.kill()
+    owner.wait()
+    deadline = time.monotonic() + DEADLINE_S
+    while folder.parent.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not folder.parent.exists()
+
+
+def test_an_identity_is_not_that_of_a_later_process_or_of_another_place() -> None:
+    here = this_process()
+    assert parse_identity(str(here)) == here
+    assert (here.is_alive, here.is_dead) == (True, False)
+    later = replace(here, start="1")  # another process had this id before
+    assert (later.is_alive, later.is_dead) == (False, True)
+    restarted = replace(here, boot="another")
+    assert (restarted.is_alive, restarted.is_dead) == (False, True)
+    for unknown in (replace(here, host="another"), replace(here, namespace="another")):
+        assert (unknown.is_alive, unknown.is_dead) == (False, False)
+    assert parse_identity("kernels-abc") is None
 
 
 def test_a_paused_child_can_be_killed(worker: Worker) -> None:

@@ -17,10 +17,25 @@ EXIT_CODE = 130  # 128 + SIGINT, as shells have it
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt. After a hang-up, discard what is printed from now on: the terminal is gone."""
+    """Raise KeyboardInterrupt; exit at once while a module is being imported.
+
+    An exception in the middle of an import may be swallowed, or crash a native module that is half initialized. After a
+    hang-up, what is printed is discarded: the terminal is gone.
+    """
     if number == getattr(signal, "SIGHUP", None):
         _leave_terminal()
+    if _is_importing(frame):
+        os.write(2, b"onefold: interrupted while modules were loaded; run the command again\n")
+        os._exit(EXIT_CODE)  # workers and temporary files end with this process
     signal.default_int_handler(number, frame)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _leave_terminal() -> None:

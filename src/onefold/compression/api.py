@@ -6,7 +6,6 @@ result.plain, result.variants, result.chosen, result.why
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from onefold.device import Device, open_session
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
 from onefold.model_folder import has_weights, new_generation, open_folder
+from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.api import measure
 from onefold.store.home import Home
@@ -129,15 +129,15 @@ def compress(
         if on_event is not None:
             on_event(CompressionEvent(message))
 
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         builder: VariantBuilder | OnnxVariantBuilder
         if onnx_file is not None:
             samples = Path(options.samples) if options.samples is not None else None
-            builder = OnnxVariantBuilder(onnx_file, Path(folder), samples, report)
+            builder = OnnxVariantBuilder(onnx_file, folder, samples, report)
         else:
             builder = VariantBuilder(
                 TrainedModel.read(open_folder(source, trust=trust, home=home_folder.path), workload),
-                Path(folder),
+                folder,
                 max_metric_loss=options.max_metric_loss,
                 epochs=options.epochs,
                 report=report,

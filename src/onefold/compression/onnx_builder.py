@@ -6,7 +6,6 @@ Without a workload there is no metric. Variants are compared by their agreement 
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from onefold.compression.onnx_metadata import strip_metadata
 from onefold.compression.registry import methods, needs_training
 from onefold.compression.variant_builder import PLAIN, BuiltVariant, Report
 from onefold.device.random_inputs import random_input
+from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, samples_beside
 from onefold.serving.external_data import with_embedded_weights
@@ -41,8 +41,8 @@ class OnnxVariantBuilder:
     def __init__(self, model: Path, folder: Path, samples: Path | None, report: Report) -> None:
         self._report = report
         self._plain = folder / "plain.onnx"
-        with tempfile.TemporaryDirectory() as temporary:  # apart, since the model's file may be named plain.onnx too
-            shutil.copyfile(with_embedded_weights(model, Path(temporary)), self._plain)
+        with scratch_folder() as temporary:  # apart, since the model's file may be named plain.onnx too
+            shutil.copyfile(with_embedded_weights(model, temporary), self._plain)
         served = deploy.ServedModel(self._plain, ServingPoint(RANDOM_SAMPLES))
         self._has_real_samples = samples is not None
         self._samples = _read_samples(samples, served) if samples is not None else _random_samples(served)

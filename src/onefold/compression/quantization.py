@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from onefold.compression.compressor import Compressor, Samples
 from onefold.compression.fake_quantization import fake_quantization, quantized_weight
 from onefold.compression.onnx_node_order import move_relu_before_max_pool
 from onefold.compression.onnx_weights import WEIGHTED, full_precision_layers
+from onefold.processes import scratch_folder
 from onefold.vocabulary.errors import InputError, ModelError
 
 MIN_CALIBRATION_SAMPLES = 32
@@ -118,8 +118,8 @@ def _preprocessed(source: Path, precision: str) -> Iterator[Path]:
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "preprocessed.onnx"
+    with scratch_folder() as folder:
+        target = folder / "preprocessed.onnx"
         with _quantizer_errors(precision):
             model = onnx.load(str(source))
             move_relu_before_max_pool(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.device.inference_session import open_inference_session
 from onefold.device.operator_costs import ABSENT, Tensor
+from onefold.processes import scratch_folder
 from onefold.vocabulary.errors import ModelError
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def _with_folded_constants(
     import onnx
     import onnxruntime
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "folded.onnx"
+    with scratch_folder() as folder:
+        path = folder / "folded.onnx"
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(path)

@@ -6,7 +6,6 @@ import base64
 import json
 import math
 import re
-import tempfile
 import zlib
 from collections.abc import Mapping
 from functools import cache
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.device.catalogue import HOST, check_name
 from onefold.device.device import Device
 from onefold.device.roofline import operator_costs
+from onefold.processes import scratch_folder
 from onefold.vocabulary.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ def _onnx_model(nodes: list[Any], model_input: Any, output: str, weights: list[A
 
 def _pack(model: onnx.ModelProto) -> dict[str, Any]:
     serialized = model.SerializeToString()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
+    with scratch_folder() as folder:
+        path = folder / "model.onnx"
         path.write_bytes(serialized)
         costs = operator_costs(path, 1)
     return {

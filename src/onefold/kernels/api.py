@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from onefold.kernels.compilation import Compilation
 from onefold.kernels.source_models import ModelLike, Samples, load_models
 from onefold.kernels.strategies import check_strategy
 from onefold.kernels.survey_tuner import CompileEvent
+from onefold.processes import scratch_folder
 from onefold.store.home import Home
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.kernels import CompileBudget, CompileOptions, CompileResult
@@ -123,8 +123,7 @@ def compile_many(
     check_strategy(options.strategy)
     home_folder = Home(home)
     target = device if isinstance(device, Device) else find_device(device, home_folder.devices)
-    with tempfile.TemporaryDirectory(prefix="onefold-") as temporary:
-        folder = Path(temporary)
+    with scratch_folder() as folder:
         target_folder = None if save is None else Path(save)
         sources = load_models(
             models, samples, folder, target_folder, options.batch_size, trust=trust, home=home_folder.path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ import numpy as np
 from onefold.kernels.measurement_worker import ArgumentTypes
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import meta_schedule
-from onefold.processes import Worker, describe_exit
+from onefold.processes import Worker, describe_exit, scratch_folder
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
 from onefold.vocabulary.kernels import CandidateFailure
 
@@ -122,7 +122,8 @@ class CandidateRunner:
         self._timing_process = MeasurementProcess({"TVM_NUM_THREADS": str(target.cores)})
         self._processes = (*self._idle_builders, self._timing_process)
         self._pool = ThreadPoolExecutor(builders)
-        self._folder = tempfile.TemporaryDirectory(prefix="onefold-kernels-")
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(scratch_folder())
         self._reference_outputs: dict[str, list[float]] = {}
         self._file_count = 0
 
@@ -186,7 +187,7 @@ class CandidateRunner:
         self._pool.shutdown(wait=False, cancel_futures=True)  # first: pending builds would start new processes
         for process in self._processes:
             process.close()
-        self._folder.cleanup()
+        self._stack.close()
 
     def __enter__(self) -> CandidateRunner:
         return self
@@ -196,7 +197,7 @@ class CandidateRunner:
 
     def _new_file(self) -> Path:
         self._file_count += 1
-        return Path(self._folder.name) / f"{self._file_count:06}{self.target.library_suffix}"
+        return self._folder / f"{self._file_count:06}{self.target.library_suffix}"
 
     def _measure(
         self, built: BuildResult, arguments: ArgumentTypes, reference: list[float] | None

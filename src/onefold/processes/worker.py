@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import itertools
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from onefold.processes.channel import PICKLE, Channel, Encoding
+from onefold.processes.guard import owner_mark, start_guard
+from onefold.processes.marked import VARIABLE, kill_marked
+from onefold.processes.scratch import worker_folder
 from onefold.processes.spawner import start_process
 
 EXIT_TIMEOUT_S = 5.0
 START = "onefold.processes.start"
+_numbers = itertools.count()
 
 
 class Worker:
@@ -49,6 +57,10 @@ class Worker:
     ) -> None:
         import_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109 - a string
         variables = {**(defaults or {}), **os.environ, "PYTHONPATH": import_path, **(environment or {})}
+        start_guard()
+        self._mark = f"{owner_mark()}{next(_numbers)}/"
+        self._folder = worker_folder()
+        variables |= {VARIABLE: self._mark, **_temporary_folders(self._folder, variables)}
         stdout, stderr = (subprocess.DEVNULL, subprocess.DEVNULL) if silent else (2, None)
         if output is not None:
             stdout = stderr = output
@@ -120,7 +132,9 @@ class Worker:
             return None
 
     def kill(self) -> None:
-        """Close the channel and kill the child together with its own children. Harmless when repeated."""
+        """Close the channel, kill the child with all its descendants, also those that have detached themselves, and
+        delete its temporary files. Harmless when repeated.
+        """
         self.channel.close()
         descendants = list(_descendants(self.pid)) if self._process.poll() is None else []
         self._process.kill()
@@ -128,6 +142,17 @@ class Worker:
         for pid in descendants:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        kill_marked(self._mark)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _temporary_folders(folder: Path | None, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return where a child puts temporary files; compiled kernels stay where the next process finds them."""
+    if folder is None:
+        return {}
+    shared = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+    return {"TMPDIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": variables.get("TORCHINDUCTOR_CACHE_DIR", str(shared))}
 
 
 def describe_exit(code: int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from onefold.device import PRECISE, STANDARD, Device, open_session, runtime
 from onefold.device.catalogue import HOST
 from onefold.device.host import find_device, host
 from onefold.device.measuring_process import HANG_TIMEOUT_S
+from onefold.processes import scratch_folder
 from onefold.serving import deploy
 from onefold.serving.deploy import Deployment, ServeCheck
 from onefold.serving.external_data import with_embedded_weights
@@ -79,8 +79,8 @@ def measure(
     after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
     search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
     settings = []
-    with tempfile.TemporaryDirectory(prefix="onefold-") as folder:
-        file = with_embedded_weights(Path(model), Path(folder))
+    with scratch_folder() as folder:
+        file = with_embedded_weights(Path(model), folder)
         for target in targets:
             with open_session(target, this_machine, hang_timeout_s) as session:
                 tuner = ServingTuner(session, options.space, search)

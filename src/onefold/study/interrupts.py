@@ -28,11 +28,11 @@ class Interrupts:
         if self._is_requested:
             raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
         previous = self._previous.get(signal.Signals(number))
         if callable(previous) and previous is not signal.default_int_handler:
             with suppress(KeyboardInterrupt):
-                previous(number, frame)
+                previous(number, None)  # without a frame: what is interrupted goes on
         if self._is_requested:
             self.is_urgent = True
             raise KeyboardInterrupt
