@@ -36,7 +36,7 @@ from onefold.device.session_options import session_options
 from onefold.device.timing_effort import TimingEffort, median_interval
 from onefold.meter.memory import high_water_bytes, reset_high_water
 from onefold.processes import JSON, Channel, connect_to_parent
-from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.errors import DatasetTooLarge, ModelError
 from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
@@ -198,7 +198,7 @@ def serve(channel: Channel) -> None:
         action = message.pop("do")
         try:
             reply = {"answer": getattr(runner, action)(**message)}
-        except MemoryError:
+        except (MemoryError, DatasetTooLarge):
             reply = {"error": "out of memory"}
         except Exception as error:  # noqa: BLE001 - reported to the other side, which knows what was asked
             reply = {"error": str(error).strip() or type(error).__name__}
