@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "processes": set(),
     "engine": {"processes"},
     "device": {"meter", "processes"},
-    "training": {"meter", "model_folder"},
+    "training": {"meter", "model_folder", "processes"},
     "kernels": {"device", "meter", "model_folder", "processes"},
     "serving": {"device", "kernels", "model_folder", "search"},
     "compression": {"device", "processes", "serving", "training"},

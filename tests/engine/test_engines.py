@@ -28,6 +28,7 @@ from onefold.engine import (
     open_engine,
     run_call,
 )
+from onefold.processes import least_used_cores
 from onefold.vocabulary.errors import EngineError, InputError, WorkloadError
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -232,6 +233,29 @@ def test_workers_are_pinned_to_different_cores(engine: ProcessEngine) -> None:
     pinned = reports(engine, 2)
     assert pinned[runs[0]] != pinned[runs[1]]
     assert all(len(cores) == 1 for cores in pinned.values())
+
+
+def test_engines_of_different_processes_are_pinned_to_different_cores(engine: ProcessEngine) -> None:
+    """Two homes, each with a study of one worker."""
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < 2:
+        pytest.skip("one core only")
+    program = (
+        "import sys\n"
+        "from onefold.processes import lease_cores\n"
+        f"lease = lease_cores({len(available) - 1}, {available})\n"
+        "print('leased', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        report, end = events_of(engine, engine.start(Call(cores)))
+        assert isinstance(report, CallReported)
+        assert report.value == available[-1:]
+        assert isinstance(end, CallFinished)
+        other.kill()
+    assert least_used_cores(available) == available  # the call has ended
 
 
 def raise_workload_error() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from onefold.processes import lease_cores
 from onefold.training.knobs import KnobUnavailable, TrainingContext, applied, available_knobs
 from onefold.training.knobs.accelerators import GpuCount, data_parallel
 from onefold.training.knobs.catalogue import KNOBS, PRECISION_KNOBS, runs_with
@@ -157,6 +158,16 @@ def test_one_core_has_no_threads_to_choose():
     for knob in (ThreadCount(), CoreAffinity()):
         with pytest.raises(KnobUnavailable):
             knob.options(context)
+
+
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core cannot be chosen")
+def test_the_core_of_another_worker_is_not_offered_while_one_is_free():
+    context = a_context()
+    first, second = context.cores[:2]
+    with lease_cores(1, [first]):
+        assert CoreAffinity().options(context) == ("all", *(str(core) for core in context.cores[1:]))
+    with CoreAffinity().applied(str(first), context), lease_cores(1, [first, second]) as lease:
+        assert lease.cores == [second]
 
 
 def test_frequencies_are_set_for_every_core_and_restored(tmp_path: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -13,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Event, Setup
-from onefold.processes import SUSPENDED, Watch, Worker, available_cores, describe_exit
+from onefold.processes import SUSPENDED, CoreLease, Watch, Worker, available_cores, describe_exit, lease_cores
 from onefold.vocabulary.errors import EngineError
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -35,7 +34,7 @@ class Slot:
     worker: Worker
     is_ready: bool = False
     run: int | None = None
-    cores: list[int] = field(default_factory=list)
+    lease: CoreLease | None = None  # on the cores of the run
     is_stopping: bool = False
     outbox: list[tuple[Any, ...]] = field(default_factory=list)  # messages to send once the worker is ready
     watch: Watch = field(init=False)
@@ -43,9 +42,22 @@ class Slot:
     def __post_init__(self) -> None:
         self.watch = Watch(self.worker)
 
+    def end_run(self) -> None:
+        """Be free for another run."""
+        self.run = None
+        self.end_lease()
+
+    def end_lease(self) -> None:
+        """Leave the cores of the run to others."""
+        if self.lease is not None:
+            self.lease.close()
+        self.lease = None
+
 
 class ProcessEngine:
     """`slots` worker processes over `cores`. A worker that dies is replaced.
+
+    A call is pinned to the cores that have the fewest calls, counting those of all studies on this machine.
 
     A call that is silent for `hang_timeout_s` (no report, no tick) has hung: its worker is killed. `memory_bytes` is
     what each worker may allocate on top of what it holds after set-up. A worker whose set-up fails is an EngineError.
@@ -83,17 +95,11 @@ class ProcessEngine:
         self._runs += 1
         slot.run, slot.is_stopping = self._runs, False
         slot.watch.hear()
-        slot.cores = self._cores_for(slot, call.cores)
+        first = slot.number * max(1, len(self._cores) // self.slots) % len(self._cores)  # of the slot's own share
+        slot.lease = lease_cores(call.cores, self._cores[first:] + self._cores[:first])
         work = cloudpickle.dumps((call.function, call.args))
-        self._send(slot, ("run", self._runs, work, slot.cores))
+        self._send(slot, ("run", self._runs, work, slot.lease.cores))
         return self._runs
-
-    def _cores_for(self, slot: Slot, wanted: int) -> list[int]:
-        """Return the least used cores; among equals, those of the slot's own share first."""
-        busy = [other for other in self._slots if other.run is not None and other is not slot]
-        taken = Counter(core for other in busy for core in other.cores)
-        first = slot.number * max(1, len(self._cores) // self.slots) % len(self._cores)
-        return sorted(self._cores[first:] + self._cores[:first], key=lambda core: taken[core])[:wanted]
 
     def _send(self, slot: Slot, message: tuple[Any, ...]) -> None:
         if not slot.is_ready:
@@ -135,7 +141,7 @@ class ProcessEngine:
         elif kind == "report":
             return [] if slot.is_stopping else [CallReported(*content)]
         elif kind in ("done", "failed", "stopped"):
-            slot.run = None
+            slot.end_run()
             if not slot.is_stopping:
                 return [CallFinished(*content) if kind == "done" else CallFailed(*content)]
         return []
@@ -150,6 +156,7 @@ class ProcessEngine:
         if silence_s <= limit_s:
             return []
         self._replace(slot)
+        slot.end_lease()
         reason = f"timed out: no report for {silence_s:.0f} s"
         return [] if slot.is_stopping else [CallFailed(slot.run, Failure(FailureKind.HUNG, reason))]
 
@@ -162,8 +169,9 @@ class ProcessEngine:
         if slot.run is None:
             return []
         if not slot.is_ready:  # the call never began: the new worker gets it
-            fresh.run, fresh.outbox = slot.run, slot.outbox
+            fresh.run, fresh.outbox, fresh.lease = slot.run, slot.outbox, slot.lease
             return []
+        slot.end_lease()
         failure = Failure(FailureKind.KILLED, f"its worker process {end}")
         return [] if slot.is_stopping else [CallFailed(slot.run, failure, retry=True)]
 
@@ -176,7 +184,8 @@ class ProcessEngine:
     def stop(self, run: int) -> None:
         for slot in self._slots:
             if slot.run == run and not slot.is_ready:  # the call never began
-                slot.run, slot.outbox = None, []
+                slot.outbox = []
+                slot.end_run()
             elif slot.run == run:
                 slot.is_stopping = True
                 slot.watch.hear()
@@ -212,4 +221,5 @@ class ProcessEngine:
     def __exit__(self, *exc: object) -> None:
         for slot in self._slots:
             slot.worker.kill()
+            slot.end_lease()
         self._slots = []

@@ -5,6 +5,7 @@ children load this package before anything else.
 """
 
 from onefold.processes.channel import JSON, PICKLE, Channel, Encoding
+from onefold.processes.core_leases import CoreLease, lease_cores, lease_job_cores, least_used_cores
 from onefold.processes.cores import available_cores, pin_to_cores
 from onefold.processes.entry import connect_to_parent
 from onefold.processes.interrupt_signals import INTERRUPT_SIGNALS, handle_interrupts, restore_handlers
@@ -13,7 +14,7 @@ from onefold.processes.watch import SUSPENDED, Watch
 from onefold.processes.worker import Worker, describe_exit
 
 __all__ = [
-    "INTERRUPT_SIGNALS", "JSON", "PICKLE", "SUSPENDED", "Channel", "Encoding", "Watch", "Worker", "available_cores",
-    "connect_to_parent", "describe_exit", "handle_interrupts", "pin_to_cores", "restore_handlers",
-    "scratch_folder",
+    "INTERRUPT_SIGNALS", "JSON", "PICKLE", "SUSPENDED", "Channel", "CoreLease", "Encoding", "Watch", "Worker",
+    "available_cores", "connect_to_parent", "describe_exit", "handle_interrupts", "lease_cores", "lease_job_cores",
+    "least_used_cores", "pin_to_cores", "restore_handlers", "scratch_folder",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from onefold.processes import lease_cores, least_used_cores
 from onefold.training.knobs.knob import KnobUnavailable, TrainingContext
 from onefold.vocabulary.records import Value
 
@@ -43,6 +44,7 @@ class ThreadCount:
 class CoreAffinity:
     """The cores that threads may run on: `all`, or a single one, to avoid contention with another process.
 
+    A core that another worker of Onefold has leased is offered only if every core is.
     A single core gets a single thread: several that synchronize on one core take a hundred times as long.
     """
 
@@ -53,7 +55,7 @@ class CoreAffinity:
             raise KnobUnavailable("this operating system has no core affinity")
         if not 2 <= len(context.cores) <= MAX_AFFINITY_CORES:
             raise KnobUnavailable(f"it needs 2 to {MAX_AFFINITY_CORES} cores, but there are {len(context.cores)}")
-        return ALL_CORES, *(str(core) for core in context.cores)
+        return ALL_CORES, *(str(core) for core in least_used_cores(context.cores))
 
     @contextmanager
     def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:  # noqa: ARG002 - a process setting
@@ -65,7 +67,8 @@ class CoreAffinity:
         torch.set_num_threads(1)
         _pin({thread: {int(str(value))} for thread in before})
         try:
-            yield
+            with lease_cores(1, [int(str(value))]):
+                yield
         finally:
             torch.set_num_threads(threads)
             union = set().union(*before.values())
