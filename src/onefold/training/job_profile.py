@@ -44,6 +44,7 @@ KINDS = {
     "cat": "copy",
 }
 OTHER_KIND = "elementwise"
+GATHERS = ("index", "index_select", "gather", "take", "embedding")  # read only the elements that they return
 SIZE_WEIGHT = 0.5  # per power of ten
 DISTURBED_WEIGHT = 0.05  # of features that other processes can change
 HARDWARE_WEIGHT = 0.3
@@ -60,7 +61,10 @@ EVENT_RATIOS = {
 
 
 class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operators of a step, forward and backward, with their elements and floating-point operations."""
+    """Counts the operators of a step, forward and backward, with their elements and floating-point operations.
+
+    Views are left out, since they touch no elements.
+    """
 
     supports_higher_order_operators = True
 
@@ -72,8 +76,10 @@ class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        if getattr(func, "is_view", False):
+            return out
         self.calls += 1
-        self.elements[operator_kind(str(func))] += _elements(args) + _elements(out)
+        self.elements[operator_kind(str(func))] += _elements(out) + _elements_read(func, args, out)
         formula = flop_registry.get(getattr(func, "_overloadpacket", None))
         if formula is not None:
             with suppress(Exception):  # a formula without this case must not fail the trial
@@ -85,7 +91,7 @@ class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         total = sum(self.elements.values()) or 1
         kinds = sorted({*KINDS.values(), OTHER_KIND})
         shares = {f"{kind}_share": self.elements[kind] / total for kind in kinds}
-        sizes = {"operators": self.calls, "elements": total, "flops": self.flops}
+        sizes = {"kernels": self.calls, "elements": total, "flops": self.flops}
         return {**shares, **{f"log_{name}": SIZE_WEIGHT * math.log10(1 + size) for name, size in sizes.items()}}
 
 
@@ -152,6 +158,11 @@ def operator_kind(operator: str) -> str:
     """Return the kind of an operator such as `aten.addmm.default`."""
     name = operator.split(".")[1] if "." in operator else operator
     return next((kind for part, kind in KINDS.items() if part in name), OTHER_KIND)
+
+
+def _elements_read(operator: Any, args: Any, out: Any) -> int:
+    name = str(getattr(operator, "_overloadpacket", operator)).rpartition(".")[2]
+    return _elements(out) if name in GATHERS else _elements(args)
 
 
 def _process_features(

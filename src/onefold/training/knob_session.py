@@ -148,6 +148,7 @@ class KnobSession:
                 self._start_step(batch)
                 self._steps += 1
                 yield self._context.adapt(batch)
+                self._end_operators()
             self._end_step()
         finally:
             if epoch == self._epochs:  # not for an abandoned generator that is only now collected
@@ -203,6 +204,11 @@ class KnobSession:
             self._start_counting(window)
         self._step_started = time.perf_counter()
 
+    def _end_operators(self) -> None:
+        """Stop profiling operators before the next batch is fetched: profiles describe networks, not data."""
+        if self._window is not None and self._window.meter is None:
+            self._window.observers.close()
+
     def _end_step(self) -> None:
         window, started, self._step_started = self._window, self._step_started, None
         if window is None or started is None:
@@ -225,7 +231,6 @@ class KnobSession:
         self._changed |= {name for name, value in setting.items() if defaults.get(name) != value}
 
     def _start_counting(self, window: _OpenWindow) -> None:
-        window.observers.close()  # the profiler has seen the operators
         window.meter = window.observers.enter_context(self._meter.window())
         if window.plan.is_profiled:
             already = len(window.steps_s)
