@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from onefold.store.home import Home
 from onefold.training.api import export_knobs, import_knobs, remembered_knobs
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import JobProfile, KnobMemory
-from onefold.vocabulary.records import Config
+from onefold.vocabulary.records import Config, to_json
 
 PROFILE = JobProfile({"convolution_share": 0.5, "log_flops": 4.25}, ("operators", "process"))
 MEMORY = KnobMemory("a machine", "time", False, PROFILE, Config(threads=1), 0.01, 0.005)
@@ -37,3 +39,15 @@ def test_a_path_that_cannot_be_read_or_written_is_an_input_error(tmp_path: Path)
         import_knobs(tmp_path / "nowhere.json", tmp_path)
     with pytest.raises(InputError, match="cannot be written"):
         export_knobs(tmp_path / "nowhere" / "known.json", tmp_path)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, "4.25"])
+@pytest.mark.parametrize("field", ["profile", "found"])
+def test_jobs_with_numbers_that_are_not_finite_are_refused(tmp_path: Path, field: str, number: object) -> None:
+    memory = to_json(MEMORY)
+    memory[field] = {**memory[field], "features": {"log_flops": number}} if field == "profile" else number
+    file = tmp_path / "known.json"
+    file.write_text(json.dumps({"kind": "onefold knobs", "version": 1, "remembered": [to_json(MEMORY), memory]}))
+    with pytest.raises(InputError, match="is not an export of knobs"):
+        import_knobs(file, tmp_path / "home")
+    assert remembered_knobs(tmp_path / "home") == [], "all or nothing is imported"

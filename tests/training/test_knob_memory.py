@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN, AgglomerativeClustering
 
-from onefold.training.knob_memory import MAX_RADIUS, MIN_CONFIDENCE, SimilarJobs, open_clusterer
+from onefold.training import job_clusters
+from onefold.training.job_clusters import CLUSTERERS, MAX_RADIUS, Labels, Points, kmeans_labels, open_clusterer
+from onefold.training.knob_memory import MAX_JOBS, MIN_CONFIDENCE, SimilarJobs
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import JobProfile, KnobMemory
 from onefold.vocabulary.records import Config
@@ -53,7 +57,7 @@ def test_profiles_with_other_features_are_not_compared() -> None:
 
 @pytest.mark.parametrize("clusterer", [DBSCAN(eps=0.2, min_samples=1), AgglomerativeClustering(2)])
 def test_any_clusterer_of_scikit_learn_can_be_used(clusterer: Any) -> None:
-    jobs = SimilarJobs([memory(0.0, threads=1), memory(0.1, threads=1), memory(3.0, threads=2)], clusterer)
+    jobs = SimilarJobs([memory(0.0, threads=1), memory(0.1, threads=1), memory(3.0, threads=2)], clusterer.fit_predict)
     near = jobs.find(profile(3.05))
     assert near is not None
     assert near.memory.knobs.threads == 2
@@ -61,7 +65,7 @@ def test_any_clusterer_of_scikit_learn_can_be_used(clusterer: Any) -> None:
 
 
 def test_outliers_of_a_clusterer_are_clusters_of_one() -> None:
-    jobs = SimilarJobs([memory(0.0, threads=1), memory(3.0, threads=2)], DBSCAN(eps=0.2, min_samples=5))
+    jobs = SimilarJobs([memory(0.0, threads=1), memory(3.0, threads=2)], DBSCAN(eps=0.2, min_samples=5).fit_predict)
     similar = jobs.find(profile(3.0))
     assert similar is not None
     assert similar.memory.knobs.threads == 2
@@ -77,8 +81,66 @@ def test_confidence_falls_with_distance(positions: list[float], position: float)
     assert SimilarJobs([memory(position)]).find(profile(position)) is not None
 
 
-def test_a_clusterer_is_opened_by_its_name() -> None:
-    assert open_clusterer("KMeans") is None
-    assert isinstance(open_clusterer("DBSCAN"), DBSCAN)
+def test_an_unknown_clusterer_is_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'DBSCAN'"):
         open_clusterer("DBSCANN")
+    with pytest.raises(InputError, match="unknown clusterer"):
+        open_clusterer("SpectralClustering")
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 10])
+@pytest.mark.parametrize("name", CLUSTERERS)
+def test_every_clusterer_groups_histories_of_any_size(name: str, jobs: int) -> None:
+    history = [memory(3.0 * number, 1.0, threads=number) for number in range(jobs)]
+    twins = SimilarJobs([*history, *history], open_clusterer(name))
+    similar = SimilarJobs(history, open_clusterer(name))
+    for known in (similar, twins):
+        found = known.find(profile(3.0 * (jobs - 1) + 0.01, 1.0))
+        assert known.failure == ""
+        assert found is not None
+        assert found.memory.knobs.threads == jobs - 1
+        assert known.find(profile(0.0, 9.0)) is None
+
+
+def test_the_jobs_are_clustered_in_another_thread() -> None:
+    is_allowed, threads = threading.Event(), []
+
+    def clusterer(points: Points) -> Labels:
+        threads.append(threading.current_thread())
+        is_allowed.wait()
+        return kmeans_labels(points)
+
+    jobs = SimilarJobs([memory(0.1)], clusterer)
+    assert not jobs.is_ready
+    is_allowed.set()
+    assert jobs.find(profile(0.1)) is not None
+    assert jobs.is_ready
+    assert threads != [threading.current_thread()]
+
+
+def test_a_clusterer_that_fails_is_replaced_by_kmeans() -> None:
+    def clusterer(points: Points) -> Labels:
+        raise ValueError(f"{len(points)} points are too few")
+
+    jobs = SimilarJobs([memory(0.1)], clusterer)
+    assert jobs.find(profile(0.1)) is not None
+    assert jobs.failure == "ValueError: 1 points are too few"
+
+
+def test_the_work_of_kmeans_does_not_depend_on_the_number_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, plain = [], job_clusters._nearest
+
+    def counted(points: Points, centroids: Points) -> Labels:
+        passes.append(len(centroids))
+        return plain(points, centroids)
+
+    monkeypatch.setattr(job_clusters, "_nearest", counted)
+    points = np.random.default_rng(0).random((300, 40)) * 5
+    assert len(set(kmeans_labels(points))) > 250
+    assert len(passes) <= job_clusters.KMEANS_ITERATIONS + 1
+
+
+def test_only_the_latest_jobs_are_clustered() -> None:
+    jobs = SimilarJobs([memory(9.0), *(memory(float(number % 7)) for number in range(MAX_JOBS))])
+    assert jobs.find(profile(9.0)) is None
+    assert jobs.find(profile(6.0)) is not None

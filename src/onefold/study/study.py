@@ -34,7 +34,7 @@ from onefold.study.spec import Parallelism, Spec
 from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.study.warm_start import observations
 from onefold.training import calls
-from onefold.training.knob_memory import open_clusterer
+from onefold.training.job_clusters import open_clusterer
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import closing
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["kind"] != KIND or content["version"] > VERSION:
             raise ValueError(f"it is a {content['kind']} of version {content['version']}")
-        memories = [from_json(KnobMemory, memory) for memory in content["remembered"]]
+        memories = [_checked(from_json(KnobMemory, memory)) for memory in content["remembered"]]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -75,6 +76,15 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
         for memory in memories:
             store.save_knob_memory(memory)
     return len(memories)
+
+
+def _checked(memory: KnobMemory) -> KnobMemory:
+    """Return a memory whose numbers are all finite; raise ValueError for any other, which would be near every job."""
+    numbers = {**memory.profile.features, "found": memory.found, "reached": memory.reached}
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+            raise ValueError(f"{name} of a job is {number}, but must be a finite number")
+    return memory
 
 
 def _home(home: str | Path | Home | None) -> Home:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onefold.training.job_profile import Profiler
-from onefold.training.knob_memory import SimilarJobs
+from onefold.training.knob_memory import SimilarJob, SimilarJobs
 from onefold.training.knob_search import STRATEGIES, Options, Setting
 from onefold.training.knobs import AvailableKnobs
 from onefold.training.knobs.catalogue import PRECISION_KNOBS
@@ -31,6 +31,7 @@ WATCH_FACTOR = 4  # windows after probing are this much longer
 DRIFT_FACTOR = 1.3  # a step time that changes by more is drift
 DRIFT_WINDOWS = 2  # consecutive windows with drift start another probing phase
 MAX_PROBE_INTERVAL = 64  # windows between two probing phases that changed nothing
+MAX_RECALL_WINDOWS = 100  # during which earlier jobs are clustered
 CONTENTION_KNOBS = ("threads", "cores")  # their best values depend on other processes
 AFFINITY_KNOB = "cores"  # only probed under contention
 
@@ -103,7 +104,13 @@ class KnobPlanner:
         steps = MIN_STEPS_FOR_LOSS if self._options.reduced else MIN_STEPS
         window = yield KnobPlan(Phase.FOUND, defaults, steps, is_profiled=True)
         self.profile = self._profiler.profile
-        similar = self._similar_jobs.find(self.profile) if self._options.mode in ("on", "recall") else None
+        similar = None
+        if self._options.mode in ("on", "recall"):
+            for _ in range(MAX_RECALL_WINDOWS):
+                if self._similar_jobs.is_ready:
+                    break
+                window = yield self._planned(Phase.FOUND, defaults, window.step_s)
+            similar = self._recall(self.profile)
         if similar is not None:
             setting = self._restricted(similar.memory.knobs)
             self.notes.append(
@@ -121,6 +128,16 @@ class KnobPlanner:
         setting = yield from self._probe(knobs, defaults, window)
         window = yield from self._settle(setting, Phase.SETTLED, window.step_s)
         yield from self._watch(setting, Phase.SETTLED, window)
+
+    def _recall(self, profile: JobProfile) -> SimilarJob | None:
+        if not self._similar_jobs.is_ready:
+            self.notes.append("clustering the profiles of earlier jobs takes too long: nothing is recalled")
+            return None
+        if self._similar_jobs.failure:
+            self.notes.append(
+                f"{self._options.similarity} failed ({self._similar_jobs.failure}): the jobs are clustered by k-means"
+            )
+        return self._similar_jobs.find(profile)
 
     def _settle(
         self, setting: Setting, phase: Phase, step_s: float

@@ -27,8 +27,9 @@ from onefold.meter.meter import Window as MeterWindow
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import TrainingState
 from onefold.training.fixed_knobs import ConfiguredKnobs, DefaultKnobs
+from onefold.training.job_clusters import Clusterer, kmeans_labels, open_clusterer
 from onefold.training.job_profile import Profiler
-from onefold.training.knob_memory import Clusterer, SimilarJobs, open_clusterer
+from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_planner import KnobPlan, KnobPlanner, WindowMeasurement
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import TrainingContext, applied, available_knobs
@@ -84,7 +85,7 @@ class KnobSession:
         machine: str,
         remembered: Sequence[KnobMemory] = (),
         settled: SettledKnobs | None = None,
-        clusterer: Clusterer | None = None,
+        clusterer: Clusterer = kmeans_labels,
     ) -> None:
         self._context = context
         self._options = options

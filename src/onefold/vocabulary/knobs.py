@@ -30,7 +30,8 @@ class KnobOptions:
         optimize_for: What a training step should cost less of, `time` or `energy`.
         probing: The search: `few` tunes one knob after the other, `grid` tries every combination, `halving` applies
             successive halving to all combinations.
-        similarity: The scikit-learn clusterer that groups earlier jobs by their profiles.
+        similarity: The clusterer that groups earlier jobs by their profiles: KMeans, or AgglomerativeClustering, Birch,
+            DBSCAN, HDBSCAN, MeanShift or OPTICS of scikit-learn.
         reduced: Whether knobs may reduce the numeric precision, as long as the training loss does not rise.
     """
 
