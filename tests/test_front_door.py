@@ -48,7 +48,7 @@ def test_a_public_function_documents_every_argument(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_mistyped_keyword_gets_a_suggestion(name: str) -> None:
     function = getattr(onefold, name)
-    with pytest.raises(InputError, match=r"no argument 'on_evnet'; did you mean 'on_event'\?") as caught:
+    with pytest.raises(InputError, match=r"unknown argument 'on_evnet' of .*; did you mean 'on_event'\?") as caught:
         function(object(), on_evnet=None)
     assert isinstance(caught.value, TypeError)
 
@@ -71,8 +71,25 @@ def test_an_argument_of_a_wrong_type_is_named(arguments: dict[str, Any], message
 
 def test_a_study_has_few_arguments_and_suggests_them() -> None:
     assert len(inspect.signature(onefold.Study).parameters) <= 14
-    with pytest.raises(InputError, match=r"no argument 'buget'; did you mean 'budget'\?"):
+    with pytest.raises(InputError, match=r"unknown argument 'buget' of Study\(\); did you mean 'budget'\?"):
         typing.cast("Any", onefold.Study)("digits", buget=1)
+    with pytest.raises(InputError, match=r"unknown argument 'hom' of Study\.open\(\); did you mean 'home'\?"):
+        typing.cast("Any", onefold.Study).open("digits-1", hom="studies")
+
+
+@pytest.mark.parametrize("name", [name for name in onefold.__all__ if name.endswith("Options") or "Budget" in name])
+def test_option_records_suggest_a_mistyped_field(name: str) -> None:
+    record = getattr(onefold, name)
+    field = next(iter(inspect.signature(record).parameters))
+    with pytest.raises(InputError, match=rf"unknown argument '{field}x' of {name}\(\); did you mean '{field}'\?"):
+        record(**{f"{field}x": 1})
+
+
+def test_a_missing_argument_and_a_mistyped_name_are_explained() -> None:
+    with pytest.raises(InputError, match=r"tune\(\): missing a required argument: 'workload'"):
+        typing.cast("Any", onefold.tune)()
+    result = subprocess.run([sys.executable, "-c", "import onefold; onefold.tunes"], capture_output=True, text=True)
+    assert "Did you mean: 'tune'?" in result.stderr
 
 
 def test_importing_needs_no_torch_no_database_and_no_sampler() -> None:

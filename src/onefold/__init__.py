@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from onefold import datasets
@@ -123,7 +124,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'onefold' has no attribute {name!r}")
+        raise AttributeError(f"module 'onefold' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     if name == "deploy":
         return importlib.import_module("onefold.serving.deploy")
     return getattr(importlib.import_module(_LAZY[name]), name)

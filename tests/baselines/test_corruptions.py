@@ -125,9 +125,9 @@ def test_every_severity_changes_something_but_not_everything(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", COLORS)
 def test_grayscale_matches_equal_channels(kind: str) -> None:
-    grey = smooth(200, 16, 16)
-    coloured = np.repeat(grey[..., None], 3, axis=3)
-    assert change(grey, kind, 4) == pytest.approx(change(coloured, kind, 4), rel=0.1, abs=0.3)
+    gray = smooth(200, 16, 16)
+    colored = np.repeat(gray[..., None], 3, axis=3)
+    assert change(gray, kind, 4) == pytest.approx(change(colored, kind, 4), rel=0.1, abs=0.3)
 
 
 def test_grayscale_cannot_be_saturated() -> None:

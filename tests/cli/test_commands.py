@@ -144,7 +144,7 @@ def test_an_interrupt_within_an_epoch_loses_nothing(here: Path) -> None:
     [
         (("tune", "nowhere.py"), 2, "there is no file 'nowhere.py'"),
         (("tune", "digit"), 2, "did you mean 'digits'?"),
-        (("tune", "mine.py:Yours"), 2, "has no workload 'Yours'"),
+        (("tune", "mine.py:Yours"), 2, "unknown workload 'Yours' of mine.py"),
         (("tune", "empty.py"), 2, "has no workload; define a subclass"),
         (("tune", "broken.py"), 2, "not valid Python: "),
         (("tune", "mine.py", "--maximize", "acuracy", *QUICK), 2, "did you mean 'accuracy'?"),

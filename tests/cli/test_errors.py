@@ -20,8 +20,10 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
         (InputError('add device="host" for latency_s'), "add --device host for latency_s"),
         (InputError("min_epochs exceeds max_epochs"), "--min-epochs exceeds --max-epochs"),
         (InputError("train_loss is not a goal of my_study.hang_timeout_s"), None),
-        (InputError("threads needs parallel trials", argument="threads"), "--threads needs parallel trials"),
-        (InputError("threads needs parallel trials"), None),
+        (InputError("threads must be 1 or more, got 0"), "--threads must be 1 or more, got 0"),
+        (InputError("threads=2 is per trial; give parallel=2"), "--threads 2 is per trial; give --parallel 2"),
+        (InputError("each trial has threads of its own"), None),
+        (InputError("unknown metric 'max_epochs'; known: loss, memory_bytes"), None),
         (OnefoldError("no space left for hang_timeout_s"), "no space left for --hang-timeout"),
     ],
 )

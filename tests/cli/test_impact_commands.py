@@ -85,7 +85,7 @@ def test_a_finished_analysis_is_printed_again_as_json(here: Path, text: str) -> 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("mine.py", "--best", "50", "--trials", "5"), "best must be at most trials (5)"),
+        (("mine.py", "--best", "50", "--trials", "5"), "--best must be at most --trials 5, but got 50"),
         (("nowhere.py",), "there is no file 'nowhere.py'"),
         (("mine.py", "--precision", "int9"), "did you mean 'int8'"),
     ],

@@ -14,7 +14,7 @@ from shell import WORKLOAD, onefold
 from misbehaving_models import endless
 from onefold import ServingSpace, deploy, measure, serve_check
 from onefold.device import Device
-from onefold.device.catalogue import devices, read_devices, save_device
+from onefold.device.catalog import devices, read_devices, save_device
 from onefold.serving.api import PointMeasured
 from onefold.serving.options import ServingOptions
 
@@ -83,7 +83,7 @@ def test_measuring_a_model_in_an_infinite_loop_is_an_error(here: Path) -> None:
     ended = onefold(here, "measure", "loop.onnx", "--hang-timeout", "2")
     assert ended.returncode == 5
     assert ended.stderr.splitlines() == [
-        "onefold: the model was stopped on host: no batch ended within 2 s; check whether it loops for ever, or raise "
+        "onefold: the model was stopped on host: no batch ended within 2 s; check whether it never ends, or raise "
         "--hang-timeout"
     ]
 
@@ -180,7 +180,7 @@ def test_tune_for_a_device(here: Path) -> None:
         (("measure", "small.onnx", "--optimize-for", "speed"), "got 'speed'"),
         (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
         (("measure", "small.onnx", "--scenario", "serve"), "serve"),
-        (("measure", "small.onnx", "--scenario-goal", "best"), "--scenario-goal must be mean or p99; got 'best'"),
+        (("measure", "small.onnx", "--scenario-goal", "best"), "unknown --scenario-goal 'best'; known: mean, p99"),
         (
             ("devices", "fit", "host", "--model", "small.onnx", "--points", "x.csv"),
             "onefold devices calibrate",

@@ -117,7 +117,7 @@ def test_corrupted_cifar10_has_the_scale_of_the_clean_one(data_folder: Path, cac
         np.testing.assert_array_equal(getattr(clean, name)[1], natural[1])
     pale = shifted_datasets.corrupted_cifar10("contrast", 4)
     assert pale.train[0].shape == clean.train[0].shape
-    assert pale.train[0].std() == pytest.approx(0.3, abs=0.02)  # standardised by itself, it would be 1
+    assert pale.train[0].std() == pytest.approx(0.3, abs=0.02)  # standardized by itself, it would be 1
     with pytest.raises(InputError, match="did you mean 'contrast'"):
         shifted_datasets.corrupted_cifar10("contrasts", 4)
 
@@ -144,7 +144,7 @@ def test_mnist_in_the_format_of_usps(data_folder: Path, cache: Path) -> None:
         images, labels = getattr(seen, name)
         np.testing.assert_array_equal(labels, getattr(clean, name)[1])
         assert images.shape[1:] == (1, 16, 16)
-    assert seen.train[0].mean() > 0.5  # brighter than USPS, by whose scale it is standardised
+    assert seen.train[0].mean() > 0.5  # brighter than USPS, by whose scale it is standardized
 
 
 def test_digits_of_one_dataset_are_recognized_by_the_other(real_file: Callable[[str], Path]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from onefold.device import host as host_module
 from onefold.device import probe_program
-from onefold.device.catalogue import devices, read_devices, save_device
+from onefold.device.catalog import devices, read_devices, save_device
 from onefold.device.device import Device
 from onefold.device.host import calibrate, describe, host
 from onefold.meter import ModelledMeter
@@ -74,7 +74,7 @@ class TestCachedCalibration:
         (tmp_path / "host.toml").write_text("[host")
         assert host(tmp_path) == calibrations[0]
 
-    def test_host_is_not_in_the_catalogue(self, tmp_path: Path, calibrations: list[Device]) -> None:
+    def test_host_is_not_in_the_catalog(self, tmp_path: Path, calibrations: list[Device]) -> None:
         host(tmp_path)
         assert "host" not in devices(tmp_path)
 

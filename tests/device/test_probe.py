@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from onefold.device import probe_program
-from onefold.device.catalogue import device, read_devices, save_device
+from onefold.device.catalog import device, read_devices, save_device
 from onefold.device.probe import device_from_probe, probe_models, probe_source
 from onefold.vocabulary.errors import DeviceError
 
@@ -92,7 +92,7 @@ class TestDeviceFromProbe:
             device_from_probe(path)
         borrowed = device_from_probe(path, like=device("raspberry-pi-4"))
         assert (borrowed.idle_w, borrowed.busy_w) == (2.7, 6.4)
-        assert "idle power of raspberry-pi-4 (catalogue)" in borrowed.note
+        assert "idle power of raspberry-pi-4 (catalog)" in borrowed.note
         given = device_from_probe(path, idle_w=1.0, busy_w=2.0, like=device("raspberry-pi-4"))
         assert (given.idle_w, given.busy_w) == (1.0, 2.0)
         assert "given by the user" in given.note

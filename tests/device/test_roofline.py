@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import Attention, Recurrent, Words, exported, pictures
 
-from onefold.device.catalogue import devices
+from onefold.device.catalog import devices
 from onefold.device.device import Device
 from onefold.device.operator_costs import OperatorCost
 from onefold.device.roofline import latency_ratio, operator_costs, operator_time_s, uncounted_kinds
@@ -198,7 +198,7 @@ class TestLatencyRatio:
             latency_ratio((), HOST, HOST, 1)
 
 
-def test_catalogue_devices_are_ordered_by_speed(tmp_path: Path) -> None:
+def test_catalog_devices_are_ordered_by_speed(tmp_path: Path) -> None:
     ops = operator_costs(exported(pictures(), torch.zeros(1, 3, 32, 32), tmp_path / "m.onnx"), 1)
     factors = {name: latency_ratio(ops, HOST, target, 1) for name, target in devices().items()}
     assert factors["raspberry-pi-3b-plus"] > factors["raspberry-pi-4"] > factors["raspberry-pi-5"] > 1

@@ -27,7 +27,7 @@ from torch import nn
 
 from misbehaving_models import endless
 from onefold.device import Device, EmulatedSession, HostSession, Session, TimingEffort, open_session, runtime
-from onefold.device.catalogue import device
+from onefold.device.catalog import device
 from onefold.device.roofline import latency_ratio, operator_costs
 from onefold.device.runner import Runner, session_options
 from onefold.serving.export import export

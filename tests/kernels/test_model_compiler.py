@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_graphs import outputs_of
 
-from onefold.device.catalogue import device
+from onefold.device.catalog import device
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.model_compiler import (
     FINAL_REPEATS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from onefold.device import Device
-from onefold.device.catalogue import device, devices
+from onefold.device.catalog import device, devices
 from onefold.device.host import describe
 from onefold.kernels.targets import PROCESSORS, Target, target_of
 from onefold.vocabulary.errors import DeviceError
@@ -39,7 +39,7 @@ def test_all_cores_are_used_by_default() -> None:
         ("cloud-vcpu-pair", Target("x86-64-v3", "x86_64-linux-gnu", 2)),
     ],
 )
-def test_boards_of_the_catalogue(name: str, expected: Target) -> None:
+def test_boards_of_the_catalog(name: str, expected: Target) -> None:
     result = target_of(device(name), is_host=False)
     assert result == expected
     assert not result.is_host

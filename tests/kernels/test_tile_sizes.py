@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.device.catalogue import device
+from onefold.device.catalog import device
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.tile_sizes import (

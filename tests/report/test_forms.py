@@ -21,11 +21,11 @@ from onefold.vocabulary import quantities
 SEVERAL = Objective(maximize="accuracy", minimize="train_time_s", require={"accuracy": at_least(0.5)})
 
 
-@pytest.fixture(params=["one goal", "minimised", "several goals", "measured"])
+@pytest.fixture(params=["one goal", "minimized", "several goals", "measured"])
 def simulated(request: pytest.FixtureRequest) -> Simulated:
     return {
         "one goal": lambda: simulate(),
-        "minimised": lambda: simulate(objective=Objective(minimize="loss"), seed=1),
+        "minimized": lambda: simulate(objective=Objective(minimize="loss"), seed=1),
         "several goals": lambda: simulate(objective=SEVERAL, seed=2),
         "measured": lambda: simulate(source="rapl", seed=3),
     }[request.param]()

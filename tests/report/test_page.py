@@ -81,7 +81,7 @@ CASES: dict[str, Callable[[], Simulated]] = {
     "one trial": lambda: simulate(1, failing=0),
     "two trials": lambda: simulate(2, failing=0),
     "all failed": lambda: simulate(6, failing=99),
-    "minimised": lambda: simulate(objective=Objective(minimize="loss")),
+    "minimized": lambda: simulate(objective=Objective(minimize="loss")),
     "nothing keeps": lambda: simulate(objective=Objective(maximize="accuracy", require={"loss": at_most(0)})),
     "two goals": lambda: simulate(objective=TWO_GOALS),
     "two goals, none keeps": lambda: simulate(

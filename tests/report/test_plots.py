@@ -137,6 +137,6 @@ def test_svg_paths() -> None:
     assert ribbon([(0, 1), (2, 3)]) == "M0 1C1 1 1 3 2 3"
     assert shortened("abcdef", 4) == "abc…"
     assert wrapped("short", 8) == ["short"]
-    assert wrapped("regularisation_strength_of_block_3", 16) == ["regularisation_", "…ngth_of_block_3"]
+    assert wrapped("regularization_strength_of_block_3", 16) == ["regularization_", "…ngth_of_block_3"]
     assert len(thinned([(i, 0.0) for i in range(1000)])) <= 82
     assert thinned([(i, 0.0) for i in range(1000)])[-1] == (999, 0.0)

@@ -40,10 +40,10 @@ def test_every_name_gives_a_searcher(name):
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        ("tpee", "'tpee' is not known; did you mean 'tpe'"),
+        ("tpee", "unknown algorithm 'tpee'; did you mean 'tpe'"),
         ("anneal", "known: cmaes, gp, grid, nsga2, random, tpe"),
         ({"model": "girds"}, "did you mean 'grid'"),
-        ({"modle": "grid"}, "no group 'modle'; did you mean 'model'"),
+        ({"modle": "grid"}, "unknown group 'modle' of the space; did you mean 'model'"),
         ({"model": "grid", "model+training": "tpe"}, "group 'model' has two algorithms"),
     ],
 )

@@ -134,8 +134,8 @@ class TestExpected:
         on = deployment[1].on("slow")
         result = on.expected(ServingPoint(6))
         assert result.source is LatencySource.PREDICTED
-        neighbours = sorted(on.expected(ServingPoint(size)).latency_s for size in (4, 16))
-        assert neighbours[0] <= result.latency_s <= neighbours[1]
+        neighbors = sorted(on.expected(ServingPoint(size)).latency_s for size in (4, 16))
+        assert neighbors[0] <= result.latency_s <= neighbors[1]
 
     def test_unknown_point_is_an_error(self, deployment: tuple[Path, Deployment]) -> None:
         with pytest.raises(ModelError, match="no measurement on host at batch 99"):
@@ -144,9 +144,9 @@ class TestExpected:
     def test_lookup_by_device_and_scenario(self, deployment: tuple[Path, Deployment]) -> None:
         assert deployment[1].on().device.name == "host"
         assert deployment[1].on("slow").choice("offline:40").scenario == "offline:40"
-        with pytest.raises(ModelError, match="no settings for device 'slwo'; did you mean 'slow'"):
+        with pytest.raises(ModelError, match="unknown device 'slwo' of the deployment; did you mean 'slow'"):
             deployment[1].on("slwo")
-        with pytest.raises(ModelError, match="no settings for scenario 'single'"):
+        with pytest.raises(ModelError, match="unknown scenario 'single' of the deployment"):
             deployment[1].on().choice("single")
 
 
@@ -258,7 +258,7 @@ class TestCheck:
 
 class TestErrors:
     def test_not_a_deployment_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match=r"is not a deployment folder: it has no deployment.json; create one"):
+        with pytest.raises(ModelError, match=r"is not a deployment folder: it has no deployment.json; save the result"):
             load(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"host": 3}', "null"])
@@ -274,6 +274,13 @@ class TestErrors:
             (new / "deployment.json").write_text(json.dumps({**content, "version": deploy.VERSION + 1}))
         with pytest.raises(ModelError, match=r"newer Onefold.*upgrade onefold"):
             read(folder)
+
+    def test_deployment_of_an_older_version(self, folder: Path) -> None:
+        settings = read(folder)
+        content = json.loads((folder / "deployment.json").read_text().replace('"utilization"', '"utilisation"'))
+        with new_generation(folder, update=True) as new:
+            (new / "deployment.json").write_text(json.dumps({**content, "version": 2}))
+        assert read(folder) == settings
 
     def test_missing_or_invalid_model(self, folder: Path) -> None:
         with new_generation(folder, update=True) as new:

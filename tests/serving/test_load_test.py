@@ -81,7 +81,7 @@ def test_real_session_serves_every_scenario(serve: Serve, scenario: Scenario, ba
     result = load_test(serve, scenario, chosen(scenario, batch_size, 0.002), seconds=0.3)
     assert result.queries >= 1
     assert 0 < result.p50_s <= result.p90_s <= result.p99_s
-    assert 0 < result.utilisation <= 1
+    assert 0 < result.utilization <= 1
     assert result.throughput_per_s > 0
     if isinstance(scenario, MultiStream | Server):
         rate = scenario.queries_per_s if isinstance(scenario, MultiStream) else scenario.rate_per_s

@@ -179,5 +179,5 @@ def test_sampling_searches_measure_their_share(name: str) -> None:
 
 
 def test_unknown_algorithm_suggests_the_closest() -> None:
-    with pytest.raises(InputError, match="got 'gird'; did you mean 'grid'"):
+    with pytest.raises(InputError, match="unknown serving search 'gird'; did you mean 'grid'"):
         algorithm("gird")

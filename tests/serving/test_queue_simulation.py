@@ -50,7 +50,7 @@ def test_deterministic_service_agrees_with_pollaczek_khinchine(load: float) -> N
     result = simulate_server(curve({1: service_s}), load / service_s, 1, 0.0, 200_000, seed=1)
     wait_s = load * service_s / (2 * (1 - load))  # M/D/1
     assert result.mean_s == pytest.approx(service_s + wait_s, rel=0.03)
-    assert result.utilisation == pytest.approx(load, rel=0.02)
+    assert result.utilization == pytest.approx(load, rel=0.02)
     assert result.throughput_per_s == pytest.approx(load / service_s, rel=0.02)
 
 
@@ -76,7 +76,7 @@ def test_idle_penalty_applies_once_per_query() -> None:
     assert rare.mean_s == pytest.approx(0.008 + 0.002)
     assert simulate_multi_stream(slow, 2, 1.0, 2, 100, 0).mean_s == pytest.approx(0.002 + 0.001 + 0.001 / 3)  # between
     busy = simulate_multi_stream(slow, 8, 0.0079, 4, 1_000, 0)  # never idle again
-    assert busy.utilisation == pytest.approx(1.0, abs=1e-3)
+    assert busy.utilization == pytest.approx(1.0, abs=1e-3)
 
 
 def test_idle_penalties_come_from_measured_points() -> None:
@@ -135,7 +135,7 @@ def test_response_time_is_at_least_the_service_time(
     result = simulate_server(still, rate, size, wait_s, 500, seed)
     assert result.mean_s >= fastest_s * (1 - 1e-9)
     assert result.p50_s <= result.p90_s <= result.p99_s
-    assert 0 < result.utilisation <= 1
+    assert 0 < result.utilization <= 1
     assert simulate_server(still, rate, size, wait_s, 500, seed) == result
     asked = simulate_multi_stream(still, 2 * size, 1 / rate, size, 100, seed)
     assert asked.p50_s >= 2 * still.time_s(size) * (1 - 1e-9)
@@ -148,7 +148,7 @@ def test_query_in_one_batch(known: LatencyCurve, queries: int, seed: int) -> Non
     result = simulate_multi_stream(still, samples, 2 * still.time_s(samples), samples, queries, seed)
     assert result.mean_s == pytest.approx(still.time_s(samples))
     assert result.stable
-    assert result.utilisation == pytest.approx(queries / (2 * queries - 1), rel=1e-6)
+    assert result.utilization == pytest.approx(queries / (2 * queries - 1), rel=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -206,7 +206,7 @@ def test_split_keeps_all_samples(samples: int, batch_size: int) -> None:
 def test_wait_fills_batches_and_adds_latency() -> None:
     known = curve({1: 0.001, 8: 0.002})
     at_once, patient = (simulate_server(known, 200, 8, wait_s, 20_000, 0) for wait_s in (0.0, 0.05))
-    assert patient.utilisation < at_once.utilisation
+    assert patient.utilization < at_once.utilization
     assert patient.mean_s > at_once.mean_s
 
 

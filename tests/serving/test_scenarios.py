@@ -187,7 +187,7 @@ def test_overload_names_the_sustainable_rate() -> None:
 
 
 def test_unknown_goal_and_missing_batch_size_1_are_refused() -> None:
-    with pytest.raises(InputError, match="mean or p99"):
+    with pytest.raises(InputError, match="unknown scenario_goal 'median'; did you mean 'mean'"):
         choose_settings(Offline(), line(0.001, 0.001), "median")
     with pytest.raises(InputError, match="batch size 1"):
         choose_settings(Offline(), [served(2, 0.001)])

@@ -47,9 +47,9 @@ def test_space_of_two_cores_has_128_points() -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"graph_levels": ("al",)}, "got 'al'; did you mean 'all'"),
+        ({"graph_levels": ("al",)}, "unknown graph_levels 'al'; did you mean 'all'"),
         ({"executions": ("parallell",)}, "did you mean 'parallel'"),
-        ({"precisions": ("int8",)}, "precisions must be among fp32; got 'int8'"),
+        ({"precisions": ("int8",)}, "unknown precisions 'int8'; known: fp32"),
         ({"batch_sizes": ()}, "batch_sizes must be integers from 1"),
         ({"batch_sizes": (0, 1)}, "got"),
         ({"threads": (2, 1)}, "in increasing order"),

@@ -20,7 +20,7 @@ from torch import nn
 
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study, at_least, at_most, deploy
 from onefold.device import PRECISE, QUICK, Device
-from onefold.device.catalogue import device, save_device
+from onefold.device.catalog import device, save_device
 from onefold.serving.options import ServingOptions
 from onefold.serving.space import ServingSpace
 from onefold.serving.trial_measurement import memo_key
@@ -355,16 +355,24 @@ class TestErrors:
                 ObjectiveError,
                 "names a device that the study lacks; did you mean 'raspberry-pi-4'",
             ),
-            ({"serving": ServingOptions(optimize_for="beauty")}, InputError, "throughput or energy; got 'beauty'"),
+            (
+                {"serving": ServingOptions(optimize_for="beauty")},
+                InputError,
+                "unknown optimize_for 'beauty'; known: energy, latency, throughput",
+            ),
             ({"serving": ServingOptions(search="grib")}, InputError, "did you mean 'grid'"),
-            ({"serving": ServingOptions(measure="looser")}, InputError, "trials or winner; got 'looser'"),
+            (
+                {"serving": ServingOptions(measure="looser")},
+                InputError,
+                "unknown measure 'looser'",
+            ),
             (
                 {"serving": ServingOptions(measure="winner"), "objective": Objective(minimize="latency_s")},
                 ObjectiveError,
                 "unknown for trials that are not measured",
             ),
             ({"serving": ServingOptions(scenarios=("serve:8",))}, InputError, "server"),
-            ({"serving": ServingOptions(scenario_goal="p90")}, InputError, "must be mean or p99; got 'p90'"),
+            ({"serving": ServingOptions(scenario_goal="p90")}, InputError, "unknown scenario_goal 'p90'"),
             ({"device": (), "serving": ServingOptions(scenarios=("offline",))}, InputError, "options need a device"),
         ],
     )

@@ -460,7 +460,7 @@ def test_invalid_arguments_are_rejected_before_anything_is_written(tmp_path: Pat
         small(Spirals(), tmp_path, space=Space())
     with pytest.raises(InputError, match="name is made of"):
         small(Spirals(), tmp_path, name="../elsewhere")
-    with pytest.raises(InputError, match="there is no engine 'proceses'; did you mean 'processes'"):
+    with pytest.raises(InputError, match="unknown engine 'proceses'; did you mean 'processes'"):
         small(Spirals(), tmp_path, engine="proceses")
     for parallel in (-1, 0):
         with pytest.raises(InputError, match=f"parallel must be 1 or more, got {parallel}"):

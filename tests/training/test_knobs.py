@@ -12,7 +12,7 @@ from torch import nn
 from onefold.processes import lease_cores
 from onefold.training.knobs import KnobUnavailable, TrainingContext, applied, available_knobs
 from onefold.training.knobs.accelerators import GpuCount, data_parallel
-from onefold.training.knobs.catalogue import KNOBS, PRECISION_KNOBS, runs_with
+from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS, runs_with
 from onefold.training.knobs.execution import OptimizerUpdate
 from onefold.training.knobs.precision import MixedPrecision
 from onefold.training.knobs.processor import (

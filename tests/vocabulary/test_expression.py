@@ -146,7 +146,7 @@ class TestObjectives:
 
     def test_the_check_names_the_property_that_is_missing(self) -> None:
         Objective(minimize="loss / accuracy").check(PROPERTIES)
-        with pytest.raises(ObjectiveError, match="no metric 'acuracy' is reported; did you mean 'accuracy'"):
+        with pytest.raises(ObjectiveError, match="unknown metric 'acuracy'; did you mean 'accuracy'"):
             Objective(minimize="loss / acuracy").check(PROPERTIES)
         with pytest.raises(ObjectiveError, match="energy_j"):
             Objective(minimize="energy_ratio").check(PROPERTIES)

@@ -133,7 +133,7 @@ def test_an_objective_round_trips_through_json(metrics, sign, limit):
         (lambda: Objective(maximize="acuracy").check(["accuracy", "loss"]), "did you mean 'accuracy'"),
         (
             lambda: Objective(maximize="loss", require={"size": at_most(1)}).check(["loss"]),
-            "no metric 'size' is reported",
+            "unknown metric 'size'",
         ),
     ],
 )

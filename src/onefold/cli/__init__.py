@@ -1,4 +1,4 @@
-"""The same from a shell. The only package that prints."""
+"""The command line interface, the only package that prints."""
 
 from onefold.cli.entry import main
 

@@ -14,7 +14,7 @@ import typer
 
 from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.processes import handle_interrupts, restore_handlers
 from onefold.vocabulary import quantities
 from onefold.vocabulary.kernels import (

@@ -16,7 +16,7 @@ from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import parameters, recipe_of_settings
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.vocabulary import quantities
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import Value, to_json

@@ -18,7 +18,7 @@ from onefold.cli.console import out
 from onefold.cli.options import HomeOption, JsonOption
 from onefold.cli.serving import open_model
 from onefold.device import STANDARD, Device, open_session
-from onefold.device.catalogue import HOST, device, devices, read_devices, save_device
+from onefold.device.catalog import HOST, device, devices, read_devices, save_device
 from onefold.device.emulator_correction import BoardMeasurement, EmulatorFit, fit_emulator, read_board_measurements
 from onefold.device.host import calibrate as calibrate_host
 from onefold.device.host import find_device
@@ -35,8 +35,8 @@ app = typer.Typer(help="List, calibrate and add devices that models are served o
 
 
 @app.callback()
-def catalogue(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """List all devices of the catalogue and those that you added."""
+def catalog(context: typer.Context, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List all devices of the catalog and those that you added."""
     if context.invoked_subcommand is not None:
         return
     known = devices(Home(home).devices)

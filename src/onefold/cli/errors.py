@@ -1,8 +1,8 @@
 """Errors of the library in the terms of the command line.
 
 The library names Python arguments (`hang_timeout_s`, `device="host"`); a shell user reads of `--hang-timeout` and
-`--device host`. An argument that is an ordinary word (`threads`) is translated in an assignment (`threads=0`), or where
-it is first named if the error carries it.
+`--device host`. An argument that is an ordinary word (`threads`) is translated in an assignment (`threads=0`) and where
+a message begins with it (`threads must be …`). Names in quotes and lists of known names are not arguments.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any
 
 from typer.core import TyperGroup, TyperOption
 
-from onefold.vocabulary.errors import InputError, OnefoldError
+from onefold.vocabulary.errors import OnefoldError
 
 ASSIGNMENT = re.compile(r"(?<![\w.-])([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*'|[\w.+-]*\w)")
+LEADING = re.compile(r"[a-z]+(?= (?:must|needs|is)\b)")
+UNDERSCORED = re.compile(r"(?<![\w.'\"-])[a-z]+(?:_[a-z]+)+\b")
 QUOTES = "'\""
 UNITS = ("", "_s", "_j", "_bytes")
 
@@ -23,12 +25,12 @@ UNITS = ("", "_s", "_j", "_bytes")
 def cli_message(error: OnefoldError, command: Any) -> str:
     """Return the error's message with the options of a Typer command, if any, in place of Python arguments."""
     options = {} if command is None else dict(_options(command))
-    message = ASSIGNMENT.sub(lambda match: _assignment(match, options), str(error))
-    message = re.sub(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+\b", lambda match: options.get(match[0], match[0]), message)
-    named = error.argument if isinstance(error, InputError) else None
-    if named is None or named not in options:
-        return message
-    return re.sub(rf"(?<![\w.'\"-]){named}\b(?!['\"=-])", options[named], message, count=1)
+    message, separator, known = str(error).partition("; known: ")
+    message = ASSIGNMENT.sub(lambda match: _assignment(match, options), message)
+    message = UNDERSCORED.sub(lambda match: options.get(match[0], match[0]), message)
+    if leading := LEADING.match(message):
+        message = options.get(leading[0], leading[0]) + message[leading.end() :]
+    return message + separator + known
 
 
 def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:

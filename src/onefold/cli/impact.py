@@ -15,7 +15,7 @@ from onefold.cli.display import Display, display_for
 from onefold.cli.options import HomeOption, JsonOption, KnobsOption
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import recipe_of_settings
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.store.home import Home
 from onefold.study.options import ParallelismOptions
 from onefold.study.tunable import Tunable
@@ -34,7 +34,9 @@ def impact(
     max_epochs: Annotated[int, typer.Option(help="Epochs of the full training")] = 4,
     min_data: Annotated[float, typer.Option(help="Share of the data in the first, short training")] = 0.2,
     device: Annotated[str, typer.Option(help="Device to measure the models on")] = HOST,
-    epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning after pruning", rich_help_panel="Compression")] = 1,
+    fine_tuning_epochs: Annotated[
+        int, typer.Option(help="Epochs of fine-tuning after pruning", rich_help_panel="Compression")
+    ] = 1,
     plain: Annotated[
         bool, typer.Option("--plain", help="Analyze plain models only", rich_help_panel="Compression")
     ] = False,
@@ -66,7 +68,7 @@ def impact(
                 tunable,
                 device=device,
                 recipe=None if plain else recipe_of_settings(settings),
-                options=api.ImpactOptions(trials, best, max_epochs, min_data, epochs),
+                options=api.ImpactOptions(trials, best, max_epochs, min_data, fine_tuning_epochs),
                 parallelism=ParallelismOptions(
                     parallel=parallel,
                     threads=threads,

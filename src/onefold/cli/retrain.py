@@ -14,7 +14,7 @@ import typer
 
 from onefold.cli.console import err, out, print_report
 from onefold.cli.options import HomeOption, JsonOption
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, Reaction, RetrainingEvent
 

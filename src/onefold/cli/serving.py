@@ -13,7 +13,7 @@ from rich.table import Table
 from onefold.cli.console import out
 from onefold.cli.options import GoalOption, HomeOption, JsonOption, LargestBatchOption, space_up_to
 from onefold.device import Session
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.device.host import host as this_machine
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.serving import deploy

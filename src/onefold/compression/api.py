@@ -17,7 +17,7 @@ from onefold.compression.registry import check_recipe
 from onefold.compression.selection import SelectionCriteria, VariantCost, check_optimize_for, select_variant
 from onefold.compression.variant_builder import BuiltVariant, VariantBuilder
 from onefold.device import Device, open_session
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.device.host import find_device, host
 from onefold.model_folder import has_weights, new_generation, open_folder
 from onefold.processes import scratch_folder
@@ -26,7 +26,7 @@ from onefold.serving.api import measure
 from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.signature import suggest_keywords
+from onefold.vocabulary.signature import suggest_fields, suggest_keywords
 from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload import Workload
 
@@ -34,6 +34,7 @@ PACKED = "model.packed"
 DEFAULT_SENSITIVITY_SPARSITY = 0.5
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class CompressOptions:
     """How variants are trained and judged."""

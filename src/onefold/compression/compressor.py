@@ -27,11 +27,11 @@ class FineTuning(Protocol):
 
     @property
     def epochs(self) -> int:
-        """Number of epochs to train for, at least 1."""
+        """Return the number of epochs to train for, at least 1."""
 
     @property
     def inputs(self) -> Sequence[torch.Tensor]:
-        """A few training samples without targets, for tracing."""
+        """Return a few training samples without targets, for tracing."""
 
     def run(
         self,
@@ -94,7 +94,7 @@ class Compressor(Protocol):
 
     @property
     def supports_aware_training(self) -> bool:
-        """Whether `simulate` computes as the compressed model will."""
+        """Return whether `simulate` computes as the compressed model will."""
         return False
 
     def simulate(self, network: torch.nn.Module) -> AbstractContextManager[None]:  # noqa: ARG002

@@ -139,7 +139,7 @@ class CompressedWorkload(Workload):
 
     @cached_property
     def _inputs(self) -> list[torch.Tensor]:
-        """Two samples without targets, for tracing."""
+        """Return two samples without targets, for tracing."""
         train = self.inner.data().train
         if isinstance(train, (tuple, list)):
             return [torch.as_tensor(np.asarray(part[:2])) for part in train[:-1]]

@@ -91,7 +91,7 @@ class PruningMasks:
 
     @property
     def sparsity(self) -> float:
-        """Share of the prunable weights that are pruned."""
+        """Return the share of the prunable weights that are pruned."""
         zeros = sum(int((~kept).sum()) for kept in self._kept.values())
         return zeros / sum(kept.numel() for kept in self._kept.values())
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from onefold.compression.compressor import STAGES, Compressor, Stage
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Value
 from onefold.vocabulary.space import Choice
 from onefold.vocabulary.variants import FULL_PRECISION, Recipe
@@ -35,12 +35,12 @@ class CompressionMethod:
 
     @property
     def takes_share(self) -> bool:
-        """Whether its setting is a share between 0 and 1, and not the name of the method."""
+        """Return whether its setting is a share between 0 and 1, and not the name of the method."""
         return isinstance(self.neutral, float)
 
     @property
     def compressor(self) -> Compressor:
-        """The implementation."""
+        """Return the implementation."""
         return _implementation(self.implementation)
 
 
@@ -69,9 +69,7 @@ def method_named(name: str) -> CompressionMethod:
     """Return a method; raises InputError if there is none of that name."""
     known = {method.name: method for method in methods()}
     if name not in known:
-        raise InputError(
-            f"there is no compression method {name!r}{suggestion(name, known)}; expected one of {', '.join(known)}"
-        )
+        raise InputError(unknown("compression method", name, known))
     return known[name]
 
 
@@ -94,19 +92,14 @@ def check_recipe(recipe: Recipe) -> None:
     known = parameters()
     for parameter, value in recipe.settings.items():
         if parameter not in known:
-            raise InputError(
-                f"there is no compression setting {parameter!r}{suggestion(parameter, known)}; "
-                f"expected one of {', '.join(known)}"
-            )
+            raise InputError(unknown("compression setting", parameter, known))
         if known[parameter][0].takes_share:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
                 raise InputError(f"{parameter} must be at least 0 and below 1, but got {value!r}")
             continue
         names = (str(known[parameter][0].neutral), *(method.name for method in known[parameter]))
         if value not in names:
-            raise InputError(
-                f"{parameter} {value!r} is not known{suggestion(str(value), names)}; expected one of {', '.join(names)}"
-            )
+            raise InputError(unknown(parameter, value, names))
 
 
 def active_methods(recipe: Recipe) -> list[tuple[CompressionMethod, Value]]:

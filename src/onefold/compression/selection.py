@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.variants import Variant
 
 LATENCY_TOLERANCE = 1.02  # a variant up to 2% slower counts as equally fast
@@ -54,10 +54,7 @@ def check_optimize_for(value: str) -> VariantCost:
     for cost in VARIANT_COSTS:
         if value == cost:
             return cost
-    raise InputError(
-        f"optimize_for={value!r} is not known for variants{suggestion(value, VARIANT_COSTS)}; "
-        f"expected one of {', '.join(VARIANT_COSTS)}"
-    )
+    raise InputError(unknown("optimize_for", value, VARIANT_COSTS))
 
 
 def select_variant(

@@ -156,7 +156,7 @@ class VariantBuilder:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """The study, workload, trial and configuration of the model, as far as its card has them."""
+        """Return the study, workload, trial and configuration of the model, as far as its card has them."""
         return {key: self._trained.card[key] for key in PROVENANCE if key in self._trained.card}
 
     def test(self, file: Path) -> Metrics:

@@ -57,7 +57,7 @@ class ImageSet:
 
     @property
     def scale(self) -> Scale:
-        """Mean and standard deviation of the training split."""
+        """Return the mean and the standard deviation of the training split."""
         return channel_scale(self._channels_first[self.splits[0]])
 
     def data(self, scale: Scale | None = None) -> Data:

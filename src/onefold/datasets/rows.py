@@ -73,7 +73,7 @@ class Rows:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions, including that of the rows."""
+        """Return the number of dimensions, including that of the rows."""
         return len(self.shape)
 
     def read(self, indices: NDArray[Any], out: NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Devices that models are served on: the catalogue, this machine, and this machine emulating another device."""
+"""Devices that models are served on: the catalog, this machine, and this machine emulating another device."""
 
 from onefold.device.device import Device
 from onefold.device.emulated_session import EmulatedSession

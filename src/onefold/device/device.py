@@ -24,12 +24,12 @@ class Device:
     architecture: str = ""
     frequency_ghz: float | None = None
     overhead_us: float = 5.0  # dispatch overhead of one operator on one core
-    source: str = "catalogue"  # catalogue, user, calibrated (here), probe (on the board), fitted (to measured points)
+    source: str = "catalog"  # catalog, user, calibrated (here), probe (on the board), fitted (to measured points)
     note: str = ""  # the origin of the figures
 
     @property
     def digest(self) -> str:
-        """A hash of the figures: measurements are valid only for the figures that they were taken with."""
+        """Return a hash of the figures: measurements are valid only for the figures that they were taken with."""
         figures = {key: value for key, value in to_json(self).items() if key not in ("title", "source", "note")}
         return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()[:16]
 

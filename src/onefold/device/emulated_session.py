@@ -46,7 +46,7 @@ class EmulatedSession:
 
     @property
     def confinement(self) -> Any:
-        """The `Confinement` of the process that serves, as JSON."""
+        """Return the `Confinement` of the process that serves, as JSON."""
         return self._host_session.confinement
 
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:

@@ -2,7 +2,7 @@
 
     log(measured / emulated) = scale + batch_slope · log(batch) + thread_slope · log(threads) + noise
 
-A ridge regression shrinks each coefficient towards 0, the uncorrected emulator: with one point only the scale moves,
+A ridge regression shrinks each coefficient toward 0, the uncorrected emulator: with one point only the scale moves,
 with a dozen the data dominate the prior. Energy is corrected in the same way.
 """
 
@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.vocabulary.errors import DeviceError, suggestion
+from onefold.vocabulary.errors import DeviceError, unknown
 
 Emulated = Callable[[int, int], float]
 
@@ -178,11 +178,11 @@ def read_board_measurements(path: Path) -> tuple[BoardMeasurement, ...]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DeviceError(f"{path} cannot be read: {error}") from error
+        raise DeviceError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
     header = [name.strip() for name in rows[0]] if rows else []
     for name in header:
         if name not in _COLUMNS:
-            raise DeviceError(f"{path}, line 1: unknown column {name!r}{suggestion(name, _COLUMNS)}")
+            raise DeviceError(f"{path}, line 1: {unknown('column', name, _COLUMNS)}")
     missing = [name for name in _COLUMNS[:3] if name not in header]
     if missing:
         raise DeviceError(

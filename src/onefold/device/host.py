@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from onefold.device.catalogue import HOST, device, read_devices, save_device
+from onefold.device.catalog import HOST, device, read_devices, save_device
 from onefold.device.device import Device
 from onefold.meter.modelled import DEFAULT_WATTS, WATTS_PER_BUSY_CORE
 from onefold.vocabulary.errors import DeviceError

@@ -73,7 +73,7 @@ class MeasuringProcess:
                 self._restart()
                 raise MeasuringFailed(
                     f"the model was stopped on {self._device.name}: no batch ended within {self._hang_timeout_s:g} s; "
-                    "check whether it loops for ever, or raise hang_timeout_s",
+                    "check whether it never ends, or raise hang_timeout_s",
                     "hung",
                 ) from None
             self._restart()

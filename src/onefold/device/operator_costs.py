@@ -23,12 +23,12 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """The number of elements; 0 if the shape is unknown."""
+        """Return the number of elements; 0 if the shape is unknown."""
         return 0 if self.shape is None else prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """The size in memory."""
+        """Return the size in memory."""
         return self.elements * self.item_bytes
 
 

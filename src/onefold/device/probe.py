@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.device.catalogue import HOST, check_name
+from onefold.device.catalog import HOST, check_name
 from onefold.device.device import Device
 from onefold.device.roofline import operator_costs
 from onefold.processes import scratch_folder
@@ -120,7 +120,7 @@ def _watts(
     if like is not None:
         return float(getattr(like, field)), f"of {like.name} ({like.source})"
     raise DeviceError(
-        f"{path}: the board has no power sensor; give {field}, or with `like` a device of the catalogue that draws as "
+        f"{path}: the board has no power sensor; give {field}, or with `like` a device of the catalog that draws as "
         "much power"
     )
 

@@ -41,7 +41,7 @@ class Session(Protocol):
 
     @property
     def threads(self) -> int:
-        """The largest number of intra-op threads that can be measured; more can only be predicted."""
+        """Return the largest number of intra-op threads that can be measured; more can only be predicted."""
 
     def prepare(self, model: Path, inputs: Path | None, points: Sequence[ServingPoint]) -> None:
         """Load a model for these serving points, so that `serve` starts without delay."""

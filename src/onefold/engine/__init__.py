@@ -8,7 +8,7 @@ from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, 
 from onefold.engine.inline import InlineEngine
 from onefold.engine.processes import HANG_TIMEOUT_S, ProcessEngine
 from onefold.engine.single_call import run_call
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 
 __all__ = [
     "Call", "CallFailed", "CallFinished", "CallReported", "Engine", "EngineName", "Event", "InlineEngine",
@@ -42,5 +42,4 @@ def open_engine(
         return InlineEngine(setup)
     if name == "processes":
         return ProcessEngine(slots, setup, hang_timeout_s=hang_timeout_s, memory_bytes=memory_bytes)
-    names = get_args(EngineName)
-    raise InputError(f"the engine {name!r} is not known{suggestion(name, names)}")
+    raise InputError(unknown("engine", name, get_args(EngineName)))

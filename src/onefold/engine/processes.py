@@ -87,7 +87,7 @@ class ProcessEngine:
 
     @property
     def processes(self) -> list[int]:
-        """The process ids of the workers, by slot."""
+        """Return the process ids of the workers, by slot."""
         return [slot.worker.pid for slot in self._slots]
 
     def start(self, call: Call) -> int:

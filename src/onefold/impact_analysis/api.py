@@ -20,7 +20,7 @@ from pathlib import Path
 from onefold.compression.registry import check_recipe
 from onefold.compression.trial_variants import TrialVariants, VariantRequest
 from onefold.device import Device
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.device.host import find_device, host
 from onefold.engine import open_engine
 from onefold.impact_analysis import (
@@ -47,13 +47,14 @@ from onefold.vocabulary.errors import InputError, StoreError, StudyFailed
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Metrics, RungState, StudyState, Trial
-from onefold.vocabulary.signature import suggest_keywords
+from onefold.vocabulary.signature import suggest_fields, suggest_keywords
 from onefold.vocabulary.variants import Recipe, Variant
 
 PAPER_RECIPE = Recipe(sparsity=0.8, precision="int8")
 PAGE, FIGURES = "impact.html", "impact.json"
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class ImpactOptions:
     """The size of an impact analysis."""
@@ -69,7 +70,7 @@ class ImpactOptions:
         if self.best < 2:
             raise InputError(f"best must be at least 2 to compare arms, but got {self.best}")
         if self.best > self.trials:
-            raise InputError(f"best must be at most trials ({self.trials}), but got {self.best}")
+            raise InputError(f"best must be at most trials={self.trials}, but got {self.best}")
         if self.fine_tuning_epochs < 1:
             raise InputError(
                 f"fine_tuning_epochs must be at least 1, since training follows pruning, got {self.fine_tuning_epochs}"
@@ -87,7 +88,7 @@ class ImpactResult:
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """The findings in plain language."""
+        """Return the findings in plain language."""
         return advice(self.findings)
 
 

@@ -45,7 +45,7 @@ class ArmPlan:
 
     @property
     def total_trials(self) -> int:
-        """Number of trials of all arms if none were shared."""
+        """Return the number of trials of all arms if none were shared."""
         return sum(len(arm.members) for arm in self.arms)
 
 

@@ -27,7 +27,7 @@ class Axis(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the hyperparameter."""
+        """Return the name of the hyperparameter."""
 
     def coordinate(self, config: Configuration) -> float:
         """Return the coordinate of a configuration."""

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Literal
 
 from onefold.impact_analysis.sample_validation import FloatArray, check_same_length, checked_sample, is_constant
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 
 Coefficient = Literal["pearson", "spearman"]
 MIN_MODELS = 3  # two points always lie on a line
@@ -42,7 +42,7 @@ class Correlations:
         """Return the correlation of two different properties, in either order."""
         for name in (one, other):
             if name not in self.names:
-                raise InputError(f"there is no property {name!r}{suggestion(name, self.names)}")
+                raise InputError(unknown("property", name, self.names))
         match = next((pair for pair in self.pairs if {pair.one, pair.other} == {one, other}), None)
         if match is None:
             raise InputError(f"a correlation needs two different properties, but got {one!r} twice")

@@ -25,7 +25,7 @@ class BestDifference:
 
     @property
     def better(self) -> bool:
-        """Whether the property of the arm's best model is better."""
+        """Return whether the property of the arm's best model is better."""
         return self.relative > 0 if self.higher_is_better else self.relative < 0
 
 

@@ -91,7 +91,7 @@ class Findings:
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """The measured forms."""
+        """Return the measured forms."""
         return self.evidence.forms
 
 

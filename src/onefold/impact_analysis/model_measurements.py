@@ -69,14 +69,14 @@ class ImpactMeasurements:
 
     @property
     def properties(self) -> tuple[Property, ...]:
-        """The metric and the costs that every model has a value for."""
+        """Return the metric and the costs that every model has a value for."""
         metric = Property(self.metric, self.metric, self.higher_is_better)
         forms = [values for model in self.models.values() for values in (model.plain, model.compressed) if values]
         return (metric, *(cost for cost in COSTS if forms and all(cost.name in values for values in forms)))
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """The measured forms."""
+        """Return the measured forms."""
         return FORMS if self.best_models(form="compressed") else FORMS[:1]
 
     def arm(self, name: str) -> Arm:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onefold.device import Device
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.device.host import find_device
 from onefold.kernels.compilation import Compilation
 from onefold.kernels.source_models import ModelLike, Samples, load_models

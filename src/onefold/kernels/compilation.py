@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from onefold.device import Device, open_session
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.device.host import host
 from onefold.kernels.candidate_runner import TIMING_PROTOCOL, CandidateRunner
 from onefold.kernels.cold_filter import ColdFilter

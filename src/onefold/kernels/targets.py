@@ -10,9 +10,9 @@ from typing import Any
 
 from onefold.device import Device
 from onefold.kernels.toolchain import register_intrinsics, tvm
-from onefold.vocabulary.errors import DeviceError, suggestion
+from onefold.vocabulary.errors import DeviceError, unknown
 
-# LLVM names of the processors of the catalogue's boards. Other boards are compiled for their architecture's baseline.
+# LLVM names of the processors of the catalog's boards. Other boards are compiled for their architecture's baseline.
 PROCESSORS = {
     "raspberry-pi-3b-plus": "cortex-a53",
     "raspberry-pi-4": "cortex-a72",
@@ -80,7 +80,7 @@ def _tvm_target(target: Target) -> Any:
     generic = tvm().target.Target({**config, "mcpu": "generic"})
     processors = {str(name) for name in tvm().get_global_func("target.llvm_get_cpu_archlist")(generic)}
     if processor not in processors:  # TVM would warn on stderr and compile for a generic one
-        raise DeviceError(f"unknown processor {processor!r} for LLVM{suggestion(processor, processors)}")
+        raise DeviceError(unknown("processor", processor, processors, of="LLVM"))
     try:
         return tvm().target.Target(config)
     except Exception as error:  # TVM raises many types

@@ -57,12 +57,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The text of the first cell."""
+        """Return the text of the first cell."""
         return self.cells[0].text
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts of all cells."""
+        """Return the texts of all cells."""
         return tuple(cell.text for cell in self.cells)
 
 

@@ -27,7 +27,7 @@ class AddressSpaceReserve:
     """Address space that is held from `hold` until a limit falls or `close`. Holds nothing if there is a limit."""
 
     def __init__(self, status: Status) -> None:
-        """`status` returns the Vm* lines of /proc/self/status in bytes."""
+        """Take `status`, which returns the Vm* lines of /proc/self/status in bytes."""
         self._status = status
         self._block: mmap.mmap | None = None
         self._code_bytes: int | None = None  # mapped for code when the reserve was released

@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.device.catalogue import HOST
-from onefold.device.catalogue import device as catalogue_device
+from onefold.device.catalog import HOST
+from onefold.device.catalog import device as catalog_device
 from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.options import RetrainingOptions
@@ -103,7 +103,7 @@ def retrain(
         memory: Limit of the peak memory of the whole process, such as "500MB" or a number of bytes; on a GPU, of the
             GPU's memory. Defaults to the memory that is free.
         window: Time in which everything must be done, such as "10m" or a number of seconds.
-        device: "host", "cuda", or a device of the catalogue, whose cores and memory become limits.
+        device: "host", "cuda", or a device of the catalog, whose cores and memory become limits.
         workload: Loss and metrics, for a module. A model folder names its own; the default is classification.
             For a folder that is not trusted, give its workload here.
         save: Folder to write the model and the report to. Defaults to the model's folder, which is updated in place.
@@ -170,7 +170,7 @@ class _Request:
 
     @cached_property
     def source(self) -> ModelFolder | None:
-        """The folder of the model."""
+        """Return the folder of the model."""
         if not isinstance(self.model, (str, Path)):
             return None
         return open_folder(self.model, trust=self.trust, home=self.options.home)
@@ -257,7 +257,7 @@ class _Request:
             return ()
 
     def _open_device(self) -> tuple[torch.device, int | None]:
-        """Return the torch device, and the memory of a device of the catalogue."""
+        """Return the torch device, and the memory of a device of the catalog."""
         import torch
 
         if self.device == HOST:
@@ -266,7 +266,7 @@ class _Request:
             if not torch.cuda.is_available():
                 raise InputError(f"device {self.device!r} is not available: torch finds no GPU; use device 'host'")
             return torch.device(self.device), None
-        device = catalogue_device(self.device, Home(self.options.home).devices)
+        device = catalog_device(self.device, Home(self.options.home).devices)
         torch.set_num_threads(max(1, min(device.cores, torch.get_num_threads())))
         return torch.device("cpu"), device.memory_bytes
 

@@ -24,7 +24,7 @@ class StageSequence:
     """A few consecutive stages as one callable."""
 
     def __init__(self, stages: Sequence[Stage], segment: range) -> None:
-        """Indices past the last stage stand for the loss and are ignored."""
+        """Select the stages of a segment; indices past the last stage stand for the loss and are ignored."""
         self.stages = [stages[index] for index in segment if index < len(stages)]
 
     def __call__(self, *inputs: Tensor) -> Any:

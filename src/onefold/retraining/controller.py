@@ -59,7 +59,7 @@ class RetrainingController:
 
     @property
     def lessons(self) -> list[MemoryLesson]:
-        """The memory measurements of this retraining."""
+        """Return the memory measurements of this retraining."""
         return self.runner.lessons
 
     def plan_only(self) -> tuple[PlanEstimate, ...]:

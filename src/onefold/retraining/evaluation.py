@@ -13,7 +13,7 @@ from onefold.retraining.memory_monitor import is_out_of_memory
 from onefold.retraining.network_profile import NetworkProfile
 from onefold.retraining.plan_runner import PlanOutOfMemory
 from onefold.retraining.samples import Samples
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
@@ -40,7 +40,7 @@ class Evaluator:
     """Evaluate the network on validation data, in batches that fit the memory limit."""
 
     def __init__(self, job: RetrainingJob, profile: NetworkProfile, available_bytes: int) -> None:
-        """`available_bytes` may be used on top of what the process holds."""
+        """Choose a batch size that adds at most `available_bytes` to what the process holds."""
         self.job = job
         self.profile = profile
         self.sample_s = max(1e-9, sum(stage.forward.per_sample for stage in profile.times))
@@ -67,7 +67,7 @@ class Evaluator:
 
     @property
     def shortest_s(self) -> float:
-        """The approximate time to evaluate the fewest samples."""
+        """Return the approximate time to evaluate the fewest samples."""
         return MIN_SAMPLES * self.sample_s
 
     def limit_subset(self, seconds: float) -> None:
@@ -96,7 +96,7 @@ class Evaluator:
         if not self.metric:
             self.metric = next((name for name in ("accuracy", *metrics) if name in metrics), "loss")
         if self.metric not in metrics:
-            raise InputError(f"the workload reports no metric {self.metric!r}{suggestion(self.metric, metrics)}")
+            raise InputError(unknown("metric", self.metric, metrics, of="the workload"))
         self.higher_is_better = self.metric not in LOWER_IS_BETTER
         score, loss = float(metrics[self.metric]), float(metrics.get("loss", math.nan))
         if math.isnan(loss):

@@ -88,7 +88,7 @@ class GainSearch:
 
     @property
     def estimates(self) -> tuple[PlanEstimate, ...]:
-        """All plans with their latest gains."""
+        """Return all plans with their latest gains."""
         return tuple(replace(record.estimate, gain_per_s=record.gain_per_s) for record in self._records.values())
 
     def _tried(self) -> list[RetrainingPlan]:

@@ -18,7 +18,7 @@ class LeanOptimizer:
     """Adam, or SGD with momentum, over parameters that may change between steps."""
 
     def __init__(self, kind: str) -> None:
-        """`kind` is "adam" or "sgd"."""
+        """Create an optimizer without parameters; `kind` is "adam" or "sgd"."""
         self.kind = kind
         self._state: dict[nn.Parameter, tuple[Tensor, ...]] = {}
         self._steps: dict[nn.Parameter, int] = {}
@@ -31,7 +31,7 @@ class LeanOptimizer:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the optimizer state."""
+        """Return the bytes of the optimizer state."""
         return sum(tensor.nbytes for state in self._state.values() for tensor in state)
 
     def reset(self) -> None:

@@ -28,7 +28,7 @@ class MemoryFootprint:
 
     @property
     def bytes(self) -> int:
-        """Peak of all parts together."""
+        """Return the peak of all parts together."""
         return round(self.gradients + self.optimizer + self.batch + max(self.activations, self.scratch))
 
 

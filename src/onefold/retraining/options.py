@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import DEFAULT_ALPHA
+from onefold.vocabulary.signature import suggest_fields
 
 OPTIMIZERS = ("adam", "sgd")
 AUTO = "auto"
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class RetrainingOptions:
     """Options of `onefold.retrain`.
@@ -42,7 +44,7 @@ class RetrainingOptions:
     def check(self) -> None:
         """Raise InputError for an unknown optimizer or an alpha out of range."""
         if self.optimizer not in OPTIMIZERS:
-            raise InputError(f"optimizer must be adam or sgd, got {self.optimizer!r}")
+            raise InputError(unknown("optimizer", self.optimizer, OPTIMIZERS))
         self.fixed_alpha()
 
     def fixed_alpha(self) -> float | None:

@@ -142,7 +142,7 @@ class PlanRunner:
             yield self.order.samples.batch(indices[start : start + plan.batch_size])
 
     def _lr_decay(self) -> float:
-        """Return the factor of the learning rate, which falls linearly towards the end of the window."""
+        """Return the factor of the learning rate, which falls linearly toward the end of the window."""
         if not self.is_adaptive:
             return 1.0
         return min(1.0, max(LOWEST_LR_FACTOR, self.window.left_s / self.window.length_s / DECAY_START))

@@ -25,7 +25,7 @@ class PlanningContext:
 
     @property
     def usable_bytes(self) -> float:
-        """The memory that a plan may be predicted to need."""
+        """Return the memory that a plan may be predicted to need."""
         return self.limit_bytes * (1 - MEMORY_MARGIN)
 
     def estimate(self, plan: RetrainingPlan) -> PlanEstimate:
@@ -38,6 +38,6 @@ class PlanningContext:
 
     @property
     def max_segments(self) -> int:
-        """The most checkpoint segments: a third of the layers, and no more than there are stages."""
+        """Return the largest number of checkpoint segments: a third of the layers, at most one per stage."""
         staged = self.profile.staged
         return max(1, min(staged.layers // LAYERS_PER_SEGMENT, len(staged.stages)))

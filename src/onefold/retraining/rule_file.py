@@ -19,7 +19,7 @@ from typing import Any
 import rule_engine  # type: ignore[import-untyped]
 
 from onefold.retraining.rules import ACTIONS, FACTS, Fact, Rule, Rules
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, suggestion, unknown
 
 OFF = "off"  # the action that switches a shipped rule off
 _KEYS = ("name", "when", "then", "say")
@@ -69,7 +69,9 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the rules in {path}: {error}") from error
+        raise InputError(
+            f"cannot read the rules in {path}: {getattr(error, 'strerror', error)}; give a TOML file"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,7 @@ def _parse(text: str, file: str, shipped: Mapping[str, Collection[str]]) -> dict
     parsed: dict[str, dict[str, Rule | None]] = {kind: {} for kind in FACTS}
     for kind, rules in tables.items():
         if kind not in FACTS:
-            raise InputError(
-                f"{file}, line {_line(text, kind)}: unknown kind of rule {kind!r}{suggestion(kind, FACTS)}"
-            )
+            raise InputError(f"{file}, line {_line(text, kind)}: {unknown('kind of rule', kind, FACTS)}")
         if not isinstance(rules, list) or not all(isinstance(table, dict) for table in rules):
             raise InputError(
                 f"{file}, line {_line(text, kind)}: {kind!r} is not a list of rules; start each with [[{kind}]], "
@@ -119,7 +119,7 @@ def _parse(text: str, file: str, shipped: Mapping[str, Collection[str]]) -> dict
 def _check_keys(table: Mapping[str, object], location: _Location) -> None:
     for key, value in table.items():
         if key not in _KEYS:
-            raise location.error(f"unknown key {key!r}{suggestion(key, _KEYS)}", key)
+            raise location.error(unknown("key", key, _KEYS), key)
         if not isinstance(value, str) or not value.strip():
             raise location.error(f"{key} must be a non-empty string in quotes, got {value!r}", key)
     required = ("name", "then") if table.get("then") == OFF else _KEYS
@@ -131,8 +131,8 @@ def _check_keys(table: Mapping[str, object], location: _Location) -> None:
 def _rule(table: Mapping[str, str], location: _Location) -> Rule:
     name, when, then, say = (table[key] for key in _KEYS)
     if then not in ACTIONS[location.kind]:
-        known = suggestion(then, [*ACTIONS[location.kind], OFF])
-        raise location.error(f"unknown action {then!r} of the {location.kind} rule {name!r}{known}", "then")
+        known = [*ACTIONS[location.kind], OFF]
+        raise location.error(unknown("action", then, known, of=f"the {location.kind} rule {name!r}"), "then")
     _check_message(say, name, location)
     return Rule(name, when, then, say, _condition(when, name, location))
 

@@ -38,7 +38,7 @@ class Stage:
 
     @cached_property
     def weights(self) -> list[nn.Parameter]:
-        """The distinct weights of the stage."""
+        """Return the distinct weights of the stage."""
         return list(self.module.parameters())
 
 
@@ -51,7 +51,7 @@ class StagedNetwork:
 
     @cached_property
     def layers(self) -> int:
-        """Number of layers in all stages."""
+        """Return the number of layers in all stages."""
         return sum(stage.layers for stage in self.stages)
 
     def frozen_stages(self, freeze_rate: float) -> int:

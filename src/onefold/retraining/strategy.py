@@ -14,7 +14,7 @@ from onefold.retraining.feasible_plans import feasible_plans
 from onefold.retraining.gain_search import GainSearch
 from onefold.retraining.planning_context import PlanningContext
 from onefold.retraining.rules import Rules
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
 EXPLORATION_SHARE = 0.25  # of the window, at most, in which untried plans come first
@@ -55,7 +55,7 @@ class GainStrategy:
     name, is_adaptive = "onefold", True
 
     def __init__(self, rules: Rules, alpha: float | None = DEFAULT_ALPHA, seed: int = 0) -> None:
-        """`alpha` of None searches for the weight by Bayesian optimization."""
+        """Rank plans by `alpha`, the weight of gain; None searches for it by Bayesian optimization."""
         self.rules = rules
         self.alpha_search = AlphaSearch(seed) if alpha is None else None
         self.search = GainSearch(INITIAL_ALPHA if alpha is None else alpha)
@@ -117,5 +117,5 @@ def plan_strategy(name: str, rules: Rules, alpha: float | None = DEFAULT_ALPHA, 
         InputError: No strategy is registered under the name.
     """
     if name not in _FACTORIES:
-        raise InputError(f"unknown strategy {name!r}{suggestion(name, _FACTORIES)}")
+        raise InputError(unknown("strategy", name, _FACTORIES))
     return _FACTORIES[name](rules, alpha, seed)

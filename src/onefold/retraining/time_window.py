@@ -19,15 +19,15 @@ class TimeWindow:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the window opened."""
+        """Return the seconds since the window opened."""
         return self._clock() - self._started_at
 
     @property
     def elapsed_share(self) -> float:
-        """Share of the window that has elapsed."""
+        """Return the share of the window that has elapsed."""
         return self.elapsed_s / self.length_s
 
     @property
     def left_s(self) -> float:
-        """Seconds left for training."""
+        """Return the seconds left for training."""
         return self.length_s - self.elapsed_s - self.reserve_s

@@ -24,7 +24,7 @@ class Stepper:
     def __init__(
         self, staged: StagedNetwork, trace: StepTrace, loss: LossFunction, *, running_statistics: bool = True
     ) -> None:
-        """With `running_statistics`, BatchNorm uses them instead of batch statistics for small batches."""
+        """Start without a plan. With `running_statistics`, BatchNorm uses these for small batches."""
         self.staged, self.trace, self.loss = staged, trace, loss
         self.running_statistics = running_statistics
         self.optimizer: LeanOptimizer | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from onefold.search.samples import derive_seed
 from onefold.search.searcher import Searcher
-from onefold.vocabulary.errors import SpaceError, suggestion
+from onefold.vocabulary.errors import SpaceError, unknown
 from onefold.vocabulary.space import Space
 
 ALGORITHMS = ("cmaes", "gp", "grid", "nsga2", "random", "tpe")
@@ -42,7 +42,7 @@ def _parts(algorithm: Mapping[str, str], space: Space) -> dict[tuple[str, ...], 
         groups = tuple(key.split("+")) if key != REST else ()
         for group in groups:
             if group not in space.groups:
-                raise SpaceError(f"the space has no group {group!r}{suggestion(group, space.groups)}")
+                raise SpaceError(unknown("group", group, space.groups, of="the space"))
             if any(group in others for others in parts):
                 raise SpaceError(f"group {group!r} has two algorithms; name it once")
         if groups:
@@ -80,4 +80,4 @@ def _single(name: str, space: Space, seed: int, goals: int, *, cycle: bool = Fal
             from onefold.search.nsga2 import Nsga2Searcher
 
             return Nsga2Searcher(space, seed, goals)
-    raise SpaceError(f"the algorithm {name!r} is not known{suggestion(name, ALGORITHMS)}")
+    raise SpaceError(unknown("algorithm", name, ALGORITHMS))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from onefold.vocabulary.errors import BudgetError, suggestion
+from onefold.vocabulary.errors import BudgetError, unknown
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Grant, Metrics, TrialState
 
@@ -321,7 +321,7 @@ def _brackets(rungs: str, budget: Budget, trials: int, top_k: int) -> list[Brack
         if top_k < 1:
             raise BudgetError(f"top_k must be 1 or more, but got {top_k}")
         return [Bracket(trials, tuple(dict.fromkeys((1, budget.top_level))), keep=min(top_k, trials))]
-    raise BudgetError(f"the rungs {rungs!r} are not known{suggestion(rungs, RUNG_SCHEDULES)}")
+    raise BudgetError(unknown("rungs", rungs, RUNG_SCHEDULES))
 
 
 def _halving_levels(budget: Budget, trials: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.device import PRECISE, STANDARD, Device, open_session, runtime
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.device.host import find_device, host
 from onefold.device.measuring_process import HANG_TIMEOUT_S
 from onefold.processes import scratch_folder

@@ -31,7 +31,7 @@ from onefold.serving.queue_simulation import Response
 from onefold.serving.scenario_settings import ScenarioSettings, choose_settings
 from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.served_model import ServedModel
-from onefold.vocabulary.errors import ModelError, suggestion
+from onefold.vocabulary.errors import ModelError, unknown
 from onefold.vocabulary.records import from_json, to_json
 from onefold.vocabulary.serving import Served, ServingPoint, Surface
 
@@ -99,8 +99,8 @@ def read(folder: str | Path) -> Deployment:
 
 def _no_deployment(folder: str | Path) -> ModelError:
     return ModelError(
-        f"{folder} is not a deployment folder: it has no {DEPLOYMENT}; create one by saving the result of a study "
-        "for a device, or with onefold.measure(model, save=folder)"
+        f"{folder} is not a deployment folder: it has no {DEPLOYMENT}; save the result of a study for a "
+        "device, or measure a model and save its deployment"
     )
 
 
@@ -165,7 +165,7 @@ def load(
         return ServedModel(path, choice.point, choice)
     known = [TVM, *(entry.name for entry in library.runtimes if entry.name in ORT_FORMS)] if library is not None else []
     if library is None or runtime not in known:
-        raise ModelError(f"{folder} has no runtime {runtime!r}{suggestion(str(runtime), [ORT, *known])}")
+        raise ModelError(unknown("runtime", runtime, [ORT, *known], of=folder))
     if runtime == TVM:
         return CompiledModel(opened.code(library.file), library, choice)
     file, waiting = ORT_FORMS[runtime]
@@ -204,7 +204,7 @@ class ServeCheck:
 
     @property
     def ratio(self) -> float:
-        """Measured latency divided by expected latency."""
+        """Return the measured latency divided by expected latency."""
         return self.measured.latency_s / self.expected.latency_s
 
 

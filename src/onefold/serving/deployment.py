@@ -10,10 +10,10 @@ from onefold.device import Device
 from onefold.serving.point_prediction import interpolate_batch_size
 from onefold.serving.scenario_settings import ScenarioSettings
 from onefold.serving.scenarios import rename_swapped
-from onefold.vocabulary.errors import ModelError, suggestion
+from onefold.vocabulary.errors import ModelError, unknown
 from onefold.vocabulary.serving import Served, ServingPoint, Surface
 
-VERSION = 2  # 1: scenarios server and multi-stream had each other's name
+VERSION = 3  # 1: scenarios server and multi-stream had each other's name; 2: utilization had its British spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class DeviceSettings:
             if choice.scenario == scenario:
                 return choice
         known = [choice.scenario for choice in self.choices]
-        raise ModelError(f"the deployment has no settings for scenario {scenario!r}{suggestion(scenario, known)}")
+        raise ModelError(unknown("scenario", scenario, known, of="the deployment"))
 
     def expected(self, point: ServingPoint) -> Served:
         """Return the expected cost of a point, interpolated between measured batch sizes.
@@ -61,7 +61,7 @@ class Deployment:
             if settings.device.name == device:
                 return settings
         known = [settings.device.name for settings in self.devices]
-        raise ModelError(f"the deployment has no settings for device {device!r}{suggestion(device, known)}")
+        raise ModelError(unknown("device", device, known, of="the deployment"))
 
 
 def upgrade(content: dict[str, Any]) -> dict[str, Any]:
@@ -81,4 +81,12 @@ def upgrade(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _upgrade_choice(choice: dict[str, Any]) -> dict[str, Any]:
-    return {**choice, "scenario": rename_swapped(choice["scenario"]), "why": rename_swapped(choice.get("why", ""))}
+    renamed = {"scenario": rename_swapped(choice["scenario"]), "why": rename_swapped(choice.get("why", ""))}
+    responses = {name: _upgrade_response(choice.get(name)) for name in ("predicted", "batch_one", "confirmed")}
+    return {**choice, **renamed, **responses}
+
+
+def _upgrade_response(response: dict[str, Any] | None) -> dict[str, Any] | None:
+    if response is None or "utilisation" not in response:
+        return response
+    return {**response, "utilization": response["utilisation"]}

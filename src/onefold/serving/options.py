@@ -9,12 +9,14 @@ from onefold.serving import point_search
 from onefold.serving.scenario_settings import SCENARIO_GOALS
 from onefold.serving.scenarios import parse_scenario
 from onefold.serving.space import ServingSpace
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.serving import OptimizeFor
+from onefold.vocabulary.signature import suggest_fields
 
 MeasureMode = Literal["trials", "winner"]
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class ServingOptions:
     """How to search serving points, and the scenarios that a deployment is set up for.
@@ -34,16 +36,13 @@ class ServingOptions:
 
     def check(self) -> None:
         """Raise InputError for the first invalid option."""
-        goals = [goal.value for goal in OptimizeFor]
-        _check_choice("optimize_for", self.optimize_for, goals)
-        _check_choice("scenario_goal", self.scenario_goal, SCENARIO_GOALS)
-        _check_choice("measure", self.measure, get_args(MeasureMode))
+        for name, value, known in (
+            ("optimize_for", self.optimize_for, [goal.value for goal in OptimizeFor]),
+            ("scenario_goal", self.scenario_goal, SCENARIO_GOALS),
+            ("measure", self.measure, get_args(MeasureMode)),
+        ):
+            if value not in known:
+                raise InputError(unknown(name, value, known))
         point_search.algorithm(self.search)
         for text in self.scenarios:
             parse_scenario(text)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...] | list[str]) -> None:
-    if value not in choices:
-        listed = ", ".join(choices[:-1]) + f" or {choices[-1]}"
-        raise InputError(f"{name} must be {listed}; got {value!r}{suggestion(value, choices)}")

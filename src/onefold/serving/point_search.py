@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from onefold.serving.space import ServingSpace
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.serving import OptimizeFor, Served, ServingPoint
 
 Proposals = Generator[ServingPoint, Served, None]
@@ -134,7 +134,5 @@ ALGORITHMS: dict[str, Callable[..., Proposals]] = {"few": few, "grid": grid}
 def algorithm(name: str) -> Callable[..., Proposals]:
     """Return the search algorithm of this name. Raises InputError if there is none."""
     if name not in ALGORITHMS:
-        raise InputError(
-            f"the serving search must be {' or '.join(ALGORITHMS)}; got {name!r}{suggestion(name, ALGORITHMS)}"
-        )
+        raise InputError(unknown("serving search", name, ALGORITHMS))
     return ALGORITHMS[name]

@@ -37,7 +37,7 @@ class Response:
     p90_s: float
     p99_s: float
     throughput_per_s: float  # samples
-    utilisation: float  # share of time that the server was busy
+    utilization: float  # share of time that the server was busy
     stable: bool  # whether the server keeps up; otherwise response times grow without bound
     queries: int
 
@@ -102,7 +102,7 @@ class LatencyCurve:
 
     @property
     def largest(self) -> int:
-        """The largest measured batch size."""
+        """Return the largest measured batch size."""
         return self.batch_sizes[-1]
 
     def time_s(self, batch_size: int) -> float:
@@ -245,7 +245,7 @@ def summary(responses: Seconds, samples: int, span_s: float, busy_s: float, *, s
         p90_s=p90,
         p99_s=p99,
         throughput_per_s=samples / span_s,
-        utilisation=min(1.0, busy_s / span_s),
+        utilization=min(1.0, busy_s / span_s),
         stable=stable,
         queries=len(ordered),
     )

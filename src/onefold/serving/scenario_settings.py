@@ -16,7 +16,7 @@ from onefold.serving.queue_simulation import (
     simulate_server,
 )
 from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream, is_open_loop
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.quantities import duration, rate
 from onefold.vocabulary.serving import Served, ServingPoint
 
@@ -63,9 +63,7 @@ def choose_settings(
     InputError for an unknown goal or if no point with batch size 1 was measured.
     """
     if goal not in SCENARIO_GOALS:
-        raise InputError(
-            f"scenario_goal must be {' or '.join(SCENARIO_GOALS)}; got {goal!r}{suggestion(goal, SCENARIO_GOALS)}"
-        )
+        raise InputError(unknown("scenario_goal", goal, SCENARIO_GOALS))
     curves = _curves(served)
     if not any(curve.batch_sizes[0] == 1 for curve in curves.values()):
         raise InputError("no point with batch size 1 was measured; measure at least one")

@@ -6,14 +6,16 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.serving import ServingPoint
+from onefold.vocabulary.signature import suggest_fields
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100)
 GRAPH_LEVELS = ("none", "basic", "extended", "all")
 EXECUTIONS = ("sequential", "parallel")
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class ServingSpace:
     """The values of each serving knob; the space is their product.
@@ -32,9 +34,7 @@ class ServingSpace:
         for name, known in (("graph_levels", GRAPH_LEVELS), ("executions", EXECUTIONS), ("precisions", ("fp32",))):
             for value in getattr(self, name):
                 if value not in known:
-                    raise InputError(
-                        f"{name} must be among {', '.join(known)}; got {value!r}{suggestion(value, known)}"
-                    )
+                    raise InputError(unknown(name, value, known))
         for name in ("batch_sizes", "threads"):
             numbers = getattr(self, name)
             if name == "threads" and not numbers:

@@ -18,7 +18,7 @@ class Backend(Protocol):
 
     @property
     def location(self) -> str:
-        """Where the database is, as messages show it (without a password)."""
+        """Return the address of the database as messages show it, without a password."""
 
     def connect(self) -> Connection:
         """Open a connection on which the methods below control the transactions."""

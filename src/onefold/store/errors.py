@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onefold.vocabulary.errors import StoreError, StudyNotFound, suggestion
+from onefold.vocabulary.errors import StoreError, StudyNotFound, unknown
 
 OTHER_HOME = "use another home folder"
 
 
 def unknown_study(name: str, known: Iterable[str]) -> StudyNotFound:
     """Return the error for a study that does not exist, with the nearest name that does."""
-    return StudyNotFound(f"there is no study {name!r} in this store{suggestion(name, known)}")
+    return StudyNotFound(unknown("study", name, known))
 
 
 def name_taken(name: str) -> StoreError:

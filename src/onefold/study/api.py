@@ -15,7 +15,7 @@ from onefold.study.parallelism import cores
 from onefold.study.result import Result
 from onefold.study.study import DeviceLike, Study
 from onefold.study.tunable import Tunable, WorkloadLike
-from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Value
@@ -49,9 +49,9 @@ def tune(
     Args:
         workload: A `Workload` instance, a reference such as "file.py:Class" or "digits", or a plain function.
         space: The search space; by default the workload's own. Functions need one.
-        trials: The number of configurations to try; short for `budget=Budget(trials=...)`.
-        minutes: Stop after this many minutes; short for `budget=Budget(minutes=...)`.
-        max_epochs: The epochs of the full budget; short for `budget=Budget(max_epochs=...)`.
+        trials: The number of configurations to try; overrides `budget.trials`.
+        minutes: Stop after this many minutes; overrides `budget.minutes`.
+        max_epochs: The epochs of the full budget; overrides `budget.max_epochs`.
         device: The devices that the model will be served on: names from `onefold devices`, or `Device` records.
         objective: What to maximize, minimize and require; by default the workload's own objective.
         budget: When the study stops and what each rung may spend.
@@ -158,6 +158,8 @@ def single_trial(
     tunable = workload if isinstance(workload, Tunable) else Tunable(workload)
     if tunable.workload is None:
         raise InputError("a plain function has no training loop; give a workload")
+    if epochs < 1:
+        raise BudgetError(f"epochs must be 1 or more, got {epochs}")
     complete = tunable.space.complete(config or {})
     return Study(
         tunable,
@@ -165,7 +167,7 @@ def single_trial(
         budget=Budget(trials=1, max_epochs=epochs),
         search=SearchOptions("grid", rungs="none"),
         knobs=knobs,
-        parallelism=ParallelismOptions(parallel=1, threads=threads or cores(), accelerator=accelerator),
+        parallelism=ParallelismOptions(1, cores() if threads is None else threads, accelerator),
         seed=seed,
         name=name,
         home=home,

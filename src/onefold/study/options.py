@@ -8,12 +8,14 @@ from typing import Literal, get_args
 
 from onefold.engine import EngineName
 from onefold.search import Algorithm
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Value
+from onefold.vocabulary.signature import suggest_fields
 
 CompressMode = Literal["off", "in-loop", "after"]
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class SearchOptions:
     """How configurations are proposed and promoted.
@@ -32,6 +34,7 @@ class SearchOptions:
     arms: Sequence[Sequence[int]] = ()
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class ParallelismOptions:
     """Where trials run, how many in parallel, and within which limits.
@@ -50,13 +53,15 @@ class ParallelismOptions:
     def check(self) -> None:
         """Raise InputError for the first invalid option."""
         if self.engine not in get_args(EngineName):
-            raise InputError(f"there is no engine {self.engine!r}{suggestion(self.engine, get_args(EngineName))}")
+            raise InputError(unknown("engine", self.engine, get_args(EngineName)))
         for name in ("parallel", "threads", "memory_bytes"):
             value = getattr(self, name)
             if value is not None and not value >= 1:
                 raise InputError(f"{name} must be 1 or more, got {value}; leave it out for the default")
         if self.threads and not self.parallel:
-            raise InputError("threads is per trial and needs parallel, the number of parallel trials; give both")
+            raise InputError(
+                f"threads={self.threads} is per trial; give also how many run in parallel, such as parallel=2"
+            )
         if not self.hang_timeout_s > 0:
             raise InputError(f"hang_timeout_s must be above 0, got {self.hang_timeout_s}")
 
@@ -64,4 +69,4 @@ class ParallelismOptions:
 def check_compress_mode(mode: str) -> None:
     """Raise InputError unless `mode` is a CompressMode."""
     if mode not in get_args(CompressMode):
-        raise InputError(f"there is no compress mode {mode!r}{suggestion(mode, get_args(CompressMode))}")
+        raise InputError(unknown("compress mode", mode, get_args(CompressMode)))

@@ -171,6 +171,7 @@ class Study:
         return spec
 
     @classmethod
+    @suggest_keywords
     def open(
         cls,
         name: str,
@@ -234,7 +235,7 @@ class Study:
         """
         for argument, extra in (("trials", trials), ("minutes", minutes), ("joules", joules)):
             if extra is not None and not extra > 0:
-                raise BudgetError(f"{argument} must be above 0 to extend a study, got {extra}", argument=argument)
+                raise BudgetError(f"{argument} must be above 0 to extend a study, got {extra}")
         with closing(self._home.store()) as store, self._home.study_lock(self.name):
             record = store.study(self.name)
             spec = Spec.from_json(record.spec)

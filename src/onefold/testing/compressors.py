@@ -48,7 +48,7 @@ class FewSteps:
 
     @property
     def inputs(self) -> list[torch.Tensor]:
-        """Samples without targets."""
+        """Return samples without targets."""
         return [images()]
 
     def run(

@@ -8,7 +8,7 @@ from typing import Any
 
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import TrainingContext, applied, available_knobs
-from onefold.training.knobs.catalogue import PRECISION_KNOBS
+from onefold.training.knobs.catalog import PRECISION_KNOBS
 from onefold.vocabulary.knobs import KnobRecord, SettledKnobs
 from onefold.vocabulary.records import Epoch
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 
 Points = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -39,7 +39,7 @@ def open_clusterer(name: str) -> Clusterer:
     Raises InputError for an unknown name.
     """
     if name not in CLUSTERERS:
-        raise InputError(f"unknown clusterer {name!r}{suggestion(name, CLUSTERERS)}")
+        raise InputError(unknown("clusterer", name, CLUSTERERS))
     return kmeans_labels if name == KMEANS else lambda points: _sklearn_labels(name, points)
 
 

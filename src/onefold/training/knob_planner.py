@@ -19,7 +19,7 @@ from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJob, SimilarJobs
 from onefold.training.knob_search import STRATEGIES, Options, Setting
 from onefold.training.knobs import AvailableKnobs
-from onefold.training.knobs.catalogue import PRECISION_KNOBS
+from onefold.training.knobs.catalog import PRECISION_KNOBS
 from onefold.training.losses import is_no_worse
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobOptions, Phase, SettledKnobs
 from onefold.vocabulary.records import Config

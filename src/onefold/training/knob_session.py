@@ -33,7 +33,7 @@ from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_planner import KnobPlan, KnobPlanner, WindowMeasurement
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import TrainingContext, applied, available_knobs
-from onefold.training.knobs.catalogue import PRECISION_KNOBS, runs_with
+from onefold.training.knobs.catalog import PRECISION_KNOBS, runs_with
 from onefold.training.knobs.processor import available_cores, machine_description
 from onefold.training.losses import record_losses
 from onefold.training.splits import LoaderSettings

@@ -38,17 +38,9 @@ class OnefoldError(Exception):
 
 
 class InputError(OnefoldError):
-    """An argument, file or option that is wrong.
-
-    `argument` is the name of the argument at fault, for messages that name one which is also an ordinary word
-    (`threads`): an interface with other names, such as the command line, can then translate it.
-    """
+    """An argument, file or option that is wrong."""
 
     exit_code = 2
-
-    def __init__(self, *args: object, argument: str | None = None) -> None:
-        super().__init__(*args)
-        self.argument = argument
 
 
 class ArgumentError(InputError, TypeError):
@@ -163,9 +155,15 @@ class NotANumber(Exception):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" if a known word is similar, and otherwise a list of the known words."""
+    """Return "; did you mean 'x'?" if a known word is similar, and otherwise list the known words."""
     names = sorted(known)
     near = get_close_matches(str(word), names, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(names)}" if names else ""
+    return f"; known: {', '.join(names)}" if names else "; there is none"
+
+
+def unknown(kind: str, name: object, known: Iterable[str], *, of: object = "") -> str:
+    """Return the message about an unknown name: "unknown group 'modell' of the space; did you mean 'model'?"."""
+    owner = f" of {of}" if of else ""
+    return f"unknown {kind} {name!r}{owner}{suggestion(str(name), known)}"

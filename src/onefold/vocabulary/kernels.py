@@ -11,6 +11,7 @@ from enum import StrEnum
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.quantities import parse_joules, parse_price
 from onefold.vocabulary.records import Energy
+from onefold.vocabulary.signature import suggest_fields
 
 # Proposing candidates, building them, timing them, updating the models that rank them, timing the whole model.
 PHASES = ("search", "build", "run", "update", "whole")
@@ -159,6 +160,7 @@ class GraphLevelResult:
     joules: float | None = None  # of compiling
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class CompileBudget:
     """When tuning stops: as soon as one limit is reached, or when a second of tuning gains less and less.
@@ -207,6 +209,7 @@ class CompileBudget:
         return joules / JOULES_PER_KWH * (self.price_per_kwh or 0.0)
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """How kernels are compiled and searched for. Compilations that differ in these are different compilations.

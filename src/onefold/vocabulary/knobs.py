@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, get_args
 
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
+from onefold.vocabulary.signature import suggest_fields
 
 KnobMode = Literal["off", "on", "probe", "recall"]
 OptimizeKnobsFor = Literal["time", "energy"]
@@ -20,6 +21,7 @@ Probing = Literal["few", "grid", "halving"]
 KNOB_PREFIX = "knob_"  # marks the parameters of a search space that are knobs
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class KnobOptions:
     """How a study tunes the knobs of its trials.
@@ -49,7 +51,7 @@ class KnobOptions:
             ("probing strategy", self.probing, get_args(Probing)),
         ):
             if given not in known:
-                raise InputError(f"unknown {name} {given!r}{suggestion(given, known)}")
+                raise InputError(unknown(name, given, known))
 
 
 class Phase(Enum):

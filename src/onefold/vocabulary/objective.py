@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal, get_args
 
-from onefold.vocabulary.errors import BudgetError, ObjectiveError, suggestion
+from onefold.vocabulary.errors import BudgetError, ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
 from onefold.vocabulary.records import Grant, Metrics
 from onefold.vocabulary.requirement import Bound
+from onefold.vocabulary.signature import suggest_fields
 
 Kind = Literal["multi", "epochs", "data", "time"]
 Growth = Literal["geometric", "linear"]
@@ -48,6 +49,7 @@ class Goal:
         return f"{'highest' if self.maximize else 'lowest'} {self.metric}"
 
 
+@suggest_fields
 @dataclass(frozen=True, init=False)
 class Objective:
     """One or several goals, and bounds that a feasible result must meet."""
@@ -101,7 +103,7 @@ class Objective:
         wanted = (metric for metric in self.metrics if metric not in known)
         for metric in (name for expression in wanted for name in _inputs(expression)):
             if metric not in known:
-                raise ObjectiveError(f"no metric {metric!r} is reported{suggestion(metric, known)}")
+                raise ObjectiveError(unknown("metric", metric, known))
 
     def losses(self, metrics: Metrics) -> tuple[float, ...]:
         """Return one number per goal; smaller is better."""
@@ -173,7 +175,7 @@ class Objective:
 
 
 def dominates(first: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether `one` Pareto-dominates `other`: nowhere worse and somewhere better (smaller is better)."""
+    """Return whether `first` Pareto-dominates `other`: nowhere worse and somewhere better (smaller is better)."""
     return all(a <= b for a, b in zip(first, other)) and any(a < b for a, b in zip(first, other))
 
 
@@ -201,6 +203,7 @@ def crowding(front: Sequence[Sequence[float]]) -> list[float]:
     return distance
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class Budget:
     """When the study stops, and what each rung of a trial may spend.
@@ -245,9 +248,9 @@ class Budget:
             if limit is not None and not limit > 0:
                 raise BudgetError(f"{name} must be above 0, got {limit}")
         if self.kind not in get_args(Kind):
-            raise BudgetError(f"there is no budget of kind {self.kind!r}{suggestion(self.kind, get_args(Kind))}")
+            raise BudgetError(unknown("kind of budget", self.kind, get_args(Kind)))
         if self.growth not in get_args(Growth):
-            raise BudgetError(f"there is no growth {self.growth!r}{suggestion(self.growth, get_args(Growth))}")
+            raise BudgetError(unknown("growth", self.growth, get_args(Growth)))
         if self.min_epochs > self.max_epochs:
             raise BudgetError(f"min_epochs must not exceed max_epochs, got {self.min_epochs} and {self.max_epochs}")
         if self.min_time_s > self.max_time_s:

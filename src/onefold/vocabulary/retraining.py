@@ -40,7 +40,7 @@ class RetrainingPlan:
 
     @property
     def effective_batch(self) -> int:
-        """Samples per update."""
+        """Return the samples per update."""
         return self.batch_size * self.accumulation
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class PlanEstimate:
 
     @property
     def samples_per_s(self) -> float:
-        """Training throughput."""
+        """Return the training throughput."""
         return self.plan.effective_batch / self.update_s if self.update_s > 0 else 0.0
 
 
@@ -144,7 +144,7 @@ class RetrainingSummary:
 
     @property
     def gain(self) -> float:
-        """Improvement of the metric."""
+        """Return the improvement of the metric."""
         return (self.after - self.before) * (1 if self.higher_is_better else -1)
 
 

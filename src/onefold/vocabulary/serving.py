@@ -60,12 +60,12 @@ class Served:
 
     @property
     def throughput_per_s(self) -> float:
-        """Samples per second."""
+        """Return the samples per second."""
         return self.point.batch_size / self.latency_s
 
     @property
     def energy_per_sample_j(self) -> float | None:
-        """Joules per sample; the source is that of `energy`."""
+        """Return the joules per sample; the source is that of `energy`."""
         return None if self.energy.joules is None else self.energy.joules / self.point.batch_size
 
     def cost(self, optimize_for: OptimizeFor) -> float:

@@ -6,13 +6,14 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from onefold.vocabulary.errors import ArgumentError, suggestion
+from onefold.vocabulary.errors import ArgumentError, unknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
@@ -22,15 +23,16 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
     classes; the elements of containers are not checked.
     """
     signature = inspect.signature(function)
-    known = [name for name in signature.parameters if name != "self"]
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
-            if name not in known:
-                raise ArgumentError(f"{function.__qualname__} has no argument {name!r}{suggestion(name, known)}")
+        _check_keywords(function, signature, kwargs)
         hints = _hints(function)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{_name(function)}: {error}") from None
+        for name, value in given.arguments.items():
             classes = _classes(hints.get(name, Any))
             is_text = isinstance(value, str) and str not in classes  # a str is also a Sequence
             if classes and (is_text or not isinstance(value, classes)):
@@ -39,6 +41,31 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def suggest_fields(record: type[T]) -> type[T]:
+    """Make the constructor of a record raise ArgumentError for a keyword that it does not have."""
+    create = record.__init__
+    signature = inspect.signature(create)
+
+    @functools.wraps(create)
+    def checked(self: T, *args: Any, **kwargs: Any) -> None:
+        _check_keywords(create, signature, kwargs)
+        create(self, *args, **kwargs)
+
+    record.__init__ = checked  # type: ignore[method-assign, assignment]
+    return record
+
+
+def _check_keywords(function: Callable[..., Any], signature: inspect.Signature, given: Mapping[str, object]) -> None:
+    for name in given:
+        if name not in signature.parameters:
+            known = [parameter for parameter in signature.parameters if parameter not in ("self", "cls")]
+            raise ArgumentError(unknown("argument", name, known, of=_name(function)))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__qualname__.removesuffix('.__init__')}()"
 
 
 @functools.cache

@@ -25,13 +25,15 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from onefold.vocabulary.errors import SpaceError, suggestion
+from onefold.vocabulary.errors import SpaceError, suggestion, unknown
 from onefold.vocabulary.records import Config, Value
+from onefold.vocabulary.signature import suggest_fields
 
 DEFAULT_GROUP = "training"
 When = Mapping[str, tuple[Value, ...]]
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class Float:
     """A real number from `low` to `high`, both included; with `log`, uniform on a logarithmic scale."""
@@ -79,6 +81,7 @@ class Float:
         return 1 if self.low == self.high else math.inf
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class Int:
     """An integer from `low` to `high`, both included; with `log`, uniform on a logarithmic scale."""
@@ -208,7 +211,7 @@ class Space:
         """Return the space of these groups alone, without conditions on parameters of other groups."""
         for group in groups:
             if group not in self.groups:
-                raise SpaceError(f"the space has no group {group!r}{suggestion(group, self.groups)}")
+                raise SpaceError(unknown("group", group, self.groups, of="the space"))
         part = Space()
         for group in groups:
             part.groups[group] = {}
@@ -292,7 +295,7 @@ class Space:
         """
         for name in given:
             if name not in self.parameters:
-                raise SpaceError(f"the space has no parameter {name!r}{suggestion(name, self.parameters)}")
+                raise SpaceError(unknown("parameter", name, self.parameters, of="the space"))
         values: dict[str, Value] = {}
         for name in self.in_order():
             if not self.is_active(name, values):
@@ -310,7 +313,7 @@ class Space:
         """Raise SpaceError unless `config` has exactly the active parameters, each with an allowed value."""
         for name, value in config.items():
             if name not in self.parameters:
-                raise SpaceError(f"the space has no parameter {name!r}{suggestion(name, self.parameters)}")
+                raise SpaceError(unknown("parameter", name, self.parameters, of="the space"))
             if not self.parameters[name].contains(value):
                 raise SpaceError(f"{name} must be in {self.parameters[name]!r}, got {value!r}")
         for name in self.in_order():
@@ -429,7 +432,7 @@ def _parameter_from_json(name: str, content: Mapping[str, Any]) -> Parameter:
     known = {**content}
     kind = known.pop("kind", None)
     if kind not in KINDS:
-        raise SpaceError(f"{name} has the unknown kind {kind!r}{suggestion(str(kind), KINDS)}")
+        raise SpaceError(unknown("kind", kind, KINDS, of=f"the parameter {name!r}"))
     if kind == "choice":
         return Choice(*known.pop("options"), **known)
     return KINDS[kind](**known)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from onefold.vocabulary.records import OMIT_IF_EMPTY, Energy, Metrics, Value
 from onefold.vocabulary.serving import LatencySource
+from onefold.vocabulary.signature import suggest_fields
 
 FULL_PRECISION = "fp32"
 SECONDS_PER_HOUR = 3600.0
@@ -14,6 +15,7 @@ COMPRESSED_FOLDER = "compressed"  # in a study's folder: the deployment folder o
 SHORTLIST = "shortlist"  # the key in a study's result that holds the variants of its best trials
 
 
+@suggest_fields
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Settings of the compression methods to apply to a model; a default leaves that aspect unchanged.
@@ -36,13 +38,13 @@ class Recipe:
 
     @property
     def settings(self) -> dict[str, Value]:
-        """The values that differ from their defaults, by parameter."""
+        """Return the values that differ from their defaults, by parameter."""
         built_in = {name: getattr(self, name) for name in _BUILT_IN}
         return {name: value for name, value in built_in.items() if value != _DEFAULTS[name]} | dict(self.extra)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the recipe leaves the model unchanged."""
+        """Return whether the recipe leaves the model unchanged."""
         return not self.settings
 
     def __str__(self) -> str:
@@ -82,7 +84,7 @@ class Variant:
 
     @property
     def smallest_bytes(self) -> int:
-        """Size of the smallest packed file."""
+        """Return the size of the smallest packed file."""
         return min(self.encoded_bytes.values(), default=self.size_bytes)
 
     def charge_mah(self, volts: float) -> float | None:
@@ -117,5 +119,5 @@ class Shortlist:
 
     @property
     def choice(self) -> TrialVariant:
-        """The selected candidate."""
+        """Return the selected candidate."""
         return self.candidates[self.taken]

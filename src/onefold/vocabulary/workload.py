@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from onefold.vocabulary.errors import OnefoldError, Rejected, WorkloadError, suggestion
+from onefold.vocabulary.errors import OnefoldError, Rejected, WorkloadError, unknown
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config, Metrics
+from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.space import Space
 
 
@@ -37,6 +38,7 @@ class Split(Protocol):
         """
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class Data:
     """The three parts of a dataset.
@@ -91,7 +93,7 @@ class Workload:
         kinds["rmsprop"] = torch.optim.RMSprop
         kind = str(config.get("optimizer", "adam"))
         if kind not in kinds:
-            raise WorkloadError(f"there is no optimizer {kind!r}{suggestion(kind, kinds)}")
+            raise WorkloadError(unknown("optimizer", kind, kinds))
         options: dict[str, Any] = {"lr": config.get("lr", 1e-3)}
         if kind in ("sgd", "rmsprop"):
             options["momentum"] = config.get("momentum", 0.0)

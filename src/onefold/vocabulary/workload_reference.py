@@ -23,7 +23,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from onefold.vocabulary.errors import OnefoldError, WorkloadError, suggestion
+from onefold.vocabulary.errors import OnefoldError, WorkloadError, suggestion, unknown
 from onefold.vocabulary.workload import Workload
 
 READY_GROUP = "onefold.workloads"
@@ -76,7 +76,7 @@ def load(reference: str) -> Workload:
 def _wrap(name: str, inner: Workload) -> Workload:
     wrappers = {point.name: point for point in entry_points(group=WRAPPER_GROUP)}
     if name not in wrappers:
-        raise WorkloadError(f"there is no workload wrapper {name!r}{suggestion(name, wrappers)}")
+        raise WorkloadError(unknown("workload wrapper", name, wrappers))
     wrapped: Workload = wrappers[name].load()(inner)
     return wrapped
 
@@ -136,9 +136,7 @@ def _choose(module: ModuleType, wanted: str, reference: str) -> type[Workload]:
     }
     if wanted:
         if wanted not in classes:
-            raise WorkloadError(
-                f"{reference.partition(':')[0]} has no workload {wanted!r}{suggestion(wanted, classes)}"
-            )
+            raise WorkloadError(unknown("workload", wanted, classes, of=reference.partition(":")[0]))
         return classes[wanted]
     if not classes:
         raise WorkloadError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onefold.baselines.corruptions import blur, digital, noise, weather
 from onefold.baselines.corruptions.corruption import Corruption
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 
 __all__ = ["CORRUPTIONS", "FAMILIES", "NATURAL", "SEVERITIES", "check", "corrupted"]
 
@@ -36,7 +36,7 @@ CHUNK_VALUES = 1 << 19  # processed together, to bound memory for any number of 
 def check(kind: str, severity: int, seed: int = 0) -> None:
     """Raise InputError for an unknown corruption, or a severity or seed out of range."""
     if kind not in _KINDS:
-        raise InputError(f"unknown corruption {kind!r}{suggestion(kind, CORRUPTIONS)}")
+        raise InputError(unknown("corruption", kind, CORRUPTIONS))
     if severity not in SEVERITIES:
         raise InputError(f"severity must be from 1 to 5, got {severity}")
     if not 0 <= seed < 1 << 32:

@@ -70,5 +70,5 @@ KINDS = (
     Corruption("defocus_blur", "out of focus: disc filter",
                ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)), _defocus),
     Corruption("motion_blur", "sideways camera motion", ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)), _motion),
-    Corruption("zoom_blur", "camera motion towards the object", (5, 10, 15, 20, 25), _zoom),
+    Corruption("zoom_blur", "camera motion toward the object", (5, 10, 15, 20, 25), _zoom),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.strategies.model_guided_evolution import ModelGuidedEvolution
 from onefold.kernels.strategies.random_search import RandomSearch
 from onefold.kernels.strategies.strategy import CandidateStrategy
-from onefold.vocabulary.errors import InputError, suggestion
+from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.kernels import DEFAULT_STRATEGY
 
 __all__ = [
@@ -63,7 +63,7 @@ def strategy_names() -> tuple[str, ...]:
 def check_strategy(name: str) -> None:
     """Raise InputError for an unknown strategy."""
     if name not in _STRATEGIES:
-        raise InputError(f"unknown search strategy {name!r}{suggestion(name, _STRATEGIES)}")
+        raise InputError(unknown("search strategy", name, _STRATEGIES))
 
 
 def needs_cost_model(name: str) -> bool:

@@ -136,7 +136,7 @@ def _role(recommendation: Recommendation, on: DeviceRecommendation, trial: int, 
 
 
 def _remark(recommendation: Recommendation, on: DeviceRecommendation) -> str:
-    near = "within one point or one per cent of it"
+    near = "within one point or one percent of it"
     others = sum(alternative.near and alternative.trial != on.top for alternative in on.alternatives)
     rivals = quantities.count(others, "other trial") if others else "no other trial"
     order = " Cheapest first; × is a cost as a multiple of its cost." if len(on.alternatives) > 1 else ""
@@ -147,7 +147,7 @@ def _remark(recommendation: Recommendation, on: DeviceRecommendation) -> str:
 
 
 def trade_offs(summary: Summary) -> list[Plot]:
-    """Quality against latency, energy and size on each device, with the Pareto front of the two."""
+    """Plot quality against latency, energy and size on each device, with the Pareto front of the two."""
     recommendation, plots = summary.recommendation, []
     for index, on in enumerate(recommendation.devices if recommendation else ()):
         for metric in FRONT_METRICS:

@@ -1,6 +1,6 @@
 """Knobs: system parameters that change the cost of training, but not what is learned."""
 
-from onefold.training.knobs.catalogue import AvailableKnobs, applied, available_knobs
+from onefold.training.knobs.catalog import AvailableKnobs, applied, available_knobs
 from onefold.training.knobs.knob import Knob, KnobUnavailable, TrainingContext
 
 __all__ = ["AvailableKnobs", "Knob", "KnobUnavailable", "TrainingContext", "applied", "available_knobs"]

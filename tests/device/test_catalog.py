@@ -1,4 +1,4 @@
-"""Devices by name: the catalogue, devices of users, and invalid files."""
+"""Devices by name: the catalog, devices of users, and invalid files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.device.catalogue import device, devices, read_devices, save_device
+from onefold.device.catalog import device, devices, read_devices, save_device
 from onefold.device.device import Device
 from onefold.vocabulary.errors import DeviceError
 
@@ -28,7 +28,7 @@ def written(folder: Path, text: str, name: str = "mine.toml") -> Path:
     return path
 
 
-def test_catalogue_has_the_documented_devices() -> None:
+def test_catalog_has_the_documented_devices() -> None:
     assert set(devices()) >= {
         "raspberry-pi-3b-plus",
         "raspberry-pi-4",
@@ -42,8 +42,8 @@ def test_catalogue_has_the_documented_devices() -> None:
 
 
 @pytest.mark.parametrize("shipped", devices().values(), ids=lambda each: each.name)
-def test_catalogue_device_is_labeled_as_specification(shipped: Device) -> None:
-    assert shipped.source == "catalogue"
+def test_catalog_device_is_labeled_as_specification(shipped: Device) -> None:
+    assert shipped.source == "catalog"
     assert shipped.note.startswith("specification: ")
     assert "measured" not in shipped.note
     assert shipped.frequency_ghz is not None
@@ -61,7 +61,7 @@ def test_compute_agrees_with_the_note(shipped: Device) -> None:
     assert shipped.gflops == pytest.approx(peak * int(share[1]) / 100, rel=0.02)
 
 
-def test_documented_table_is_the_catalogue() -> None:
+def test_documented_table_is_the_catalog() -> None:
     _, _, below = DOCS.read_text().partition("| name | device |")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+) \|$", below, re.MULTILINE)
     expected = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
@@ -78,7 +78,7 @@ def test_documented_table_is_the_catalogue() -> None:
     }
 
 
-def test_user_device_overrides_the_catalogue(tmp_path: Path) -> None:
+def test_user_device_overrides_the_catalog(tmp_path: Path) -> None:
     save_device(replace(BOARD, name="raspberry-pi-4"), tmp_path)
     assert device("raspberry-pi-4", tmp_path).title == "My board"
     assert device("raspberry-pi-4").title != "My board"
@@ -103,7 +103,7 @@ def test_missing_folder_adds_no_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (f"[b]\n{NEEDED}corse = 1\n", "mine.toml: device 'b' has an unknown field 'corse'; did you mean 'cores'"),
+        (f"[b]\n{NEEDED}corse = 1\n", "mine.toml: device 'b': unknown field 'corse'; did you mean 'cores'"),
         ('[b]\ntitle = "A"\n', "device 'b' lacks the required fields: cores, gflops"),
         (f"[b]\n{NEEDED}".replace("cores = 4", "cores = 0"), "cores must be an integer of at least 1, got 0"),
         (f"[b]\n{NEEDED}".replace("cores = 4", "cores = true"), "cores must be an integer"),

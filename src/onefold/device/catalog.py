@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.device.device import Device
-from onefold.vocabulary.errors import DeviceError, suggestion
+from onefold.vocabulary.errors import DeviceError, unknown
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -31,11 +31,11 @@ _MAY_BE_ZERO = {"idle_w", "busy_w", "overhead_us"}
 
 
 def devices(folder: Path | None = None) -> dict[str, Device]:
-    """Return all devices by name: the catalogue, overridden by the devices in the *.toml files of `folder`.
+    """Return all devices by name: the catalog, overridden by the devices in the *.toml files of `folder`.
 
     `host` is not among them: `onefold.device.host` describes this machine and caches its calibration in `folder`.
     """
-    by_name = {device.name: device for device in _catalogue_devices()}
+    by_name = {device.name: device for device in _catalog_devices()}
     for path in sorted(folder.glob("*.toml")) if folder else []:
         if path.stem != HOST:
             by_name |= {device.name: device for device in read_devices(path)}
@@ -46,7 +46,7 @@ def device(name: str, folder: Path | None = None) -> Device:
     """Return the device of this name. Raises DeviceError, which suggests the closest name."""
     known = devices(folder)
     if name not in known:
-        raise DeviceError(f"unknown device {name!r}{suggestion(name, [*known, HOST])}")
+        raise DeviceError(unknown("device", name, [*known, HOST]))
     return known[name]
 
 
@@ -58,7 +58,7 @@ def read_devices(path: Path) -> list[Device]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DeviceError(f"the device file {path} cannot be read: {error}") from error
+        raise DeviceError(f"the device file {path} cannot be read: {getattr(error, 'strerror', error)}") from error
     parsed = parse_devices(text, str(path), source="user")
     if path.name != f"{HOST}.toml" and any(device.name == HOST for device in parsed):
         raise DeviceError(f"{path}: the name {HOST!r} is reserved for this machine; choose another")
@@ -100,9 +100,9 @@ def check_name(name: str, where: str) -> None:
         raise DeviceError(f"{where}: a name has lowercase letters, digits and '-' only, got {name!r}")
 
 
-def _catalogue_devices() -> list[Device]:
-    text = files("onefold.device").joinpath("catalogue.toml").read_text(encoding="utf-8")
-    return parse_devices(text, "catalogue.toml", source="catalogue")
+def _catalog_devices() -> list[Device]:
+    text = files("onefold.device").joinpath("catalog.toml").read_text(encoding="utf-8")
+    return parse_devices(text, "catalog.toml", source="catalog")
 
 
 def _device(name: str, table: object, where: str, source: str) -> Device:
@@ -112,7 +112,7 @@ def _device(name: str, table: object, where: str, source: str) -> Device:
     owner = f"{where}: device {name!r}"
     for field in table:
         if field not in _FIELDS:
-            raise DeviceError(f"{owner} has an unknown field {field!r}{suggestion(field, _FIELDS)}")
+            raise DeviceError(f"{owner}: {unknown('field', field, _FIELDS)}")
     missing = [field.name for field in _FIELDS.values() if field.default is MISSING and field.name not in table]
     if missing:
         raise DeviceError(f"{owner} lacks the required fields: {', '.join(missing)}")
