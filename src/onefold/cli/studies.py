@@ -96,4 +96,6 @@ def report_of(study: str, home: Path | None) -> Report:
 
     home_folder = Home(home)
     with closing(home_folder.store()) as store:
-        return StudyReport(summary_of(study, store, is_running=home_folder.is_running(study)))
+        return StudyReport(
+            summary_of(study, store, folder=home_folder.folder(study), is_running=home_folder.is_running(study))
+        )

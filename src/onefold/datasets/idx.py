@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import logging
 import math
 import struct
 import urllib.request
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onefold.vocabulary.errors import DatasetError
+from onefold.vocabulary.log import log_of
 
 FILES = {
     "x_train": "train-images-idx3-ubyte",
@@ -25,7 +25,7 @@ FILES = {
     "x_test": "t10k-images-idx3-ubyte",
     "y_test": "t10k-labels-idx1-ubyte",
 }
-logger = logging.getLogger(__name__)
+logger = log_of(__name__)
 UNSIGNED_BYTE = 8
 TIMEOUT_S = 30.0
 MAX_BYTES = 50_000_000  # of the largest of the files: 60,000 images of 28x28 pixels

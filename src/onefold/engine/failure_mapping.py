@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import traceback
 
+from onefold.vocabulary.error_text import headline, message_of, traceback_of
 from onefold.vocabulary.errors import NotANumber
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -14,12 +14,11 @@ OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", 
 
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that an exception stands for, with its traceback."""
-    text = str(error) or type(error).__name__
-    trace = "".join(traceback.format_exception(error))
+    reason, trace = headline(error), traceback_of(error)
     if isinstance(error, NotANumber):
-        return Failure(FailureKind.NOT_A_NUMBER, text)
+        return Failure(FailureKind.NOT_A_NUMBER, reason)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Failure(FailureKind.NO_SPACE, text, trace)
-    if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in OUT_OF_MEMORY):
-        return Failure(FailureKind.OUT_OF_MEMORY, f"out of memory: {text.splitlines()[0]}", trace)
-    return Failure(FailureKind.RAISED, f"{type(error).__name__}: {text.splitlines()[0]}", trace)
+        return Failure(FailureKind.NO_SPACE, reason, trace)
+    if isinstance(error, MemoryError) or any(phrase in message_of(error).lower() for phrase in OUT_OF_MEMORY):
+        return Failure(FailureKind.OUT_OF_MEMORY, f"out of memory: {reason}", trace)
+    return Failure(FailureKind.RAISED, f"{type(error).__name__}: {reason}", trace)

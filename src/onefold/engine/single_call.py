@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from onefold.engine.engine import Call, CallFailed, CallFinished, Engine
+from onefold.vocabulary.log import log_of
 
 MAX_ATTEMPTS = 3  # of a call whose worker dies
 
-log = logging.getLogger("onefold")
+log = log_of()
 
 
 def run_call(engine: Engine, call: Call) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 
 from onefold.engine.failure_mapping import failure_of
 from onefold.processes import Channel, connect_to_parent, pin_to_cores
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import EngineError, OnefoldError
 
 TICK_EVERY_S = 0.5
@@ -51,10 +52,13 @@ def serve(channel: Channel) -> None:
 
 
 def _setup_error(error: Exception) -> OnefoldError:
-    """Return the error that the coordinator raises: an OnefoldError unchanged, any other as an EngineError."""
-    if isinstance(error, OnefoldError):
-        return error
-    return EngineError(f"a worker cannot be set up: {type(error).__name__}: {error}")
+    """Return the error that the coordinator raises: an error of Onefold unchanged, any other as an EngineError.
+
+    The classes and arguments of a workload's own exceptions may be unknown to the coordinator.
+    """
+    if type(error).__module__ == OnefoldError.__module__ and all(type(given) is str for given in error.args):
+        return error  # type: ignore[return-value]  # all classes of that module are
+    return EngineError(f"a worker cannot be set up: {type(error).__name__}: {headline(error)}")
 
 
 def _run(channel: Channel, context: Any, stopped: set[int], run: int, work: bytes, cores: Sequence[int]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from onefold.meter.clock import ClockMeter
 from onefold.meter.combined import CombinedMeter
 from onefold.meter.meter import Meter, Window
@@ -11,6 +9,7 @@ from onefold.meter.modelled import ModelledMeter
 from onefold.meter.nvml import NvmlMeter
 from onefold.meter.rapl import RaplMeter
 from onefold.vocabulary.errors import MissingExtra
+from onefold.vocabulary.log import log_of
 
 __all__ = [
     "ClockMeter",
@@ -23,7 +22,7 @@ __all__ = [
     "choose",
 ]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 def choose(accelerator: str = "cpu") -> Meter:

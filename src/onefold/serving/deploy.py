@@ -13,7 +13,6 @@ outputs = served(inputs)
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from onefold.serving.scenario_settings import ScenarioSettings, choose_settings
 from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.served_model import ServedModel
 from onefold.vocabulary.errors import ModelError, unknown
+from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import from_json, to_json
 from onefold.vocabulary.serving import Served, ServingPoint, Surface
 
@@ -55,7 +55,7 @@ __all__ = [
 MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
 LOAD_TEST_S = 1.5
 MAX_DEPLOYMENT_BYTES = 64_000_000
-log = logging.getLogger("onefold")
+log = log_of()
 
 
 def write(folder: str | Path, model: Path, deployment: Deployment, *, home: str | Path | None = None) -> Path:

@@ -2,6 +2,7 @@
 
 HOME/store.db                         unless the store has a URL
 HOME/studies/NAME/trials/00007.pt     checkpoint of a trial
+HOME/studies/NAME/logs/00007.log     tracebacks of a failed trial
 HOME/studies/NAME/data/               the dataset while the study runs, mapped by all workers
 HOME/studies/NAME/best/               the model that the study hands over
 HOME/studies/NAME/variants/           measurements of the best trials' variants, where they were compressed afterwards

@@ -14,8 +14,9 @@ from onefold.store.home import Home
 from onefold.study.queue import Queue
 from onefold.study.study import Study
 from onefold.vocabulary.errors import OnefoldError
+from onefold.vocabulary.log import log_of
 
-log = logging.getLogger("onefold")
+log = log_of()
 
 
 def main(command: str, *args: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,12 +32,13 @@ from onefold.study.events import (
     TrialPromoted,
     TrialRetried,
 )
+from onefold.study.failure_log import logged
 from onefold.study.interrupts import Interrupts
 from onefold.study.spec import Spec
 from onefold.study.worker_calls import export_and_train
 from onefold.training import calls
 from onefold.training.assignment import Assignment
-from onefold.vocabulary.errors import MeasuringFailed, ModelError, StoreError
+from onefold.vocabulary.errors import MeasuringFailed, ModelError, ObjectiveError, StoreError
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import BudgetUse
 from onefold.vocabulary.ranking import best_epoch, ranked
@@ -259,20 +260,28 @@ class Coordinator:
     # Collect: a result is durable before the search learns of it.
 
     def _take(self, event: Event) -> None:
+        if event.run not in self._running:
+            return  # reported by a run that was stopped meanwhile
         if isinstance(event, CallReported) and isinstance(event.value, Exported):
             if self._measurement is not None:
                 self._measurement.take(replace(event.value, model=str(self._folder / event.value.model)))
         elif isinstance(event, CallReported) and isinstance(event.value, KnobRecord):
             self._take_knobs(event.value)
         elif isinstance(event, CallReported):
-            self._take_epoch(event.value, self._running[event.run])
+            self._take_epoch(event.value, event.run)
         elif isinstance(event, CallFinished):
             self._take_result(self._running.pop(event.run))
         elif isinstance(event, CallFailed):
             self._take_failure(self._running.pop(event.run), event.failure, event.retry)
 
-    def _take_epoch(self, epoch: Epoch, decision: int) -> None:
-        self._spec.objective.check((*epoch.metrics, *self._spec.serving_metrics))
+    def _take_epoch(self, epoch: Epoch, run: int) -> None:
+        decision = self._running[run]
+        reported = (*epoch.metrics, *self._spec.serving_metrics)
+        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._epochs)
+        if missing is not None:
+            self._engine.stop(run)
+            self._take_failure(self._running.pop(run), missing, retry=False)
+            return
         if any(known.number == epoch.number for known in self._epochs.get((epoch.trial, epoch.rung), [])):
             return  # reported again after a restart
         self._count(epoch)
@@ -280,6 +289,21 @@ class Coordinator:
         if self._rungs[decision].attempts:
             self._save(replace(self._rungs[decision], attempts=0))
         self._on_event(EpochFinished(self.progress, epoch.trial, epoch.number, epoch.metrics))
+
+    def _missing_metric(self, reported: Iterable[str], *, is_first: bool) -> Failure | None:
+        """Return the failure of a trial that did not report a metric of the objective, or None if it did.
+
+        Raises ObjectiveError if that is the first report of the first trial: then none will have it.
+        """
+        names = sorted(reported)
+        try:
+            self._spec.objective.check(names)
+        except ObjectiveError as error:
+            if is_first:
+                raise
+            missing = str(error).partition(";")[0]
+            return Failure(FailureKind.RAISED, f"{missing}; the trial reported {', '.join(names) or 'nothing'}")
+        return None
 
     def _take_knobs(self, record: KnobRecord) -> None:
         self._store.save_knob_record(self._name, record)
@@ -328,6 +352,11 @@ class Coordinator:
         if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
             return
+        has_results = any(known.state is RungState.DONE for known in self._rungs.values())
+        missing = self._missing_metric(metrics, is_first=rung.trial == 0 and not has_results)
+        if missing is not None:
+            self._take_failure(decision, missing, retry=False)
+            return
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
         self._on_event(RungFinished(self.progress, rung.trial, rung.rung, rung.grant.level, metrics))
 
@@ -357,6 +386,7 @@ class Coordinator:
             return
         if retry:
             failure = replace(failure, reason=f"{failure.reason}, {attempts} times before it finished an epoch")
+        failure = logged(failure, self._folder, rung)
         self._end(replace(rung, state=RungState.FAILED, failure=failure))
         self._on_event(TrialFailed(self.progress, rung.trial, failure.kind.value, failure.reason))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from onefold.device.host import host
 from onefold.engine import Call, Engine, run_call
 from onefold.engine.failure_mapping import failure_of
 from onefold.model_folder import new_generation
-from onefold.report import StudyReport
+from onefold.report import StudyReport, Summary
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.trial_measurement import TrialMeasurement
@@ -32,12 +31,13 @@ from onefold.training.assignment import Assignment
 from onefold.training.trial_files import best_weights_file, trial_files
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.errors import DeviceError, ModelError, StoreError, StudyFailed
+from onefold.vocabulary.log import log_of
 from onefold.vocabulary.ranking import leaderboard
 from onefold.vocabulary.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.vocabulary.serving import Surface
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
-log = logging.getLogger("onefold")
+log = log_of()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Handover:
         if winner is None:
             reason = _reason_of_failure(trials, record.reason)
             self.store.save_study(replace(record, state=StudyState.FAILED, reason=reason))
-            raise StudyFailed(f"the study {record.name!r} has no model: {reason}")
+            page = self._write_report(record.name)[0]
+            raise StudyFailed(f"the study {record.name!r} has no model: {reason}; its report: {page}")
         test = self._test(winner)
         card = self._card(record, winner, test)
         keep_best(self.folder, winner, card, self.home.path)
@@ -96,9 +97,7 @@ class Handover:
         result = card if shortlist is None else {**card, SHORTLIST: to_json(shortlist)}
         record = replace(record, state=StudyState.DONE, result=result)
         self.store.save_study(record)
-        page = self.folder / "report.html"
-        summary = summary_of(record.name, self.store)
-        page.write_text(StudyReport(summary).as_html(), encoding="utf-8")
+        page, summary = self._write_report(record.name)
         listed = shortlist.candidates if shortlist is not None else ()
         self._remove_files(trials, {winner.number, *(candidate.trial for candidate in listed)})
         self.on_event(
@@ -129,6 +128,12 @@ class Handover:
             recommendation=summary.recommendation,
             shortlist=shortlist,
         )
+
+    def _write_report(self, name: str) -> tuple[Path, Summary]:
+        summary = summary_of(name, self.store, folder=self.folder)
+        page = self.folder / "report.html"
+        page.write_text(StudyReport(summary).as_html(), encoding="utf-8")
+        return page, summary
 
     def _winner(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
         epochs = self.store.epochs(record.name)
@@ -234,7 +239,7 @@ class Handover:
         if not self.coordinator.is_over or self.spec.rungs == "asha" or self.spec.arms:
             return  # asynchronous halving may still promote any trial, and arms are compared by all their trials
         for trial in trials:
-            if trial.state in (TrialState.STOPPED, TrialState.FAILED) and trial.number not in kept:
+            if trial.state is TrialState.STOPPED and trial.number not in kept:  # failed ones may be run again
                 for file in trial_files(self.folder, trial.number):
                     file.unlink()
 

@@ -9,7 +9,6 @@ The process that serves the queue holds HOME/queue.lock. Waiting and run times a
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -23,11 +22,12 @@ from onefold.store import Submission
 from onefold.store.home import Home
 from onefold.study.study import Study
 from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
+from onefold.vocabulary.log import log_of
 from onefold.vocabulary.quantities import duration
 
 BLAMELESS_EXITS = (StoreError.exit_code, 130)  # a full disk, another process that runs the study, Ctrl-C
 
-log = logging.getLogger("onefold")
+log = log_of()
 
 
 class Queue:

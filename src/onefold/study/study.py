@@ -6,7 +6,6 @@ result = Study.open("digits-1").extend(trials=10).run()  # later
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -27,6 +26,7 @@ from onefold.study.coordinator import DONE, EXHAUSTED, Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyEvent, StudyProgress, StudyStarted
 from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
+from onefold.study.listener import Listener
 from onefold.study.options import CompressMode, ParallelismOptions, SearchOptions
 from onefold.study.result import Result
 from onefold.study.serving_options import with_devices
@@ -36,8 +36,10 @@ from onefold.study.warm_start import observations
 from onefold.training import calls
 from onefold.training.job_clusters import open_clusterer
 from onefold.vocabulary.costs import total_cost
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
+from onefold.vocabulary.log import log_of
 from onefold.vocabulary.objective import Budget, BudgetUse, Objective
 from onefold.vocabulary.records import Config, StudyState, Trial
 from onefold.vocabulary.serving import OptimizeFor
@@ -46,7 +48,7 @@ from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import reason_against
 from onefold.vocabulary.workload_reference import is_loading
 
-log = logging.getLogger("onefold")
+log = log_of()
 
 INTERRUPTIONS = (KeyboardInterrupt, SystemExit, BrokenPipeError)  # requests to stop, not failures of the study
 DeviceLike = str | Device
@@ -276,17 +278,18 @@ class Study:
                 if record.state is StudyState.RUNNING:
                     is_interrupted = isinstance(error, INTERRUPTIONS)
                     state = StudyState.INTERRUPTED if is_interrupted else StudyState.FAILED
-                    reason = "" if is_interrupted else f"{type(error).__name__}: {error}"
+                    reason = "" if is_interrupted else f"{type(error).__name__}: {headline(error)}"
                     store.save_study(replace(record, state=state, reason=reason))
                 raise
 
     def _run(self, record: StudyRecord, store: Store, folder: Path) -> Result:
         spec = Spec.from_json(record.spec)
-        self.on_event(StudyStarted(self._no_progress, self.name, str(folder)))
+        listener = Listener(self.on_event)
+        listener(StudyStarted(self._no_progress, self.name, str(folder)))
         shutil.rmtree(folder / "data", ignore_errors=True)  # left by a killed run; the data may have changed
         with self._engine(spec, folder) as engine, ExitStack() as stack:
             self._check_batch_size(spec, engine)
-            spec = self._with_parallelism(spec, engine)
+            spec = self._with_parallelism(spec, engine, listener)
             record = replace(record, spec=spec.to_json())
             store.save_study(record)
             measurement = self._trial_measurement(spec, store, engine, stack)
@@ -299,14 +302,14 @@ class Study:
                 folder=folder,
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
-                on_event=self.on_event,
+                on_event=listener,
                 measurement=measurement if spec.serving.measure == "trials" else None,
             )
             if measurement is not None:
                 measurement.on_measured = coordinator.serving_measured
             coordinator.restore()
             handover = Handover(
-                spec, self._tunable, store, engine, folder, coordinator, measurement, self.on_event, self._home
+                spec, self._tunable, store, engine, folder, coordinator, measurement, listener, self._home
             )
             interrupts = Interrupts()
             try:
@@ -363,16 +366,14 @@ class Study:
         measurement.recall()
         return stack.enter_context(measurement)
 
-    def _with_parallelism(self, spec: Spec, engine: Engine) -> Spec:
+    def _with_parallelism(self, spec: Spec, engine: Engine, on_event: OnEvent) -> Spec:
         """Return the spec with the number of parallel trials: as asked for, or measured once for the study's life."""
         if spec.parallelism.parallel > 0:
             return spec
         if self._tunable.workload is None:
             return replace(spec, parallelism=replace(spec.parallelism, parallel=engine.slots, threads=1))
         measured = parallelism.measure(engine, spec.space.default(), engine.slots)
-        self.on_event(
-            ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s)
-        )
+        on_event(ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s))
         chosen = replace(
             spec.parallelism,
             parallel=measured.parallel,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import pickle
 from dataclasses import dataclass, field
@@ -16,10 +15,11 @@ from onefold.training.assignment import Assignment
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.trial_files import checkpoint_file
 from onefold.vocabulary.knobs import SettledKnobs
+from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import Epoch, Measurement, from_json, to_json
 from onefold.vocabulary.workload import Workload
 
-log = logging.getLogger(__name__)
+log = log_of(__name__)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from onefold.training.metrics import as_metrics, cost_metrics
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.splits import MIN_SAMPLES, AnySplit, Splits
 from onefold.training.trial_files import checkpoint_file, rung_weights_file
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import NotANumber, WorkloadError
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.ranking import best_epoch
@@ -76,7 +77,9 @@ def train(
             except Exception as error:
                 if not knobs.may_have_caused(error):
                     raise
-                failure = f"epoch {number} failed with tuned knobs and was repeated with the defaults: {error}"
+                failure = (
+                    f"epoch {number} failed with tuned knobs and was repeated with the defaults: {headline(error)}"
+                )
             finally:
                 knobs.restore()
             if not failure:
@@ -132,7 +135,9 @@ def _validate(
     except Exception as error:
         if not knobs.affects_evaluation:
             raise
-        knobs = knobs.disabled(f"validation failed with tuned knobs and was repeated with the defaults: {error}")
+        knobs = knobs.disabled(
+            f"validation failed with tuned knobs and was repeated with the defaults: {headline(error)}"
+        )
     return evaluate(workload, state.model, split, assignment.config, tick), knobs
 
 

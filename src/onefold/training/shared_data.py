@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import OnefoldError, StoreError, WorkloadError
 from onefold.vocabulary.workload import Data, Workload
 
@@ -41,7 +42,7 @@ def _load_data(workload: Workload) -> Data:
     except OnefoldError:
         raise
     except Exception as error:
-        raise WorkloadError(f"data() of {workload.name} failed: {type(error).__name__}: {error}") from error
+        raise WorkloadError(f"data() of {workload.name} failed: {type(error).__name__}: {headline(error)}") from error
     if not isinstance(data, Data):
         raise WorkloadError(
             f"data() of {workload.name} must return onefold.Data(train=…), but returned {type(data).__name__}"

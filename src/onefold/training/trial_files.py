@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 TRIALS = "trials"
+LOGS = "logs"
 
 
 def checkpoint_file(folder: Path, trial: int) -> Path:
@@ -26,6 +27,11 @@ def best_weights_file(folder: Path, trial: int, rung: int) -> Path | None:
 def trial_files(folder: Path, trial: int) -> list[Path]:
     """Return all files of a trial: its checkpoint and the best weights of each rung."""
     return sorted((folder / TRIALS).glob(f"{trial:05d}[.-]*"))
+
+
+def log_file(folder: Path, trial: int) -> Path:
+    """Return the file with the tracebacks of a trial's failures."""
+    return folder / LOGS / f"{trial:05d}.log"
 
 
 def function_folder(folder: Path, trial: int) -> Path:

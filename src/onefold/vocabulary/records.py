@@ -105,6 +105,7 @@ class Failure:
     kind: FailureKind
     reason: str
     traceback: str = ""
+    log: str = field(default="", metadata=OMIT_IF_EMPTY)  # the file with all of it, in the study's folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from onefold.vocabulary.error_text import MAX_REASON, cut, headline, message_of
 from onefold.vocabulary.errors import OnefoldError, Rejected, WorkloadError, unknown
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Config, Metrics
@@ -151,10 +152,10 @@ def reason_against(check: Callable[[Config], None], config: Config) -> str | Non
     try:
         check(config)
     except Rejected as rejection:
-        return str(rejection) or "no reason given"
+        return cut(message_of(rejection), MAX_REASON) or "no reason given"
     except OnefoldError:
         raise
     except Exception as error:
-        summary = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        summary = ": ".join(dict.fromkeys([type(error).__name__, headline(error)]))
         raise WorkloadError(f"check() may only raise Rejected, but raised {summary} for {config!r}") from error
     return None

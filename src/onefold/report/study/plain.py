@@ -17,7 +17,8 @@
     epochs       trial, rung, number, metrics, cost
     progress     finished rungs by time: time_s, trial, level, value (of the first goal), keeps, best (at that time)
     curves       metric, and by trial its points as [epoch, value]
-    failures     trial, rung, level, kind, reason, traceback, config
+    failures     trial, rung, level, kind, reason, traceback, config, and log: the file in the study's folder
+                 with all of the traceback
     serving      only if serving was measured: devices (names), labels (sources of metrics that were not
                  measured on the device), recommendation (trial, keeps, quality, reasons, shortfalls, and by device:
                  points by purpose, reasons, top, alternatives, compared, front), surfaces (trials that share it,
@@ -154,4 +155,4 @@ def _failed(failed: FailedTrial) -> dict[str, Any]:
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
-    return {"kind": failure.kind, "reason": failure.reason, "traceback": failure.traceback}
+    return {"kind": failure.kind, "reason": failure.reason, "traceback": failure.traceback, "log": failure.log}

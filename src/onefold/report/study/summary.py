@@ -108,6 +108,7 @@ class Summary:
     labels: Mapping[str, str] = field(default_factory=dict)  # sources of metrics not measured on the device
     recommendation: Recommendation | None = None
     knob_records: tuple[KnobRecord, ...] = ()  # by trial and epoch
+    folder: str = ""  # of the study's files
 
     @property
     def best(self) -> Trial | None:
@@ -167,6 +168,7 @@ def summarize(
     quality: Goal | None = None,
     epoch_objective: Objective | None = None,
     knob_records: Sequence[KnobRecord] = (),
+    folder: str = "",
 ) -> Summary:
     """Return the summary of a study in any state, also before its first result.
 
@@ -218,6 +220,7 @@ def summarize(
             recommend(trials, objective, servings, names, quality or _quality(objective, trials)) if servings else None
         ),
         knob_records=tuple(knob_records),
+        folder=folder,
     )
 
 

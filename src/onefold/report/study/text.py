@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from onefold.report import phrases
 from onefold.report.study.knobs import knob_section
@@ -128,5 +129,7 @@ def _failures(summary: Summary) -> Iterator[str]:
     for failed in summary.failures[:FAILURES_SHOWN]:
         where = f"trial {failed.rung.trial}, level {failed.rung.grant.level}"
         yield f"  {where}: {failed.failure.kind.value}: {one_line(failed.failure.reason)}"
+        if failed.failure.log:
+            yield f"    traceback: {one_line(str(Path(summary.folder) / failed.failure.log))}"
     if len(summary.failures) > FAILURES_SHOWN:
         yield f"  and {len(summary.failures) - FAILURES_SHOWN} more"

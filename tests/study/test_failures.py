@@ -1,0 +1,181 @@
+"""Trials, listeners and logs that fail in odd ways, and what the study keeps of them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onefold import Budget, Choice, Float, Objective, Space, Study
+from onefold.report import StudyReport
+from onefold.store.home import Home
+from onefold.study.summary import summary_of
+from onefold.vocabulary.error_text import MAX_LOG, MAX_REASON, MAX_TRACEBACK
+from onefold.vocabulary.errors import ObjectiveError, StudyFailed, WorkloadError
+from onefold.vocabulary.records import Failure, StudyState
+from small_studies import small_study as small
+
+KINDS = ("fine", "no text", "wrong text", "subclass", "surrogate", "unpicklable", "huge", "lines", "no metric")
+
+
+class Subclass(str):
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+class Unprintable(Exception):
+    def __init__(self, text: Any) -> None:
+        super().__init__("args", lambda: text)
+        self.text = text
+
+    def __str__(self) -> str:
+        if self.text is None:
+            raise RuntimeError("no text")
+        return self.text  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+def troubled(config: Any) -> dict[str, float]:
+    texts = {
+        "no text": None,
+        "wrong text": 7,
+        "subclass": Subclass("of str"),
+        "surrogate": "\udc80",
+        "unpicklable": "a lambda",
+        "huge": "x" * 5_000_000,
+        "lines": "\n first\nsecond",
+    }
+    if config.kind in texts:
+        raise Unprintable(texts[config.kind])
+    return {"score": 1.0} if config.kind == "no metric" else {"value": 1.0}
+
+
+SPACE = Space(kind=Choice(*KINDS))
+
+
+def failures(study: Study) -> dict[str, Failure | None]:
+    return {str(trial.config.kind): trial.failure for trial in study.trials}
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_an_odd_exception_is_a_failed_trial_with_a_bounded_text(tmp_path: Path, engine: str) -> None:
+    options = {"parallel": 2} if engine == "processes" else {}
+    study = small(
+        troubled, tmp_path, space=SPACE, budget=Budget(trials=9), search="grid", engine=engine,
+        objective=Objective(minimize="value"), **options,
+    )  # fmt: skip
+    result = study.run()
+    assert result.best.config.kind == "fine"
+    failed = failures(study)
+    assert failed.pop("fine") is None
+    reasons = {kind: failure.reason for kind, failure in failed.items() if failure is not None}
+    assert reasons.keys() == failed.keys()
+    assert "cannot be printed: __str__ raised RuntimeError" in reasons["no text"]
+    assert "cannot be printed: __str__ raised TypeError" in reasons["wrong text"]
+    assert reasons["subclass"] == "Unprintable: of str"
+    assert reasons["surrogate"] == "Unprintable: \\udc80"
+    assert reasons["lines"] == "Unprintable: first"
+    assert reasons["no metric"].startswith("no metric 'value' is reported; the trial reported ")
+    assert "score" in reasons["no metric"]
+    assert "characters cut" in reasons["huge"]
+    for kind, failure in failed.items():
+        assert failure is not None
+        assert len(failure.reason) <= MAX_REASON + 20
+        assert len(failure.traceback) <= MAX_TRACEBACK
+        if kind != "no metric":
+            assert "in troubled" in failure.traceback
+            assert (study.folder / failure.log).stat().st_size < 1.01 * MAX_LOG
+    assert (tmp_path / "store.db").stat().st_size < 1_000_000
+
+
+def test_show_says_where_the_whole_traceback_is(tmp_path: Path) -> None:
+    study = small(troubled, tmp_path, space=SPACE, budget=Budget(trials=9), search="grid")
+    study.run()
+    failure = failures(study)["lines"]
+    assert failure is not None
+    assert "second" in failure.traceback
+    store = Home(tmp_path).store()
+    report = StudyReport(summary_of(study.name, store, folder=study.folder))
+    store.close()
+    assert f"traceback: {study.folder / failure.log}" in report.as_text()
+    assert "second" in (study.folder / failure.log).read_text()
+    assert failure.log in [entry["log"] for entry in report.as_json()["failures"]]
+
+
+def test_a_metric_that_the_first_trial_lacks_stops_the_study(tmp_path: Path) -> None:
+    objective = Objective(minimize="valeu")
+    with pytest.raises(ObjectiveError, match="did you mean 'value'"):
+        small(lambda config: config.x, tmp_path, space=Space(x=Float(0, 1)), objective=objective).run()
+
+
+def test_a_metric_that_goes_missing_later_fails_the_trial(tmp_path: Path) -> None:
+    def f(config: Any) -> Any:
+        yield {"loss": config.x}
+        yield {"loss": config.x} if config.x < 0.5 else {"other": 1.0}
+
+    space, objective = Space(x=Choice(0.9, 0.1, 0.8)), Objective(minimize="loss")
+    study = small(f, tmp_path, space=space, objective=objective, search="grid", rungs="none", budget=Budget(trials=3))
+    assert study.run().config.x == 0.1
+    assert sorted(trial.config.x for trial in study.trials if trial.failure) == [0.8, 0.9]
+
+
+def test_all_trials_failed_gives_a_report(tmp_path: Path) -> None:
+    space = Space(kind=Choice("lines", "no text"))
+    study = small(troubled, tmp_path, space=space, budget=Budget(trials=2), search="grid")
+    with pytest.raises(StudyFailed, match=r"all 2 trials failed.*its report: .*report\.html"):
+        study.run()
+    assert "second" in (study.folder / "report.html").read_text()
+
+
+def test_a_listener_that_raises_does_not_concern_the_study(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen = []
+
+    def on_event(event: Any) -> None:
+        seen.append(event.kind)
+        raise Unprintable(None)
+
+    study = small(lambda config: config.x, tmp_path, space=Space(x=Float(0, 1)), on_event=on_event)
+    assert len(study.run().trials) == 6
+    assert study.record.state is StudyState.DONE
+    assert seen.count("result") == 6
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "on_event raised Unprintable at 'started'" in caplog.text
+
+
+def test_a_log_handler_that_raises_does_not_concern_the_study(tmp_path: Path) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("no log")
+
+    handler, logger = Broken(), logging.getLogger("onefold")
+    logger.addHandler(handler)
+    logger.setLevel("INFO")
+    try:
+        study = small(lambda config: config.x, tmp_path, space=Space(x=Float(0, 1)))
+        assert len(study.run().trials) == 6
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel("NOTSET")
+
+
+def test_a_workload_that_cannot_be_set_up_with_an_odd_error_is_one_sentence(tmp_path: Path) -> None:
+    class Own(WorkloadError):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    from onefold.testing.toy import Spirals
+
+    class Broken(Spirals):
+        def data(self) -> Any:
+            raise Own(lambda: 1)
+
+    study = small(Broken(), tmp_path, parallel=1)
+    with pytest.raises(Exception, match="cannot be printed"):
+        study.run()
+    assert "cannot be printed" in study.record.reason
