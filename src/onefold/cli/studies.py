@@ -28,6 +28,9 @@ def resume(
     minutes: Annotated[float | None, typer.Option(help="Additional minutes", rich_help_panel=BUDGET)] = None,
     joules: Annotated[float | None, typer.Option(help="Additional energy", rich_help_panel=BUDGET)] = None,
     target: Annotated[float | None, typer.Option(help="A new target", rich_help_panel=BUDGET)] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed trials again, from their last checkpoints")
+    ] = False,
     save: SaveOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -37,11 +40,14 @@ def resume(
     opened = Study.open(study, home=home)
     opened.on_event = display = display_for(out, opened.spec.objective, as_json)
     is_extended = any(limit is not None for limit in (trials, minutes, joules, target))
-    if is_extended:
-        opened.extend(trials=trials, minutes=minutes, joules=joules, target=target)
+    has_failed = retry_failed and any(trial.failure is not None for trial in opened.trials)
+    if is_extended or has_failed:
+        opened.extend(trials=trials, minutes=minutes, joules=joules, target=target, retry_failed=retry_failed)
+    elif retry_failed and not as_json:
+        out.print("note    no trial has failed")
     had_ended = opened.record.state is StudyState.DONE
     run(opened, display, as_json, save)
-    if had_ended and not is_extended and not as_json and opened.record.reason == DONE:
+    if had_ended and not is_extended and not has_failed and not as_json and opened.record.reason == DONE:
         out.print(f"note    the study had ended; add trials to continue: onefold resume {study} --trials 9")
 
 

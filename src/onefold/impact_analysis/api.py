@@ -296,7 +296,7 @@ class _Analysis:
             scores={
                 number: rung.metrics[goal.metric]
                 for number, trial in trials.items()
-                if (rung := next((rung for rung in trial.rungs if rung.rung == 0), None)) is not None
+                if (rung := next((rung for rung in trial.current_rungs if rung.rung == 0), None)) is not None
                 and rung.state is RungState.DONE
             },
             models=models,

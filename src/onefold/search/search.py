@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onefold.search.algorithms import create_searcher
+from onefold.search.retries import RetryingScheduler
 from onefold.search.rung_scheduler import Idle, RungAssignment, rung_scheduler
 from onefold.search.searcher import Observation, SpaceExhausted
 from onefold.vocabulary.errors import BudgetError, SpaceError
@@ -77,7 +78,8 @@ class Search:
         self._check = check
         self._searcher = create_searcher(algorithm, space, seed, len(objective.goals))
         batches = tuple(trial_batches) or (self.budget.trials,)
-        self._scheduler = rung_scheduler(rungs, self.budget, objective, batches, top_k=top_k, slots=slots, arms=arms)
+        scheduler = rung_scheduler(rungs, self.budget, objective, batches, top_k=top_k, slots=slots, arms=arms)
+        self._scheduler = RetryingScheduler(scheduler, objective, self.budget.top_level)
         self._decisions: list[Decision] = []
         self._results: dict[int, Metrics | None] = {}
         self._shown = 0  # results that the algorithm and the scheduler have seen, in the order of decisions
@@ -127,6 +129,20 @@ class Search:
                 continue
             self._decisions.append(decision)
             return decision
+
+    def retry(self, number: int) -> Decision:
+        """Return a new decision: the failed rung of decision `number` again.
+
+        It depends on the user's wish alone, so it may be asked for at any time. What was decided after the failure
+        stays; if the rung succeeds now, its trial is promoted after all others if it is better than one of those that
+        were.
+        """
+        failed = self._decisions[number]
+        decision = replace(failed, number=len(self._decisions), is_new=False, refusals=(), redraws=0)
+        self._decisions.append(decision)
+        self._scheduler.retry(failed.trial, failed.rung)
+        self._over = False
+        return decision
 
     def tell(self, number: int, metrics: Metrics | None) -> None:
         """Record the result of decision `number`; None if it failed. Only the first call counts."""

@@ -125,13 +125,18 @@ class Coordinator:
         """Replay the stored decisions and results; rungs that were cut off are queued again."""
         known = {trial.number: trial for trial in self._store.trials(self._name)}
         rungs = sorted((rung for trial in known.values() for rung in trial.rungs), key=lambda rung: rung.decision)
+        decided: dict[tuple[int, int], int] = {}  # decisions by trial and rung
         for rung in rungs:
             trial = known[rung.trial]
-            stored = Decision(
-                rung.decision, rung.trial, trial.config, rung.bracket, rung.rung, rung.grant,
-                is_new=rung.rung == 0, refusals=trial.refusals, redraws=trial.redraws,
-            )  # fmt: skip
-            decision = self._search.ask(stored)
+            if (rung.trial, rung.rung) in decided:
+                decision = self._search.retry(decided[rung.trial, rung.rung])
+            else:
+                stored = Decision(
+                    rung.decision, rung.trial, trial.config, rung.bracket, rung.rung, rung.grant,
+                    is_new=rung.rung == 0, refusals=trial.refusals, redraws=trial.redraws,
+                )  # fmt: skip
+                decision = self._search.ask(stored)
+            decided[rung.trial, rung.rung] = rung.decision
             if decision is None or (decision.trial, decision.rung) != (rung.trial, rung.rung):
                 raise StoreError(
                     f"the store and the search of study {self._name!r} disagree about decision {rung.decision}, "
@@ -145,8 +150,9 @@ class Coordinator:
                 self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
         for epoch in self._store.epochs(self._name):
             self._count(epoch)
-        for rung in rungs:
-            self._settle(rung)
+        for trial in known.values():
+            for rung in trial.current_rungs:
+                self._settle(rung)
         latest_s = max((rung.ended_s or 0.0 for rung in rungs), default=0.0)
         self._earlier_s = max(self._earlier_s, latest_s)  # a killed study could not save its last seconds
         self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
@@ -331,7 +337,7 @@ class Coordinator:
             self._planned -= left
 
     def _rung_of(self, epoch: Epoch) -> Rung:
-        return next(rung for rung in self._trials[epoch.trial].rungs if rung.rung == epoch.rung)
+        return next(rung for rung in self._trials[epoch.trial].current_rungs if rung.rung == epoch.rung)
 
     def _take_result(self, decision: int) -> None:
         rung = self._rungs[decision]

@@ -41,7 +41,7 @@ from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, Wor
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.objective import Budget, BudgetUse, Objective
-from onefold.vocabulary.records import Config, StudyState, Trial
+from onefold.vocabulary.records import Config, Rung, StudyState, Trial, TrialState
 from onefold.vocabulary.serving import OptimizeFor
 from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.space import Space
@@ -230,8 +230,12 @@ class Study:
         minutes: float | None = None,
         joules: float | None = None,
         target: float | None = None,
+        retry_failed: bool = False,
     ) -> Study:
         """Add trials, minutes and joules to the budget, or replace the target; `run` then continues.
+
+        With `retry_failed` the failed trials run again, each from its last checkpoint. These decisions are stored, so
+        that every later run repeats them; what followed from the failures stays as it was decided.
 
         Raises BudgetError, and stores nothing, if a study that has ended would not continue.
         """
@@ -241,7 +245,9 @@ class Study:
         with closing(self._home.store()) as store, self._home.study_lock(self.name):
             record = store.study(self.name)
             spec = Spec.from_json(record.spec)
-            spent = total_cost(store.trials(self.name), store.epochs(self.name))
+            known = store.trials(self.name)
+            failed = [trial for trial in known if trial.failure is not None] if retry_failed else []
+            spent = total_cost(known, store.epochs(self.name))
             budget = replace(
                 spec.budget,
                 trials=spec.budget.trials + (trials or 0),
@@ -252,10 +258,14 @@ class Study:
             if record.state is StudyState.DONE:
                 best = record.result["metrics"] if record.result else {}
                 use = BudgetUse(time_s=record.elapsed_s, joules=spent.energy.joules, best=best)
-                _check_continues(record, use.reason_to_stop(budget, spec.objective), trials)
+                _check_continues(record, use.reason_to_stop(budget, spec.objective), trials, failed)
             batches = (*spec.trial_batches, trials) if trials else spec.trial_batches
             spec = replace(spec, budget=budget, trial_batches=batches)
-            store.save_study(replace(record, spec=spec.to_json()))
+            with store.transaction():
+                store.save_study(replace(record, spec=spec.to_json()))
+                for rung in retries(known, failed):
+                    store.save_rung(self.name, rung)
+                store.set_trial_states(self.name, {trial.number: TrialState.WAITING for trial in failed})
         return self
 
     def run(self) -> Result:
@@ -428,11 +438,17 @@ def _check_first(spec: Spec, tunable: Tunable) -> None:
         )
 
 
-def _check_continues(record: StudyRecord, limit: str | None, trials: int | None) -> None:
+def retries(trials: Sequence[Trial], failed: Sequence[Trial]) -> list[Rung]:
+    """Return the decisions that run the last rung of each failed trial again, after all decisions so far."""
+    first = 1 + max((rung.decision for trial in trials for rung in trial.rungs), default=-1)
+    return [replace(trial.rungs[-1].undecided, decision=first + n) for n, trial in enumerate(failed)]
+
+
+def _check_continues(record: StudyRecord, limit: str | None, trials: int | None, failed: Sequence[Trial]) -> None:
     """Raise BudgetError if a study that has ended would not continue; `limit` says which limit is still reached."""
-    if record.reason == EXHAUSTED:
+    if record.reason == EXHAUSTED and not failed:
         raise BudgetError(f"study {record.name!r} has ended: {EXHAUSTED}; start a new study over a larger space")
-    if record.reason == DONE and not trials:
+    if record.reason == DONE and not trials and not failed:
         raise BudgetError(f"study {record.name!r} has ended: {DONE}; continue it with more of them, such as trials=9")
     if limit is not None:
         raise BudgetError(f"study {record.name!r} has ended and would not continue: {limit}; extend that limit")

@@ -199,6 +199,11 @@ class Rung:
     started_s: float | None = None  # seconds since the start of the study
     ended_s: float | None = None
 
+    @property
+    def undecided(self) -> Rung:
+        """Return the rung as it was before it ran."""
+        return Rung(self.decision, self.trial, self.rung, self.bracket, self.grant, self.threads)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -236,13 +241,19 @@ class Trial:
 
     @property
     def failure(self) -> Failure | None:
-        """Return the failure of the trial, if it failed."""
-        return next((rung.failure for rung in self.rungs if rung.failure), None)
+        """Return the failure of the trial, if it failed and was not run again since."""
+        return self.rungs[-1].failure if self.rungs else None
+
+    @property
+    def current_rungs(self) -> tuple[Rung, ...]:
+        """Return the rungs without those that failed and were run again."""
+        latest = {rung.rung: rung for rung in self.rungs}
+        return tuple(rung for rung in self.rungs if latest[rung.rung] is rung)
 
     @property
     def cost(self) -> Measurement:
-        """Return the cost of all rungs together."""
-        return sum((rung.measurement for rung in self.rungs), Measurement.nothing())
+        """Return the cost of all rungs together; that of a rung includes the attempts that failed."""
+        return sum((rung.measurement for rung in self.current_rungs), Measurement.nothing())
 
 
 def to_json(record: Any) -> Any:

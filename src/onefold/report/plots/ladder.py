@@ -61,9 +61,9 @@ def _columns(summary: Summary, height: float) -> list[list[Stop]]:
     columns = []
     for x, level in zip(_places(len(summary.levels)), summary.levels):
         visits = [
-            (rung, index + 1 < len(trial.rungs))
+            (rung, index + 1 < len(trial.current_rungs))
             for trial in summary.trials
-            for index, rung in enumerate(trial.rungs)
+            for index, rung in enumerate(trial.current_rungs)
             if rung.grant.level == level.grant.level
         ]
         rated = [v for v in visits if v[0].state is RungState.DONE and is_rated(v[0].metrics, summary.objective)]

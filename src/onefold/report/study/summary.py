@@ -200,7 +200,10 @@ def summarize(
         front=tuple(front(trials, objective)) if len(objective.goals) > 1 else (),
         counts={state: states[state] for state in TrialState if states[state]},
         failures=tuple(
-            FailedTrial(rung, rung.failure, trial.config) for trial in trials for rung in trial.rungs if rung.failure
+            FailedTrial(rung, rung.failure, trial.config)
+            for trial in trials
+            for rung in trial.current_rungs
+            if rung.failure
         ),
         refusals=tuple(refusal for trial in trials for refusal in trial.refusals),
         levels=_levels(objective, trials),
@@ -283,8 +286,8 @@ def _state(trial: Trial, study: StudyRecord) -> TrialState:
 def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[RungSummary, ...]:
     visits: dict[int, list[tuple[Rung, bool]]] = {}
     for trial in trials:
-        for index, rung in enumerate(trial.rungs):
-            visits.setdefault(rung.grant.level, []).append((rung, index + 1 < len(trial.rungs)))
+        for index, rung in enumerate(trial.current_rungs):
+            visits.setdefault(rung.grant.level, []).append((rung, index + 1 < len(trial.current_rungs)))
     return tuple(_level(objective, visits[level]) for level in sorted(visits))
 
 
@@ -308,7 +311,7 @@ def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> RungSum
 def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[RungResult, ...]:
     """Return the finished rungs by time, each with the best value so far of the first goal."""
     goal, several = objective.goals[0], len(objective.goals) > 1
-    ended = [(rung.ended_s, rung) for trial in trials for rung in trial.rungs if rung.ended_s is not None]
+    ended = [(rung.ended_s, rung) for trial in trials for rung in trial.current_rungs if rung.ended_s is not None]
     standing: dict[int, tuple[bool, int, float]] = {}  # of feasible trials: failed, -level, loss
     moments = []
     for time_s, rung in sorted(ended, key=lambda pair: (pair[0], pair[1].decision)):
