@@ -128,6 +128,7 @@ class Coordinator:
         decided: dict[tuple[int, int], int] = {}  # decisions by trial and rung
         for rung in rungs:
             trial = known[rung.trial]
+            decision: Decision | None
             if (rung.trial, rung.rung) in decided:
                 decision = self._search.retry(decided[rung.trial, rung.rung])
             else:
