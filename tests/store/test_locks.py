@@ -85,8 +85,8 @@ def test_studies_are_held_independently(tmp_path: Path) -> None:
 def test_a_home_lists_the_running_studies(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert not home.is_running("digits")
-    with home.study_lock("digits") as folder:
-        assert folder == tmp_path / "studies" / "digits"
+    with home.study_lock("digits") as lock:
+        assert lock.study == "digits"
         assert home.is_running("digits")
     assert not home.is_running("digits")
 

@@ -81,7 +81,7 @@ def test_an_odd_exception_is_a_failed_trial_with_a_bounded_text(tmp_path: Path, 
     assert reasons["subclass"] == "Unprintable: of str"
     assert reasons["surrogate"] == "Unprintable: \\udc80"
     assert reasons["lines"] == "Unprintable: first"
-    assert reasons["no metric"].startswith("no metric 'value' is reported; the trial reported ")
+    assert reasons["no metric"].startswith("the trial lacks a metric of the objective: value; it reported ")
     assert "score" in reasons["no metric"]
     assert "characters cut" in reasons["huge"]
     for kind, failure in failed.items():

@@ -181,7 +181,8 @@ class _Analysis:
     fine_tuning_epochs: int
 
     def run(self) -> ImpactResult:
-        with self.home.study_lock(self.study.name) as folder:
+        folder = self.study.folder
+        with self.home.study_lock(self.study.name):
             trials = {trial.number: trial for trial in self.study.trials}
             objective = self.study.spec.objective
             best = {arm.name: _best_trials(arm, trials, objective, self._best_count(arm)) for arm in self.plan.arms}

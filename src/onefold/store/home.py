@@ -26,8 +26,8 @@ from pathlib import Path
 from onefold.model_folder import home_path
 from onefold.store import Store, open_store
 from onefold.store.errors import OTHER_HOME
-from onefold.store.locks import LOCK_TIMEOUT_S, FileLocks, Locks
-from onefold.vocabulary.errors import InputError, StoreError, StudyBusy
+from onefold.store.locks import LOCK_TIMEOUT_S, FileLocks, Locks, StudyLock
+from onefold.vocabulary.errors import InputError, StoreError
 
 
 class Home:
@@ -72,21 +72,16 @@ class Home:
         return self.path / "studies" / name
 
     @contextmanager
-    def study_lock(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Path]:
-        """Hold a study inside the block and yield its folder; raise StudyBusy if another process holds it."""
-        folder = self.folder(name)
-        with self.locks.study(name, timeout_s):
-            yield folder
+    def study_lock(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[StudyLock]:
+        """Hold a study inside the block; raise StudyBusy if another process holds it."""
+        check_name(name)
+        with self.locks.study(name, timeout_s) as lock:
+            yield lock
 
     def is_running(self, name: str) -> bool:
         """Return whether a process runs this study now."""
-        if not self.folder(name).exists():
-            return False
-        try:
-            with self.study_lock(name, timeout_s=0.0):
-                return False
-        except StudyBusy:
-            return True
+        check_name(name)
+        return self.locks.is_study_held(name)
 
 
 def check_name(name: str) -> None:

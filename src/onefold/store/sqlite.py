@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
+import time
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, NullPool, create_engine
+from sqlalchemy.exc import DBAPIError
 
 from onefold.store.errors import OTHER_HOME
+from onefold.store.file_identity import FileIdentity
+from onefold.vocabulary.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
 # WAL lets others read meanwhile; FULL makes every commit wait for the disk.
@@ -44,6 +50,8 @@ class SqliteBackend:
     def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self.path = Path(path)
         self._busy_timeout_s = busy_timeout_s
+        self._files: list[FileIdentity] = []  # the database and its write-ahead log, once they are open
+        self._loss = ""  # what happened to them, once it is known
 
     @property
     def location(self) -> str:
@@ -65,11 +73,15 @@ class SqliteBackend:
         except BaseException:
             connection.close()
             raise
+        self._files = [FileIdentity(self.path)]
         return connection
 
     def begin(self, connection: Connection) -> None:
+        self._check_files(connection)
         # IMMEDIATE takes the write lock at once: a transaction that began by reading might not get it later.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if len(self._files) == 1:  # the log exists from the first transaction on
+            self._files.append(FileIdentity(self.path.with_name(f"{self.path.name}-wal")))
 
     def begin_snapshot(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
@@ -82,6 +94,26 @@ class SqliteBackend:
         driver = None if connection.closed else connection.connection.driver_connection
         if driver is not None and driver.in_transaction:
             connection.exec_driver_sql("ROLLBACK")
+
+    def _check_files(self, connection: Connection) -> None:
+        """Raise StoreError if the files are not those that were opened: what is written would be lost with them."""
+        if not self._loss:
+            changes = ((file.path.name, file.change) for file in self._files)
+            self._loss = next((f"{name} {change}" for name, change in changes if change), "")
+            if not self._loss:
+                return
+            self._loss += f" while it was in use; nothing more is written. {self._rescue(connection)}"
+        raise StoreError(f"the store {self.path} cannot be used any more: {self._loss}")
+
+    def _rescue(self, connection: Connection) -> str:
+        """Copy what the open files hold beside the path, and say what to do."""
+        folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.gettempdir())
+        copy = folder / f"{self.path.stem}-rescued-{os.getpid()}-{time.time_ns()}{self.path.suffix}"
+        try:
+            connection.exec_driver_sql("VACUUM INTO ?", (str(copy),))
+        except DBAPIError as error:
+            return f"Put the files back, then resume; they could not be copied ({error.orig})"
+        return f"All that was recorded is in {copy}: put the files back, or move the copy to {self.path}, then resume"
 
     def explain(self, error: BaseException | None) -> str:
         code = getattr(error, "sqlite_errorcode", None)

@@ -76,6 +76,7 @@ class Coordinator:
         elapsed_s: float,
         save_elapsed: Callable[[float], None],
         on_event: OnEvent,
+        check_lock: Callable[[], None] = lambda: None,
         measurement: TrialMeasurement | None = None,
     ) -> None:
         self._name = name
@@ -85,6 +86,7 @@ class Coordinator:
         self._search = search
         self._folder = folder
         self._on_event = on_event
+        self._check_lock = check_lock
         self._save_elapsed = save_elapsed
         self._measurement = measurement
         self._earlier_s = elapsed_s  # of earlier runs
@@ -163,6 +165,7 @@ class Coordinator:
         saved_s = self.elapsed_s
         while True:
             interrupts.check()
+            self._check_lock()
             if self.elapsed_s - saved_s > SAVE_INTERVAL_S:
                 saved_s = self.elapsed_s
                 self._save_elapsed(saved_s)
@@ -305,11 +308,12 @@ class Coordinator:
         names = sorted(reported)
         try:
             self._spec.objective.check(names)
-        except ObjectiveError as error:
+        except ObjectiveError:
             if is_first:
                 raise
-            missing = str(error).partition(";")[0]
-            return Failure(FailureKind.RAISED, f"{missing}; the trial reported {', '.join(names) or 'nothing'}")
+            missing = ", ".join(name for name in self._spec.objective.inputs if name not in names)
+            reason = f"the trial lacks a metric of the objective: {missing}; it reported {', '.join(names)}"
+            return Failure(FailureKind.RAISED, reason)
         return None
 
     def _take_knobs(self, record: KnobRecord) -> None:

@@ -21,6 +21,7 @@ from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.serving.tuner import PointSearchOptions
 from onefold.store import Store, StudyRecord
 from onefold.store.home import Home, check_name, free_name
+from onefold.store.locks import StudyLock
 from onefold.study import parallelism
 from onefold.study.coordinator import DONE, EXHAUSTED, Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyEvent, StudyProgress, StudyStarted
@@ -278,11 +279,11 @@ class Study:
             StudyFailed: No trial gave a result.
             StudyBusy: Another process runs the study.
         """
-        with self._home.study_lock(self.name) as folder, closing(self._home.store()) as store:
+        with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
             store.save_study(record)
             try:
-                return self._run(record, store, folder)
+                return self._run(record, store, lock)
             except BaseException as error:
                 record = store.study(self.name)
                 if record.state is StudyState.RUNNING:
@@ -292,7 +293,8 @@ class Study:
                     store.save_study(replace(record, state=state, reason=reason))
                 raise
 
-    def _run(self, record: StudyRecord, store: Store, folder: Path) -> Result:
+    def _run(self, record: StudyRecord, store: Store, lock: StudyLock) -> Result:
+        folder = self.folder
         spec = Spec.from_json(record.spec)
         listener = Listener(self.on_event)
         listener(StudyStarted(self._no_progress, self.name, str(folder)))
@@ -313,6 +315,7 @@ class Study:
                 elapsed_s=record.elapsed_s,
                 save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
                 on_event=listener,
+                check_lock=lock.check,
                 measurement=measurement if spec.serving.measure == "trials" else None,
             )
             if measurement is not None:
