@@ -69,7 +69,7 @@ class MemoryStore:
         return rows.study_of(self._tables.studies[name])
 
     def studies(self) -> list[StudyRecord]:
-        return [rows.study_of(row) for row in _newest_first(self._tables.studies.values())]
+        return [rows.listed_study_of(row) for row in _newest_first(self._tables.studies.values())]
 
     def save_trial(self, study: str, trial: Trial) -> None:
         with self.transaction():

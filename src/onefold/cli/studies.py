@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +16,12 @@ from onefold.cli.display import display_for
 from onefold.cli.options import BUDGET, HomeOption, JsonOption, SaveOption, StudyArgument
 from onefold.cli.study_run import check_save_folder, run
 from onefold.report import Report
+from onefold.store import StudyRecord
 from onefold.study import Home, Study
 from onefold.study.coordinator import DONE
+from onefold.study.spec import Spec
 from onefold.study.summary import summary_of
-from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.errors import InputError, StoreError
 from onefold.vocabulary.records import StudyState, to_json
 
 
@@ -55,14 +58,28 @@ def list_studies(home: HomeOption = None, as_json: JsonOption = False) -> None:
     """List all studies, newest first."""
     home_folder = Home(home)
     with closing(home_folder.store()) as store:
-        records = store.studies()
+        records = [readable(record) for record in store.studies()]
     running = {record.name for record in records if home_folder.is_running(record.name)}
     if as_json:
         out.out(json.dumps([{**to_json(record), "running": record.name in running} for record in records]))
     elif records:
         out.print(tables.studies(records, running))
+        for record in records:
+            if record.problem:
+                out.print(f"{record.name} is unreadable: {record.problem}", soft_wrap=True)
     else:
         out.print(f"no studies in {home_folder.path} yet; start one with: onefold tune digits")
+
+
+def readable(record: StudyRecord) -> StudyRecord:
+    """Return the record of a study, with the problem if its specification cannot be read."""
+    if record.problem:
+        return record
+    try:
+        Spec.from_json(record.spec)
+    except StoreError as error:
+        return replace(record, problem=str(error))
+    return record
 
 
 def show(study: StudyArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
@@ -92,7 +109,9 @@ def write_report(
     try:
         output.write_text(content, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"the report cannot be written to {output}: {error.strerror}") from error
+        raise InputError(
+            f"the report cannot be written to {output}: {error.strerror}; give another file with --output, or --text"
+        ) from error
     out.print(f"written to {output}", soft_wrap=True)
 
 

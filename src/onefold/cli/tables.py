@@ -8,6 +8,7 @@ from rich.table import Table
 
 from onefold.report.phrases import energy_with_source
 from onefold.store import StudyRecord
+from onefold.study.spec import Spec
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import NOTHING, duration, metric, settings
 from onefold.vocabulary.ranking import ranked
@@ -40,7 +41,10 @@ def studies(records: Sequence[StudyRecord], running: set[str]) -> Table:
     """Return the table of all studies; `running` are the names of those that have a process."""
     table = plain_table("study", "state", "objective", "best", "time", "created")
     for record in records:
-        objective = Objective.from_json(record.spec["objective"])
+        if record.problem:
+            table.add_row(record.name, "unreadable", NOTHING, NOTHING, NOTHING, record.created.replace("T", " ")[:16])
+            continue
+        objective = Spec.from_json(record.spec).objective
         metrics = record.result.get("metrics", {})
         best = ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
         created = record.created.replace("T", " ")[:16]

@@ -70,6 +70,14 @@ def study_of(row: Row) -> StudyRecord:
         )
 
 
+def listed_study_of(row: Row) -> StudyRecord:
+    """Return the study of a row, or what can be said of it if it cannot be read."""
+    try:
+        return study_of(row)
+    except StoreError as error:
+        return StudyRecord(str(row["name"]), {}, str(row["created"]), problem=str(error))
+
+
 def trial_row(study: str, trial: Trial) -> Row:
     """Return the row of a trial, without its rungs."""
     return {

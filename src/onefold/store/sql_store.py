@@ -63,7 +63,7 @@ class SqlStore:
         return rows.study_of(records[0])
 
     def studies(self) -> list[StudyRecord]:
-        return [rows.study_of(row) for row in self._read(statements.STUDIES)]
+        return [rows.listed_study_of(row) for row in self._read(statements.STUDIES)]
 
     def delete_study(self, name: str) -> None:
         with self.transaction():

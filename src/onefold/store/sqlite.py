@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onefold.store.errors import OTHER_HOME
 from onefold.store.file_identity import FileIdentity
+from onefold.store.read_only import connect_read_only, is_writable
 from onefold.vocabulary.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
@@ -44,12 +45,14 @@ _EXTENDED_SENTENCES = {sqlite3.SQLITE_IOERR_WRITE: _FULL, sqlite3.SQLITE_IOERR_T
 class SqliteBackend:
     """The database in the file at `path`, which is created with its folders if it does not exist.
 
-    Several processes may use the file; a write waits up to `busy_timeout_s` for another process to end its own.
+    Several processes may use the file; a write waits up to `busy_timeout_s` for another process to end its own. If the
+    file or its folder cannot be written, it can still be read.
     """
 
     def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self.path = Path(path)
         self._busy_timeout_s = busy_timeout_s
+        self._is_read_only = False
         self._files: list[FileIdentity] = []  # the database and its write-ahead log, once they are open
         self._loss = ""  # what happened to them, once it is known
 
@@ -58,6 +61,12 @@ class SqliteBackend:
         return str(self.path)
 
     def connect(self) -> Connection:
+        if self.path.is_file() and not is_writable(self.path):
+            self._is_read_only = True
+            return create_engine(
+                "sqlite://", creator=lambda: connect_read_only(self.path), poolclass=NullPool,
+                isolation_level="AUTOCOMMIT",
+            ).connect()  # fmt: skip
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # AUTOCOMMIT leaves BEGIN and COMMIT to this class: the driver's own BEGIN is late, and missing for reads.
         engine = create_engine(
@@ -77,6 +86,8 @@ class SqliteBackend:
         return connection
 
     def begin(self, connection: Connection) -> None:
+        if self._is_read_only:
+            raise StoreError(f"the store {self.path} {_READ_ONLY}")
         self._check_files(connection)
         # IMMEDIATE takes the write lock at once: a transaction that began by reading might not get it later.
         connection.exec_driver_sql("BEGIN IMMEDIATE")

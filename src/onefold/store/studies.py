@@ -20,6 +20,7 @@ class StudyRecord:
     reason: str = ""  # why it ended
     elapsed_s: float = 0.0  # run time, summed over all runs of the study
     result: Mapping[str, Any] = field(default_factory=dict)  # what it handed over; empty before
+    problem: str = ""  # in lists: why it cannot be read; then only the name and the time of creation are known
 
 
 class StudyStore(Protocol):
@@ -39,7 +40,7 @@ class StudyStore(Protocol):
         """Return the study with that name."""
 
     def studies(self) -> list[StudyRecord]:
-        """Return all studies, newest first."""
+        """Return all studies, newest first, also those that cannot be read."""
 
     def delete_study(self, name: str) -> None:
         """Delete a study with all that belongs to it. Surfaces stay, since other studies may use them."""

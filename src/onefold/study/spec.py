@@ -11,6 +11,8 @@ from onefold.engine import EngineName
 from onefold.search import Algorithm, Observation
 from onefold.serving.options import ServingOptions
 from onefold.study.options import CompressMode
+from onefold.vocabulary.error_text import headline
+from onefold.vocabulary.errors import OnefoldError, StoreError
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, from_json, to_json
@@ -99,7 +101,17 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """Return the specification that `to_json` wrote."""
+        """Return the specification that `to_json` wrote; raise StoreError for one that this version cannot read."""
+        try:
+            return cls._from_json(data)
+        except (OnefoldError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise StoreError(
+                "the specification of the study is stored in a form that this version of Onefold cannot read "
+                f"({type(error).__name__}: {headline(error)}); upgrade onefold, or delete the study"
+            ) from error
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> Spec:
         known = {f.name for f in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
         values["space"] = Space.from_json(values["space"])
