@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,36 @@ def counting(context: Any, last: int, *, tick: Tick) -> Generator[int, None, str
 def raising(context: Any, *, tick: Tick) -> Generator[int, None, None]:
     """Report once, then raise."""
     yield 1
+    raise ValueError("no such luck")
+
+
+def changing(context: Any, folder: str, *, tick: Tick) -> Generator[dict[str, Any], None, None]:
+    """Report the state of the process, then change it."""
+    import numpy as np
+    import torch
+
+    yield {
+        "folder": str(Path.cwd()),
+        "variable": os.environ.get("ONEFOLD_TEST"),
+        "path": list(sys.path),
+        "numpy": np.geterr(),
+        "dtype": str(torch.get_default_dtype()),
+        "device": str(torch.get_default_device()),
+        "grad": torch.is_grad_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "benchmark": torch.backends.cudnn.benchmark,
+    }
+    os.chdir(folder)
+    os.environ["ONEFOLD_TEST"] = "changed"
+    sys.path.append(folder)
+    np.seterr(divide="raise")
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.benchmark = True
     raise ValueError("no such luck")
 
 
@@ -64,6 +97,17 @@ class EngineContract:
             assert "no such luck" in end.failure.traceback
             assert not end.retry
             assert isinstance(events_of(engine, engine.start(Call(counting, (1,))))[-1], CallFinished)
+
+    def test_a_call_does_not_see_what_an_earlier_one_changed_in_the_process(self, make: Make, tmp_path: Path) -> None:
+        with make(Setup(context_of, ("care",))) as engine:
+            states = []
+            for _ in range(engine.slots + 1):  # the last call runs in the process of another one
+                report, end = events_of(engine, engine.start(Call(changing, (str(tmp_path),))))
+                assert isinstance(report, CallReported)
+                assert isinstance(end, CallFailed)
+                states.append(report.value)
+        assert states == [states[0]] * len(states)
+        assert states[0]["dtype"] == "torch.float32"
 
     def test_calls_occupy_slots_until_they_end(self, make: Make) -> None:
         with make(Setup(context_of, ("care",))) as engine:

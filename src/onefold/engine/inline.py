@@ -8,6 +8,7 @@ from typing import Any
 
 from onefold.engine.engine import Call, CallFailed, CallFinished, CallReported, Event, Setup
 from onefold.engine.failure_mapping import failure_of
+from onefold.engine.process_state import restored_process_state
 
 
 class InlineEngine:
@@ -26,7 +27,7 @@ class InlineEngine:
         return int(self._run is None)
 
     def start(self, call: Call) -> int:
-        self._run = call.function(self._context, *call.args, tick=lambda: None)
+        self._run = _isolated(call, self._context)
         self._runs += 1
         return self._runs
 
@@ -56,3 +57,9 @@ class InlineEngine:
 
     def __exit__(self, *exc: object) -> None:
         self.stop(self._runs)
+
+
+def _isolated(call: Call, context: Any) -> Generator[Any, None, Any]:
+    """Run a call, and restore what it has changed in this process when it ends or is stopped."""
+    with restored_process_state():
+        return (yield from call.function(context, *call.args, tick=lambda: None))

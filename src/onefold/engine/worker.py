@@ -15,11 +15,12 @@ import queue
 import resource
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from onefold.engine.failure_mapping import failure_of
+from onefold.engine.process_state import restored_process_state
 from onefold.processes import Channel, connect_to_parent, pin_to_cores
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import EngineError, OnefoldError
@@ -72,19 +73,27 @@ def _run(channel: Channel, context: Any, stopped: set[int], run: int, work: byte
             channel.send(("tick", run))
 
     try:
+        channel.send(_outcome(channel, context, stopped, run, work, tick))
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a failing call is a value
+        channel.send(("failed", run, failure_of(error)))
+
+
+def _outcome(
+    channel: Channel, context: Any, stopped: set[int], run: int, work: bytes, tick: Callable[[], None]
+) -> tuple[Any, ...]:
+    """Run a call to its end, reporting each value; return the message of its end."""
+    with restored_process_state():
         function, args = pickle.loads(work)
         call = function(context, *args, tick=tick)
         try:
             while run not in stopped:
                 channel.send(("report", run, next(call)))
             call.close()
-            channel.send(("stopped", run))
         except StopIteration as end:
-            channel.send(("done", run, end.value))
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a failing call is a value
-        channel.send(("failed", run, failure_of(error)))
+            return "done", run, end.value
+        return "stopped", run
 
 
 def _listen(channel: Channel, inbox: queue.SimpleQueue[tuple[Any, ...]], stopped: set[int]) -> None:
