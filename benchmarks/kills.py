@@ -1,112 +1,128 @@
-"""50 random `kill -9` of coordinator or worker: no result lost, none recorded twice, identical decisions.
+"""1,000 `kill -9` and 200 SIGSTOPs: nothing lost, nothing recorded twice, the same decisions, no mixed model folder.
 
-The same study (toy spirals, TPE with successive halving, two workers) runs once undisturbed, then repeatedly with
-kills: at random moments SIGKILL is sent to the coordinator or to a worker, and the study is resumed until it ends.
-Everything in the store except clock readings must equal the undisturbed run.
+Toy studies (inline, with two workers, with the model measured on this machine, and in a queue), measurements,
+retrainings, compressions and compilations run in processes that are killed at random moments, or at a system call that
+changes a file (write, fsync, rename, unlink, mkdir, truncate, or opening a new file), before or after the call takes
+effect. The process is watched with ptrace(2) (Linux on x86-64; elsewhere all kills are at random moments), so SQLite's
+calls count like those of Python, and nothing of Onefold is changed. Coordinators, workers, measuring processes, servers
+of a queue and their studies, and the commands that renew model folders are killed; the first three are also suspended.
+A command that was killed is started again until it ends by itself.
+
+After every kill of a command, no process that it started may be left within 30 s, and every model folder must be one
+whole generation: each file is in the manifest and matches its digest. At the end, decisions, results and epochs in the
+store must equal those of an undisturbed run, except for what clocks say.
+
+Outcomes are saved in `--state FOLDER` after each scenario: a run that was interrupted continues where it stopped, and
+several may run beside each other. `--minutes` ends a part early.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
+import shutil
 import tempfile
-from contextlib import closing
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
-from claims import Claim, arguments, conclude, table
+from claims import Claim, argument_parser, conclude, table
+from killing.progress import Outcome, Progress, totals
+from killing.scenarios import KINDS, Scenario, Templates, Undisturbed
 
-from onefold.study import Home
-from onefold.vocabulary.records import RungState
-
-OPTIONS = ["--trials", "18", "--max-epochs", "27", "--parallel", "2", "--seed", "5", "--name", "s"]
-TIMED = ("train_time_s", "energy_j", "memory_bytes")
-
-
-def start(home: Path, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "onefold.cli", *words, "--home", str(home), "--json"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+KILLS, STOPS = 1000, 200
+QUICK_KILLS, QUICK_STOPS = 60, 6
+KILLS_PER_SCENARIO, STOPS_PER_SCENARIO = 8, 2
 
 
-def tune(home: Path) -> subprocess.Popen[bytes]:
-    return start(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS, "--knobs", "off")
+def next_kind(outcomes: list[Outcome], kills: int, rng: random.Random) -> type[Scenario]:
+    """Draw the next kind, by the kills that are missing from the share of each; parts that run side by side differ."""
+    killed = Counter[str]()
+    for outcome in outcomes:
+        killed[outcome.scenario] += outcome.killed
+    missing = {kind: max(0.0, kills * share - killed[kind.name]) for kind, share in KINDS.items()}
+    if not any(missing.values()):
+        return max(KINDS, key=lambda kind: KINDS[kind])
+    return rng.choices(list(missing), list(missing.values()))[0]
 
 
-def run_with_kills(home: Path, kills: int, rng: random.Random) -> dict[str, int]:
-    """Run one study to its end with at most `kills` kills; return their number per kind of process."""
-    killed = {"coordinator": 0, "worker": 0}
-    process = tune(home)
-    while process.poll() is None or process.returncode != 0:
-        try:
-            process.wait(timeout=rng.uniform(1.0, 8.0) if sum(killed.values()) < kills else None)
-        except subprocess.TimeoutExpired:
-            workers = psutil.Process(process.pid).children()
-            if workers and rng.random() < 0.5:
-                os.kill(rng.choice(workers).pid, signal.SIGKILL)
-                killed["worker"] += 1
-                continue
-            process.kill()
-            process.wait()
-            killed["coordinator"] += 1
-        if process.returncode == 0:
-            break
-        if process.returncode != -signal.SIGKILL:
-            sys.exit(f"the study ended with {process.returncode}")
-        with closing(Home(home).store()) as store:
-            begun = bool(store.studies())
-        process = start(home, "resume", "s") if begun else tune(home)
-    return killed
+def run(state: Progress, kills: int, stops: int, minutes: float | None) -> None:
+    """Run scenarios until there are enough kills and stops, or the time is up."""
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    undisturbed: dict[type[Scenario], Undisturbed] = {}
+    with tempfile.TemporaryDirectory(prefix="kills-") as folder:
+        templates = Templates(Path(folder) / "templates").path
+        while deadline is None or time.monotonic() < deadline:
+            outcomes = state.outcomes()
+            kills_left = kills - sum(outcome.killed for outcome in outcomes)
+            stops_left = stops - sum(outcome.stopped for outcome in outcomes)
+            if kills_left <= 0 and stops_left <= 0:
+                return
+            kind = next_kind(outcomes, kills, random.Random())
+            scenario = kind(templates)
+            if kind not in undisturbed:
+                undisturbed[kind] = scenario.undisturbed(Path(folder) / kind.__name__)
+            place = Path(folder) / "disturbed"
+            seed = int.from_bytes(os.urandom(4), "big")
+            outcome = scenario.disturbed(
+                place,
+                undisturbed[kind],
+                seed,
+                max(0, min(KILLS_PER_SCENARIO, kills_left)),
+                max(0, min(STOPS_PER_SCENARIO, stops_left)),
+            )
+            state.save(outcome)
+            shutil.rmtree(place, ignore_errors=True)
+            print(
+                f"{outcome.scenario}: {outcome.killed} kills, {outcome.stopped} stops, {outcome.seconds:.0f} s; "
+                f"lost {outcome.lost}, twice {outcome.twice}, different {outcome.different}, mixed {outcome.mixed}, "
+                f"left {outcome.orphans}, unfinished {outcome.unfinished} {outcome.notes or ''}",
+                flush=True,
+            )
 
 
-def facts(home: Path) -> dict[str, Any]:
-    with closing(Home(home).store()) as store:
-        trials, epochs = store.trials("s"), store.epochs("s")
-    rungs = sorted((rung for trial in trials for rung in trial.rungs), key=lambda rung: rung.decision)
-    return {
-        "decisions": [(r.decision, r.trial, r.rung, r.grant, dict(trials[r.trial].config)) for r in rungs],
-        "results": [(r.decision, _untimed(r.metrics)) for r in rungs if r.state is RungState.DONE],
-        "epochs": [(e.trial, e.rung, e.number, _untimed(e.metrics)) for e in epochs],
-    }
-
-
-def _untimed(metrics: Any) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted((name, value) for name, value in metrics.items() if name not in TIMED))
+def rows_of(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """Return one row per kind of scenario."""
+    rows = []
+    for name in [kind.name for kind in KINDS]:
+        of_kind = [outcome for outcome in outcomes if outcome.scenario == name]
+        row: dict[str, Any] = {"scenario": name, "runs": len(of_kind)}
+        for column in ("killed", "stopped", "lost", "twice", "different", "mixed", "orphans", "unfinished"):
+            row[column] = sum(getattr(outcome, column) for outcome in of_kind)
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    kills = 12 if options.quick else 50
-    rng = random.Random(2026)
-    rows: list[dict[str, Any]] = []
-    lost = twice = different = 0
+    parser = argument_parser(__doc__)
+    parser.add_argument("--state", type=Path, help="folder of the outcomes so far; by default a new one")
+    parser.add_argument("--minutes", type=float, help="end this part after so many minutes")
+    options = parser.parse_args()
+    kills, stops = (QUICK_KILLS, QUICK_STOPS) if options.quick else (KILLS, STOPS)
     with tempfile.TemporaryDirectory() as folder:
-        run_with_kills(Path(folder) / "undisturbed", 0, rng)
-        undisturbed = facts(Path(folder) / "undisturbed")
-        while sum(row["coordinator"] + row["worker"] for row in rows) < kills:
-            left = kills - sum(row["coordinator"] + row["worker"] for row in rows)
-            home = Path(folder) / f"killed-{len(rows)}"
-            killed = run_with_kills(home, left, rng)
-            seen = facts(home)
-            lost += sum(result not in seen["results"] for result in undisturbed["results"])
-            lost += sum(epoch not in seen["epochs"] for epoch in undisturbed["epochs"])
-            keys = [epoch[:3] for epoch in seen["epochs"]]
-            twice += len(keys) - len(set(keys))
-            different += seen["decisions"] != undisturbed["decisions"]
-            rows.append({"study": len(rows), **killed, "rungs": len(seen["results"]), "epochs": len(seen["epochs"])})
-            table(rows[-1:])
-    total = sum(row["coordinator"] + row["worker"] for row in rows)
+        state = Progress(options.state or Path(folder))
+        run(state, kills, stops, options.minutes)
+        outcomes = state.outcomes()
+    rows = rows_of(outcomes)
+    by_kill, by_stop = totals([each.kills for each in outcomes]), totals([each.stops for each in outcomes])
     table(rows)
+    table([{"disturbance": name, "times": times} for name, times in sorted((by_kill + by_stop).items())])
+    killed, stopped = by_kill.total(), by_stop.total()
+    found = {column: sum(row[column] for row in rows) for column in rows[0] if column not in ("scenario", "runs")}
+    at_calls = sum(times for name, times in by_kill.items() if not name.endswith("at a random moment"))
     claims = [
-        Claim("random kill -9", f">= {kills}", str(total), total >= kills),
-        Claim("results and epochs lost", "0", str(lost), lost == 0),
-        Claim("epochs recorded twice", "0", str(twice), twice == 0),
-        Claim("studies with different decisions", "0", f"{different} of {len(rows)}", different == 0),
+        Claim("kill -9", f">= {kills}", f"{killed}, {at_calls} of them at system calls", killed >= kills),
+        Claim("SIGSTOP", f">= {stops}", str(stopped), stopped >= stops),
+        Claim("results and epochs lost", "0", str(found["lost"]), found["lost"] == 0),
+        Claim("rungs and epochs recorded twice", "0", str(found["twice"]), found["twice"] == 0),
+        Claim("studies with different decisions", "0", str(found["different"]), found["different"] == 0),
+        Claim("model folders with files of two generations", "0", str(found["mixed"]), found["mixed"] == 0),
+        Claim("processes and temporary folders left", "0", str(found["orphans"]), found["orphans"] == 0),
+        Claim("commands and studies that did not end", "0", str(found["unfinished"]), found["unfinished"] == 0),
     ]
-    conclude("kills", claims, rows, quick=options.quick)
+    figures = {"scenarios": rows, "kills": dict(by_kill), "stops": dict(by_stop)}
+    conclude("kills", claims, figures, quick=options.quick)
 
 
 if __name__ == "__main__":

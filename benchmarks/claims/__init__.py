@@ -33,11 +33,16 @@ class Claim:
         return f"{self.claim} | {self.bar} | {self.measured} | {'ok' if self.holds else 'short'}"
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """Parse the command line of a benchmark."""
+def argument_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark's command line, for benchmarks with further options."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under five minutes")
-    return parser.parse_args()
+    return parser
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """Parse the command line of a benchmark."""
+    return argument_parser(description).parse_args()
 
 
 def table(rows: Sequence[dict[str, Any]]) -> None:

@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 SECTIONS = {
-    "Tuning": ("overhead", "time_to_result", "top_k", "budgets", "kills"),
+    "Tuning": ("overhead", "time_to_result", "top_k", "budgets"),
     "Serving": ("emulation", "serving_points", "serving_cost", "scenarios", "inference_aware"),
     "Training knobs": ("knobs", "knob_strategies"),
     "Compression": ("compression", "in_loop", "impact"),
     "Kernels": ("kernels",),
     "Retraining": ("retraining", "retraining_limits"),
+    "Reliability": ("kills", "night", "hostile"),
 }
 INTRODUCTION = """# Benchmarks
 

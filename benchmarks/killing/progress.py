@@ -1,0 +1,73 @@
+"""The outcomes of scenarios, one JSON line each, in a folder of files: one file for each process that writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Outcome:
+    """What was done in one scenario, and what was found."""
+
+    scenario: str
+    seed: int
+    kills: dict[str, int] = field(default_factory=dict)  # by process and way
+    stops: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    twice: int = 0
+    different: int = 0  # studies with other decisions
+    mixed: int = 0  # model folders that are not one generation
+    orphans: int = 0  # processes and temporary folders that are left
+    unfinished: int = 0  # studies and commands that did not end as an undisturbed one
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def killed(self) -> int:
+        return sum(self.kills.values())
+
+    @property
+    def stopped(self) -> int:
+        return sum(self.stops.values())
+
+    def count(self, kind: str, process: str, way: str) -> None:
+        """Count a disturbance."""
+        counts = self.stops if kind == "stop" else self.kills
+        counts[f"{process} {way}"] = counts.get(f"{process} {way}", 0) + 1
+
+
+class Progress:
+    """The outcomes in a folder: those of earlier and of parallel runs count too."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def outcomes(self) -> list[Outcome]:
+        """Return all outcomes; a line that was cut off by a kill does not count."""
+        outcomes = []
+        for file in sorted(self._folder.glob("*.jsonl")):
+            for line in file.read_text().splitlines():
+                try:
+                    outcomes.append(Outcome(**json.loads(line)))
+                except ValueError:
+                    continue
+        return outcomes
+
+    def save(self, outcome: Outcome) -> None:
+        """Append an outcome."""
+        with (self._folder / f"part-{os.getpid()}.jsonl").open("a") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def totals(counts: list[Mapping[str, int]]) -> Counter[str]:
+    """Return the sum of counts by name."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
