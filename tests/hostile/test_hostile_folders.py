@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from attacks import ATTACKS, EVIL, SECRET, library
+from attacks import ATTACKS, EVIL, SECRET, Attack, library
 
 import onefold
 from onefold import CompressOptions, Config, Recipe, RetrainingOptions, datasets, deploy
@@ -105,15 +105,23 @@ CASES = [case(entry, change) for entry in (*ENTRY_POINTS, *SLOW_ENTRY_POINTS) fo
 
 @pytest.mark.parametrize(("act", "change"), CASES)
 def test_nothing_of_a_stranger_runs(
-    act: Callable[[Path, Device], Any], change: Any, stranger: Path, this_host: Device, tmp_path: Path
+    act: Callable[[Path, Device], Any],
+    change: Attack,
+    stranger: Path,
+    this_host: Device,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     marker = tmp_path / "marker"
     change(stranger, marker)
+    record_property("kind", change.kind)
     outside = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         act(stranger, this_host)
+        record_property("outcome", "without effect")
     except OnefoldError as error:
+        record_property("outcome", "refused")
         assert len(str(error)) < 2000  # noqa: PT017 - an attack may also be without effect on this entry point
     assert not marker.exists()
     assert {path: path.read_bytes() for path in outside} == outside
@@ -126,7 +134,14 @@ def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 200
 
 
-# The attacks are real: with trust, their code runs.
+# The attacks are real: they succeed with a careless reader, and with trust, their code runs.
+
+
+@pytest.mark.parametrize("change", ATTACKS.values(), ids=ATTACKS)
+def test_an_attack_succeeds_with_a_careless_reader(change: Attack, stranger: Path, tmp_path: Path) -> None:
+    change(stranger, tmp_path / "marker")
+    assert not (tmp_path / "marker").exists()
+    assert change.succeeds(stranger, tmp_path / "marker")
 
 
 def test_a_trusted_library_is_loaded(stranger: Path, tmp_path: Path) -> None:
