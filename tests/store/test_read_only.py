@@ -116,6 +116,7 @@ def damage(home: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
+        "SELECT 'the specification of another program'",
         "UPDATE studies SET spec = '{not json' WHERE name = 'digits'",
         "UPDATE studies SET spec = '{\"future\": 1}' WHERE name = 'digits'",
         "UPDATE studies SET spec = '[]' WHERE name = 'digits'",

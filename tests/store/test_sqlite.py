@@ -18,7 +18,7 @@ import pytest
 from kernel_store_contract import a_candidate, a_compilation
 from store_contract import a_rung, a_study, a_trial, an_epoch
 
-from onefold.store import open_store
+from onefold.store import Store, open_store
 from onefold.store.schema import REVISION
 from onefold.store.sql_store import SqlStore
 from onefold.store.sqlite import SqliteBackend
@@ -168,6 +168,37 @@ class TestOpening:
                 pytest.raises(StoreError, match="writable, or use another home folder"),
             ):
                 store.save_trial("digits", a_trial(9))
+
+
+def read_all(store: Store) -> None:
+    store.study("digits")
+    store.trials("digits")
+
+
+class TestChecksums:
+    @pytest.mark.parametrize(
+        ("sql", "record"),
+        [
+            ("UPDATE studies SET spec = replace(spec, '1', '2')", "study 'digits'"),
+            ("UPDATE trials SET config = replace(config, '0', '1') WHERE number = 1", "trial 1 of study 'digits'"),
+            ("UPDATE trials SET redraws = redraws + 1 WHERE number = 1", "trial 1 of study 'digits'"),
+            ("UPDATE rungs SET metrics = '{\"loss\": 0.0}'", "decision 0 of study 'digits'"),
+            ("UPDATE rungs SET state = 'failed'", "decision 0 of study 'digits'"),
+            ("UPDATE rungs SET checksum = NULL", "decision 0 of study 'digits'"),
+        ],
+    )
+    def test_a_change_of_what_decides_is_told_instead_of_used(self, path: Path, sql: str, record: str) -> None:
+        filled(path)
+        with closing(open_store(path)) as store:
+            store.save_rung("digits", a_rung())
+            store.trials("digits")
+        with closing(sqlite3.connect(path)) as database, database:
+            assert database.execute(sql).rowcount == 1
+        with (
+            closing(open_store(path)) as store,
+            pytest.raises(StoreError, match=f"{record} was changed outside of Onefold, or the disk is damaged"),
+        ):
+            read_all(store)
 
 
 class TestFullDisk:

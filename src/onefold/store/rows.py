@@ -13,6 +13,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from onefold.store import checksums
 from onefold.store.errors import OTHER_HOME
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.studies import StudyRecord
@@ -45,7 +46,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 def study_row(study: StudyRecord) -> Row:
     """Return the row of a study."""
-    return {
+    row = {
         "name": study.name,
         "created": study.created,
         "state": study.state.value,
@@ -54,10 +55,12 @@ def study_row(study: StudyRecord) -> Row:
         "spec": _document(study.spec),
         "result": _document(study.result),
     }
+    return checksums.with_checksum(row, checksums.STUDY)
 
 
 def study_of(row: Row) -> StudyRecord:
     """Return the study of a row."""
+    checksums.check(f"study {row['name']!r}", row, checksums.STUDY)
     with _reading(f"study {row['name']!r}"):
         return StudyRecord(
             name=row["name"],
@@ -80,7 +83,7 @@ def listed_study_of(row: Row) -> StudyRecord:
 
 def trial_row(study: str, trial: Trial) -> Row:
     """Return the row of a trial, without its rungs."""
-    return {
+    row = {
         "study": study,
         "number": trial.number,
         "state": trial.state.value,
@@ -88,10 +91,12 @@ def trial_row(study: str, trial: Trial) -> Row:
         "refusals": _document(trial.refusals),
         "redraws": trial.redraws,
     }
+    return checksums.with_checksum(row, checksums.TRIAL)
 
 
 def trial_of(row: Row, rungs: Iterable[Rung]) -> Trial:
     """Return the trial of a row, with these rungs."""
+    checksums.check(f"trial {row['number']} of study {row['study']!r}", row, checksums.TRIAL)
     with _reading(f"trial {row['number']} of study {row['study']!r}"):
         return Trial(
             number=row["number"],
@@ -105,7 +110,7 @@ def trial_of(row: Row, rungs: Iterable[Rung]) -> Trial:
 
 def rung_row(study: str, rung: Rung) -> Row:
     """Return the row of a rung."""
-    return {
+    row = {
         "study": study,
         "decision": rung.decision,
         "trial": rung.trial,
@@ -121,10 +126,12 @@ def rung_row(study: str, rung: Rung) -> Row:
         "measurement": _document(rung.measurement),
         "failure": None if rung.failure is None else _document(rung.failure),
     }
+    return checksums.with_checksum(row, checksums.RUNG)
 
 
 def rung_of(row: Row) -> Rung:
     """Return the rung of a row."""
+    checksums.check(f"decision {row['decision']} of study {row['study']!r}", row, checksums.RUNG)
     with _reading(f"decision {row['decision']} of study {row['study']!r}"):
         return Rung(
             decision=row["decision"],

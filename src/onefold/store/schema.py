@@ -20,8 +20,8 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0003"  # of the newest migration that this code understands
-LEGACY_VERSION = "7"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
+REVISION = "0004"  # of the newest migration that this code understands
+LEGACY_VERSION = "8"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
 
 metadata = MetaData()
 
@@ -50,6 +50,7 @@ studies = Table(
     Column("elapsed_s", Float, nullable=False),
     Column("spec", Text, nullable=False),
     Column("result", Text, nullable=False),
+    Column("checksum", Integer),  # of what decides (rows.py), as in the two tables below
 )
 
 trials = Table(
@@ -61,6 +62,7 @@ trials = Table(
     Column("config", Text, nullable=False),
     Column("refusals", Text, nullable=False),
     Column("redraws", Integer, nullable=False),
+    Column("checksum", Integer),
 )
 
 rungs = Table(
@@ -80,6 +82,7 @@ rungs = Table(
     Column("metrics", Text, nullable=False),
     Column("measurement", Text, nullable=False),
     Column("failure", Text),
+    Column("checksum", Integer),
     ForeignKeyConstraint(["study", "trial"], [trials.c.study, trials.c.number]),
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 from onefold.training.assignment import Assignment
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.trial_files import checkpoint_file
+from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.knobs import SettledKnobs
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import Epoch, Measurement, from_json, to_json
@@ -82,7 +85,12 @@ def open_state(workload: Workload, assignment: Assignment, folder: Path, device:
 
 
 def load_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Return the weights in a checkpoint or in a file of weights."""
+    """Return the weights in a checkpoint or in a file of weights; raise StoreError if the file is damaged."""
+    if problem := _damage(path):
+        raise StoreError(
+            f"the weights {path} are damaged ({problem}); restore the file from a backup, or train the "
+            "configuration again"
+        )
     return torch.load(path, map_location=device, weights_only=True)["model"]  # type: ignore[no-any-return]
 
 
@@ -98,8 +106,20 @@ def _write(state: dict[str, Any], path: Path) -> None:
     complete.replace(path)
 
 
+def _damage(path: Path) -> str:
+    """Say what differs from the checksums in the file, which torch writes but does not read; empty if nothing does."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        return str(error)
+    return "" if damaged is None else f"the checksum of {damaged} does not match"
+
+
 def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
     try:
+        if problem := _damage(path):
+            raise ValueError(problem)
         return torch.load(path, map_location=device, weights_only=True)  # type: ignore[no-any-return]
     except FileNotFoundError:
         return None
