@@ -205,7 +205,6 @@ class RetrainingController:
         count = min(len(job.data.train), self.evaluator.samples_within(STATISTICS_SHARE * self.window.length_s))
         if not (job.strategy.is_adaptive and self.has_batch_norm and count >= MIN_STATISTICS_SAMPLES):
             return
-        before = WeightSnapshot(job.network)
         reestimate_statistics(job.network, job.data.train.first(count).batches(self.evaluator.batch_size))
         after = self.evaluator.evaluate_subset()
         if after.loss < self.best_subset.loss:
@@ -213,7 +212,7 @@ class RetrainingController:
             self.best.capture()
             self._react("batch norms", f"statistics re-estimated on {count} samples of the new data")
         else:
-            before.restore()
+            self.given.restore()
 
     def _train(self) -> None:
         """Run micro-windows until the window is over or a rule ends the retraining."""

@@ -1,27 +1,57 @@
-"""A copy of a network's weights and buffers, to restore later."""
+"""A copy of a network's weights and buffers on a disk, to restore later. It takes no memory."""
 
 from __future__ import annotations
 
+from weakref import finalize
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from onefold.retraining.disk_file import open_disk_file
+from onefold.training.weights import tensor_bytes
+
+COMPARED_BYTES = 2**20  # at once
 
 
 class WeightSnapshot:
     """The state dict of a network at the time of construction or of the last `capture`."""
 
     def __init__(self, network: nn.Module) -> None:
+        """Raise InputError if no disk has the space."""
         self.network = network
-        self._state = {name: value.detach().clone() for name, value in network.state_dict().items()}
+        self._file = open_disk_file(sum(tensor.nbytes for tensor in self._tensors()))
+        finalize(self, self._file.close)
+        self.capture()
 
     def capture(self) -> None:
-        """Overwrite the snapshot with the network's current state, without allocating memory."""
-        for name, value in self.network.state_dict().items():
-            self._state[name].copy_(value)
+        """Overwrite the snapshot with the network's current state."""
+        self._file.seek(0)
+        for tensor in self._tensors():
+            self._file.write(tensor_bytes(tensor))
+        self._file.flush()
 
+    @torch.no_grad()
     def restore(self) -> None:
         """Load the snapshot into the network."""
-        self.network.load_state_dict(self._state)
+        self._file.seek(0)
+        for tensor in self._tensors():
+            is_readable = tensor.device.type == "cpu" and tensor.is_contiguous()
+            target = tensor if is_readable else torch.empty(tensor.shape, dtype=tensor.dtype)
+            self._file.readinto(tensor_bytes(target))  # type: ignore[attr-defined]
+            if not is_readable:
+                tensor.copy_(target)
 
     def matches_network(self) -> bool:
         """Return whether the network still has exactly this state."""
-        return all(torch.equal(self._state[name], value) for name, value in self.network.state_dict().items())
+        self._file.seek(0)
+        for tensor in self._tensors():
+            content = tensor_bytes(tensor)
+            for start in range(0, len(content), COMPARED_BYTES):
+                part = content[start : start + COMPARED_BYTES]
+                if self._file.read(len(part)) != part:
+                    return False
+        return True
+
+    def _tensors(self) -> list[Tensor]:
+        """Return the tensors of the state dict. Extra state of modules is not part of a snapshot."""
+        return [value.detach() for value in self.network.state_dict().values() if isinstance(value, Tensor)]

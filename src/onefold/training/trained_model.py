@@ -12,7 +12,7 @@ from onefold.model_folder import CARD, ModelFolder, read_card
 from onefold.training.metrics import as_metrics
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.splits import AnySplit, Splits, open_splits
-from onefold.training.weights import read_weights
+from onefold.training.weights import load_weights_into
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.records import Config, Metrics
 from onefold.vocabulary.workload import Workload
@@ -105,7 +105,7 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
         workload = workload or load(reference)
         config = Config(card["config"])
         network = workload.build(config)
-        network.load_state_dict(read_weights(folder.path))
+        load_weights_into(network, folder.path)
     except OnefoldError:
         raise
     except Exception as error:  # the weights of another network, or an edited card
