@@ -12,15 +12,16 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onefold.device.catalog import HOST
 from onefold.device.catalog import device as catalog_device
+from onefold.meter.memory import PROCESS_MEMORY, Peak
 from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.options import RetrainingOptions
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from onefold.retraining.controller import RetrainingController
 
-EXPORT_BYTES, EXPORT_S = 60_000_000, 2.5  # to export the model to ONNX again
+EXPORT_S = 2.5  # to export the model to ONNX again
 SAVE_S = 1.0  # to write the weights and the report
 SMALL_DATA_BYTES = 10_000_000  # read in any case: where that is too much, planning says how much memory is needed
 REPORTED_ALPHA = 0.5  # where alpha is searched for
@@ -122,11 +123,11 @@ def retrain(
     request = _Request(
         model, data, memory, window, device, workload, save, trust, options or RetrainingOptions(), on_event
     )
-    controller = request.open()
-    summary = controller.run()
-    result = request.write(summary, controller.job.network)
-    request.save_lessons(controller.lessons)
-    return result
+    with whole_peak() as peak:
+        controller = request.open()
+        summary = controller.run()
+        request.save_lessons(controller.lessons)
+        return request.write(summary, controller, peak)
 
 
 @suggest_keywords
@@ -183,6 +184,7 @@ class _Request:
         from onefold.retraining.job import RetrainingJob
         from onefold.retraining.rule_file import read_rules
         from onefold.retraining.samples import split_new_data
+        from onefold.retraining.save_cost import save_bytes
         from onefold.retraining.strategy import plan_strategy
 
         options = self.options
@@ -219,21 +221,28 @@ class _Request:
                 alpha=REPORTED_ALPHA if alpha is None else alpha,
                 seed=options.seed,
                 started_at=started_at,
-                save_bytes=EXPORT_BYTES if is_served else 0,
+                save_bytes=save_bytes(network, is_served=is_served) if self.source or self.save else 0,
                 save_s=EXPORT_S if is_served else SAVE_S if self.source or self.save else 0.0,
                 on_event=self.on_event or (lambda _: None),
             )
         )
 
-    def write(self, summary: RetrainingSummary, network: nn.Module) -> RetrainingResult:
-        """Write the model and the report, if there is a folder for them."""
+    def write(self, summary: RetrainingSummary, controller: RetrainingController, peak: Peak) -> RetrainingResult:
+        """Write the model and the report, if there is a folder for them. The summary covers that too."""
+
+        def completed(summary: RetrainingSummary) -> RetrainingSummary:
+            measured = PROCESS_MEMORY.read(peak) if controller.is_on_cpu else None
+            known = [size for size in (summary.peak_bytes, measured) if size is not None]
+            return replace(summary, peak_bytes=max(known, default=None), elapsed_s=controller.window.elapsed_s)
+
+        network = controller.job.network
         folder = self.save if self.save is not None else None if self.source is None else self.source.path
         if folder is None:
-            return RetrainingResult(network, summary)
+            return RetrainingResult(network, completed(summary))
         from onefold.retraining.model_update import write_model
 
         target = Path(folder)
-        report = write_model(self.source, target, network, summary, Home(self.options.home).path)
+        report, summary = write_model(self.source, target, network, summary, Home(self.options.home).path, completed)
         return RetrainingResult(network, summary, target, report)
 
     def save_lessons(self, lessons: Sequence[MemoryLesson]) -> None:
@@ -295,6 +304,16 @@ class _Request:
             memory = ProcessMemory(limits.memory_bytes if accelerator.type == "cpu" else None)
             return read_data(Path(self.data), max(memory.limit() - memory.used(), SMALL_DATA_BYTES))
         return self.data if isinstance(self.data, Data) else Data(self.data)
+
+
+@contextmanager
+def whole_peak() -> Iterator[Peak]:
+    """Measure the peak memory of the process inside the block, from loading the model to saving it."""
+    peak = PROCESS_MEMORY.open()
+    try:
+        yield peak
+    finally:
+        PROCESS_MEMORY.close(peak)
 
 
 def _signature(network: nn.Module) -> str:

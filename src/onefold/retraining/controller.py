@@ -58,6 +58,11 @@ class RetrainingController:
         self.strides: dict[nn.Parameter, tuple[int, ...]] = {}  # original memory format of the weights
 
     @property
+    def is_on_cpu(self) -> bool:
+        """Whether the memory of the process counts, rather than that of a GPU."""
+        return self.job.data.train.device.type == "cpu"
+
+    @property
     def lessons(self) -> list[MemoryLesson]:
         """Return the memory measurements of this retraining."""
         return self.runner.lessons
@@ -95,7 +100,7 @@ class RetrainingController:
         """Check the data, profile the network and evaluate the given model."""
         job = self.job
         torch.manual_seed(job.seed)
-        if job.data.train.device.type == "cpu":
+        if self.is_on_cpu:
             map_large_blocks()
         self.memory.open()
         job.network.eval()
@@ -114,7 +119,8 @@ class RetrainingController:
         batch = job.data.train.batch(slice(0, PROFILED_SAMPLES))
         staged = split_into_stages(job.network, batch[:-1])
         self.profile: NetworkProfile = profile_network(staged, batch, self._loss, job.lessons, job.clock)
-        self.planning_bytes = max(0, (self.memory.peak() or 0) - used)
+        self.profiling_bytes = self.memory.peak() or used
+        self.planning_bytes = max(0, self.profiling_bytes - used)
         release_free_memory()
         self.has_batch_norm = bool(batch_norms(job.network))
         self.runner = PlanRunner(
@@ -138,7 +144,7 @@ class RetrainingController:
         try:
             self.before = self.evaluator.evaluate()
         except PlanOutOfMemory:
-            raise InputError(insufficient_memory_message(self._context(), job.limits, job.save_bytes)) from None
+            raise InputError(insufficient_memory_message(self._context(), job.limits, self._other_bytes)) from None
         self.evaluation_s = self.window.elapsed_s - started
         # Two full evaluations and two collections come after training, with some slack.
         self.window.reserve_s = (
@@ -163,6 +169,11 @@ class RetrainingController:
             self.job.optimizer,
         )
 
+    @property
+    def _other_bytes(self) -> int:
+        """The memory of the process that everything but training needs at least: profiling and saving the model."""
+        return max(self.profiling_bytes, self.runner.held_bytes + self.job.save_bytes)
+
     def _evaluation_bytes(self) -> int:
         """Return what an evaluation may add to the process."""
         return round(self._context().usable_bytes) - self.runner.held_bytes
@@ -171,8 +182,8 @@ class RetrainingController:
         """Return the plans that fit now, and size the micro-windows for them. Raises InputError if none fits."""
         context = self._context()
         plans = self.job.strategy.plans(context)
-        if not plans or self.runner.held_bytes + self.job.save_bytes > context.limit_bytes:
-            raise InputError(insufficient_memory_message(context, self.job.limits, self.job.save_bytes))
+        if not plans or self._other_bytes > context.limit_bytes:
+            raise InputError(insufficient_memory_message(context, self.job.limits, self._other_bytes))
         step_s = min(estimate.update_s / estimate.plan.accumulation for estimate in plans)
         if step_s > context.left_s:
             other_s = self.window.elapsed_s + self.window.reserve_s
@@ -330,6 +341,7 @@ class RetrainingController:
 
     def _best_evaluation(self) -> Evaluation:
         """Evaluate the last model, and the best so far if there is time; the network has the better weights."""
+        self.runner.stepper.reset_optimizer()
         self.runner.release()
         self.evaluator.fit_batch(self._evaluation_bytes())
         try:
@@ -382,6 +394,7 @@ class RetrainingController:
         self.memory.close()
         if hasattr(self, "runner"):
             self.runner.stepper.release()
+            self.runner.stepper.reset_optimizer()
         for weight, strides in self.strides.items():
             if weight.stride() != strides:
                 weight.data = torch.empty_like(weight.data).as_strided(weight.shape, strides).copy_(weight.data)

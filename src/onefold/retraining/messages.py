@@ -12,21 +12,25 @@ from onefold.vocabulary.retraining import RetrainingLimits, RetrainingPlan
 STEPS = 20  # that the suggested window leaves room for
 
 
-def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, save_bytes: int = 0) -> str:
-    """State the least memory that any plan needs."""
+def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, other_bytes: int = 0) -> str:
+    """State the least memory that any plan needs; `other_bytes` is what the process needs besides training."""
     plans = [
         RetrainingPlan(1, 1, rate, segments, optimizer=context.optimizer)
         for rate in FREEZE_RATES
         for segments in segment_counts(context.max_segments)
     ]
     smallest = context.profile.cheapest(plans, context.held_bytes)
-    needed = max(smallest.memory_bytes / (1 - MEMORY_MARGIN), context.held_bytes + save_bytes)
+    needed = max(smallest.memory_bytes / (1 - MEMORY_MARGIN), other_bytes)
+    reason = (
+        "to profile the network and to save the model"
+        if needed == other_bytes
+        else f"with one sample per batch and {share(smallest.plan.freeze_rate)} of its layers frozen"
+    )
     is_lower_now = context.limit_bytes < limits.memory_bytes
     now = f", of which {size(context.limit_bytes)} are available now" if is_lower_now else ""
     return (
-        f"retraining this model needs at least {size(needed)}, with one sample per batch and "
-        f"{share(smallest.plan.freeze_rate)} of its layers frozen, but the memory limit is {size(limits.memory_bytes)}"
-        f"{now}; Python, torch and the model hold {size(context.held_bytes)}. "
+        f"retraining this model needs at least {size(needed)}, {reason}, but the memory limit is "
+        f"{size(limits.memory_bytes)}{now}; Python, torch and the model hold {size(context.held_bytes)}. "
         f"Set memory to {math.ceil(needed / 2**20)}MiB or more"
     )
 

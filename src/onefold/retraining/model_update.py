@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from onefold.arrays.files import read_arrays
 from onefold.model_folder import CARD, ModelFolder, new_generation
 from onefold.report.retraining import RetrainingReport
+from onefold.retraining.allocator import release_free_memory
 from onefold.serving import deploy
 from onefold.serving.export import SAMPLES, check, export, samples_beside
 from onefold.training.weights import write_weights
@@ -23,9 +25,17 @@ REPORT = "retraining.html"
 
 
 def write_model(
-    source: ModelFolder | None, target: Path, network: nn.Module, summary: RetrainingSummary, home: Path
-) -> Path:
-    """Write the report, and the new model if it is better, into `target`; return the path of the report.
+    source: ModelFolder | None,
+    target: Path,
+    network: nn.Module,
+    summary: RetrainingSummary,
+    home: Path,
+    completed: Callable[[RetrainingSummary], RetrainingSummary],
+) -> tuple[Path, RetrainingSummary]:
+    """Write the new model, if it is better, and the report into `target`.
+
+    `completed` is called when the model is written, with what was measured until then. Returns the path of the report
+    and the completed summary.
 
     A model that is updated in place keeps its previous files in `previous/`.
 
@@ -42,7 +52,9 @@ def write_model(
                         shutil.copy2(file, new)
             if summary.kept_new:
                 _replace_model(new, network, summary, keep_previous=is_in_place)
-            return target / write_report(new, summary).name
+            summary = completed(summary)
+            report = target / write_report(new, summary).name
+        return report, summary
     except OSError as error:
         raise InputError(f"cannot save the model in {target}: {error.strerror or error}") from error
 
@@ -88,5 +100,7 @@ def _add_summary(file: Path, summary: RetrainingSummary) -> None:
 def _export(folder: Path, network: nn.Module) -> None:
     """Export the network to ONNX again, and check its outputs against torch."""
     inputs = list(read_arrays(samples_beside(folder / deploy.MODEL), rows=SAMPLES).values())
+    release_free_memory()
     export(network, inputs, folder / deploy.MODEL)
+    release_free_memory()
     check(network, folder / deploy.MODEL)

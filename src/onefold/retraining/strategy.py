@@ -54,10 +54,10 @@ class GainStrategy:
 
     name, is_adaptive = "onefold", True
 
-    def __init__(self, rules: Rules, alpha: float | None = DEFAULT_ALPHA, seed: int = 0) -> None:
+    def __init__(self, rules: Rules, alpha: float | None = DEFAULT_ALPHA, seed: int = 0) -> None:  # noqa: ARG002
         """Rank plans by `alpha`, the weight of gain; None searches for it by Bayesian optimization."""
         self.rules = rules
-        self.alpha_search = AlphaSearch(seed) if alpha is None else None
+        self.alpha_search = AlphaSearch() if alpha is None else None
         self.search = GainSearch(INITIAL_ALPHA if alpha is None else alpha)
         self._current: RetrainingPlan | None = None  # once plans have been tried
 
