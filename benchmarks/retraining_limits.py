@@ -140,7 +140,7 @@ class Ran:
     complaint: str
 
     @property
-    def found(self) -> Row:
+    def row(self) -> Row:
         """Return its output, parsed."""
         return dict(json.loads(self.output.splitlines()[-1])) if self.status == 0 else {}
 
@@ -191,9 +191,9 @@ def watched(
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         errors.seek(0)
-        told = errors.read().strip()
+        complaint = errors.read().strip()
         marked = usage.ru_maxrss * 1024
-        return Ran(process.returncode, wall_s, max(peak, marked), marked, later, output.read(), told)
+        return Ran(process.returncode, wall_s, max(peak, marked), marked, later, output.read(), complaint)
 
 
 def child(called: str, **order: Any) -> Ran:
@@ -239,13 +239,13 @@ def predictions(rng: random.Random, count: int) -> list[Row]:
     rows = []
     for number in range(count):
         ran = child("predict", name=FAMILIES[number % len(FAMILIES)], seed=rng.randrange(2**31))
-        found = ran.found
-        added, held = found["predicted_bytes"] - found["held_bytes"], found["held_bytes"]
+        row = ran.result
+        added, held = row["predicted_bytes"] - row["held_bytes"], row["held_bytes"]
         rows.append({
-            "model": found["model"], "batch": found["batch_size"], "frozen": found["freeze_rate"],
-            "segments": found["segments"], "optimizer": found["optimizer"], "held MB": held / 1e6,
-            "before MB": found["before_bytes"] / 1e6, "predicted MB": found["predicted_bytes"] / 1e6,
-            "measured MB": ran.marked_bytes / 1e6, "error": found["predicted_bytes"] / ran.marked_bytes - 1,
+            "model": row["model"], "batch": row["batch_size"], "frozen": row["freeze_rate"],
+            "segments": row["segments"], "optimizer": row["optimizer"], "held MB": held / 1e6,
+            "before MB": row["before_bytes"] / 1e6, "predicted MB": row["predicted_bytes"] / 1e6,
+            "measured MB": ran.marked_bytes / 1e6, "error": row["predicted_bytes"] / ran.marked_bytes - 1,
             "error of added": added / max(1, ran.marked_bytes - held) - 1,
         })  # fmt: skip
         _print_row("prediction", number, count, rows[-1])
@@ -311,9 +311,9 @@ def predict(name: str, seed: int) -> Row:
     for _ in range(3):
         batches = (samples.batch(slice(0, plan.batch_size)) for _ in range(plan.accumulation))
         stepper.update(batches, plan.effective_batch, plan.lr)
-    told = ", ".join(f"{key} {value}" for key, value in drawn.items())
+    settings = ", ".join(f"{key} {value}" for key, value in drawn.items())
     return {
-        "model": f"{name} ({told})", "batch_size": plan.batch_size, "freeze_rate": round(plan.freeze_rate, 3),
+        "model": f"{name} ({settings})", "batch_size": plan.batch_size, "freeze_rate": round(plan.freeze_rate, 3),
         "segments": plan.segments, "optimizer": plan.optimizer, "held_bytes": held, "before_bytes": before,
         "predicted_bytes": expected,
     }  # fmt: skip
@@ -370,7 +370,7 @@ class Place:
         self.folder, self.quick = folder, quick
         small = {name: list(SMALL[name][: 1 if quick else None]) for name in FAMILIES}
         large = {name: LARGE[name] for name in (PICTURES[:1] if quick else PICTURES)}
-        self.source: str = child("prepare", folder=str(folder), small=small, large=large).found["source"]
+        self.source: str = child("prepare", folder=str(folder), small=small, large=large).result["source"]
         self.models = {name: [folder / "models" / f"{name}-{at}" for at in range(len(small[name]))] for name in small}
         self.large = {name: folder / "models" / f"{name}-large" for name in large}
 
@@ -470,11 +470,11 @@ def _words() -> tuple[Any, Any, Any]:
     classes, own = CLASSES[WORDS], 20
     targets = rng.integers(classes, size=OLD + NEW)
     texts = rng.integers(2, VOCABULARY, size=(len(targets), LENGTH))
-    told = rng.random(texts.shape) < 0.3
+    is_class_word = rng.random(texts.shape) < 0.3
     which = rng.integers(own, size=texts.shape)
 
     def written(owners: Any) -> Any:
-        return np.where(told, 2 + owners[:, None] * own + which, texts)
+        return np.where(is_class_word, 2 + owners[:, None] * own + which, texts)
 
     renamed = np.where(which < own // 2, written((targets + 1) % classes), written(targets))
     same = written(targets)
@@ -518,10 +518,10 @@ def _least(model: Path, data: Path, home: Path, optimizer: str) -> int:
     """Return the least memory that the command reports to need."""
     words = ["--plan-only", "--memory", "1MB", "--optimizer", optimizer]
     ran = watched(_command(model, data, home, *words))
-    told = re.search(r"Set memory to (\d+)MiB", " ".join(ran.complaint.split()))
-    if ran.status != 2 or told is None:
+    least = re.search(r"Set memory to (\d+)MiB", " ".join(ran.complaint.split()))
+    if ran.status != 2 or least is None:
         sys.exit(f"the least memory of {model.name} is not reported: {ran.status}, {ran.complaint}")
-    return int(told[1]) * 2**20
+    return int(least[1]) * 2**20
 
 
 def _retrained(
@@ -529,17 +529,17 @@ def _retrained(
 ) -> Row:
     words = ["--memory", str(limit), "--window", f"{window_s:.2f}s", "--optimizer", optimizer, "--save", str(save)]
     ran = watched(_command(model, data, home, *words), limit=limit, **midway)
-    found = ran.found
-    peak = max(ran.peak_bytes, found.get("peak_bytes") or 0)
+    row = ran.result
+    peak = max(ran.peak_bytes, row.get("peak_bytes") or 0)
     return {
         "window s": window_s, "status": ran.status, "peak MB": peak / 1e6, "share": peak / limit,
         "later MB": ran.later_bytes / 1e6 or None,
-        "wall s": ran.wall_s, "elapsed s": found.get("elapsed_s"), "before": found.get("before"),
-        "after": found.get("after"), "windows": len(found.get("windows", ())),
-        "held MB": found.get("held_bytes", 0) / 1e6 or None, "planning s": found.get("planning_s"),
-        "planning MB": found["planning_bytes"] / 1e6 if found else None, "plan": _plan(found.get("chosen")),
-        "reactions": ", ".join(one["rule"] for one in found.get("reactions", ())),
-        "fullest": _fullest(found), "by half": _by_half(found, window_s), "said": _said(ran.complaint),
+        "wall s": ran.wall_s, "elapsed s": row.get("elapsed_s"), "before": row.get("before"),
+        "after": row.get("after"), "windows": len(row.get("windows", ())),
+        "held MB": row.get("held_bytes", 0) / 1e6 or None, "planning s": row.get("planning_s"),
+        "planning MB": row["planning_bytes"] / 1e6 if row else None, "plan": _plan(row.get("chosen")),
+        "reactions": ", ".join(one["rule"] for one in row.get("reactions", ())),
+        "fullest": _fullest(row), "by half": _by_half(row, window_s), "said": _said(ran.complaint),
         "folders": [str(model), str(save), str(data)],
     }  # fmt: skip
 
@@ -549,13 +549,13 @@ def _said(complaint: str) -> str:
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         lines = [*(f"{line}; " for line in lines[:-1] if "/src/onefold/" in line)][-5:] + lines[-1:]
-    told = re.sub(r"/[^\s\"]*/src/(?=onefold/)", "", " ".join(lines))
-    return re.sub(r"(?<![\w.])/[^\s\"]*/(?=[^\s/])", "", told)  # without the folders of this machine
+    text = re.sub(r"/[^\s\"]*/src/(?=onefold/)", "", " ".join(lines))
+    return re.sub(r"(?<![\w.])/[^\s\"]*/(?=[^\s/])", "", text)  # without the folders of this machine
 
 
-def _fullest(found: Row) -> str | None:
+def _fullest(row: Row) -> str | None:
     """Describe the micro-window with the highest peak, with its prediction."""
-    known = [one for one in found.get("windows", ()) if one["measured_bytes"]]
+    known = [one for one in row.get("windows", ()) if one["measured_bytes"]]
     if not known:
         return None
     most = max(known, key=lambda one: one["measured_bytes"])
@@ -563,16 +563,16 @@ def _fullest(found: Row) -> str | None:
     return f"{_plan(most['plan'])} predicted {predicted} took {measured}"
 
 
-def _by_half(found: Row, window_s: float) -> float | None:
+def _by_half(row: Row, window_s: float) -> float | None:
     """Return the best gain in the first half of the window, by the evaluations of micro-windows."""
-    scores = [one["score"] for one in found.get("windows", ()) if one["ended_s"] <= window_s / 2 and one["score"]]
-    return max(scores) - found["before"] if scores else None
+    scores = [one["score"] for one in row.get("windows", ()) if one["ended_s"] <= window_s / 2 and one["score"]]
+    return max(scores) - row["before"] if scores else None
 
 
-def _plan(found: Row | None) -> str | None:
-    if found is None:
+def _plan(row: Row | None) -> str | None:
+    if row is None:
         return None
-    return f"{found['batch_size']}x{found['accumulation']}/{found['freeze_rate']:.2f}/{found['segments']}"
+    return f"{row['batch_size']}x{row['accumulation']}/{row['freeze_rate']:.2f}/{row['segments']}"
 
 
 def _rescore(rows: list[Row]) -> None:
@@ -580,8 +580,8 @@ def _rescore(rows: list[Row]) -> None:
     changed = [row for row in rows if row["status"] == 0 and row["after"] != row["before"]][:RESCORED]
     for row in changed:
         given, saved, data = row["folders"]
-        found = child("score", given=given, saved=saved, data=data).found
-        row |= {"scored before": found["given"], "scored after": found["saved"]}
+        row = child("score", given=given, saved=saved, data=data).result
+        row |= {"scored before": row["given"], "scored after": row["saved"]}
 
 
 def score(given: str, saved: str, data: str) -> Row:
@@ -594,12 +594,12 @@ def score(given: str, saved: str, data: str) -> Row:
     from onefold.training.trained_model import load_network
 
     back = split_new_data(read_data(data), torch.device("cpu")).validation
-    found = {}
+    row = {}
     for key, folder in (("given", given), ("saved", saved)):
         network, workload, config = load_network(open_folder(folder, trust=True))
         with torch.no_grad():
-            found[key] = float(workload.evaluate(network, back.batches(64), config)["accuracy"])
-    return found
+            row[key] = float(workload.evaluate(network, back.batches(64), config)["accuracy"])
+    return row
 
 
 def kept(rows: list[Row]) -> list[Claim]:
@@ -631,8 +631,8 @@ def kept(rows: list[Row]) -> list[Claim]:
 def _is_true(row: Row) -> bool:
     """Return whether a refusal reports to need more memory or time than was given."""
     if "set window" in row["said"]:
-        told = re.search(r"set window to (\d+)s", row["said"])
-        return told is not None and int(told[1]) > row["window s"]
+        suggested = re.search(r"set window to (\d+)s", row["said"])
+        return suggested is not None and int(suggested[1]) > row["window s"]
     return bool(row["limit MB"] < row["least MB"])
 
 
@@ -708,8 +708,8 @@ def survived(rows: list[Row]) -> list[Claim]:
 
 def _print_row(part: str, number: int, count: int, row: Row) -> None:
     shown = {key: value for key, value in row.items() if key != "folders" and value not in (None, "")}
-    told = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()]
-    print(f"{part} {number + 1} of {count}: {', '.join(told)}", flush=True)
+    settings = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()]
+    print(f"{part} {number + 1} of {count}: {', '.join(settings)}", flush=True)
 
 
 CHILDREN: dict[str, Callable[..., Row]] = {"predict": predict, "prepare": prepare, "score": score}

@@ -110,8 +110,8 @@ def _submodule(module: str, name: str) -> str:
     """Resolve `from MODULE import NAME` to the module that it imports: MODULE.NAME if that is one, or else MODULE."""
     parts = module.split(".")
     is_ours = parts[0] == "onefold"
-    place = ROOT.joinpath(*parts[1:], name)
-    return f"{module}.{name}" if is_ours and (place.is_dir() or place.with_suffix(".py").exists()) else module
+    candidate = ROOT.joinpath(*parts[1:], name)
+    return f"{module}.{name}" if is_ours and (candidate.is_dir() or candidate.with_suffix(".py").exists()) else module
 
 
 def allowed_for(module: str) -> set[str]:

@@ -46,9 +46,9 @@ def write_bomb(path: Path, values: int) -> Path:
 )
 def test_arrays_round_trip(tmp_path: Path, save: Callable[..., None], array: np.ndarray) -> None:
     save(tmp_path / "some.npz", one=array, two=INPUTS > 3)
-    found = read_arrays(tmp_path / "some.npz")
-    np.testing.assert_array_equal(found["one"], array)
-    np.testing.assert_array_equal(found["two"], INPUTS > 3)
+    read_back = read_arrays(tmp_path / "some.npz")
+    np.testing.assert_array_equal(read_back["one"], array)
+    np.testing.assert_array_equal(read_back["two"], INPUTS > 3)
     assert list(read_arrays(tmp_path / "some.npz", ["two"])) == ["two"]
     np.save(tmp_path / "one.npy", array)
     np.testing.assert_array_equal(read_arrays(tmp_path / "one.npy")[""], array)
@@ -62,9 +62,9 @@ def test_the_first_rows_are_those_of_the_whole(
 ) -> None:
     path = tmp_path_factory.mktemp("rows") / "some.npz"
     save(path, inputs=np.asarray(INPUTS, order=order), number=np.float32(3))  # type: ignore[call-overload]
-    found = read_arrays(path, rows=rows)
-    np.testing.assert_array_equal(found["inputs"], INPUTS[:rows])
-    assert found["number"] == 3
+    read_back = read_arrays(path, rows=rows)
+    np.testing.assert_array_equal(read_back["inputs"], INPUTS[:rows])
+    assert read_back["number"] == 3
 
 
 @pytest.mark.parametrize("save", SAVES)

@@ -83,8 +83,8 @@ def test_corruptions_are_reproducible_by_seed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(DRAWN))
 def test_images_get_different_random_numbers(kind: str) -> None:
-    one = smooth(1, 16, 16, 3)
-    result = corrupted(np.repeat(one, 1500, axis=0), kind, 4)  # more than are worked on together
+    image = smooth(1, 16, 16, 3)
+    result = corrupted(np.repeat(image, 1500, axis=0), kind, 4)  # more than are worked on together
     assert len({picture.tobytes() for picture in result}) > (40 if kind == "motion_blur" else 1400)  # few directions
 
 

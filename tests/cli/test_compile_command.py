@@ -213,8 +213,8 @@ class TestKilledAndInterrupted:
         assert [record.state for record in records] == [StudyState.RUNNING, StudyState.RUNNING, StudyState.DONE]
         times = [record.elapsed_s for record in records]
         assert 0 < times[0] <= times[1] < times[2]
-        for one in records[:2]:
-            assert records[2].rounds[: len(one.rounds)] == one.rounds
+        for earlier in records[:2]:
+            assert records[2].rounds[: len(earlier.rounds)] == earlier.rounds
         numbers = [tuning_round.number for tuning_round in records[2].rounds]
         assert numbers == list(range(len(numbers)))
         ends = [tuning_round.ended_s for tuning_round in records[2].rounds]

@@ -49,10 +49,10 @@ def write_bomb(path: Path, arrays: dict[str, tuple[int, ...]]) -> None:
         directory.write(b"PK\x01\x02" + struct.pack("<H", 45) + common)
         directory.write(struct.pack("<3H2I", 0, 0, 0, 0, members.tell()) + name + wide)
         members.write(b"PK\x03\x04" + common + name + wide + blocks)
-    place = members.tell()
+    offset = members.tell()
     members.write(directory.getvalue())
     count, length = len(arrays), len(directory.getvalue())
-    members.write(b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, count, count, length, place, 0))
+    members.write(b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, count, count, length, offset, 0))
     path.write_bytes(members.getvalue())
 
 

@@ -34,19 +34,19 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="builds a hos
 @pytest.fixture(scope="session")
 def valid(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A valid folder with everything that a model folder may hold, written by another home."""
-    place = tmp_path_factory.mktemp("stranger")
+    parent = tmp_path_factory.mktemp("stranger")
     network = Digits().build(CONFIG)
     sample = torch.from_numpy(datasets.digits().train[0][:8])
     latencies = (RuntimeLatency("tvm", 1e-6, 1), RuntimeLatency("onnxruntime", 2e-6, 1))
     manifest = LibraryManifest("host", "this processor", 1, 1, {"input0": "float32"}, latencies, "tvm")
-    native = place / "kernels.so"
+    native = parent / "kernels.so"
     native.write_bytes(b"not a library")
-    with new_generation(place / "model", home=place / "home") as new:
+    with new_generation(parent / "model", home=parent / "home") as new:
         write_weights(new, network.state_dict())
         (new / "model.json").write_text(json.dumps({"workload": "digits", "trial": 0, "config": dict(CONFIG)}))
         deploy.write_files(new, export(network, [sample], new / "model.onnx"), deploy.read(deployed))
         write_library(new, native, manifest)
-    return place / "model"
+    return parent / "model"
 
 
 @pytest.fixture

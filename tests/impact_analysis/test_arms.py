@@ -111,10 +111,10 @@ def test_an_arm_does_not_depend_on_the_others() -> None:
 
 
 def test_the_seed_determines_the_draws() -> None:
-    one, other = plan_arms(SPACE, 6, seed=1), plan_arms(SPACE, 6, seed=2)
-    assert one == plan_arms(SPACE, 6, seed=1)
-    assert not set(by_arm(one)[TUNE_ALL]) & set(by_arm(other)[TUNE_ALL])
-    assert all(configs != by_arm(other)[name] for name, configs in by_arm(one).items())
+    first, second = plan_arms(SPACE, 6, seed=1), plan_arms(SPACE, 6, seed=2)
+    assert first == plan_arms(SPACE, 6, seed=1)
+    assert not set(by_arm(first)[TUNE_ALL]) & set(by_arm(second)[TUNE_ALL])
+    assert all(configs != by_arm(second)[name] for name, configs in by_arm(first).items())
 
 
 def test_rejected_configurations_are_drawn_again() -> None:

@@ -401,7 +401,7 @@ def test_a_hyperparameter_that_explains_a_property_is_not_left_at_a_good_default
     assert answers["What can be left at its default?"][0].startswith("Leave at the default: kernel, lr, decay.")
 
 
-def test_with_few_models_the_advice_says_so() -> None:
+def test_with_few_models_the_advice_names_their_number() -> None:
     answers = said(filters_alone(3, 2))
     assert answers["What can be left at its default?"] == (
         "2 models per arm are too few for a significant difference.",

@@ -18,32 +18,32 @@ energies = st.one_of(
 measurements = st.builds(Measurement, amounts, amounts, energies, st.none() | st.integers(0, 2**50))
 
 
-def alike(one: Measurement, other: Measurement) -> bool:
+def alike(first: Measurement, second: Measurement) -> bool:
     """Return whether two measurements are equal up to rounding."""
-    joules = (one.energy.joules, other.energy.joules)
+    joules = (first.energy.joules, second.energy.joules)
     return (
-        isclose(one.time_s, other.time_s)
-        and isclose(one.cpu_s, other.cpu_s)
-        and one.memory_bytes == other.memory_bytes
-        and one.energy.source == other.energy.source
+        isclose(first.time_s, second.time_s)
+        and isclose(first.cpu_s, second.cpu_s)
+        and first.memory_bytes == second.memory_bytes
+        and first.energy.source == second.energy.source
         and (joules == (None, None) or (None not in joules and isclose(*joules)))  # type: ignore[arg-type]
     )
 
 
 @given(measurements)
-def test_nothing_is_the_neutral_element(one: Measurement) -> None:
-    assert one + Measurement.nothing() == one == Measurement.nothing() + one
+def test_nothing_is_the_neutral_element(first: Measurement) -> None:
+    assert first + Measurement.nothing() == first == Measurement.nothing() + first
     assert Measurement.nothing() + Measurement.nothing() == Measurement.nothing()
 
 
 @given(measurements, measurements)
-def test_addition_is_commutative(one: Measurement, other: Measurement) -> None:
-    assert one + other == other + one
+def test_addition_is_commutative(first: Measurement, second: Measurement) -> None:
+    assert first + second == second + first
 
 
 @given(measurements, measurements, measurements)
-def test_addition_is_associative(one: Measurement, other: Measurement, third: Measurement) -> None:
-    assert alike((one + other) + third, one + (other + third))
+def test_addition_is_associative(first: Measurement, second: Measurement, third: Measurement) -> None:
+    assert alike((first + second) + third, first + (second + third))
 
 
 @given(st.lists(measurements, min_size=1))

@@ -351,16 +351,16 @@ def test_a_child_prints_into_the_given_file(tmp_path: Path) -> None:
 def test_a_suspended_child_is_noticed(worker: Worker) -> None:
     ask(worker, "echo", "started")
     watch = Watch(worker)
-    watch.look()
+    watch.poll()
     assert not worker.is_stopped
     os.kill(worker.pid, signal.SIGSTOP)
     deadline = time.monotonic() + DEADLINE_S
     while not watch.is_suspended and time.monotonic() < deadline:
         time.sleep(0.05)
-        watch.look()
+        watch.poll()
     assert watch.is_suspended
     worker.resume()
-    watch.look()
+    watch.poll()
     assert not watch.is_suspended
     assert ask(worker, "echo", 1) == 1
 

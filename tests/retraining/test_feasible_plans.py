@@ -185,8 +185,8 @@ def test_batch_norm_gets_large_batches_if_they_are_as_fast() -> None:
 
 def test_rules_get_every_fact() -> None:
     where = context()
-    one = feasible_plans(where, RULES)[0]
-    facts = plan_facts(where, one, one.samples_per_s)
+    first_estimate = feasible_plans(where, RULES)[0]
+    facts = plan_facts(where, first_estimate, first_estimate.samples_per_s)
     assert facts.keys() == FACTS["narrow"].keys()
     assert all(isinstance(facts[name], kind) for name, kind in FACTS["narrow"].items())
     assert facts["fastest_update_share"] == 1.0

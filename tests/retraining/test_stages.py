@@ -52,9 +52,9 @@ def test_every_weight_is_in_one_stage_and_stages_follow_the_forward(name: str) -
     assert len(weights) == len(set(weights))
     assert set(weights) == set(network.parameters())
     assert staged.layers == sum(stage.layers for stage in staged.stages)
-    place = {weight: at for at, stage in enumerate(staged.stages) for weight in stage.weights}
-    places = [place[weight] for weight in order_of_use(network, batch[:-1])]
-    assert places == sorted(places)
+    stage_of = {weight: at for at, stage in enumerate(staged.stages) for weight in stage.weights}
+    stages_in_order = [stage_of[weight] for weight in order_of_use(network, batch[:-1])]
+    assert stages_in_order == sorted(stages_in_order)
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -37,9 +37,9 @@ def test_shuffled_it_visits_the_same_configurations_once(space):
 
 
 def test_the_shuffle_depends_on_the_seed():
-    one, same, other = (walk(GridSearcher(SMALL, seed)) for seed in (1, 1, 2))
-    assert one == same
-    assert one != other
+    first, same, second = (walk(GridSearcher(SMALL, seed)) for seed in (1, 1, 2))
+    assert first == same
+    assert first != second
 
 
 def test_an_exhausted_grid_stays_exhausted():

@@ -59,9 +59,9 @@ def test_external_data_is_embedded(plain: Path, apart: Path, tmp_path: Path) -> 
 
 def test_compile_embeds_external_data(apart: Path, tmp_path: Path) -> None:
     expected = answers(apart)
-    place = tmp_path / "place"
-    place.mkdir()
-    result = load_models([apart], None, place, None)[0]
+    work_folder = tmp_path / "place"
+    work_folder.mkdir()
+    result = load_models([apart], None, work_folder, None)[0]
     assert result.name == "b"
     for file in apart.parent.iterdir():
         file.unlink()

@@ -20,11 +20,11 @@ from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, Si
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.serving import ServingPoint
 
-NOTHING = Response(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True, 0)
+MISSING = Response(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True, 0)
 
 
 def chosen(scenario: Scenario, batch_size: int = 1, wait_s: float = 0.0) -> ScenarioSettings:
-    return ScenarioSettings(str(scenario), ServingPoint(batch_size=batch_size), wait_s, NOTHING, NOTHING, "")
+    return ScenarioSettings(str(scenario), ServingPoint(batch_size=batch_size), wait_s, MISSING, MISSING, "")
 
 
 class RecordingServer:

@@ -109,8 +109,8 @@ def test_interpolated_latency_is_within_its_neighbors(known: LatencyCurve, size:
         with pytest.raises(InputError, match="within the measured"):
             known.time_s(size)
         return
-    place = max(i for i, measured in enumerate(known.batch_sizes) if measured <= size)
-    ends = known.latency_s[place : place + 2]
+    position = max(i for i, measured in enumerate(known.batch_sizes) if measured <= size)
+    ends = known.latency_s[position : position + 2]
     assert min(ends) * (1 - 1e-9) <= known.time_s(size) <= max(ends) * (1 + 1e-9)
 
 

@@ -111,7 +111,7 @@ def test_cheaper_trial_near_the_top_1_is_mentioned() -> None:
         "trial 1 is nearly as good and is 2x faster, for 0.5 points of accuracy",
     )
     (on,) = this.devices
-    assert [(one.trial, one.near) for one in on.alternatives] == [(1, True), (0, True)]
+    assert [(item.trial, item.near) for item in on.alternatives] == [(1, True), (0, True)]
     assert on.alternatives[0].relative["latency_s"] == pytest.approx(0.5)
     assert on.alternatives[0].relative["throughput_per_s"] == pytest.approx(2.0)
     assert on.alternatives[1].relative["latency_s"] == 1.0
@@ -186,7 +186,7 @@ def test_label_is_the_weakest_source() -> None:
 def test_points_are_explained() -> None:
     this = present(study((0.95, 0.004)))
     (on,) = this.devices
-    assert {purpose: one.point.batch_size for purpose, one in on.points.items()} == {
+    assert {purpose: item.point.batch_size for purpose, item in on.points.items()} == {
         "latency": 1,
         "throughput": 16,
         "energy": 16,
@@ -231,7 +231,7 @@ def test_energy_needs_known_joules() -> None:
 def test_low_levels_and_failed_trials_are_not_compared() -> None:
     this = present(study((0.95, 0.004), (0.945, 0.002), (0.949, 0.001), (0.9, 0.003), levels={1: 4, 2: 1, 3: 1}))
     assert this.devices[0].compared == (0, 1)
-    assert {one.trial for one in this.devices[0].alternatives} == {0, 1}
+    assert {item.trial for item in this.devices[0].alternatives} == {0, 1}
     servings = {(number, BOARD): surface(0.002) for number in range(2)}
     metrics = {"accuracy": 0.95, **servings[0, BOARD].metrics()}
     trials = [trial(0, metrics), trial(1, metrics, failure=Failure(FailureKind.HUNG, "it hung"))]
@@ -249,7 +249,7 @@ def test_losses_are_compared_in_percent() -> None:
     quality = Goal("loss", False)
     rows = ((0.2, 0.004), (0.2015, 0.002), (0.21, 0.001))
     this = present(study(*rows, objective=Objective(minimize="loss"), quality=quality))
-    assert [one.trial for one in this.devices[0].alternatives] == [1, 0]
+    assert [item.trial for item in this.devices[0].alternatives] == [1, 0]
     assert this.reasons[-1] == "trial 1 is nearly as good and is 2x faster, for 0.75 % of loss"
 
 
@@ -334,17 +334,17 @@ def test_recommendation_is_consistent_and_round_trips(
     this = present(study(*given, objective=objective, levels=levels))
     assert from_json(Recommendation, json.loads(json.dumps(to_json(this)))) == this
     (on,) = this.devices
-    shown = [one.trial for one in on.alternatives]
+    shown = [item.trial for item in on.alternatives]
     assert {this.trial, on.top} <= set(shown)
     assert len(set(shown)) == len(shown)
     top = given[on.top][0]
     cheap = cost_goal(objective)
-    costs = [cheap.loss(one.costs[cheap.metric]) for one in on.alternatives]
+    costs = [cheap.loss(item.costs[cheap.metric]) for item in on.alternatives]
     assert costs == sorted(costs)
-    for one in on.alternatives:
-        assert one.near or one.trial == this.trial
-        assert not one.near or one.quality >= top - NEAR - 1e-9
-        assert one.relative["latency_s"] == pytest.approx(given[one.trial][1] / given[on.top][1])
+    for item in on.alternatives:
+        assert item.near or item.trial == this.trial
+        assert not item.near or item.quality >= top - NEAR - 1e-9
+        assert item.relative["latency_s"] == pytest.approx(given[item.trial][1] / given[on.top][1])
     assert bool(this.shortfalls) == (not this.keeps)
 
 
@@ -375,31 +375,31 @@ def test_every_reason_is_true(
 def _check_reason(reason: str, chosen: int, trials: list[Trial], objective: Objective) -> None:
     """Check every claim of a sentence against the metrics of the trials."""
     winner = trials[chosen]
-    feasible = [one for one in trials if objective.violation(one.metrics) == 0]
-    sound = [one for one in feasible if one.failure is None]
+    feasible = [item for item in trials if objective.violation(item.metrics) == 0]
+    sound = [item for item in feasible if item.failure is None]
     if "no trial meets every requirement" in reason:
         assert not feasible
-        rivals = [one for one in trials if one.failure is None or ", of those without a failure," not in reason]
-        assert all(objective.violation(winner.metrics) <= objective.violation(one.metrics) for one in rivals)
+        rivals = [item for item in trials if item.failure is None or ", of those without a failure," not in reason]
+        assert all(objective.violation(winner.metrics) <= objective.violation(item.metrics) for item in rivals)
     elif "failed later" in reason:
         assert feasible
         assert not sound
-        assert winner.level == max(one.level for one in feasible)
+        assert winner.level == max(item.level for item in feasible)
     elif "Pareto front" in reason:
-        members = [one for one in sound if one.level == winner.level]
+        members = [item for item in sound if item.level == winner.level]
         assert winner in members
-        assert not any(dominates(objective.losses(one.metrics), objective.losses(winner.metrics)) for one in members)
+        assert not any(dominates(objective.losses(item.metrics), objective.losses(winner.metrics)) for item in members)
         for goal in objective.goals:
-            best = min(goal.loss(one.metrics[goal.metric]) for one in members)
+            best = min(goal.loss(item.metrics[goal.metric]) for item in members)
             assert (str(goal) in reason) == (goal.loss(winner.metrics[goal.metric]) == best)
     elif "is the only one" in reason:
-        assert [one for one in sound if one.level == winner.level] == [winner]
+        assert [item for item in sound if item.level == winner.level] == [winner]
         assert ("without a failure" in reason) == (sound != feasible)
     elif " of the " in reason and reason.startswith(f"trial {chosen} "):
         (goal,) = objective.goals
-        members = [one for one in sound if one.level == winner.level]
+        members = [item for item in sound if item.level == winner.level]
         assert f"the {goal} of the {len(members)} t" in reason
-        best = min(goal.loss(one.metrics[goal.metric]) for one in members)
+        best = min(goal.loss(item.metrics[goal.metric]) for item in members)
         assert goal.loss(winner.metrics[goal.metric]) == best
     else:
         _check_comparison(reason, winner, trials, cost_goal(objective))
@@ -411,7 +411,7 @@ def _check_comparison(reason: str, winner: Trial, trials: list[Trial], cost: Goa
     other = trials[numbers[0]]
     better_by = other.metrics["accuracy"] - winner.metrics["accuracy"]
     if " the highest accuracy" in reason and "of the trials compared" not in reason:
-        assert other.metrics["accuracy"] == max(one.metrics["accuracy"] for one in trials)
+        assert other.metrics["accuracy"] == max(item.metrics["accuracy"] for item in trials)
     cheaper, dearer = (winner, other) if reason.startswith("compared with") else (other, winner)
     if "as good" in reason or reason.startswith("compared with"):
         assert cost.loss(cheaper.metrics[cost.metric]) < cost.loss(dearer.metrics[cost.metric])
@@ -430,6 +430,6 @@ def _check_comparison(reason: str, winner: Trial, trials: list[Trial], cost: Goa
 def test_front_is_not_dominated(given: list[tuple[float, float]]) -> None:
     (on,) = present(study(*given, objective=Objective("accuracy"))).devices
     losses = {number: (-quality, latency_s) for number, (quality, latency_s) in enumerate(given)}
-    beaten = {one for one in losses if any(dominates(losses[other], losses[one]) for other in losses)}
+    beaten = {item for item in losses if any(dominates(losses[other], losses[item]) for other in losses)}
     assert set(on.front) == set(losses) - beaten
     assert list(on.front) == sorted(on.front, key=lambda number: (losses[number][0], number))

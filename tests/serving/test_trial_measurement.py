@@ -98,10 +98,10 @@ class TestMemo:
         assert Counter(widths[facts["trial"]] for facts in first) == Counter(set(widths.values()))
         assert len(heard.measured) == len(set(widths.values())) + 1  # and the winner precisely
         with closing(Home(home).store()) as store:
-            found = store.trial_surfaces(study.name)
-        assert set(found) == {(trial.number, "host") for trial in result.trials}
+            stored = store.trial_surfaces(study.name)
+        assert set(stored) == {(trial.number, "host") for trial in result.trials}
         by_width = {}
-        for (trial, _), surface in found.items():
+        for (trial, _), surface in stored.items():
             if trial != result.best.number:
                 assert by_width.setdefault(widths[trial], surface.served) == surface.served
 
@@ -243,9 +243,9 @@ class TestDevices:
         with torch.no_grad():
             wanted = result.model()(torch.as_tensor(points)).numpy()
         assert deploy.load(tmp_path / "out")(points) == pytest.approx(wanted, abs=1e-4)
-        found = deploy.read(tmp_path / "out")
-        assert [choice.scenario for choice in found.on("host").choices] == ["single-stream", "multi-stream:6@20"]
-        single, asked = found.on("host").choices
+        stored = deploy.read(tmp_path / "out")
+        assert [choice.scenario for choice in stored.on("host").choices] == ["single-stream", "multi-stream:6@20"]
+        single, asked = stored.on("host").choices
         assert single.expected is not None
         assert single.expected.memory_bytes is not None
         assert single.throughput_per_s == single.expected.throughput_per_s
@@ -257,8 +257,8 @@ class TestDevices:
         assert "| accuracy |" in text
         assert "| latency_s |" not in text  # the device's table shows it with its source
         assert "in a load test" in text
-        assert found.model["trial"] == result.best.number
-        assert {name: found.model["config"][name] for name in ("width", "layers")} == {
+        assert stored.model["trial"] == result.best.number
+        assert {name: stored.model["config"][name] for name in ("width", "layers")} == {
             name: result.config[name] for name in ("width", "layers")
         }
         assert not (result.folder / "models").exists()
@@ -291,10 +291,10 @@ class TestStrategies:
         assert result.surfaces["host"].metrics()["latency_s"] > 0
 
     def test_measuring_the_winner_does_not_change_decisions(self, home: Path, tmp_path: Path) -> None:
-        one = small(home, serving=replace(FEW_POINTS, measure="winner"), seed=5).run()
+        first_result = small(home, serving=replace(FEW_POINTS, measure="winner"), seed=5).run()
         other = small(tmp_path / "plain", device=(), seed=5).run()
-        assert [dict(trial.config) for trial in one.trials] == [dict(trial.config) for trial in other.trials]
-        assert one.best.number == other.best.number
+        assert [dict(trial.config) for trial in first_result.trials] == [dict(trial.config) for trial in other.trials]
+        assert first_result.best.number == other.best.number
 
 
 class Unexportable(Spirals):

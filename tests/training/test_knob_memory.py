@@ -95,10 +95,10 @@ def test_every_clusterer_groups_histories_of_any_size(name: str, jobs: int) -> N
     twins = SimilarJobs([*history, *history], open_clusterer(name))
     similar = SimilarJobs(history, open_clusterer(name))
     for known in (similar, twins):
-        found = known.find(profile(3.0 * (jobs - 1) + 0.01, 1.0))
+        similar_job = known.find(profile(3.0 * (jobs - 1) + 0.01, 1.0))
         assert known.failure == ""
-        assert found is not None
-        assert found.memory.knobs.threads == jobs - 1
+        assert similar_job is not None
+        assert similar_job.memory.knobs.threads == jobs - 1
         assert known.find(profile(0.0, 9.0)) is None
 
 

@@ -180,4 +180,4 @@ def test_timestamps_are_formatted_to_the_second() -> None:
 
 @pytest.mark.parametrize("formatted", [quantities.number, quantities.duration, quantities.joules, quantities.size])
 def test_unknown_values_are_a_dash(formatted: Callable[[float | None], str]) -> None:
-    assert formatted(None) == formatted(math.nan) == formatted(math.inf) == quantities.NOTHING
+    assert formatted(None) == formatted(math.nan) == formatted(math.inf) == quantities.MISSING

@@ -57,10 +57,10 @@ def test_cost_is_what_the_goal_minimizes(served: Served) -> None:
 
 @given(st.lists(serveds, min_size=1, max_size=10))
 def test_best_is_the_cheapest_eligible_point(served: list[Served]) -> None:
-    singles = [one for one in served if one.point.batch_size == 1]
+    singles = [entry for entry in served if entry.point.batch_size == 1]
     assert best(served, OptimizeFor.LATENCY).latency_s == min(item.latency_s for item in singles or served)
-    assert best(served, OptimizeFor.THROUGHPUT).throughput_per_s == max(one.throughput_per_s for one in served)
-    known = [one.energy_per_sample_j for one in served if one.energy_per_sample_j is not None]
+    assert best(served, OptimizeFor.THROUGHPUT).throughput_per_s == max(entry.throughput_per_s for entry in served)
+    known = [entry.energy_per_sample_j for entry in served if entry.energy_per_sample_j is not None]
     if known:
         assert best(served, OptimizeFor.ENERGY).energy_per_sample_j == min(known)
     assert best(iter(served), OptimizeFor.ENERGY) in served
@@ -81,14 +81,14 @@ def test_metric_names(surface: Surface) -> None:
 
 
 def test_complete_surface_has_every_metric() -> None:
-    one = Served(
+    entry = Served(
         ServingPoint(), 0.01, 0.02, 0.03, 0.009, 0.011, 9, Energy(0.1, "modelled"), 10**8, LatencySource.EMULATED
     )
-    assert tuple(Surface("s", "pi", (one,), 1).metrics()) == (
+    assert tuple(Surface("s", "pi", (entry,), 1).metrics()) == (
         "latency_s", "latency_p99_s", "throughput_per_s", "size_bytes", "energy_per_sample_j", "serving_memory_bytes",
     )  # fmt: skip
-    assert set(Surface("s", "pi", (one,), 1).metrics()) == set(SERVING_METRICS)
-    assert "energy_per_sample_j" not in Surface("s", "pi", (replace(one, energy=Energy(None, "x")),), 1).metrics()
+    assert set(Surface("s", "pi", (entry,), 1).metrics()) == set(SERVING_METRICS)
+    assert "energy_per_sample_j" not in Surface("s", "pi", (replace(entry, energy=Energy(None, "x")),), 1).metrics()
 
 
 def test_point_as_text() -> None:

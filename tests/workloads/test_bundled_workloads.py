@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onefold import Config, Rejected, Workload
-from onefold.vocabulary.workload_reference import load, ready_workloads
+from onefold.vocabulary.workload_reference import bundled_workloads, load
 
 LENGTHS = {"newsgroups": 256, "imdb": 256, "agnews": 64, "paper": 256}
 
@@ -45,7 +45,7 @@ def valid_configs(workload: Workload, count: int) -> Iterator[Config]:
         yield config
 
 
-READY = ready_workloads()
+READY = bundled_workloads()
 
 
 @pytest.mark.parametrize("name", READY)

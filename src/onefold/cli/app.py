@@ -21,7 +21,7 @@ from onefold.cli.errors import cli_message
 from onefold.cli.interruption import end_interrupted, interrupt
 from onefold.processes import handle_interrupts
 from onefold.vocabulary.errors import OnefoldError
-from onefold.vocabulary.workload_reference import ready_workloads
+from onefold.vocabulary.workload_reference import bundled_workloads
 
 
 class OnefoldGroup(TyperGroup):
@@ -89,7 +89,7 @@ def submit(context: typer.Context) -> None:
 @app.command(rich_help_panel=TUNING)
 def workloads() -> None:
     """List the workloads that come with Onefold."""
-    for name, reference in ready_workloads().items():
+    for name, reference in bundled_workloads().items():
         out.print(f"{name:20} {reference}")
 
 

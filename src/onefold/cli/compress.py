@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from onefold.cli.console import out
-from onefold.cli.options import HomeOption, JsonOption
+from onefold.cli.options import HomeOption, JsonOption, TrustOption
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import parameters, recipe_of_settings
 from onefold.device.catalog import HOST
@@ -44,9 +44,7 @@ def compress(
     ] = None,
     volts: Annotated[float, typer.Option(help="Battery voltage of the device, to estimate charge")] = PHONE_BATTERY_V,
     save: Annotated[Path | None, typer.Option(help="Write the deployment folder of the selected variant here")] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Import the workload of a model folder that this home did not write")
-    ] = False,
+    trust: TrustOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,13 +115,13 @@ def _table(variants: list[Variant], metric: str, volts: float) -> Table:
             str(variant.recipe),
             f"{variant.metrics[metric]:.4f}",
             quantities.duration(variant.latency_s),
-            quantities.NOTHING if joules is None else quantities.joules(joules),
-            quantities.NOTHING if charge is None else f"{charge:.3g}",
+            quantities.MISSING if joules is None else quantities.joules(joules),
+            quantities.MISSING if charge is None else f"{charge:.3g}",
             quantities.size(variant.size_bytes),
             *(quantities.size(variant.encoded_bytes[encoding]) for encoding in encodings),
             f"{variant.flops / 1e6:.3g}",
             f"{variant.useful_flops / 1e6:.3g}",
-            quantities.NOTHING if variant.memory_bytes is None else quantities.size(variant.memory_bytes),
+            quantities.MISSING if variant.memory_bytes is None else quantities.size(variant.memory_bytes),
         )
     measured = next((variant for variant in variants if variant.energy.joules is not None), None)
     energy = f"energy {measured.energy.source}; charge at {volts:g} V, estimated" if measured else "energy unknown"

@@ -20,6 +20,6 @@ def main() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
-    """Exit at once: nothing was begun, and an import that is interrupted by an exception may swallow it."""
+    """Exit at once: no work has begun, and an import that is interrupted by an exception may swallow it."""
     os.write(2, b"onefold: interrupted before the command began\n")
     os._exit(130)

@@ -12,7 +12,16 @@ import typer
 
 from onefold.cli.console import err, out, print_report
 from onefold.cli.display import Display, display_for
-from onefold.cli.options import HomeOption, JsonOption, KnobsOption
+from onefold.cli.options import (
+    AcceleratorOption,
+    HomeOption,
+    JsonOption,
+    KnobsOption,
+    MemoryOption,
+    ParallelOption,
+    ThreadsOption,
+    WorkloadArgument,
+)
 from onefold.cli.recipe_options import with_recipe_options
 from onefold.compression.registry import recipe_of_settings
 from onefold.device.catalog import HOST
@@ -27,7 +36,7 @@ PAPER_SETTINGS: dict[str, Value] = {"sparsity": 0.8, "precision": "int8"}
 
 
 def impact(
-    workload: Annotated[str, typer.Argument(help="FILE.py[:Class], package.module:Class, or a bundled workload")],
+    workload: WorkloadArgument,
     settings: Mapping[str, Value],
     trials: Annotated[int, typer.Option(help="Configurations per arm")] = 30,
     best: Annotated[int, typer.Option(help="Models per arm to train fully and compare")] = 10,
@@ -44,10 +53,10 @@ def impact(
     name: Annotated[
         str | None, typer.Option(help="Name of the study; an unfinished one of that name continues")
     ] = None,
-    accelerator: Annotated[str, typer.Option(help="cpu, cuda, cuda:1")] = "cpu",
-    parallel: Annotated[int | None, typer.Option(help="Number of parallel trials (default: measured)")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads per trial, with --parallel")] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory limit of a trial, for example 2GB")] = None,
+    accelerator: AcceleratorOption = "cpu",
+    parallel: ParallelOption = None,
+    threads: ThreadsOption = None,
+    memory: MemoryOption = None,
     knobs: KnobsOption = "on",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Copy the HTML report here")] = None,
     home: HomeOption = None,

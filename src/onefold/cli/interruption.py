@@ -52,7 +52,7 @@ def _is_terminal(descriptor: int) -> bool:
 
 
 def end_interrupted(command: str | None) -> None:
-    """Say that a command was interrupted and exit. A further signal ends the program without a word."""
+    """Say that a command was interrupted and exit. A further signal ends the program without a message."""
     handle_interrupts(_exit_at_once)
     name = f"`onefold {command}`" if command else "the command"
     err.print(Text.assemble(("onefold: ", "bold red"), f"{name} was interrupted; run it again"), soft_wrap=True)

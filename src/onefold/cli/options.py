@@ -25,7 +25,7 @@ WorkloadArgument = Annotated[
 StudyArgument = Annotated[str, typer.Argument(help="The name of a study (onefold list)")]
 
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="Run the code of a model folder that this home did not write")
+    bool, typer.Option("--trust", help="Import the workload of a model folder that this home did not write")
 ]
 HomeOption = Annotated[
     Path | None,

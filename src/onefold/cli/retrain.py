@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from onefold.cli.console import err, out, print_report
-from onefold.cli.options import HomeOption, JsonOption
+from onefold.cli.options import HomeOption, JsonOption, TrustOption
 from onefold.device.catalog import HOST
 from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, Reaction, RetrainingEvent
@@ -40,9 +40,7 @@ def retrain(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show the plans that fit the limits, without retraining")
     ] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Import the workload of a model folder that this home did not write")
-    ] = False,
+    trust: TrustOption = False,
     optimizer: Annotated[str, typer.Option(help="adam or sgd", rich_help_panel=PLANNING)] = "adam",
     alpha: Annotated[
         str, typer.Option(help="Weight of gain against speed: 0 to 1, or auto", rich_help_panel=PLANNING)

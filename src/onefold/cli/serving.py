@@ -24,7 +24,7 @@ from onefold.serving.export import samples_beside
 from onefold.serving.options import ServingOptions
 from onefold.serving.signature import read
 from onefold.study import Home
-from onefold.vocabulary.quantities import NOTHING, duration, number, rounded
+from onefold.vocabulary.quantities import MISSING, duration, number, rounded
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import OptimizeFor
 
@@ -141,7 +141,7 @@ def _show(settings: deploy.DeviceSettings) -> None:
     for choice in settings.choices:
         served, point = settings.expected(choice.point), choice.point
         joules = served.energy_per_sample_j
-        energy = NOTHING if joules is None else f"{number(joules)} ({served.energy.source})"
+        energy = MISSING if joules is None else f"{number(joules)} ({served.energy.source})"
         table.add_row(
             choice.scenario, str(point.batch_size), str(point.threads), point.graph_level, duration(choice.wait_s),
             duration(served.latency_s), duration(served.p99_s), rounded(served.throughput_per_s, 4), energy,

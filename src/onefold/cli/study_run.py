@@ -1,4 +1,4 @@
-"""Running a study from the command line, and printing what it found."""
+"""Running a study from the command line, and printing the result."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from onefold.report.phrases import energy_with_source
 from onefold.store import StudyRecord
 from onefold.study.spec import Spec
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.quantities import NOTHING, duration, metric, settings
+from onefold.vocabulary.quantities import MISSING, duration, metric, settings
 from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import Measurement, StudyState, Trial
 
@@ -42,14 +42,14 @@ def studies(records: Sequence[StudyRecord], running: set[str]) -> Table:
     table = plain_table("study", "state", "objective", "best", "time", "created")
     for record in records:
         if record.problem:
-            table.add_row(record.name, "unreadable", NOTHING, NOTHING, NOTHING, record.created.replace("T", " ")[:16])
+            table.add_row(record.name, "unreadable", MISSING, MISSING, MISSING, record.created.replace("T", " ")[:16])
             continue
         objective = Spec.from_json(record.spec).objective
         metrics = record.result.get("metrics", {})
         best = ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
         created = record.created.replace("T", " ")[:16]
         state = state_label(record, running)
-        table.add_row(record.name, state, str(objective), best or NOTHING, duration(record.elapsed_s), created)
+        table.add_row(record.name, state, str(objective), best or MISSING, duration(record.elapsed_s), created)
     return table
 
 

@@ -1,7 +1,7 @@
 """The process that serves models for a session: started, confined, watched and replaced.
 
-It runs native code on models that nobody has run before. So it may crash, run out of memory or never come back, and
-other programs may kill or suspend it. What is the model's own fault raises ModelError; everything else is tried
+It runs native code on models that nobody has run before. So it may crash, run out of memory or hang, and
+other programs may kill or suspend it. What the model causes raises ModelError; everything else is tried
 MAX_ATTEMPTS times, each time in a new process.
 """
 
@@ -107,8 +107,8 @@ class MeasuringProcess:
                 reply = worker.receive(self._hang_timeout_s)
                 if "tick" not in reply:
                     return reply
-                watch.hear()
-            watch.look()
+                watch.record_message()
+            watch.poll()
             if watch.is_suspended:
                 raise _ProcessLost(SUSPENDED)
             if watch.silence_s > self._hang_timeout_s:

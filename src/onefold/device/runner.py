@@ -175,7 +175,7 @@ def _times(session: ort.InferenceSession, feed: dict[str, Any], effort: TimingEf
 
 
 class _Ticks:
-    """Tell the other side now and then that there is progress."""
+    """Report progress to the parent, at most every TICK_EVERY_S seconds."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -188,7 +188,7 @@ class _Ticks:
 
 
 def serve(channel: Channel) -> None:
-    """Answer one message after the other until the other side is gone."""
+    """Answer messages until the connection closes."""
     runner = Runner(_Ticks(channel))
     while True:
         try:
@@ -200,7 +200,7 @@ def serve(channel: Channel) -> None:
             reply = {"answer": getattr(runner, action)(**message)}
         except (MemoryError, DatasetTooLarge):
             reply = {"error": "out of memory"}
-        except Exception as error:  # noqa: BLE001 - reported to the other side, which knows what was asked
+        except Exception as error:  # noqa: BLE001 - reported to the parent, which knows the request
             reply = {"error": str(error).strip() or type(error).__name__}
         channel.send(reply)
 

@@ -94,7 +94,7 @@ class ProcessEngine:
         slot = next(slot for slot in self._slots if slot.run is None)
         self._runs += 1
         slot.run, slot.is_stopping = self._runs, False
-        slot.watch.hear()
+        slot.watch.record_message()
         first = slot.number * max(1, len(self._cores) // self.slots) % len(self._cores)  # of the slot's own share
         slot.lease = lease_cores(call.cores, self._cores[first:] + self._cores[:first])
         work = cloudpickle.dumps((call.function, call.args))
@@ -117,7 +117,7 @@ class ProcessEngine:
             for descriptor in wait(list(slots), timeout=min(left, 1.0)):
                 events += self._receive(slots[descriptor])  # type: ignore[index]  # wait() returns what it was given
             for slot in self._slots:
-                slot.watch.look()
+                slot.watch.poll()
                 events += self._check_hang(slot)
             if events or time.monotonic() >= deadline:
                 return events
@@ -130,7 +130,7 @@ class ProcessEngine:
         except (EOFError, OSError):
             return self._handle_death(slot, describe_exit(slot.worker.exit_code()))
         if not slot.is_stopping:  # a stopping call has its grace period, however often it ticks
-            slot.watch.hear()
+            slot.watch.record_message()
         if kind == "ready":
             self._early_deaths = 0
             slot.is_ready = True
@@ -188,7 +188,7 @@ class ProcessEngine:
                 slot.end_run()
             elif slot.run == run:
                 slot.is_stopping = True
-                slot.watch.hear()
+                slot.watch.record_message()
                 self._send(slot, ("stop", run))
 
     @contextlib.contextmanager
@@ -203,7 +203,7 @@ class ProcessEngine:
                 slot.worker.resume()
             paused_s = time.monotonic() - began
             for slot in self._slots:  # an imposed silence is no sign of a hang
-                slot.watch.excuse(paused_s)
+                slot.watch.exclude_pause(paused_s)
 
     def _launch(self, number: int) -> Slot:
         try:

@@ -1,4 +1,4 @@
-"""A worker of the process engine: `python -m onefold.engine.worker FD` runs calls until its coordinator is gone.
+"""A worker of the process engine: `python -m onefold.engine.worker FD` runs calls until its coordinator ends.
 
 Messages are pickled tuples:
 
@@ -101,7 +101,7 @@ def _listen(channel: Channel, inbox: queue.SimpleQueue[tuple[Any, ...]], stopped
         try:
             message = channel.receive()
         except (EOFError, OSError):
-            os._exit(0)  # the coordinator is gone: exit at once, the last checkpoint is what counts
+            os._exit(0)  # the coordinator has ended: exit at once, the last checkpoint is what counts
         if message[0] == "stop":
             stopped.add(message[1])
         else:

@@ -48,7 +48,7 @@ def new_generation(
         folder: The model folder; created if needed.
         home: The folder of studies that records the new generation as its own.
         update: Start from a copy of the present files instead of an empty folder.
-        record: Whether code in the new generation may run in this home; False if it contains files of strangers.
+        record: Whether code in the new generation may run in this home; False if it contains files from elsewhere.
 
     Raises:
         OSError: The folder cannot be written.
@@ -56,11 +56,11 @@ def new_generation(
     target = Path(folder).expanduser().resolve()
     complete_replacement(target)
     is_exchanged = _can_exchange(target)
-    place = target.parent if is_exchanged else target
-    place.mkdir(parents=True, exist_ok=True)
+    staging_parent = target.parent if is_exchanged else target
+    staging_parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.new-"
-    _remove_abandoned(place, prefix)
-    staging = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+    _remove_abandoned(staging_parent, prefix)
+    staging = Path(tempfile.mkdtemp(prefix=prefix, dir=staging_parent))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, staging, ignore_errors=True)  # the old generation after an exchange
         stack.enter_context(_locked(staging))
@@ -139,9 +139,9 @@ def _copy_own_files(source: Path, target: Path) -> None:
             shutil.copy2(entry, target / entry.name)
 
 
-def _remove_abandoned(place: Path, prefix: str) -> None:
-    """Remove the folders of writers that were killed: nobody holds their lock."""
-    for folder in place.glob(f"{prefix}*"):
+def _remove_abandoned(staging_parent: Path, prefix: str) -> None:
+    """Remove the folders of writers that were killed: their lock is free."""
+    for folder in staging_parent.glob(f"{prefix}*"):
         with suppress(OSError), _locked(folder):
             shutil.rmtree(folder)
 

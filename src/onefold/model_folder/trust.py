@@ -24,12 +24,12 @@ def home_path(path: str | Path | None = None) -> Path:
 
 def record_written(home: Path, manifest: Manifest, folder: Path) -> None:
     """Record that this home wrote a folder with this manifest."""
-    place = home / WRITTEN
-    place.mkdir(parents=True, exist_ok=True)
+    records = home / WRITTEN
+    records.mkdir(parents=True, exist_ok=True)
     content = {"folder": str(folder), "written_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    new = place / f"{manifest.digest}.{os.getpid()}.new"
+    new = records / f"{manifest.digest}.{os.getpid()}.new"
     new.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    new.replace(place / f"{manifest.digest}.json")
+    new.replace(records / f"{manifest.digest}.json")
 
 
 def is_recorded(home: Path, manifest: Manifest) -> bool:

@@ -35,10 +35,10 @@ def marked_processes(mark: str = "") -> Iterator[tuple[int, str]]:
 def kill_marked(mark: str) -> None:
     """Kill all processes whose mark begins with `mark`, except this one, until none is left."""
     for _ in range(ROUNDS):
-        found = [pid for pid, _ in marked_processes(mark) if pid != os.getpid()]
-        if not found:
+        pids = [pid for pid, _ in marked_processes(mark) if pid != os.getpid()]
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             kill_if_marked(pid, mark)
         time.sleep(0.01)
 

@@ -22,7 +22,7 @@ SOURCES = {
 def energy(energy: Energy) -> str:
     """Format an energy; "≈" marks an estimate. Show `energy_source` near it."""
     if energy.joules is None or energy.source in ("", "nothing", "unavailable"):
-        return quantities.NOTHING
+        return quantities.MISSING
     return quantities.joules(energy.joules) if energy.measured else f"≈ {quantities.joules(energy.joules)}"
 
 
@@ -36,7 +36,7 @@ def energy_source(energy: Energy) -> str:
 def energy_with_source(known: Energy) -> str:
     """Format an energy with its source in one word: "≈ 1.2 kJ (modelled)"."""
     amount = energy(known)
-    return amount if amount == quantities.NOTHING else f"{amount} ({known.source})"
+    return amount if amount == quantities.MISSING else f"{amount} ({known.source})"
 
 
 def step(window: StepWindow) -> str:

@@ -17,7 +17,7 @@ from onefold.vocabulary.space import Space
 
 
 class EvolutionarySearcher(ABC):
-    """Learn one result per trial: the first that is told, which is that of its lowest level.
+    """Learn one result per trial: the first one, which is that of its lowest level.
 
     Every individual has a value for each parameter; the configuration holds the active ones. The generations live in
     an optuna study, so `recall` repeats what was asked before, at a few milliseconds a trial.

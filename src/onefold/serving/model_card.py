@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from onefold.serving.deployment import Deployment, DeviceSettings
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.quantities import NOTHING, duration, joules, number, rate, setting, size
+from onefold.vocabulary.quantities import MISSING, duration, joules, number, rate, setting, size
 from onefold.vocabulary.serving import SERVING_METRICS
 
 _COLUMNS = (
@@ -53,7 +53,7 @@ def _device_lines(settings: DeviceSettings) -> Sequence[str]:
             choice.scenario, number(point.batch_size), number(point.threads), point.graph_level,
             duration(choice.wait_s), duration(served.latency_s), duration(served.p90_s), duration(served.p99_s),
             rate(served.throughput_per_s),
-            NOTHING if energy_j is None else f"{joules(energy_j)} ({served.energy.source})",
+            MISSING if energy_j is None else f"{joules(energy_j)} ({served.energy.source})",
             size(served.memory_bytes), served.source.value,
         )  # fmt: skip
         rows.append(f"| {' | '.join(cells)} |")

@@ -23,7 +23,7 @@ class SearchOptions:
     `algorithm` is grid, random, tpe, gp, cmaes or nsga2, or a mapping from parameter groups to one of them. `rungs` is
     none, halving, hyperband, asha or top-k; by default halving, and none for functions that report once. `warm_start`
     names a study over the same space to learn from. `first` are configurations to try before any is proposed, and
-    `arms` groups of their positions, each of which sends its best up the ladder by itself.
+    `arms` groups of their positions; with top-k, the best of each group are promoted.
     """
 
     algorithm: Algorithm = "tpe"

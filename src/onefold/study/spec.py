@@ -56,7 +56,7 @@ class Spec:
     warm_start: str = ""  # the study whose results the search starts from
     learned: tuple[Observation, ...] = ()  # those results
     first: tuple[Config, ...] = ()  # configurations to try before any is proposed
-    arms: tuple[tuple[int, ...], ...] = ()  # groups of trials, each of which sends its best up the ladder
+    arms: tuple[tuple[int, ...], ...] = ()  # groups of trials; the best of each are promoted
     trial_batches: tuple[int, ...] = ()  # trials of the first run and of every extension
     workload_objective: Objective | None = None  # the workload's own; None for a function
     devices: tuple[Device, ...] = ()  # where the model will be served; unqualified metrics are of the first

@@ -11,7 +11,7 @@
     │   ├── ModelError               a model that cannot be exported, read or served
     │   │   ├── TooLarge             … for the memory of the device
     │   │   ├── MeasuringFailed      5   … because the process that serves it hangs or keeps dying
-    │   │   └── UntrustedFolder      … whose folder contains or names code of strangers
+    │   │   └── UntrustedFolder      … whose folder contains or names code of unknown origin
     │   └── MissingExtra             an optional package that is not installed
     ├── DatasetError             2   a dataset that is missing or corrupt
     ├── StoreError               3   a broken store file, a full disk

@@ -17,7 +17,7 @@ TIMES = {"": 1.0, "US": 1e-6, "MS": 1e-3, "S": 1.0, "SEC": 1.0, "M": 60.0, "MIN"
 ENERGIES = {"": 1.0, "J": 1.0, "KJ": 1e3, "MJ": 1e6, "WH": 3600.0, "KWH": 3.6e6}
 PRICES = {"": 1.0, "/KWH": 1.0}
 
-NOTHING = "—"  # printed for an unknown, infinite or NaN value
+MISSING = "—"  # printed for an unknown, infinite or NaN value
 
 
 def parse_bytes(text: str | float) -> int:
@@ -57,7 +57,7 @@ def _parse(text: str | float, units: Mapping[str, float], quantity: str, example
 def number(value: float | None) -> str:
     """Format a number with four significant digits, integers in full and extreme values with an exponent."""
     if value is None or not math.isfinite(value):
-        return NOTHING
+        return MISSING
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e7:
@@ -119,7 +119,7 @@ def settings(values: Mapping[str, Value]) -> str:
 def duration(seconds: float | None) -> str:
     """Format seconds: "2.1 µs", "42.1 ms", "0.66 s", "66 min 40 s", "3 h 20 min", "2.5 days"."""
     if seconds is None or not math.isfinite(seconds):
-        return NOTHING
+        return MISSING
     if seconds == 0:
         return "0 s"
     if abs(seconds) < 0.1:
@@ -152,7 +152,7 @@ def size(value: float | None) -> str:
 
 def _scaled(value: float | None, step: float, units: tuple[str, ...], start: int) -> str:
     if value is None or not math.isfinite(value):
-        return NOTHING
+        return MISSING
     index = start
     if value and abs(value) < 1 and index > 0:
         value, index = value * step, index - 1

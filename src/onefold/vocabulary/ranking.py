@@ -96,7 +96,7 @@ def front(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
 
 
 def is_rated(metrics: Metrics, objective: Objective) -> bool:
-    """Return whether the metrics have a finite value for everything that the objective looks at."""
+    """Return whether the metrics have a finite value for every metric of the objective."""
     return all(metric in metrics and math.isfinite(metrics[metric]) for metric in objective.metrics)
 
 

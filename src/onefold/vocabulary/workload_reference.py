@@ -26,14 +26,14 @@ from types import ModuleType
 from onefold.vocabulary.errors import OnefoldError, WorkloadError, suggestion, unknown
 from onefold.vocabulary.workload import Workload
 
-READY_GROUP = "onefold.workloads"
+BUNDLED_GROUP = "onefold.workloads"
 WRAPPER_GROUP = "onefold.workload_wrappers"
 _loading: ContextVar[bool] = ContextVar("loading", default=False)
 
 
-def ready_workloads() -> dict[str, str]:
+def bundled_workloads() -> dict[str, str]:
     """Return the bundled workloads: their names and the references they stand for."""
-    return {point.name: point.value for point in entry_points(group=READY_GROUP)}
+    return {point.name: point.value for point in entry_points(group=BUNDLED_GROUP)}
 
 
 def split_wrapper(reference: str) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def split_wrapper(reference: str) -> tuple[str, str]:
 def is_bundled(reference: str) -> bool:
     """Return whether a reference names a bundled workload, also inside a wrapper: installed code and no other."""
     _, inner = split_wrapper(reference)
-    return inner in ready_workloads()
+    return inner in bundled_workloads()
 
 
 def load(reference: str) -> Workload:
@@ -60,7 +60,7 @@ def load(reference: str) -> Workload:
     path = Path(source).expanduser()
     if path.suffix == ".py":
         module = _module_of_file(path)
-    elif not wanted and source in (ready := ready_workloads()):
+    elif not wanted and source in (ready := bundled_workloads()):
         return load(ready[source])
     elif path.is_file():
         module = _module_of_file(path)
@@ -68,7 +68,7 @@ def load(reference: str) -> Workload:
         module = _module_of_name(source)
     else:
         raise WorkloadError(
-            f"{source!r} is neither a Python file nor a bundled workload{suggestion(source, ready_workloads())}"
+            f"{source!r} is neither a Python file nor a bundled workload{suggestion(source, bundled_workloads())}"
         )
     return _instance(_choose(module, wanted, reference), reference)
 

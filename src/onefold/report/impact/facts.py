@@ -25,7 +25,7 @@ def tiles(findings: Findings) -> Iterator[Tile]:
     counts = [len(trials) for trials in evidence.best.values()]
     yield Tile("Models measured", f"{len(evidence.models):,}", f"including the best {_range(counts)} of each arm")
     compressed = sum(bool(model.compressed) for model in evidence.models.values())
-    yield Tile("Compressed", f"{compressed:,}" if compressed else quantities.NOTHING, _recipe(evidence))
+    yield Tile("Compressed", f"{compressed:,}" if compressed else quantities.MISSING, _recipe(evidence))
 
 
 def measured(findings: Findings) -> Iterator[tuple[str, str]]:

@@ -25,13 +25,13 @@ def part(share: float) -> str:
 def p_value(p: float | None) -> str:
     """Format a p-value."""
     if p is None:
-        return quantities.NOTHING
+        return quantities.MISSING
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
 
 
 def coefficient(value: float | None) -> str:
     """Format a coefficient between -1 and 1."""
-    return quantities.NOTHING if value is None else f"{value:.2f}".replace("-", "−")
+    return quantities.MISSING if value is None else f"{value:.2f}".replace("-", "−")
 
 
 def interval_text(interval: ConfidenceInterval) -> str:
@@ -45,7 +45,7 @@ def effect_details(effect: Effect) -> str:
     """Return the test, the effect size and the interval of an effect, one per line."""
     test = effect.compared
     lines = [
-        f"U {quantities.NOTHING if test.u is None else quantities.number(test.u)}, n {test.n} and {test.n_baseline}",
+        f"U {quantities.MISSING if test.u is None else quantities.number(test.u)}, n {test.n} and {test.n_baseline}",
         f"p {p_value(test.p)}{f' ({test.method})' if test.method else ''}, adjusted p {p_value(effect.p_adjusted)}",
         f"Cliff's delta {coefficient(test.delta)}{f' ({test.magnitude})' if test.magnitude else ''}",
         f"medians differ by {interval_text(effect.medians)}",

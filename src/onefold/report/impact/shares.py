@@ -108,5 +108,5 @@ def _cell(known: Importance, share: Share) -> Cell:
 
 def _explained_cell(known: Importance) -> Cell:
     if known.explained is None:
-        return Cell(quantities.NOTHING, "quiet", known.note)
+        return Cell(quantities.MISSING, "quiet", known.note)
     return Cell(part(max(0.0, known.explained)))

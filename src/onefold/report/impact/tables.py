@@ -12,7 +12,7 @@ from onefold.report.table import Cell, Column, ColumnKind, Row, RowKind, Table, 
 from onefold.vocabulary import quantities
 
 TITLES: Mapping[Form, str] = {"plain": "Plain models", "compressed": "Compressed models"}
-EMPTY = Cell(quantities.NOTHING, "quiet")
+EMPTY = Cell(quantities.MISSING, "quiet")
 NEGLIGIBLE = 5e-5  # relative differences below it are shown without a mark
 FAILURES_SHOWN = 50
 
@@ -186,7 +186,7 @@ def _effect_cells(effect: Effect | None) -> tuple[Cell, Cell]:
     if effect.is_significant and delta is not None:
         better = (delta > 0) == effect.best.higher_is_better
         return best, Cell(*_marked(str(effect.compared.magnitude), better), tooltip=tooltip)
-    text = quantities.NOTHING if effect.p_adjusted is None else f"p {p_value(effect.p_adjusted)}"
+    text = quantities.MISSING if effect.p_adjusted is None else f"p {p_value(effect.p_adjusted)}"
     return best, Cell(text, "quiet", tooltip)
 
 

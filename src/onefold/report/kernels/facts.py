@@ -50,11 +50,11 @@ def result(compiled: CompileResult) -> str:
 
 def outcome(compiled: CompileResult) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the results."""
-    yield "recommended", compiled.recommended or quantities.NOTHING
+    yield "recommended", compiled.recommended or quantities.MISSING
     yield "why", reason(compiled)
     yield "error against the model's own outputs", error(compiled)
     yield "library", compiled.folder or "not saved"
-    yield "why it stopped", compiled.why_stopped or quantities.NOTHING
+    yield "why it stopped", compiled.why_stopped or quantities.MISSING
 
 
 def error(compiled: CompileResult) -> str:
@@ -69,12 +69,12 @@ def error(compiled: CompileResult) -> str:
 def tiles(compiled: CompileResult) -> Iterator[Tile]:
     """Yield the compilation in four numbers."""
     chosen = recommended(compiled)
-    latency = quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s)
+    latency = quantities.MISSING if chosen is None else quantities.duration(chosen.latency_s)
     note = reason(compiled) if chosen is None else f"{chosen.name}: {reason(compiled)}"
     yield Tile("Latency, recommended runtime", latency, note, accent=chosen is not None)
     yield Tile("Whole model, first to last round", improvement(compiled), progress(compiled))
     spent = compiled.spent
-    time = quantities.duration(spent.time_s) if spent.seconds else quantities.NOTHING
+    time = quantities.duration(spent.time_s) if spent.seconds else quantities.MISSING
     yield Tile("Time", time, time_note(compiled))
     estimate = spent.energy.joules is not None and spent.source == "modelled"
     energy_note = f"{phrases.energy_source(spent.energy)}; {price(compiled)}"
@@ -84,7 +84,7 @@ def tiles(compiled: CompileResult) -> Iterator[Tile]:
 def improvement(compiled: CompileResult) -> str:
     """Return the whole model's latency before and after; a common unit is given once."""
     if not compiled.rounds:
-        return quantities.NOTHING
+        return quantities.MISSING
     first, last = (
         quantities.duration(tuning_round.latency_s) for tuning_round in (compiled.rounds[0], compiled.rounds[-1])
     )
@@ -120,7 +120,7 @@ def price(compiled: CompileResult) -> str:
     cost = joules_per_ms_saved(compiled)
     energy = phrases.energy(Energy(cost, compiled.spent.source))
     return (
-        f"{quantities.duration(saved_s(compiled))} saved" if energy == quantities.NOTHING else f"{energy} per ms saved"
+        f"{quantities.duration(saved_s(compiled))} saved" if energy == quantities.MISSING else f"{energy} per ms saved"
     )
 
 

@@ -23,7 +23,7 @@ WIDTH, HEIGHT, TITLE_HEIGHT = 360.0, 250.0, 22.0
 KINDS = {Fate.HOT: "dot s5", Fate.COLD: "dot plain hollow", Fate.FAILED: "cross"}
 LABELS = {Fate.HOT: "hot", Fate.COLD: "cold: above the LOESS fit", Fate.FAILED: "failed"}
 FASTEST = {Fate.HOT: "dot best", Fate.COLD: "dot best hollow"}
-LINE, PALE = "line best thin", " pale"
+LINE, RECALLED_CLASS = "line best thin", " pale"
 
 
 def scatter(compiled: CompileResult, numbers: Mapping[str, int], mark: str = "") -> Plot:
@@ -55,7 +55,7 @@ def _legend(histories: Sequence[CandidateHistory]) -> Iterator[tuple[str, str]]:
     present = {fate for history in histories for fate in fates(history)}
     yield from ((KINDS[fate], LABELS[fate]) for fate in Fate if fate in present)
     if any(history.recalled for history in histories):
-        yield KINDS[Fate.HOT] + PALE, "pale: recalled from an earlier compilation"
+        yield KINDS[Fate.HOT] + RECALLED_CLASS, "pale: recalled from an earlier compilation"
     if present != {Fate.FAILED}:
         yield FASTEST[Fate.HOT], "fastest"
     if any(sum(map(drawable, history.line)) > 1 for history in histories):
@@ -122,7 +122,7 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
         drawn.append(marks[fastest])
     for index, (candidate, fate) in drawn:
         recalled = index < history.recalled
-        kind = (FASTEST if index == fastest else KINDS)[fate] + (PALE if recalled else "")
+        kind = (FASTEST if index == fastest else KINDS)[fate] + (RECALLED_CLASS if recalled else "")
         spoken = tooltip(_tooltip_text(index + 1, candidate, fate, recalled))
         if fate is Fate.FAILED:
             yield element("path", spoken, class_=kind, d=cross(x(index + 1), lane, 2.6), data_cell="candidate")

@@ -20,7 +20,7 @@ NAME, TITLE = "survey", "Latency of the whole model by round"
 WIDTH, HEIGHT = 560.0, 340.0
 MANY_TIMES = 10.0  # latencies that differ by more than this factor are shown on a logarithmic scale
 NAME_SHOWN = 25  # letters of a runtime: all of "onnxruntime int8 spinning"
-APART = 15.0  # from label to label
+LABEL_GAP = 15.0  # from label to label
 OTHER = "line beside"
 
 
@@ -98,7 +98,7 @@ def _drawing(rounds: Sequence[TuningRound], others: Sequence[RuntimeLatency]) ->
             )
         )
     parts += _counts(rounds, points, frame)
-    positions = apart([points[-1][1], *(y(other.latency_s) for other in others)], APART, frame.top, frame.y_end)
+    positions = apart([points[-1][1], *(y(other.latency_s) for other in others)], LABEL_GAP, frame.top, frame.y_end)
     for label, middle, kind in zip([last, *labels], positions, ["value best", *["value"] * len(labels)]):
         parts.append(text(frame.x_end + 8, middle + 4.5, label, class_=kind))
     return picture(WIDTH, HEIGHT, TITLE, parts)

@@ -32,10 +32,10 @@ def models_table(results: Sequence[CompileResult]) -> Table:
     for compiled in results:
         chosen = facts.recommended(compiled)
         cells = (
-            quantities.NOTHING if chosen is None else chosen.name,
-            quantities.NOTHING if chosen is None else quantities.duration(chosen.latency_s),
+            quantities.MISSING if chosen is None else chosen.name,
+            quantities.MISSING if chosen is None else quantities.duration(chosen.latency_s),
             facts.improvement(compiled),
-            quantities.duration(compiled.spent.time_s) if compiled.spent.seconds else quantities.NOTHING,
+            quantities.duration(compiled.spent.time_s) if compiled.spent.seconds else quantities.MISSING,
             phrases.energy(compiled.spent.energy),
             compiled.device,
         )
@@ -58,7 +58,7 @@ def runtimes_table(compiled: CompileResult, *, noted: bool = True) -> Table:
         remarks += [runtime.note] if noted and runtime.note else []
         cells = (
             Cell(quantities.duration(runtime.latency_s)),
-            Cell(quantities.factor(ratio) if math.isfinite(ratio) else quantities.NOTHING),
+            Cell(quantities.factor(ratio) if math.isfinite(ratio) else quantities.MISSING),
             Cell(str(runtime.threads)),
             Cell("; ".join(remarks)),
         )
@@ -75,10 +75,10 @@ def phases_table(compiled: CompileResult) -> Table:
     for name in known:
         time_s, joules = spent.seconds.get(name), spent.joules.get(name)
         cells = (
-            quantities.NOTHING if time_s is None else quantities.duration(time_s),
+            quantities.MISSING if time_s is None else quantities.duration(time_s),
             _share(time_s, spent.time_s),
             phrases.energy(Energy(joules, spent.source)),
-            _share(joules, spent.energy.joules) if spent.source != "unavailable" else quantities.NOTHING,
+            _share(joules, spent.energy.joules) if spent.source != "unavailable" else quantities.MISSING,
             PHASE_NOTES[name],
         )
         rows.append(Row.of(name, *cells))
@@ -99,9 +99,9 @@ def fates_table(compiled: CompileResult) -> Table:
         cells = (
             f"{cost.candidates:,}",
             quantities.duration(cost.time_s),
-            quantities.NOTHING if cost.time_share is None else quantities.share(cost.time_share),
+            quantities.MISSING if cost.time_share is None else quantities.share(cost.time_share),
             phrases.energy(Energy(cost.joules, source)),
-            quantities.NOTHING
+            quantities.MISSING
             if cost.energy_share is None or source == "unavailable"
             else quantities.share(cost.energy_share),
         )
@@ -161,7 +161,7 @@ def levels_table(compiled: CompileResult) -> Table:
 def _operator(compiled: CompileResult, state: OperatorState) -> Iterator[str]:
     yield state.operator.kind
     yield str(state.operator.weight)
-    yield quantities.NOTHING if state.best_s is None else quantities.duration(state.best_s)
+    yield quantities.MISSING if state.best_s is None else quantities.duration(state.best_s)
     yield from _timed(compiled, None if state.best_s is None else state.time_s)
     yield from (f"{count:,}" for count in (state.tried, state.filtered, state.failed))
     yield "suspended" if state.suspended else "tuning"
@@ -181,9 +181,9 @@ def _totals(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterato
 def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:
     """Return a time and its share of the model's latency."""
     share = None if time_s is None else share_of_model(compiled, time_s)
-    time = quantities.NOTHING if time_s is None else quantities.duration(time_s)
-    return time, quantities.NOTHING if share is None else quantities.share(share)
+    time = quantities.MISSING if time_s is None else quantities.duration(time_s)
+    return time, quantities.MISSING if share is None else quantities.share(share)
 
 
 def _share(value: float | None, total: float | None) -> str:
-    return quantities.NOTHING if value is None or not total else quantities.share(value / total)
+    return quantities.MISSING if value is None or not total else quantities.share(value / total)

@@ -40,11 +40,11 @@ def _head(compiled: CompileResult, width: int) -> Iterator[str]:
 def _facts(compiled: CompileResult, width: int) -> Iterator[str]:
     latencies = f"{facts.improvement(compiled)}, " if compiled.rounds else ""
     yield from labeled("Rounds", f"{latencies}{facts.progress(compiled)}", width, LABEL)
-    yield from labeled("Stopped", compiled.why_stopped or quantities.NOTHING, width, LABEL)
+    yield from labeled("Stopped", compiled.why_stopped or quantities.MISSING, width, LABEL)
     yield from labeled("Error", f"{facts.error(compiled)}, against the model's own outputs", width, LABEL)
     yield from labeled("Library", compiled.folder or "not saved", width, LABEL)
     spent = compiled.spent
-    time = quantities.duration(spent.time_s) if spent.seconds else quantities.NOTHING
+    time = quantities.duration(spent.time_s) if spent.seconds else quantities.MISSING
     yield from labeled("Time", f"{time}, {facts.time_note(compiled)}", width, LABEL)
     yield from labeled(
         "Energy", f"{phrases.energy(spent.energy)} ({phrases.energy_source(spent.energy)})", width, LABEL

@@ -17,8 +17,8 @@ from onefold.report.plots.svg import element, picture, text
 from onefold.vocabulary import quantities
 
 WIDTH, HEIGHT = 560.0, 320.0
-WIDEST = 44.0  # pixels of a box
-REACH = 1.5  # whisker length in interquartile ranges
+BOX_WIDTH = 44.0  # pixels of a box
+WHISKER_REACH = 1.5  # whisker length in interquartile ranges
 MANY_TIMES = 10.0  # values that differ by more than this factor are shown on a logarithmic scale
 LEGEND = (
     ("cell boxed", "interquartile range"),
@@ -43,7 +43,7 @@ def box_of(values: Sequence[float]) -> Box:
     """Return the box of a sample of at least one value."""
     numbers = np.sort(np.asarray(values, dtype=np.float64))
     lower, median, upper = (float(number) for number in np.quantile(numbers, [0.25, 0.5, 0.75]))
-    reach = REACH * (upper - lower)
+    reach = WHISKER_REACH * (upper - lower)
     near = (numbers >= lower - reach) & (numbers <= upper + reach)
     # Quartiles are interpolated: in a small sample the last value within reach may lie inside the box.
     low, high = min(float(numbers[near].min()), lower), max(float(numbers[near].max()), upper)
@@ -77,7 +77,9 @@ def boxes(
     room = (frame.x_end - frame.left) / len(boxes_by_label)
     for index, (label, box) in enumerate(boxes_by_label.items()):
         middle = frame.left + room * (index + 0.5)
-        parts.append(_drawn(box, middle, min(WIDEST, room * 0.56), y, _tooltip_text(label, box, known[label], written)))
+        parts.append(
+            _drawn(box, middle, min(BOX_WIDTH, room * 0.56), y, _tooltip_text(label, box, known[label], written))
+        )
         below = frame.y_end + 20
         parts.append(text(middle, below, written(box.median), class_="value", text_anchor="middle"))
         parts += _label(label, middle, below + 16, room)

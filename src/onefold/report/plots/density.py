@@ -18,10 +18,10 @@ from onefold.report.plots.scale import Scale, fitted
 from onefold.report.plots.svg import element, picture, shortened, text
 from onefold.vocabulary import quantities
 
-WIDE, TALL = 280.0, 150.0  # pixels of one drawing
+PANEL_WIDTH, PANEL_HEIGHT = 280.0, 150.0  # pixels of one drawing
 COLUMNS = 4
 POINTS = 120  # per curve, besides the values themselves
-FAR = 6.0  # interquartile ranges beyond the quartiles: further values are counted, not drawn
+OUTLIER_REACH = 6.0  # interquartile ranges beyond the quartiles: further values are counted, not drawn
 ROUNDING = 1e-12  # a spread below it is floating-point noise
 FloatArray = NDArray[np.float64]
 
@@ -41,9 +41,9 @@ def curve_of(values: Sequence[float], width: float) -> tuple[FloatArray, FloatAr
     numbers = np.asarray(values, dtype=np.float64)
     even = np.linspace(numbers.min() - 3 * width, numbers.max() + 3 * width, POINTS)
     # A kernel may be narrower than the distance of evenly spaced positions.
-    places = np.unique(np.concatenate([even, numbers, numbers - width, numbers + width]))
-    bells = np.exp(-0.5 * ((places[:, None] - numbers) / width) ** 2)
-    return places, bells.sum(axis=1) / (len(numbers) * width * math.sqrt(2 * math.pi))
+    positions = np.unique(np.concatenate([even, numbers, numbers - width, numbers + width]))
+    bells = np.exp(-0.5 * ((positions[:, None] - numbers) / width) ** 2)
+    return positions, bells.sum(axis=1) / (len(numbers) * width * math.sqrt(2 * math.pi))
 
 
 def density(
@@ -69,34 +69,34 @@ def density(
     for index, (label, values) in enumerate(known.items()):
         row, column = divmod(index, columns)
         inside = _drawn(label, values, unit, noun, written)
-        parts.append(element("g", *inside, transform=f"translate({column * WIDE:.0f} {row * TALL:.0f})"))
+        parts.append(element("g", *inside, transform=f"translate({column * PANEL_WIDTH:.0f} {row * PANEL_HEIGHT:.0f})"))
     rows = math.ceil(len(known) / columns)
-    drawing = picture(columns * WIDE, rows * TALL, title, parts)
+    drawing = picture(columns * PANEL_WIDTH, rows * PANEL_HEIGHT, title, parts)
     return Plot(name, title, caption, drawing, (("line density", f"density of {noun}s over {axis}"),), wide=columns > 2)
 
 
 def _drawn(
     label: str, values: Sequence[float], unit: float, noun: str, written: Callable[[float], str]
 ) -> list[Markup]:
-    frame = Frame(WIDE, TALL, left=14, right=18, top=30, bottom=30)
+    frame = Frame(PANEL_WIDTH, PANEL_HEIGHT, left=14, right=18, top=30, bottom=30)
     parts = [text(frame.left, 14, shortened(label, 34), class_="axis")]
     if not values:
         return [*parts, text(frame.left, frame.y_end - 30, f"no {noun}", class_="hint")]
     width = bandwidth(values)
     near = _near(values)
-    places, heights = curve_of(near, width) if width else (np.asarray(values[:1]), np.ones(1))
-    x = fitted([0.0, float(places.min()), float(places.max())], frame.left, frame.x_end, unit)
+    positions, heights = curve_of(near, width) if width else (np.asarray(values[:1]), np.ones(1))
+    x = fitted([0.0, float(positions.min()), float(positions.max())], frame.left, frame.x_end, unit)
     parts.append(x_axis(frame, x, "", 4))
     parts.append(element("path", class_="post", d=f"M{x(0.0):.1f} {frame.y_end:.1f}V{frame.top:.0f}"))
     if not width:
         return [*parts, *_spike(values, x, frame, noun, written)]
     top = float(heights.max())
     points = [
-        f"{x(float(place)):.1f} {frame.y_end - float(height) / top * (frame.y_end - frame.top):.1f}"
-        for place, height in zip(places, heights)
+        f"{x(float(position)):.1f} {frame.y_end - float(height) / top * (frame.y_end - frame.top):.1f}"
+        for position, height in zip(positions, heights)
     ]
     line = f"M{'L'.join(points)}"
-    area = f"{line}V{frame.y_end:.1f}H{x(float(places[0])):.1f}Z"
+    area = f"{line}V{frame.y_end:.1f}H{x(float(positions[0])):.1f}Z"
     middle, least, most = (written(float(value)) for value in np.quantile(values, [0.5, 0.0, 1.0]))
     summary = f"{label}: {quantities.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
     if len(near) < len(values):
@@ -109,7 +109,7 @@ def _drawn(
 def _near(values: Sequence[float]) -> list[float]:
     """Return the values without extreme outliers, which would compress all others into a single line."""
     lower, upper = np.quantile(values, [0.25, 0.75])
-    reach = FAR * (upper - lower)
+    reach = OUTLIER_REACH * (upper - lower)
     near = [value for value in values if lower - reach <= value <= upper + reach]
     return near if bandwidth(near) else list(values)
 

@@ -16,7 +16,7 @@ from onefold.vocabulary import quantities
 from onefold.vocabulary.serving import LatencySource, OptimizeFor, Served, Surface, best
 
 WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
-WIDEST, TALLEST, LOWEST = 92.0, 44.0, 26.0  # pixels of a cell
+MAX_CELL_WIDTH, MAX_CELL_HEIGHT, MIN_CELL_HEIGHT = 92.0, 44.0, 26.0  # pixels of a cell
 HATCH = 7.0  # pixels between the lines of a hatched cell
 COLUMNS, ROWS = 40, 16  # more cannot be distinguished
 Place = tuple[int, int]  # batch size, threads
@@ -30,24 +30,24 @@ class HeatmapGrid:
     threads: Sequence[int]
 
     @property
-    def wide(self) -> float:
+    def cell_width(self) -> float:
         """Return the width of a cell."""
-        return min(WIDEST, (WIDTH - LEFT - 4) / len(self.batches))
+        return min(MAX_CELL_WIDTH, (WIDTH - LEFT - 4) / len(self.batches))
 
     @property
-    def tall(self) -> float:
+    def cell_height(self) -> float:
         """Return the height of a cell."""
-        return max(LOWEST, min(TALLEST, 240 / len(self.threads)))
+        return max(MIN_CELL_HEIGHT, min(MAX_CELL_HEIGHT, 240 / len(self.threads)))
 
     @property
     def bottom(self) -> float:
         """Return the lower edge of the cells."""
-        return TOP + self.tall * len(self.threads)
+        return TOP + self.cell_height * len(self.threads)
 
     def corner(self, cell: Place) -> tuple[float, float]:
         """Return the upper left corner of a cell; more threads are further up."""
         row = len(self.threads) - 1 - self.threads.index(cell[1])
-        return LEFT + self.wide * self.batches.index(cell[0]), TOP + self.tall * row
+        return LEFT + self.cell_width * self.batches.index(cell[0]), TOP + self.cell_height * row
 
 
 def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: str) -> Plot:
@@ -108,7 +108,7 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
     rates = [served.throughput_per_s for served in cells.values()]
     for cell in ((batch, threads) for batch in grid.batches for threads in grid.threads):
         x, y = grid.corner(cell)
-        box = {"x": x + 1, "y": y + 1, "width": grid.wide - 2, "height": grid.tall - 2, "rx": 3}
+        box = {"x": x + 1, "y": y + 1, "width": grid.cell_width - 2, "height": grid.cell_height - 2, "rx": 3}
         if cell not in cells:
             parts.append(element("rect", class_="cell none", **box))
             continue
@@ -116,7 +116,9 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
         color = _shade(served.throughput_per_s, min(rates), max(rates))
         hatched = served.source is LatencySource.PREDICTED
         inside = [element("rect", class_=f"cell {color}", **box)]
-        inside += [element("path", class_="hatch", d=hatching(x + 1, y + 1, grid.wide - 2, grid.tall - 2))] * hatched
+        inside += [
+            element("path", class_="hatch", d=hatching(x + 1, y + 1, grid.cell_width - 2, grid.cell_height - 2))
+        ] * hatched
         # Rings are drawn last, above the neighbors, on a band that separates them from any color below.
         rings += [element("rect", class_=kind, **box) for kind in ("ring band", "ring") if purposes]
         inside += _figures(served, purposes, grid, x, y, color)
@@ -127,15 +129,17 @@ def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: 
 def _axes(grid: HeatmapGrid) -> Iterator[Markup]:
     yield text(0, 14, "threads", class_="axis")
     for threads in grid.threads:
-        y = grid.corner((grid.batches[0], threads))[1] + grid.tall / 2 + 4
+        y = grid.corner((grid.batches[0], threads))[1] + grid.cell_height / 2 + 4
         yield text(LEFT - 8, y, str(threads), class_="tick", text_anchor="end")
     end = LEFT - LETTER
     for batch in grid.batches:
-        middle, width = grid.corner((batch, grid.threads[0]))[0] + grid.wide / 2, len(str(batch)) * LETTER
+        middle, width = grid.corner((batch, grid.threads[0]))[0] + grid.cell_width / 2, len(str(batch)) * LETTER
         if middle - width / 2 >= end + LETTER / 2:  # labels do not touch
             yield text(middle, grid.bottom + 16, str(batch), class_="tick", text_anchor="middle")
             end = middle + width / 2
-    yield text(LEFT + grid.wide * len(grid.batches), grid.bottom + 34, "batch size", class_="axis", text_anchor="end")
+    yield text(
+        LEFT + grid.cell_width * len(grid.batches), grid.bottom + 34, "batch size", class_="axis", text_anchor="end"
+    )
 
 
 def _figures(
@@ -143,8 +147,8 @@ def _figures(
 ) -> Iterator[Markup]:
     """Draw the throughput of a cell and what it was chosen for, if there is room."""
     rate, marks = _brief(served.throughput_per_s), " ".join(purpose[0].upper() for purpose in purposes)
-    roomy = grid.wide >= 6 * LETTER
-    middle, base = x + grid.wide / 2, y + grid.tall / 2 + 4
+    roomy = grid.cell_width >= 6 * LETTER
+    middle, base = x + grid.cell_width / 2, y + grid.cell_height / 2 + 4
     if marks:
         yield text(middle, base - 7 * roomy, marks, class_=f"mark on-{color}", text_anchor="middle")
     if roomy:

@@ -18,11 +18,11 @@ from onefold.vocabulary.records import Rung, RungState
 
 NAME, TITLE = "rungs", "Rungs and promotions"
 WIDTH, TOP, LEFT = 640.0, 58.0, 46.0
-WIDEST, NARROWEST = 20.0, 13.0  # pixels per trial in a column: at most, and at least if it is labeled
+MAX_TRIAL_GAP, MIN_LABELED_GAP = 20.0, 13.0  # pixels per trial in a column: at most, and at least if it is labeled
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class LadderMark:
     """The position of a trial in a column."""
 
     rung: Rung
@@ -56,7 +56,7 @@ def _drawing(summary: Summary) -> Markup:
     return picture(WIDTH, TOP + height + 12, "rungs and promotions", parts)
 
 
-def _columns(summary: Summary, height: float) -> list[list[Stop]]:
+def _columns(summary: Summary, height: float) -> list[list[LadderMark]]:
     """Return the stops of each level: results in the order of the objective, then running, then failed trials."""
     columns = []
     for x, level in zip(_places(len(summary.levels)), summary.levels):
@@ -69,11 +69,11 @@ def _columns(summary: Summary, height: float) -> list[list[Stop]]:
         rated = [v for v in visits if v[0].state is RungState.DONE and is_rated(v[0].metrics, summary.objective)]
         order = summary.objective.order([rung.metrics for rung, _ in rated])
         rest = sorted((v for v in visits if v not in rated), key=lambda v: v[0].state is RungState.FAILED)
-        room = min(WIDEST, height / len(visits))
+        room = min(MAX_TRIAL_GAP, height / len(visits))
         stops = []
         for row, (rung, promoted) in enumerate([rated[index] for index in order] + rest):
             rank = row + 1 if row < len(rated) else None
-            stops.append(Stop(rung, rank, (x, TOP + room * (row + 0.5)), promoted))
+            stops.append(LadderMark(rung, rank, (x, TOP + room * (row + 0.5)), promoted))
         columns.append(stops)
     return columns
 
@@ -101,7 +101,7 @@ def _heads(summary: Summary) -> Iterator[Markup]:
             yield text(x, 44, quantities.count(level.trials, "trial"), class_="hint", text_anchor="middle")
 
 
-def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:
+def _lines(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterator[Markup]:
     paths: dict[int, list[Point]] = {}
     for column in columns:
         for stop in column:
@@ -115,14 +115,14 @@ def _lines(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Mark
             yield element("path", class_=f"line {kind}", d=ribbon(paths[trial]), data_t=trial)
 
 
-def _stops(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Markup]:
+def _stops(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterator[Markup]:
     colors = trial_shades(summary)
     best = summary.best.number if summary.best else None
     for column in columns:
         for stop in column:
             rung, (x, y) = stop.rung, stop.place
             label = tooltip(_tooltip_text(summary, stop, len(column)))
-            room = column[1].place[1] - column[0].place[1] if len(column) > 1 else WIDEST
+            room = column[1].place[1] - column[0].place[1] if len(column) > 1 else MAX_TRIAL_GAP
             if rung.state is RungState.FAILED:
                 size = max(1.4, min(3.0, room * 0.4))
                 yield element("path", label, class_="cross", d=cross(x, y, size), data_t=rung.trial)
@@ -134,7 +134,7 @@ def _stops(summary: Summary, columns: Sequence[Sequence[Stop]]) -> Iterator[Mark
             yield element("circle", label, class_=f"dot {kind}", cx=x, cy=y, r=radius, data_t=rung.trial)
 
 
-def _tooltip_text(summary: Summary, stop: Stop, of: int) -> str:
+def _tooltip_text(summary: Summary, stop: LadderMark, of: int) -> str:
     rung = stop.rung
     label = f"trial {rung.trial}, level {rung.grant.level}"
     if rung.failure:
@@ -145,13 +145,13 @@ def _tooltip_text(summary: Summary, stop: Stop, of: int) -> str:
     return f"{label}: {value}, place {stop.rank} of {of}" + (", promoted" if stop.promoted else "")
 
 
-def _labels(summary: Summary, column: Sequence[Stop]) -> Iterator[Markup]:
+def _labels(summary: Summary, column: Sequence[LadderMark]) -> Iterator[Markup]:
     """Label the trials of the last column, if there is room."""
     best = summary.best.number if summary.best else None
-    bottom = -NARROWEST
+    bottom = -MIN_LABELED_GAP
     for stop in column:
         x, y = stop.place
-        if stop.rank is None or y - bottom < NARROWEST:
+        if stop.rank is None or y - bottom < MIN_LABELED_GAP:
             continue
         bottom = y
         value = summary.format(summary.goal_metric, stop.rung.metrics[summary.goal_metric])

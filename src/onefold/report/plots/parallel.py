@@ -18,9 +18,10 @@ from onefold.vocabulary.records import Trial, Value
 from onefold.vocabulary.space import Choice, Float, Parameter
 
 NAME, TITLE = "parallel", "Configurations"
-WIDTH, TOP, BOTTOM, ASIDE = 1136.0, 72.0, 340.0, 376.0  # ASIDE is the position of trials without a value on an axis
-NARROWEST = 84.0  # pixels between two axes; more axes make the drawing wider
-FEW = 8  # values of an Int that get a slot each
+WIDTH, TOP, BOTTOM = 1136.0, 72.0, 340.0
+MISSING_Y = 376.0  # position of trials without a value on an axis
+MIN_AXIS_GAP = 84.0  # pixels between two axes; more axes make the drawing wider
+MAX_SLOTS = 8  # values of an Int that get a slot each
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ParallelAxis:
     hint: str
     crossings: Mapping[int, float | None]
     labels: tuple[tuple[float, str], ...]
-    aside: str = quantities.NOTHING
+    aside: str = quantities.MISSING
     right: bool = field(default=False)  # labels on the right
 
 
@@ -47,7 +48,7 @@ def parallel(summary: Summary) -> Plot:
         legend.append(("line lost", "no result"))
     caption = "Each line is a trial: its parameters from left to right, then its results."
     if any(None in axis.crossings.values() for axis in axes[: -len(summary.objective.goals)]):
-        caption += f" Lines pass at “{quantities.NOTHING}” where a parameter is inactive."
+        caption += f" Lines pass at “{quantities.MISSING}” where a parameter is inactive."
     return Plot(NAME, TITLE, caption, _drawing(summary, axes), tuple(legend), wide=True)
 
 
@@ -60,7 +61,7 @@ def _parameter_axis(summary: Summary, name: str, parameter: Parameter) -> Parall
     values = {trial.number: trial.config[name] for trial in summary.trials if name in trial.config}
     if isinstance(parameter, Choice):
         return _slots(summary, name, parameter.options, values)
-    if not isinstance(parameter, Float) and parameter.size <= FEW:
+    if not isinstance(parameter, Float) and parameter.size <= MAX_SLOTS:
         return _slots(summary, name, tuple(range(parameter.low, parameter.high + 1)), values)
     scale = Scale(parameter.low, parameter.high, BOTTOM, TOP, parameter.log)
     crossings = {trial.number: _on(scale, values.get(trial.number)) for trial in summary.trials}
@@ -103,14 +104,14 @@ def _drawing(summary: Summary, axes: list[ParallelAxis]) -> Markup:
     left = 22 + LETTER * max((len(label) for _, label in axes[0].labels), default=0)
     left = max(54.0, min(left, 130.0))
     right = 74.0
-    width = max(WIDTH, left + right + NARROWEST * (len(axes) - 1))
+    width = max(WIDTH, left + right + MIN_AXIS_GAP * (len(axes) - 1))
     gap = (width - left - right) / (len(axes) - 1)
     places = [left + gap * index for index in range(len(axes))]
     parts = [*_lines(summary, axes, places)]
     for x, axis in zip(places, axes):
         parts += _axis(axis, x, room=left - 12 if x == left else gap - 16)
     aside = any(None in axis.crossings.values() for axis in axes)
-    height = ASIDE + 22 if aside else BOTTOM + 12
+    height = MISSING_Y + 22 if aside else BOTTOM + 12
     label = f"configurations and their {summary.goal_metric}"
     return picture(width, height, label, parts, rigid=width > WIDTH)
 
@@ -121,7 +122,7 @@ def _lines(summary: Summary, axes: list[ParallelAxis], places: list[float]) -> I
     lost = [trial for trial in summary.trials if trial.number not in rated]
     for trial in (*lost, *reversed(summary.ranking)):
         crossings = [axis.crossings[trial.number] for axis in axes]
-        points = [(x, ASIDE if y is None else y) for x, y in zip(places, crossings)]
+        points = [(x, MISSING_Y if y is None else y) for x, y in zip(places, crossings)]
         kind = "best" if trial is summary.best else colors.get(trial.number, "lost")
         label = tooltip(_tooltip_text(summary, trial))
         yield element("path", label, class_=f"line {kind}", d=ribbon(points), data_t=trial.number)
@@ -149,11 +150,11 @@ def _axis(axis: ParallelAxis, x: float, room: float) -> Iterator[Markup]:
     for y, label in axis.labels:
         yield text(x + side, y + 4, shortened(label, letters), class_="tick halo", text_anchor=outer)
     if None in axis.crossings.values():
-        yield element("path", class_="post", d=f"M{x:.1f} {ASIDE - 5:.0f}v10")
+        yield element("path", class_="post", d=f"M{x:.1f} {MISSING_Y - 5:.0f}v10")
         if axis.right:
-            yield text(x + side, ASIDE + 4, axis.aside, class_="tick", text_anchor=outer)
+            yield text(x + side, MISSING_Y + 4, axis.aside, class_="tick", text_anchor=outer)
         else:
-            yield text(x, ASIDE + 18, axis.aside, class_="tick", text_anchor="middle")
+            yield text(x, MISSING_Y + 18, axis.aside, class_="tick", text_anchor="middle")
 
 
 def wrapped(title: str, letters: int) -> list[str]:

@@ -61,7 +61,7 @@ def tiles(retrained: RetrainingSummary) -> Iterator[Tile]:
     badge = "" if retrained.kept_new else STAYS
     yield Tile(f"Validation {retrained.metric}", reached(retrained), note, badge, accent=better)
     peak = peak_bytes(retrained)
-    value = quantities.NOTHING if peak is None else quantities.size(peak)
+    value = quantities.MISSING if peak is None else quantities.size(peak)
     yield Tile("Peak memory, measured", value, memory_note(retrained), "over the limit" if is_over(retrained) else "")
     late = retrained.elapsed_s > retrained.limits.window_s
     yield Tile(
@@ -145,7 +145,7 @@ def of_plan(retrained: RetrainingSummary, plan: RetrainingPlan) -> Iterator[tupl
     expected = next((estimate for estimate in retrained.plans if estimate.plan == plan), None)
     yield (
         "predicted time of an update",
-        quantities.NOTHING if expected is None else quantities.duration(expected.update_s),
+        quantities.MISSING if expected is None else quantities.duration(expected.update_s),
     )
     yield "micro-windows", str(len(tried))
 
@@ -158,7 +158,7 @@ def predicted_bytes(retrained: RetrainingSummary, plan: RetrainingPlan) -> int |
 
 
 def _size(value: int | None) -> str:
-    return quantities.NOTHING if value is None else quantities.size(value)
+    return quantities.MISSING if value is None else quantities.size(value)
 
 
 def _limits(retrained: RetrainingSummary) -> list[int]:

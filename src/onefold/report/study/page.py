@@ -89,7 +89,7 @@ def _best_tile(summary: Summary) -> Tile:
     if best is None:
         waiting = summary.study.state is StudyState.RUNNING
         return Tile(
-            f"Best {goals[0].metric}", quantities.NOTHING, "no result yet" if waiting else "no trial has a result"
+            f"Best {goals[0].metric}", quantities.MISSING, "no result yet" if waiting else "no trial has a result"
         )
     value = summary.format(goals[0].metric, best.metrics[goals[0].metric])
     where = f"trial {best.number}, level {best.level}, {quantities.count(summary.epochs_of(best), 'epoch')}"
@@ -203,7 +203,7 @@ def _space(summary: Summary) -> Table:
     rows = (
         Row.of(
             name,
-            summary.groups.get(name, quantities.NOTHING),
+            summary.groups.get(name, quantities.MISSING),
             _values(parameter),
             _default(parameter),
             _when(parameter),
@@ -221,7 +221,7 @@ def _values(parameter: Parameter) -> str:
 
 
 def _default(parameter: Parameter) -> str:
-    return quantities.NOTHING if parameter.default is None else quantities.setting(parameter.default)
+    return quantities.MISSING if parameter.default is None else quantities.setting(parameter.default)
 
 
 def _when(parameter: Parameter) -> str:

@@ -71,7 +71,7 @@ def _section(summary: Summary, recommendation: Recommendation, on: DeviceRecomme
 def written(metric: str, value: float | None, source_label: str = "") -> str:
     """Format a serving cost; "≈" marks one that was not measured on the device."""
     if value is None:
-        return quantities.NOTHING
+        return quantities.MISSING
     text = quantities.rounded(value, 4) if metric == "throughput_per_s" else quantities.metric(metric, value)
     return f"≈ {text}" if source_label else text
 

@@ -38,7 +38,7 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
         cost = trial.cost
         yield from (str(trial.level), str(summary.epochs_of(trial)))
         yield from (quantities.duration(cost.time_s), phrases.energy(cost.energy))
-        yield quantities.NOTHING if cost.memory_bytes is None else quantities.size(cost.memory_bytes)
+        yield quantities.MISSING if cost.memory_bytes is None else quantities.size(cost.memory_bytes)
         yield trial.state.value
 
     rows = tuple(Row.of(*cells(trial), trial=trial.number) for trial in trials)
@@ -51,7 +51,7 @@ def rungs_table(summary: Summary) -> Table:
     columns = tuple(Column(title, ColumnKind.TRIAL, numeric=title != "budget") for title in titles)
     rows = []
     for level in summary.levels:
-        best = quantities.NOTHING if level.best is None else summary.format(summary.goal_metric, level.best)
+        best = quantities.MISSING if level.best is None else summary.format(summary.goal_metric, level.best)
         numbers = (level.trials, level.done, level.failed, level.promoted)
         rows.append(Row.of(str(level.grant.level), phrases.grant(level.grant), *map(str, numbers), best))
     return Table("rungs", "Rungs", columns, tuple(rows))
@@ -69,7 +69,7 @@ def _varied(summary: Summary) -> list[str]:
 
 def _setting(trial: Trial, name: str, parameter: Parameter) -> str:
     if name not in trial.config:
-        return quantities.NOTHING
+        return quantities.MISSING
     value = trial.config[name]
     if isinstance(parameter, Float) and isinstance(value, float) and not parameter.log:
         return quantities.metric(name, value, quantities.decimals([parameter.low, parameter.high]))
@@ -77,7 +77,7 @@ def _setting(trial: Trial, name: str, parameter: Parameter) -> str:
 
 
 def _metric(summary: Summary, trial: Trial, metric: str) -> str:
-    return summary.format(metric, trial.metrics[metric]) if metric in trial.metrics else quantities.NOTHING
+    return summary.format(metric, trial.metrics[metric]) if metric in trial.metrics else quantities.MISSING
 
 
 def _numeric(summary: Summary, name: str) -> bool:
