@@ -22,8 +22,9 @@ from onefold.kernels.toolchain import tvm
 from onefold.model_folder import ModelFolder
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import RuntimeLatency
-from onefold.vocabulary.records import from_json, to_json
+from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import ServingPoint
+from onefold.vocabulary.typed_json import checked_from_json
 
 LIBRARY, ARCHIVE, MANIFEST, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
 MODEL = "model.onnx"
@@ -81,7 +82,7 @@ def read_library(folder: ModelFolder) -> LibraryManifest | None:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise ValueError("it is too large")
-        manifest = from_json(LibraryManifest, json.loads(path.read_text(encoding="utf-8")))
+        manifest = checked_from_json(LibraryManifest, json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
     if manifest.file not in (LIBRARY, ARCHIVE):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.records import from_json, to_json
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.typed_json import checked_from_json
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -75,7 +76,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise ValueError("it is too large")
-        manifest = from_json(Manifest, json.loads(path.read_text(encoding="utf-8")))
+        manifest = checked_from_json(Manifest, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}; write or copy the folder again") from error
     if manifest.version > VERSION:

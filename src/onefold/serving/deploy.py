@@ -32,8 +32,9 @@ from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.served_model import ServedModel
 from onefold.vocabulary.errors import ModelError, unknown
 from onefold.vocabulary.log import log_of
-from onefold.vocabulary.records import from_json, to_json
+from onefold.vocabulary.records import to_json
 from onefold.vocabulary.serving import Served, ServingPoint, Surface
+from onefold.vocabulary.typed_json import checked_from_json
 
 __all__ = [
     "CARD",
@@ -111,7 +112,7 @@ def _read(folder: ModelFolder) -> Deployment:
     try:
         if path.stat().st_size > MAX_DEPLOYMENT_BYTES:
             raise ValueError("it is too large")
-        deployment = from_json(Deployment, upgrade(json.loads(path.read_text(encoding="utf-8"))))
+        deployment = checked_from_json(Deployment, upgrade(json.loads(path.read_text(encoding="utf-8"))))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ModelError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if not deployment.devices:

@@ -10,7 +10,8 @@ from pathlib import Path
 from onefold.store.home import Home
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import KnobMemory
-from onefold.vocabulary.records import from_json, to_json
+from onefold.vocabulary.records import to_json
+from onefold.vocabulary.typed_json import checked_from_json
 
 KIND, VERSION = "onefold knobs", 1
 
@@ -67,10 +68,13 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["kind"] != KIND or content["version"] > VERSION:
             raise ValueError(f"it is a {content['kind']} of version {content['version']}")
-        memories = [_checked(from_json(KnobMemory, memory)) for memory in content["remembered"]]
+        memories = [
+            _checked(checked_from_json(KnobMemory, memory, f"remembered[{number}]"))
+            for number, memory in enumerate(content["remembered"])
+        ]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not an export of knobs: {error}") from error
     with closing(_home(home).store()) as store, store.transaction():
         for memory in memories:
