@@ -204,10 +204,10 @@ def signaled_when_busy(session: HostSession | EmulatedSession, number: signal.Si
     process = (session._host_session if isinstance(session, EmulatedSession) else session)._process
     exchange = process._exchange
 
-    def note(message: Any) -> Any:
+    def note(message: Any, timeout_s: float) -> Any:
         if message["do"] != "confine":
             asked.append(process.pid)
-        return exchange(message)
+        return exchange(message, timeout_s)
 
     is_over = threading.Event()
     sender = threading.Thread(target=send)

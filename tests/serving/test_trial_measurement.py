@@ -77,12 +77,12 @@ def disturb(monkeypatch: pytest.MonkeyPatch, number: signal.Signals, times: int)
 
     exchange, processes = MeasuringProcess._exchange, set[int]()
 
-    def send_signal(self: MeasuringProcess, message: Any) -> Any:
+    def send_signal(self: MeasuringProcess, message: Any, timeout_s: float) -> Any:
         if message["do"] == "time" and self.pid is not None and self.pid not in processes:
             processes.add(self.pid)
             if len(processes) <= times:
                 os.kill(self.pid, number)
-        return exchange(self, message)
+        return exchange(self, message, timeout_s)
 
     monkeypatch.setattr(MeasuringProcess, "_exchange", send_signal)
     return processes

@@ -393,7 +393,7 @@ def test_each_kind_of_failure_is_a_failed_trial_and_nothing_else(tmp_path: Path)
         space=Space(training=dict(trouble=Troubled.space.parameters["trouble"], lr=0.02)),
         budget=Budget(trials=6, max_epochs=1),
         search=SearchOptions(algorithm="grid", rungs="none"),
-        parallelism=ParallelismOptions(parallel=2, hang_timeout_s=8.0, memory_bytes=2**30),
+        parallelism=ParallelismOptions(parallel=2, hang_timeout_s=15.0, memory_bytes=2**30),
     )
     result = study.run()
     kinds = {trial.config.trouble: trial.failure.kind if trial.failure else None for trial in result.trials}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onefold.arrays.headers import READ_ERRORS, ArrayHeader, open_regular_file, read_header, read_headers
 from onefold.meter.free_memory import free_bytes
-from onefold.vocabulary.errors import DatasetError, DatasetTooLarge
+from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.quantities import size
 
 CHUNK_BYTES = 1 << 20  # read at once
@@ -44,8 +44,7 @@ def read_arrays(
         advice: What to do about arrays that take more, for the message.
 
     Raises:
-        DatasetError: The file is malformed or lacks an array.
-        DatasetTooLarge: The arrays need too much memory.
+        DatasetError: The file is malformed, lacks an array, or needs too much memory.
     """
     path = Path(path)
     with open_regular_file(path) as file:
@@ -82,11 +81,11 @@ def check_samples(path: str | Path) -> None:
 
 
 def check_memory(label: str, needed_bytes: int, memory_bytes: int | None, advice: str) -> None:
-    """Raise DatasetTooLarge if data needs more memory than the limit, by default what is free."""
+    """Raise DatasetError if data needs more memory than the limit, by default what is free."""
     limit = free_bytes() if memory_bytes is None else memory_bytes
     if needed_bytes > limit:
         of_what = "are free" if memory_bytes is None else "are left within the limit"
-        raise DatasetTooLarge(
+        raise DatasetError(
             f"{label} needs {size(needed_bytes)} of memory, but {size(max(0, limit))} {of_what}; {advice}"
         )
 
@@ -113,7 +112,7 @@ def _read(file: IO[bytes], archive: zipfile.ZipFile | None, header: ArrayHeader,
     except READ_ERRORS as error:
         raise DatasetError(f"{header.label} is corrupt ({error}); write it again") from error
     except MemoryError as error:  # others may have used what was free
-        raise DatasetTooLarge(f"{header.label} needs {size(header.nbytes)} of memory, which cannot be had") from error
+        raise DatasetError(f"{header.label} needs {size(header.nbytes)} of memory, which cannot be had") from error
 
 
 def _read_values(content: IO[bytes], header: ArrayHeader, rows: int | None) -> Array:

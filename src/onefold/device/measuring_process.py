@@ -20,6 +20,7 @@ from onefold.vocabulary.errors import DeviceError, MeasuringFailed, ModelError, 
 from onefold.vocabulary.quantities import size
 
 HANG_TIMEOUT_S = 120.0  # for creating a session or running one batch
+START_TIMEOUT_S = 120.0  # until the process has imported the runtime and is confined
 MAX_ATTEMPTS = 3  # at a request whose process dies or is suspended
 POLL_S = 0.2
 OUTPUT_BYTES = 4096  # of the end of what a process printed
@@ -66,7 +67,7 @@ class MeasuringProcess:
             raise DeviceError("the session is not open; use it in a with block")
         for _ in range(MAX_ATTEMPTS):
             try:
-                return self._ask({"do": action, **message})
+                return self._ask({"do": action, **message}, self._hang_timeout_s)
             except _ProcessLost as lost:
                 reason = str(lost)
             except TimeoutError:
@@ -82,9 +83,9 @@ class MeasuringProcess:
             "killed",
         )
 
-    def _ask(self, message: Any) -> Any:
+    def _ask(self, message: Any, timeout_s: float) -> Any:
         try:
-            answer = self._exchange(message)
+            answer = self._exchange(message, timeout_s)
         except TimeoutError:
             raise
         except (EOFError, OSError):
@@ -95,23 +96,23 @@ class MeasuringProcess:
             raise ModelError(f"the model cannot be served on {self._device.name}: {answer['error']}")
         return answer["answer"]
 
-    def _exchange(self, message: Any) -> Any:
-        """Send a request and return the reply, skipping ticks; watch that the process goes on."""
+    def _exchange(self, message: Any, timeout_s: float) -> Any:
+        """Send a request and return the reply, skipping ticks; raise TimeoutError after a silence of `timeout_s`."""
         worker = self._worker
         if worker is None:
             raise EOFError
-        worker.send(message, self._hang_timeout_s)
+        worker.send(message, timeout_s)
         watch = Watch(worker)
         while True:
             if worker.wait(POLL_S):
-                reply = worker.receive(self._hang_timeout_s)
+                reply = worker.receive(timeout_s)
                 if "tick" not in reply:
                     return reply
                 watch.record_message()
             watch.poll()
             if watch.is_suspended:
                 raise _ProcessLost(SUSPENDED)
-            if watch.silence_s > self._hang_timeout_s:
+            if watch.silence_s > timeout_s:
                 raise TimeoutError
 
     def _death(self) -> Exception:
@@ -162,7 +163,7 @@ class MeasuringProcess:
             raise DeviceError(f"the process that serves models cannot be started: {error}") from error
         request = {"do": "confine", "cores": self._cores, "memory_bytes": self._memory_bytes}
         try:
-            self.confinement = self._ask(request)
+            self.confinement = self._ask(request, max(START_TIMEOUT_S, self._hang_timeout_s))
         except (_ProcessLost, TimeoutError):
             self._worker.kill()  # the next request finds it dead and is tried again
         self._oom_kills = self._count_oom_kills()

@@ -34,9 +34,10 @@ from onefold.device.inference_session import open_inference_session
 from onefold.device.random_inputs import random_input
 from onefold.device.session_options import session_options
 from onefold.device.timing_effort import TimingEffort, median_interval
+from onefold.meter.free_memory import free_bytes
 from onefold.meter.memory import high_water_bytes, reset_high_water
 from onefold.processes import JSON, Channel, connect_to_parent
-from onefold.vocabulary.errors import DatasetTooLarge, ModelError
+from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Measurement, from_json, to_json
 from onefold.vocabulary.serving import ServingPoint
 
@@ -65,6 +66,8 @@ class Runner:
 
     def open(self, model: str, inputs: str | None, point: Any) -> bool:
         """Create the session of a point, so that timing it starts without delay."""
+        if not free_bytes():
+            raise MemoryError  # the runtime alone fills the device
         self._load(model, inputs, afresh=True)
         self._session(from_json(ServingPoint, point))
         gc.collect()  # now rather than during a measurement
@@ -198,7 +201,7 @@ def serve(channel: Channel) -> None:
         action = message.pop("do")
         try:
             reply = {"answer": getattr(runner, action)(**message)}
-        except (MemoryError, DatasetTooLarge):
+        except MemoryError:
             reply = {"error": "out of memory"}
         except Exception as error:  # noqa: BLE001 - reported to the parent, which knows the request
             reply = {"error": str(error).strip() or type(error).__name__}

@@ -110,10 +110,6 @@ class DatasetError(OnefoldError):
     exit_code = 2
 
 
-class DatasetTooLarge(DatasetError):
-    """Data that needs more memory than there is."""
-
-
 class StoreError(OnefoldError):
     """The store cannot be written or read."""
 
