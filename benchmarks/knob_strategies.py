@@ -127,7 +127,7 @@ def _response_times(kinds: list[str], gaps: list[float], strategy: str, epochs: 
                 stdout=subprocess.DEVNULL,
             )
         time.sleep(0.05)
-    return [job.response_s for job in queue.submissions() if job.response_s is not None]
+    return [job.response_s for job in queue.jobs() if job.response_s is not None]
 
 
 def judge(rows: list[dict[str, Any]], responses: list[dict[str, Any]]) -> list[Claim]:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import WORKLOAD, alone, onefold
+from shell import WORKLOAD, alone, onefold, wait_until
 
 from onefold.cli.knobs import describe_gain
-from onefold.study import ParallelismOptions
+from onefold.study import Home, ParallelismOptions
+from onefold.study.queue import Queue
 from onefold.vocabulary.knobs import KnobRecord, Phase, StepWindow
 from onefold.vocabulary.quantities import count
 from onefold.vocabulary.records import Config
@@ -92,13 +93,17 @@ def test_mistakes_are_answered_in_one_sentence(here: Path, words: tuple[str, ...
 
 def test_a_submitted_study_runs_in_the_background(here: Path) -> None:
     assert "no study was submitted" in onefold(here, "queue").stdout
-    submitted = alone(here, "submit", "mine.py", "--trials", "1", "--max-epochs", "1", "--parallel", "1", "--json")
+    options = ("--trials", "1", "--max-epochs", "1", "--parallel", "1", "--tenant", "ann", "--json")
+    submitted = alone(here, "submit", "mine.py", *options)
     assert submitted.returncode == 0, submitted.stderr
     assert json.loads(submitted.stdout)["study"] == "mine-1"
     (submission,) = finished_queue(here)
-    assert submission["study"] == "mine-1"
-    assert submission["response_s"] > 0
+    assert (submission["study"], submission["tenant"]) == ("mine-1", "ann")
+    assert submission["response_s"] > submission["waited_s"] >= 0
+    assert [attempt["outcome"] for attempt in submission["attempts"]] == ["done"]
     assert "done" in onefold(here, "queue").stdout
+    assert "no process serves" not in onefold(here, "queue").stdout
+    wait_until(lambda: not Queue(Home(here / "home")).is_served)
     assert "the queue is empty" in onefold(here, "queue", "run").stdout
 
 
@@ -113,11 +118,28 @@ def finished_queue(here: Path) -> list[dict[str, Any]]:
     raise AssertionError(f"the queue did not finish: {(here / 'home' / 'queue.log').read_text()}")
 
 
+def test_tenants_have_shares_until_first_come_is_first_served_again(here: Path) -> None:
+    assert "first come, first served" in onefold(here, "queue", "shares").stdout
+    assert "67%" in onefold(here, "queue", "shares", "ann=2", "bob=1").stdout
+    assert "bob" in onefold(here, "queue", "shares").stdout
+    for words, message in (
+        (("ann",), "such as ann=2"),
+        (("ann=0",), "above 0"),
+        (("a b=1",), "a tenant's name"),
+        (("ann=1", "--fifo"), "leave out either"),
+    ):
+        answer = onefold(here, "queue", "shares", *words)
+        assert answer.returncode == 2
+        assert message in answer.stderr
+    assert "first come, first served" in onefold(here, "queue", "shares", "--fifo").stdout
+
+
 def test_mistakes_in_a_submission_are_answered_at_once(here: Path) -> None:
     for words, message in (
         (("submit", "mine.py", "--trials", "0"), "trials must be 1 or more"),
         (("submit", "mine.py", "--trails", "3"), "No such option"),
         (("submit", "mine.py", "--save", "out"), "leave --save out"),
+        (("tune", "mine.py", "--tenant", "ann"), "only a queued study has a tenant"),
     ):
         answer = onefold(here, *words)
         assert answer.returncode == 2

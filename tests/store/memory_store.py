@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, fields
 
 from onefold.store import rows
 from onefold.store.errors import name_taken, unknown_study, unknown_trials
-from onefold.store.job_queue import Submission
+from onefold.store.jobs import Attempt, Job
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.rows import Row
 from onefold.store.studies import StudyRecord
 from onefold.store.transactions import Transactions
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 from onefold.vocabulary.knobs import KnobMemory, KnobRecord
-from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
+from onefold.vocabulary.moment import Moment
+from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState
 from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
 
@@ -36,7 +37,9 @@ class Tables:
     operators: dict[str, Row] = field(default_factory=dict)  # by key, like the two below
     candidates: dict[str, Row] = field(default_factory=dict)
     compilations: dict[str, Row] = field(default_factory=dict)
-    submissions: dict[tuple[str], Row] = field(default_factory=dict)  # by study
+    jobs: dict[tuple[str], Row] = field(default_factory=dict)  # by study
+    attempts: dict[tuple[str, int], Row] = field(default_factory=dict)  # by study and number
+    tenants: dict[str, float] = field(default_factory=dict)  # by name
 
     def copy(self) -> Tables:
         """Return a copy that can change without changing this one."""
@@ -189,22 +192,45 @@ class MemoryStore:
     def compilations(self) -> list[CompilationRecord]:
         return [rows.compilation_of(row) for row in _newest_first(self._tables.compilations.values())]
 
-    def save_submission(self, submission: Submission) -> None:
+    def add_job(self, job: Job) -> None:
         with self.transaction():
-            self._check_study(submission.study)
-            self._tables.submissions[submission.study,] = to_json(submission)
+            self._check_study(job.study)
+            for key in [key for key in self._tables.attempts if key[0] == job.study]:
+                del self._tables.attempts[key]
+            self._tables.jobs.pop((job.study,), None)
+            self._tables.jobs[job.study,] = rows.job_row(job)
 
-    def submissions(self) -> list[Submission]:
-        submissions = (Submission(**row) for row in self._tables.submissions.values())
-        return sorted(submissions, key=lambda submission: (submission.submitted, submission.study))
+    def end_job(self, study: str, ended: Moment) -> None:
+        with self.transaction():
+            self._tables.jobs[study,] = {**self._tables.jobs[study,], "ended": rows.document(ended)}
+
+    def job(self, study: str) -> Job | None:
+        return next((job for job in self.jobs() if job.study == study), None)
+
+    def jobs(self, *, is_open: bool = False) -> list[Job]:
+        attempts = [rows.attempt_of(row) for _, row in sorted(self._tables.attempts.items())]
+        records = (row for row in self._tables.jobs.values() if not is_open or row["ended"] is None)
+        return [rows.job_of(row, (each for each in attempts if each.study == row["study"])) for row in records]
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        with self.transaction():
+            self._check_study(attempt.study)
+            self._tables.attempts[attempt.study, attempt.number] = rows.attempt_row(attempt)
+
+    def save_shares(self, shares: Mapping[str, float]) -> None:
+        with self.transaction():
+            self._tables.tenants = dict(shares)
+
+    def shares(self) -> dict[str, float]:
+        return dict(self._tables.tenants)
 
     def delete_study(self, name: str) -> None:
         with self.transaction():
             self._check_study(name)
             del self._tables.studies[name]
             tables = self._tables
-            own = (tables.trials, tables.rungs, tables.epochs, tables.servings, tables.steered, tables.submissions)
-            for table in own:
+            training = (tables.trials, tables.rungs, tables.epochs, tables.servings, tables.steered)
+            for table in (*training, tables.jobs, tables.attempts):
                 for key in [key for key in table if key[0] == name]:
                     del table[key]  # type: ignore[arg-type]
 

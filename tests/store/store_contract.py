@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from kernel_store_contract import KernelStoreContract
 
-from onefold.store import Store, StudyRecord, Submission
+from onefold.store import Attempt, Job, Outcome, Store, StudyRecord
 from onefold.vocabulary.errors import StoreError, StudyNotFound
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobRecord, Phase, StepWindow
+from onefold.vocabulary.moment import Moment
 from onefold.vocabulary.records import (
     Config,
     Energy,
@@ -419,21 +420,54 @@ class StoreContract(KernelStoreContract):
         store.delete_study("digits")
         assert store.lessons("a machine") == [a_lesson(8), a_lesson(2)]
 
-    def test_the_queue_is_in_order_of_arrival(self, store: Store) -> None:
+    def test_the_queue_is_in_the_order_of_submission_whatever_the_clock_says(self, store: Store) -> None:
         for name in ("digits", "other"):
             store.create_study(a_study(name))
-        late, early = Submission("digits", 20.0), Submission("other", 10.0)
-        for submission in (late, early):
-            store.save_submission(submission)
-        assert store.submissions() == [early, late]
-        ended = replace(early, began=11.0, ended=15.0)
-        store.save_submission(ended)
-        assert store.submissions() == [ended, late]
-        assert (ended.response_s, late.response_s) == (5.0, None)
+        first, second = Job("digits", Moment(20.0, "b", 1.0), "ann", "/here"), Job("other", Moment(10.0, "b", 2.0))
+        for job in (first, second):
+            store.add_job(job)
+        assert store.jobs() == store.jobs(is_open=True) == [first, second]
+        store.end_job("digits", Moment(5.0, "b", 4.5))
+        ended = replace(first, ended=Moment(5.0, "b", 4.5))
+        assert store.jobs() == [ended, second]
+        assert store.jobs(is_open=True) == [second]
+        assert (store.job("digits"), store.job("nobody")) == (ended, None)
+        assert (ended.response_s, second.response_s) == (3.5, None)
+        store.add_job(first)  # submitted again
+        assert store.jobs() == [second, first]
         store.delete_study("digits")
-        assert store.submissions() == [ended]
+        assert store.jobs() == [second]
         with pytest.raises(StudyNotFound):
-            store.save_submission(Submission("digits", 1.0))
+            store.add_job(first)
+
+    def test_a_job_has_attempts(self, store: Store) -> None:
+        store.create_study(a_study())
+        attempt = Attempt("digits", 1, "a-b-c-1-2", 2, 0, Moment(1.0, "b", 1.0), Moment(1.0, "b", 1.0))
+        with pytest.raises(StudyNotFound):
+            store.save_attempt(replace(attempt, study="nobody"))
+        store.add_job(Job("digits", Moment(0.0)))
+        store.save_attempt(attempt)
+        job = store.job("digits")
+        assert job is not None
+        assert (job.attempt, job.began) == (attempt, attempt.began)
+        lost = replace(attempt, ended=Moment(3.0, "b", 3.0), outcome=Outcome.LOST)
+        second = replace(attempt, number=2, heartbeat=Moment(4.0, "b", 4.0))
+        for each in (lost, second):
+            store.save_attempt(each)
+        (job,) = store.jobs(is_open=True)
+        assert (job.attempts, job.attempt) == ((lost, second), second)
+        store.add_job(Job("digits", Moment(9.0)))
+        (job,) = store.jobs()
+        assert job.attempts == ()
+        store.save_attempt(attempt)
+        store.delete_study("digits")
+        assert store.jobs() == []
+
+    def test_shares_are_replaced_together(self, store: Store) -> None:
+        assert store.shares() == {}
+        store.save_shares({"ann": 2.0, "bob": 1.0})
+        store.save_shares({"bob": 0.5})
+        assert store.shares() == {"bob": 0.5}
 
     def test_closing_twice_is_fine(self, store: Store) -> None:
         store.close()

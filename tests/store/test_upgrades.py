@@ -29,15 +29,19 @@ from onefold.store.rows import lesson_row, study_row, trial_row
 from onefold.store.schema import LEGACY_VERSION, REVISION, metadata
 from onefold.store.sql_store import SqlStore
 from onefold.vocabulary.errors import StoreError
+from onefold.vocabulary.moment import Moment
 from onefold.vocabulary.records import StudyState
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 ADDED_BY = {
     2: {"surfaces", "servings"},
-    3: {"steered", "remembered", "submissions"},
+    3: {"steered", "remembered"},
     4: {"lessons"},
     5: {"operators", "candidates", "compilations"},
+    9: {"jobs", "attempts", "tenants"},
 }
+
+ADDED_LATER = {"alembic_version", *ADDED_BY[9]}  # than 0.1.0
 
 
 def legacy_store(path: Path, version: int) -> Path:
@@ -178,13 +182,12 @@ class TestStoreOf010:
     """What 0.1.0 wrote: `tests/recordings/store-0.1.0.db.xz`, and the checkpoints of its interrupted study."""
 
     def test_every_record_can_be_read(self, home: Home) -> None:
+        tables = {name: "study" in table.c for name, table in metadata.tables.items() if name not in ADDED_LATER}
+        tables["submissions"] = True
         of_studies = " WHERE study IN (SELECT name FROM studies)"  # two trials lack theirs, which was deleted by hand
         counts = {
-            name: query(
-                home.path / "store.db", f"SELECT count(*) FROM {name}{of_studies if 'study' in table.c else ''}"
-            )[0][0]
-            for name, table in metadata.tables.items()
-            if name != "alembic_version"
+            name: query(home.path / "store.db", f"SELECT count(*) FROM {name}{of_studies if has_study else ''}")[0][0]
+            for name, has_study in tables.items()
         }
         with closing(home.store()) as store:
             studies = [study.name for study in store.studies()]
@@ -202,7 +205,7 @@ class TestStoreOf010:
                 "operators": len(store.operators()),
                 "candidates": len(store.candidates()),
                 "compilations": len(store.compilations()),
-                "submissions": len(store.submissions()),
+                "submissions": len(store.jobs()),
             }
         assert read == counts
         assert min(counts.values()) > 0
@@ -309,6 +312,16 @@ class TestHomeOf020Development:
             assert by_name[new].point.batch_size == written[old]["point"]["batch_size"]
         assert deploy.load(folder, scenario="server:100").choice == by_name["server:100"]
         assert deploy.read(deploy.write(folder, folder / deploy.MODEL, deploy.read(folder))) == deploy.read(folder)
+
+    def test_its_submissions_are_jobs(self, development_home: Home) -> None:
+        with closing(sqlite3.connect(development_home.path / "store.db")) as connection, connection:
+            connection.execute("INSERT INTO submissions VALUES ('recalling', '/there', 0.5, NULL, NULL)")
+            connection.execute("INSERT INTO submissions VALUES ('deleted', '/there', 0.5, NULL, NULL)")
+        with closing(development_home.store()) as store:
+            waiting, ended = store.jobs()
+        assert (waiting.study, waiting.folder, waiting.attempts, waiting.ended) == ("recalling", "/there", (), None)
+        assert (ended.study, ended.response_s, ended.waited_s(Moment(0.0)), ended.tenant) == ("served", 4, 1, "default")
+        assert ended.attempt is None
 
 
 def _keys(home: Home, table: str, column: str = "key") -> list[str]:

@@ -38,6 +38,7 @@ from onefold.cli.options import (
 )
 from onefold.cli.study_run import check_save_folder, run
 from onefold.serving.options import ServingOptions
+from onefold.store.jobs import DEFAULT_TENANT
 from onefold.study import Home, ParallelismOptions, SearchOptions, Study
 from onefold.study.queue import Queue
 from onefold.study.tunable import Tunable
@@ -145,12 +146,17 @@ def tune(
     queued: Annotated[
         bool, typer.Option("--queued", help="Queue the study (onefold submit)", rich_help_panel=OUTPUT)
     ] = False,
+    tenant: Annotated[
+        str | None, typer.Option(help="On whose behalf the study is queued", rich_help_panel=OUTPUT)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the best configuration of a workload and train it."""
     if queued and save is not None:
         raise InputError("a queued study keeps its model in its own folder; leave --save out")
+    if tenant is not None and not queued:
+        raise InputError("only a queued study has a tenant; submit it with: onefold submit … --tenant NAME")
     check_save_folder(save)
     tunable = Tunable(workload).compressed(compress)
     objective = objective_of(tunable.objective, maximize or [], minimize or [], require or [])
@@ -188,7 +194,7 @@ def tune(
         on_event=display,
     )  # fmt: skip
     if queued:
-        _submit(study, home, as_json)
+        _submit(study, tenant or DEFAULT_TENANT, home, as_json)
     else:
         run(study, display, as_json, save)
 
@@ -216,9 +222,9 @@ def algorithm_of(values: list[str]) -> str | dict[str, str]:
     return groups
 
 
-def _submit(study: Study, home: Path | None, as_json: bool) -> None:
+def _submit(study: Study, tenant: str, home: Path | None, as_json: bool) -> None:
     queue = Queue(Home(home))
-    before = queue.submit(study)
+    before = queue.submit(study, tenant=tenant)
     queue.serve_in_background()
     if as_json:
         out.out(json.dumps({"study": study.name, "before": before}))

@@ -8,7 +8,6 @@ RUNTIME/cores/job-…      holder; the file of a killed one is removed by the ne
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import tempfile
 import time
@@ -19,12 +18,13 @@ from pathlib import Path
 from typing import Literal
 
 from onefold.processes.runtime_folder import runtime_folder
+from onefold.vocabulary.log import log_of
 
 LeaseKind = Literal["worker", "job"]
 LOCK_TIMEOUT_S = 2.0  # a process that is suspended while it chooses must not hold up the others
 _RETRY_S = 0.005
 
-log = logging.getLogger("onefold")
+log = log_of()
 
 
 class CoreLease:

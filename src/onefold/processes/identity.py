@@ -42,6 +42,11 @@ class ProcessIdentity:
         is_near = (self.host, self.boot, self.namespace) == (here.host, here.boot, here.namespace)
         return is_near and bool(self.start) and _start(self.pid) == self.start
 
+    @property
+    def is_suspended(self) -> bool:
+        """Return whether the process is stopped by a signal (Ctrl-Z, SIGSTOP)."""
+        return self.is_alive and _stat(self.pid)[0] in ("T", "t")
+
 
 def this_process() -> ProcessIdentity:
     """Return the identity of this process."""
@@ -63,11 +68,16 @@ def parse_identity(text: str) -> ProcessIdentity | None:
 
 
 def _start(pid: int) -> str:
+    fields = _stat(pid)
+    return "" if not fields[0] or fields[0] in ("Z", "X") else fields[_START_FIELD]
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name, of which the first is the state; empty if there is none."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] in ("Z", "X") else fields[_START_FIELD]
+        return [""]
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.store.job_queue import JobQueue, Submission
+from onefold.store.jobs import Attempt, Job, JobStore, Outcome
 from onefold.store.kernel_history import CompilationRecord, KernelHistory
 from onefold.store.knob_history import KnobHistory
 from onefold.store.retraining_history import RetrainingHistory
@@ -14,8 +14,8 @@ from onefold.store.studies import StudyRecord, StudyStore
 from onefold.vocabulary.errors import InputError
 
 __all__ = [
-    "CompilationRecord", "JobQueue", "KernelHistory", "KnobHistory", "RetrainingHistory", "ServingHistory",
-    "Store", "StudyRecord", "StudyStore", "Submission", "open_store",
+    "Attempt", "CompilationRecord", "Job", "JobStore", "KernelHistory", "KnobHistory", "Outcome", "RetrainingHistory",
+    "ServingHistory", "Store", "StudyRecord", "StudyStore", "open_store",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ HOME/devices/                         devices that the user added, and this mach
 HOME/written/                         the digests of the model folders that this home wrote
 HOME/measuring.lock                   held during a measurement
 HOME/queue.lock, HOME/queue.log       held by the process that serves the queue, and its log
+HOME/queue.server                     the identity of that process
 """
 
 from __future__ import annotations

@@ -15,11 +15,13 @@ from typing import Any
 
 from onefold.store import checksums
 from onefold.store.errors import OTHER_HOME
+from onefold.store.jobs import Attempt, Job, Outcome
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.studies import StudyRecord
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import CandidateFailure, CompileCost, Operator, ScheduleCandidate, TuningRound
 from onefold.vocabulary.knobs import KnobMemory, KnobRecord
+from onefold.vocabulary.moment import Moment
 from onefold.vocabulary.records import (
     Config,
     Epoch,
@@ -52,8 +54,8 @@ def study_row(study: StudyRecord) -> Row:
         "state": study.state.value,
         "reason": _encode(study.reason),
         "elapsed_s": study.elapsed_s,
-        "spec": _document(study.spec),
-        "result": _document(study.result),
+        "spec": document(study.spec),
+        "result": document(study.result),
     }
     return checksums.with_checksum(row, checksums.STUDY)
 
@@ -87,8 +89,8 @@ def trial_row(study: str, trial: Trial) -> Row:
         "study": study,
         "number": trial.number,
         "state": trial.state.value,
-        "config": _document(trial.config),
-        "refusals": _document(trial.refusals),
+        "config": document(trial.config),
+        "refusals": document(trial.refusals),
         "redraws": trial.redraws,
     }
     return checksums.with_checksum(row, checksums.TRIAL)
@@ -121,10 +123,10 @@ def rung_row(study: str, rung: Rung) -> Row:
         "attempts": rung.attempts,
         "started_s": rung.started_s,
         "ended_s": rung.ended_s,
-        "grant": _document(rung.grant),
-        "metrics": _document(rung.metrics),
-        "measurement": _document(rung.measurement),
-        "failure": None if rung.failure is None else _document(rung.failure),
+        "grant": document(rung.grant),
+        "metrics": document(rung.metrics),
+        "measurement": document(rung.measurement),
+        "failure": None if rung.failure is None else document(rung.failure),
     }
     return checksums.with_checksum(row, checksums.RUNG)
 
@@ -157,8 +159,8 @@ def epoch_row(study: str, epoch: Epoch) -> Row:
         "trial": epoch.trial,
         "rung": epoch.rung,
         "number": epoch.number,
-        "metrics": _document(epoch.metrics),
-        "measurement": _document(epoch.measurement),
+        "metrics": document(epoch.metrics),
+        "measurement": document(epoch.measurement),
     }
 
 
@@ -176,7 +178,7 @@ def epoch_of(row: Row) -> Epoch:
 
 def surface_row(key: str, surface: Surface) -> Row:
     """Return the row of a surface."""
-    return {"key": key, "content": _document(surface)}
+    return {"key": key, "content": document(surface)}
 
 
 def surface_of(row: Row) -> Surface:
@@ -194,7 +196,7 @@ def surface_link_row(study: str, trial: int, device: str, key: str, recalled: bo
 def knob_record_row(study: str, record: KnobRecord) -> Row:
     """Return the row of an epoch's knobs."""
     key = {"study": study, "trial": record.trial, "rung": record.rung, "epoch": record.epoch}
-    return {**key, "content": _document(record)}
+    return {**key, "content": document(record)}
 
 
 def knob_record_of(row: Row) -> KnobRecord:
@@ -207,7 +209,7 @@ def knob_memory_row(memory: KnobMemory) -> Row:
     """Return the row of a knob memory. Jobs with the same rounded profile on a machine share a key."""
     profile = {name: round(value, 1) for name, value in sorted(memory.profile.features.items())}
     key = _key([memory.machine, memory.aim, memory.reduced, profile])
-    return {"key": key, "machine": memory.machine, "content": _document(memory)}
+    return {"key": key, "machine": memory.machine, "content": document(memory)}
 
 
 def knob_memory_of(row: Row) -> KnobMemory:
@@ -220,7 +222,7 @@ def lesson_row(lesson: MemoryLesson) -> Row:
     """Return the row of a lesson. A plan for a model on a machine has one key."""
     plan = from_json(RetrainingPlan, to_json(lesson.plan))  # 0 and 0.0 are the same rate
     key = _key(to_json([lesson.machine, lesson.model, plan]))
-    return {"machine": lesson.machine, "key": key, "content": _document(lesson)}
+    return {"machine": lesson.machine, "key": key, "content": document(lesson)}
 
 
 def lesson_of(row: Row) -> MemoryLesson:
@@ -231,7 +233,7 @@ def lesson_of(row: Row) -> MemoryLesson:
 
 def operator_row(operator: Operator, loops: str = "") -> Row:
     """Return the row of an operator."""
-    return {"key": operator.key, "content": _document(operator), "loops": loops}
+    return {"key": operator.key, "content": document(operator), "loops": loops}
 
 
 def operator_of(row: Row) -> Operator:
@@ -278,9 +280,9 @@ def compilation_row(compilation: CompilationRecord) -> Row:
         "state": compilation.state.value,
         "reason": _encode(compilation.reason),
         "elapsed_s": compilation.elapsed_s,
-        "spec": _document(compilation.spec),
-        "rounds": _document(compilation.rounds),
-        "spent": _document(compilation.spent),
+        "spec": document(compilation.spec),
+        "rounds": document(compilation.rounds),
+        "spent": document(compilation.spent),
     }
 
 
@@ -299,7 +301,75 @@ def compilation_of(row: Row) -> CompilationRecord:
         )
 
 
-def _document(record: Any) -> str:
+def job_row(job: Job) -> Row:
+    """Return the row of a job, without its attempts."""
+    return {
+        "study": job.study,
+        "tenant": job.tenant,
+        "folder": job.folder,
+        "submitted": document(job.submitted),
+        "ended": _optional_document(job.ended),
+    }
+
+
+def job_of(row: Row, attempts: Iterable[Attempt]) -> Job:
+    """Return the job of a row, with these attempts."""
+    with _reading(f"the job of study {row['study']!r}"):
+        return Job(
+            study=row["study"],
+            submitted=_moment(row["submitted"]),
+            tenant=row["tenant"],
+            folder=row["folder"],
+            ended=_optional_moment(row["ended"]),
+            attempts=tuple(attempts),
+        )
+
+
+def attempt_row(attempt: Attempt) -> Row:
+    """Return the row of an attempt."""
+    return {
+        "study": attempt.study,
+        "number": attempt.number,
+        "owner": attempt.owner,
+        "cores": attempt.cores,
+        "epochs": attempt.epochs,
+        "began": document(attempt.began),
+        "heartbeat": document(attempt.heartbeat),
+        "ended": _optional_document(attempt.ended),
+        "outcome": None if attempt.outcome is None else attempt.outcome.value,
+    }
+
+
+def attempt_of(row: Row) -> Attempt:
+    """Return the attempt of a row."""
+    with _reading(f"attempt {row['number']} at study {row['study']!r}"):
+        return Attempt(
+            study=row["study"],
+            number=row["number"],
+            owner=row["owner"],
+            cores=row["cores"],
+            epochs=row["epochs"],
+            began=_moment(row["began"]),
+            heartbeat=_moment(row["heartbeat"]),
+            ended=_optional_moment(row["ended"]),
+            outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+        )
+
+
+def _moment(text: str) -> Moment:
+    return Moment(**json.loads(text))
+
+
+def _optional_moment(text: str | None) -> Moment | None:
+    return None if text is None else _moment(text)
+
+
+def _optional_document(record: Any) -> str | None:
+    return None if record is None else document(record)
+
+
+def document(record: Any) -> str:
+    """Return a record as JSON text."""
     return _encode(to_json(record))
 
 

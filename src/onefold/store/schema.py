@@ -20,8 +20,8 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0004"  # of the newest migration that this code understands
-LEGACY_VERSION = "8"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
+REVISION = "0005"  # of the newest migration that this code understands
+LEGACY_VERSION = "9"  # what `meta` says at that revision, for versions before 0.2.0, which read only that
 
 metadata = MetaData()
 
@@ -178,12 +178,34 @@ compilations = Table(
     Column("spent", Text, nullable=False),
 )
 
-submissions = Table(
-    "submissions",
+jobs = Table(
+    "jobs",
     metadata,
-    Column("study", ForeignKey(studies.c.name), primary_key=True),
+    Column("id", Integer, primary_key=True),  # in the order of submission
+    Column("study", ForeignKey(studies.c.name), nullable=False, unique=True),
+    Column("tenant", Text, nullable=False),
     Column("folder", Text, nullable=False),  # the working directory of the submitter
-    Column("submitted", Float, nullable=False),  # seconds since 1970, like the two below
-    Column("began", Float),
-    Column("ended", Float),
+    Column("submitted", Text, nullable=False),
+    Column("ended", Text),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("study", ForeignKey(jobs.c.study), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("cores", Integer, nullable=False),
+    Column("epochs", Integer, nullable=False),
+    Column("began", Text, nullable=False),
+    Column("heartbeat", Text, nullable=False),
+    Column("ended", Text),
+    Column("outcome", Text),
+)
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("share", Float, nullable=False),
 )

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from onefold.store import rows, schema, statements
 from onefold.store.backend import Backend, mapped_errors
 from onefold.store.errors import OTHER_HOME, name_taken, unknown_study, unknown_trials
-from onefold.store.job_queue import Submission
+from onefold.store.jobs import Attempt, Job
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.rows import Row
 from onefold.store.studies import StudyRecord
@@ -20,7 +20,8 @@ from onefold.store.transactions import Transactions
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 from onefold.vocabulary.knobs import KnobMemory, KnobRecord
-from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState, to_json
+from onefold.vocabulary.moment import Moment
+from onefold.vocabulary.records import Epoch, Rung, Trial, TrialState
 from onefold.vocabulary.retraining import MemoryLesson
 from onefold.vocabulary.serving import Surface
 
@@ -184,11 +185,42 @@ class SqlStore:
 
     # The queue.
 
-    def save_submission(self, submission: Submission) -> None:
-        self._upsert(schema.submissions, to_json(submission), study=submission.study)
+    def add_job(self, job: Job) -> None:
+        with self.transaction():
+            for statement in statements.DELETE_JOB:
+                self._write(statement, {"of_study": job.study})
+            self._write(statements.ADD_JOB, rows.job_row(job), study=job.study)
 
-    def submissions(self) -> list[Submission]:
-        return [Submission(**row) for row in self._read(statements.SUBMISSIONS)]
+    def end_job(self, study: str, ended: Moment) -> None:
+        self._write(statements.END_JOB, {"of_study": study, "ended": rows.document(ended)})
+
+    def job(self, study: str) -> Job | None:
+        return next(iter(self._jobs(statements.JOB, statements.ATTEMPTS_OF_JOB, study=study)), None)
+
+    def jobs(self, *, is_open: bool = False) -> list[Job]:
+        if is_open:
+            return self._jobs(statements.OPEN_JOBS, statements.ATTEMPTS_OF_OPEN_JOBS)
+        return self._jobs(statements.JOBS, statements.ATTEMPTS)
+
+    def _jobs(self, jobs: Executable, attempts: Executable, **parameters: Any) -> list[Job]:
+        with self._snapshot():
+            records = self._read(jobs, **parameters)
+            tries: dict[str, list[Attempt]] = {row["study"]: [] for row in records}
+            for row in self._read(attempts, **parameters):
+                tries[row["study"]].append(rows.attempt_of(row))
+        return [rows.job_of(row, tries[row["study"]]) for row in records]
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        self._upsert(schema.attempts, rows.attempt_row(attempt), study=attempt.study)
+
+    def save_shares(self, shares: Mapping[str, float]) -> None:
+        with self.transaction():
+            self._write(statements.DELETE_SHARES, {})
+            for name, share in shares.items():
+                self._upsert(schema.tenants, {"name": name, "share": share})
+
+    def shares(self) -> dict[str, float]:
+        return {row["name"]: row["share"] for row in self._read(statements.SHARES)}
 
     def close(self) -> None:
         with mapped_errors(self._backend):

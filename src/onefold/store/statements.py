@@ -10,9 +10,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from onefold.store.schema import (
     alembic_version,
+    attempts,
     candidates,
     compilations,
     epochs,
+    jobs,
     lessons,
     meta,
     operators,
@@ -21,8 +23,8 @@ from onefold.store.schema import (
     servings,
     steered,
     studies,
-    submissions,
     surfaces,
+    tenants,
     trials,
 )
 
@@ -81,13 +83,24 @@ CANDIDATES = select(candidates).order_by(candidates.c.id)
 COMPILATION = select(compilations).where(compilations.c.key == bindparam("key"))
 COMPILATIONS = select(compilations).order_by(compilations.c.created.desc(), compilations.c.id.desc())
 
-SUBMISSIONS = select(submissions).order_by(submissions.c.submitted, submissions.c.study)
+JOB = select(jobs).where(jobs.c.study == bindparam("study"))
+JOBS = select(jobs).order_by(jobs.c.id)
+OPEN_JOBS = JOBS.where(jobs.c.ended.is_(None))
+ATTEMPTS = select(attempts).order_by(attempts.c.study, attempts.c.number)
+ATTEMPTS_OF_JOB = ATTEMPTS.where(attempts.c.study == bindparam("study"))
+ATTEMPTS_OF_OPEN_JOBS = ATTEMPTS.join(jobs, jobs.c.study == attempts.c.study).where(jobs.c.ended.is_(None))
+ADD_JOB = insert(jobs)
+END_JOB = update(jobs).where(jobs.c.study == bindparam("of_study"))
+DELETE_JOB = [delete(table).where(table.c.study == bindparam("of_study")) for table in (attempts, jobs)]
+
+SHARES = select(tenants).order_by(tenants.c.name)
+DELETE_SHARES = delete(tenants)
 
 # From the leaves to the root, so that no foreign key is violated in between.
 DELETE_STUDY = [
     *(
         delete(table).where(table.c.study == bindparam("of_study"))
-        for table in (submissions, steered, servings, epochs, rungs, trials)
+        for table in (attempts, jobs, steered, servings, epochs, rungs, trials)
     ),
     delete(studies).where(studies.c.name == bindparam("of_study")),
 ]

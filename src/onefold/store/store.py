@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from onefold.store.job_queue import JobQueue
+from onefold.store.jobs import JobStore
 from onefold.store.kernel_history import KernelHistory
 from onefold.store.knob_history import KnobHistory
 from onefold.store.retraining_history import RetrainingHistory
@@ -13,7 +13,7 @@ from onefold.store.serving_history import ServingHistory
 from onefold.store.studies import StudyStore
 
 
-class Store(StudyStore, ServingHistory, KnobHistory, KernelHistory, RetrainingHistory, JobQueue, Protocol):
+class Store(StudyStore, ServingHistory, KnobHistory, KernelHistory, RetrainingHistory, JobStore, Protocol):
     """Everything that Onefold remembers, durable.
 
     When a writing method returns, what it wrote survives a crash of this process and of the machine; inside

@@ -1,4 +1,4 @@
-"""The processes of a queue: `python -m onefold.study run STUDY HOME` and `python -m onefold.study serve HOME`.
+"""The processes of a queue: `python -m onefold.study run STUDY HOME CORES` and `python -m onefold.study serve HOME`.
 
 They log to standard error and end with the exit code of the error that stopped them.
 """
@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 
-from onefold.processes import handle_interrupts
+from onefold.processes import handle_interrupts, pin_to_cores
 from onefold.store.home import Home
 from onefold.study.queue import Queue
 from onefold.study.study import Study
@@ -25,7 +25,8 @@ def main(command: str, *args: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         if command == "run":
-            name, home = args
+            name, home, cores = args
+            pin_to_cores([int(core) for core in cores.split(",")])  # workers and measurements inherit that
             Study.open(name, home=home).run()
         else:
             Queue(Home(*args)).run()

@@ -1,65 +1,93 @@
-"""A queue of studies on one machine: first come, first served, one at a time.
+"""A queue of studies on one machine, side by side while there are cores for them.
 
 queue = Queue(home)
-queue.submit(study)         # returns the number of studies before it
-queue.run()                 # runs all waiting studies; a study whose server was killed is resumed by the next server
+queue.submit(study)         # returns the number of jobs before it
+queue.run()                 # runs all jobs; those that an earlier server started are adopted, or resumed
 
-The process that serves the queue holds HOME/queue.lock. Waiting and run times are in the store.
+The process that serves the queue holds HOME/queue.lock. Jobs and their attempts are in the store.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
-from onefold.store import Submission
+from onefold.processes import CoreLease
+from onefold.processes.clock import now
+from onefold.processes.identity import ProcessIdentity, parse_identity, this_process
+from onefold.store import Job
 from onefold.store.home import Home
+from onefold.store.jobs import DEFAULT_TENANT
+from onefold.study.queue_server import QueueServer, StartStudy
 from onefold.study.study import Study
-from onefold.vocabulary.errors import InputError, QueueBusy, StoreError
+from onefold.vocabulary.errors import InputError, QueueBusy
 from onefold.vocabulary.log import log_of
-from onefold.vocabulary.quantities import duration
-
-BLAMELESS_EXITS = (StoreError.exit_code, 130)  # a full disk, another process that runs the study, Ctrl-C
 
 log = log_of()
 
 
 class Queue:
-    """The queue of a home; `run_study` runs one submission to its end and returns an exit code."""
+    """The queue of a home; `start_study` starts the process of a job."""
 
-    def __init__(self, home: Home, run_study: Callable[[Home, Submission], int] | None = None) -> None:
+    def __init__(self, home: Home, start_study: StartStudy | None = None) -> None:
         self._home = home
-        self._run_study = run_study or run_in_process
+        self._start_study = start_study or start_study_process
 
-    def submit(self, study: Study) -> int:
-        """Append a study to the queue; return the number of studies before it."""
+    def submit(self, study: Study, *, tenant: str = DEFAULT_TENANT) -> int:
+        """Append a study to the queue; return the number of jobs before it.
+
+        Args:
+            study: The study; its workload must be in a file.
+            tenant: On whose behalf; see `share`.
+        """
         if not study.spec.workload:
             raise InputError(
                 "a study whose workload is defined in a running program cannot be queued; move the workload into a "
                 "file and submit FILE.py:Class"
             )
-        before = len(self.waiting())
-        with closing(self._home.store()) as store:
-            store.save_submission(Submission(study.name, time.time(), str(Path.cwd())))
-        return before
+        _check_tenant(tenant)
+        with closing(self._home.store()) as store, store.transaction():
+            waiting = store.jobs(is_open=True)
+            if any(job.study == study.name for job in waiting):
+                raise InputError(f"the study {study.name!r} is in the queue already; wait for its end")
+            store.add_job(Job(study.name, now(), tenant, str(Path.cwd())))
+        return len(waiting)
 
-    def submissions(self) -> list[Submission]:
-        """Return all submissions, oldest first."""
+    def jobs(self) -> list[Job]:
+        """Return all jobs in the order of their submission."""
         with closing(self._home.store()) as store:
-            return store.submissions()
+            return store.jobs()
 
-    def waiting(self) -> list[Submission]:
-        """Return the submissions that have not ended, oldest first; the first one may be running."""
-        return [submission for submission in self.submissions() if submission.ended is None]
+    def waiting(self) -> list[Job]:
+        """Return the jobs that have not ended, in the order of their submission; some may be running."""
+        with closing(self._home.store()) as store:
+            return store.jobs(is_open=True)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Return the shares of tenants; there are none if the queue is first come, first served."""
+        with closing(self._home.store()) as store:
+            return store.shares()
+
+    def share(self, shares: Mapping[str, float]) -> None:
+        """Divide the machine among tenants in proportion to their shares; without any, first come is first served.
+
+        A tenant who is not mentioned has a share of 1.
+        """
+        for tenant, share in shares.items():
+            _check_tenant(tenant)
+            if not 0 < share < float("inf"):
+                raise InputError(f"the share of a tenant must be a number above 0, got {tenant}={share:g}")
+        with closing(self._home.store()) as store:
+            store.save_shares(shares)
 
     def run(self, on_event: Callable[[str], None] = log.info) -> int:
-        """Run the waiting studies one after the other; return how many were run.
+        """Run jobs until the queue is empty; return how many ended.
 
         Raises QueueBusy if another process serves the queue, and StoreError if a study could not continue for reasons
         outside of it; that study stays in the queue.
@@ -67,29 +95,15 @@ class Queue:
         served = 0
         while True:
             with self._home.locks.queue():
-                while waiting := self.waiting():
-                    self._serve(waiting[0], on_event)
-                    served += 1
+                self._server_file.write_text(str(this_process()))
+                served += QueueServer(self._home, self._start_study, on_event).serve()
             # A study submitted just before the lock was released relies on this process.
             if not self.waiting():
                 return served
 
-    def _serve(self, submission: Submission, on_event: Callable[[str], None]) -> None:
-        submission = replace(submission, began=submission.began or time.time())
-        self._save(submission)
-        waited_s = (submission.began or 0.0) - submission.submitted
-        on_event(f"{submission.study}: started after waiting {duration(waited_s)}")
-        exit_code = self._run_study(self._home, submission)
-        if exit_code in BLAMELESS_EXITS:
-            raise StoreError(
-                f"the study {submission.study!r} did not run to its end and stays in the queue; serve the queue again"
-            )
-        self._save(replace(submission, ended=time.time()))
-        on_event(f"{submission.study}: {'done' if exit_code == 0 else 'failed'}")
-
-    def _save(self, submission: Submission) -> None:
-        with closing(self._home.store()) as store:
-            store.save_submission(submission)
+    @property
+    def _server_file(self) -> Path:
+        return self._home.path / "queue.server"
 
     @property
     def is_served(self) -> bool:
@@ -100,6 +114,13 @@ class Queue:
         except QueueBusy:
             return True
 
+    @property
+    def server(self) -> ProcessIdentity | None:
+        """Return the process that serves the queue, or None."""
+        if not self.is_served or not self._server_file.exists():
+            return None
+        return parse_identity(self._server_file.read_text())
+
     def serve_in_background(self) -> None:
         """Start a process that serves the queue until it is empty, unless one is running."""
         if self.is_served:
@@ -108,12 +129,28 @@ class Queue:
             subprocess.Popen(
                 [sys.executable, "-m", "onefold.study", "serve", str(self._home.path)],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env=_environment(self._home),
             )  # fmt: skip
 
 
-def run_in_process(home: Home, submission: Submission) -> int:
-    """Run a study in its own process, so that no import of one workload reaches the next."""
-    command = [sys.executable, "-m", "onefold.study", "run", submission.study, str(home.path)]
-    folder = submission.folder if Path(submission.folder).is_dir() else None
-    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
+def start_study_process(home: Home, job: Job, lease: CoreLease) -> subprocess.Popen[bytes]:
+    """Start the process of a study. It has a session of its own, so that it can outlive the server."""
+    cores = ",".join(map(str, lease.cores))
+    return subprocess.Popen(
+        [sys.executable, "-m", "onefold.study", "run", job.study, str(home.path), cores],
+        cwd=job.folder if Path(job.folder).is_dir() else None,
+        stdin=subprocess.DEVNULL,
+        env=_environment(home),
+        pass_fds=[] if lease.descriptor is None else [lease.descriptor],
+        start_new_session=True,
+    )
+
+
+def _environment(home: Home) -> dict[str, str]:
+    store = {} if home.store_url is None else {"ONEFOLD_STORE": home.store_url}
+    return {**os.environ, **store, "PYTHONUNBUFFERED": "1"}
+
+
+def _check_tenant(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
+        raise InputError(f"a tenant's name is made of letters, digits, '.', '_' and '-', but got {name!r}")

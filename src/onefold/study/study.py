@@ -23,6 +23,7 @@ from onefold.store import Store, StudyRecord
 from onefold.store.home import Home, check_name, free_name
 from onefold.store.locks import StudyLock
 from onefold.study import parallelism
+from onefold.study.attempts import INTERRUPTIONS, attempt_at_job
 from onefold.study.coordinator import DONE, EXHAUSTED, Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyEvent, StudyProgress, StudyStarted
 from onefold.study.handover import Handover
@@ -51,7 +52,6 @@ from onefold.vocabulary.workload_reference import is_loading
 
 log = log_of()
 
-INTERRUPTIONS = (KeyboardInterrupt, SystemExit, BrokenPipeError)  # requests to stop, not failures of the study
 DeviceLike = str | Device
 
 
@@ -282,16 +282,17 @@ class Study:
         with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
             store.save_study(record)
-            try:
-                return self._run(record, store, lock)
-            except BaseException as error:
-                record = store.study(self.name)
-                if record.state is StudyState.RUNNING:
-                    is_interrupted = isinstance(error, INTERRUPTIONS)
-                    state = StudyState.INTERRUPTED if is_interrupted else StudyState.FAILED
-                    reason = "" if is_interrupted else f"{type(error).__name__}: {headline(error)}"
-                    store.save_study(replace(record, state=state, reason=reason))
-                raise
+            with attempt_at_job(self._home, self.name, store):
+                try:
+                    return self._run(record, store, lock)
+                except BaseException as error:
+                    record = store.study(self.name)
+                    if record.state is StudyState.RUNNING:
+                        is_interrupted = isinstance(error, INTERRUPTIONS)
+                        state = StudyState.INTERRUPTED if is_interrupted else StudyState.FAILED
+                        reason = "" if is_interrupted else f"{type(error).__name__}: {headline(error)}"
+                        store.save_study(replace(record, state=state, reason=reason))
+                    raise
 
     def _run(self, record: StudyRecord, store: Store, lock: StudyLock) -> Result:
         folder = self.folder
