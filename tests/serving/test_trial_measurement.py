@@ -206,6 +206,9 @@ class TestDevices:
         assert result.is_feasible
         assert list(result.surfaces) == ["host", "slow"]
         folder = deploy.read(result.folder / "best")
+        described = folder.model["metrics"]
+        measured = result.surfaces[folder.devices[0].device.name].metrics()
+        assert {name: described[name] for name in measured} == measured  # one figure for each thing
         assert [on.device.name for on in folder.devices] == ["host", "slow"]
 
     def test_trials_fail_if_the_device_is_too_small(self, home: Path) -> None:

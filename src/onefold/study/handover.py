@@ -201,8 +201,18 @@ class Handover:
                 )
                 for device in self.spec.devices
             )
-            deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), card))
+            # The trial's own serving metrics are quick measurements; the folder has one figure for each thing.
+            careful = {**card, "metrics": self._with_serving_metrics(card["metrics"], winner)}
+            deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), careful))
         return surfaces
+
+    def _with_serving_metrics(self, metrics: Metrics, winner: Trial) -> Metrics:
+        """Return the metrics with those of serving, and what is computed from them, as they were measured last."""
+        objective = self.spec.objective
+        recorded = {name: value for name, value in metrics.items() if name not in objective.metrics}
+        recorded |= {name: metrics[name] for name in objective.inputs if name in metrics}
+        measured = self.measurement.metrics(winner.number) if self.measurement is not None else {}
+        return objective.completed({**recorded, **measured})
 
     def _compress(self, trials: list[Trial], winner: Trial, card: Mapping[str, Any]) -> Shortlist | None:
         """Compress the best trials and measure them on the first device, or on this machine.
