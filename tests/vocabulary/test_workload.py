@@ -45,6 +45,14 @@ def test_a_package_of_the_current_folder_is_found_by_the_command_and_its_workers
     assert "winner" in tuned.stdout
 
 
+def test_a_bundled_workload_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "onefold").mkdir()  # as in the folder of a stranger's model
+    (tmp_path / "sklearn.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w').close()")
+    program = "from onefold.vocabulary.workload_reference import load; load('digits').data()"
+    subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, check=True)
+    assert not (tmp_path / "marker").exists()
+
+
 def test_the_current_folder_joins_the_path_only_for_what_is_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,8 @@ def is_bundled(reference: str) -> bool:
 def load(reference: str) -> Workload:
     """Return an instance of the workload that a reference names.
 
-    A package is looked for in the current folder first. Raises WorkloadError if there is no such workload.
+    A package is looked for in the current folder first, but not that of a bundled workload. Raises WorkloadError if
+    there is no such workload.
     """
     wrapper, inner = split_wrapper(reference)
     if wrapper:
@@ -61,7 +62,8 @@ def load(reference: str) -> Workload:
     if path.suffix == ".py":
         module = _module_of_file(path)
     elif not wanted and source in (ready := bundled_workloads()):
-        return load(ready[source])
+        name, _, wanted = ready[source].partition(":")
+        module = _imported(name)  # installed: never what lies in the current folder
     elif path.is_file():
         module = _module_of_file(path)
     elif re.fullmatch(r"[A-Za-z_][\w.]*", source) and ("." in source or wanted):
@@ -104,6 +106,10 @@ def _module_of_name(name: str) -> ModuleType:
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)
+    return _imported(name)
+
+
+def _imported(name: str) -> ModuleType:
     with _mapped_errors(name):
         return importlib.import_module(name)
 
