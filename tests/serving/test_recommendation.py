@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from onefold import Objective, at_least, at_most
 from onefold.serving.ranked_trials import best_points, cost_goal, energy_source, source_label, surface_costs
 from onefold.serving.recommendation import NEAR, Recommendation, recommend
-from onefold.vocabulary.objective import Goal, dominates
+from onefold.vocabulary.objective import Goal
+from onefold.vocabulary.pareto import dominates
 from onefold.vocabulary.records import (
     Config,
     Energy,

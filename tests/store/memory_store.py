@@ -11,7 +11,7 @@ from onefold.store.errors import name_taken, unknown_study, unknown_trials
 from onefold.store.jobs import Attempt, Job
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.rows import Row
-from onefold.store.studies import StudyRecord
+from onefold.store.studies import EpochCount, StudyRecord
 from onefold.store.transactions import Transactions
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
 from onefold.vocabulary.knobs import KnobMemory, KnobRecord
@@ -111,6 +111,12 @@ class MemoryStore:
         self._check_study(study)
         keys = sorted(key for key in self._tables.epochs if key[0] == study and trial in (None, key[1]))
         return [rows.epoch_of(self._tables.epochs[key]) for key in keys]
+
+    def epoch_counts(self, study: str) -> dict[tuple[int, int], EpochCount]:
+        numbers: dict[tuple[int, int], list[int]] = {}
+        for epoch in self.epochs(study):
+            numbers.setdefault((epoch.trial, epoch.rung), []).append(epoch.number)
+        return {rung: EpochCount(len(known), max(known)) for rung, known in numbers.items()}
 
     def save_surface(self, key: str, surface: Surface) -> None:
         with self.transaction():

@@ -9,7 +9,11 @@ from dataclasses import replace
 import pytest
 from kernel_store_contract import KernelStoreContract
 
+<<<<<<< HEAD
 from onefold.store import Attempt, Job, Outcome, Store, StudyRecord
+=======
+from onefold.store import EpochCount, Store, StudyRecord, Submission
+>>>>>>> 4935c1c (Keep the best trial, rungs and states up to date incrementally)
 from onefold.vocabulary.errors import StoreError, StudyNotFound
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobRecord, Phase, StepWindow
 from onefold.vocabulary.moment import Moment
@@ -131,6 +135,7 @@ class StoreContract(KernelStoreContract):
             lambda: store.study("digit"),
             lambda: store.trials("digit"),
             lambda: store.epochs("digit"),
+            lambda: store.epoch_counts("digit"),
             lambda: store.save_study(a_study("digit")),
             lambda: store.save_trial("digit", a_trial()),
             lambda: store.save_rung("digit", a_rung()),
@@ -247,6 +252,15 @@ class StoreContract(KernelStoreContract):
         assert store.epochs("digits") == ordered
         assert store.epochs("digits", 1) == ordered[3:]
         assert store.epochs("digits", 9) == []
+
+    def test_epochs_are_counted_by_rung(self, store: Store) -> None:
+        store.create_study(a_study())
+        store.save_trial("digits", a_trial(0))
+        store.save_trial("digits", a_trial(1))
+        for epoch in (an_epoch(1, 0, 0), an_epoch(2, 0, 0), an_epoch(3, 1, 0), an_epoch(7, 0, 1)):
+            store.save_epoch("digits", epoch)
+        counts = {(0, 0): EpochCount(2, 2), (0, 1): EpochCount(1, 7), (1, 0): EpochCount(1, 3)}
+        assert store.epoch_counts("digits") == counts
 
     def test_a_known_epoch_is_not_replaced(self, store: Store) -> None:
         store.create_study(a_study())

@@ -161,4 +161,4 @@ def test_a_retried_trial_is_promoted_only_if_it_beats_one_that_was() -> None:
             search.tell(late.number, {"loss": 0.1})
             assert search.ask() is None
         assert search.is_finished
-        assert search.states()[0] is (TrialState.DONE if is_promoted else TrialState.STOPPED)
+        assert search.changed_states()[0] is (TrialState.DONE if is_promoted else TrialState.STOPPED)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.vocabulary.errors import BudgetError, ObjectiveError
-from onefold.vocabulary.objective import Budget, BudgetUse, Objective, crowding, dominates, fronts
+from onefold.vocabulary.objective import Budget, BudgetUse, Objective
+from onefold.vocabulary.pareto import crowding, dominates, fronts
 from onefold.vocabulary.requirement import Bound, at_most
 
 NUMBERS = st.integers(-4, 4).map(float) | st.floats(-10, 10)

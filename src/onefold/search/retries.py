@@ -66,10 +66,9 @@ class RetryingScheduler:
     def end_trials(self) -> None:
         self._scheduler.end_trials()
 
-    def states(self) -> dict[int, TrialState]:
-        return {**self._scheduler.states(), **{trial: self._state(trial) for trial in self._rungs}}
-
-    def _state(self, trial: int) -> TrialState:
+    def state(self, trial: int) -> TrialState:
+        if trial not in self._rungs:
+            return self._scheduler.state(trial)
         place = trial, self._rungs[trial]
         if trial in self._running:
             return TrialState.RUNNING
@@ -78,6 +77,9 @@ class RetryingScheduler:
         if self._assignments[place].level >= self._top_level:
             return TrialState.DONE
         return TrialState.WAITING if place in self._candidates else TrialState.STOPPED
+
+    def changed(self) -> set[int]:
+        return self._scheduler.changed() | self._rungs.keys()
 
     def _promotion(self, trial: int, rung: int) -> RungAssignment | None:
         """Return the next rung of a trial if it beats one of its bracket that has been there."""

@@ -7,6 +7,7 @@ a pure function of the results, in the order of arrival.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Protocol
 from onefold.vocabulary.errors import BudgetError, unknown
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Grant, Metrics, TrialState
+from onefold.vocabulary.standings import standings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,11 @@ class RungScheduler(Protocol):
     def end_trials(self) -> None:
         """Start no more trials, since there are no more configurations; continue with the existing ones."""
 
-    def states(self) -> dict[int, TrialState]:
-        """Return the state of each trial."""
+    def state(self, trial: int) -> TrialState:
+        """Return the state of a trial that has started."""
+
+    def changed(self) -> set[int]:
+        """Return the trials whose state may have changed since the last call."""
 
 
 @dataclass
@@ -63,7 +68,8 @@ class Bracket:
     keep: int | None = None  # trials promoted from a rung; None for the best 1/eta
     arms: tuple[tuple[int, ...], ...] = ()  # groups of trials; if any, `keep` of each are promoted
     members: list[list[int]] = field(default_factory=list)  # trials of each rung
-    pending: list[list[int]] = field(default_factory=list)  # trials of each rung that are promoted but not yet assigned
+    missing: list[int] = field(default_factory=list)  # members of each rung without a result
+    pending: list[deque[int]] = field(default_factory=list)  # trials of each rung that are promoted but not assigned
 
 
 class SynchronousScheduler:
@@ -74,62 +80,76 @@ class SynchronousScheduler:
     """
 
     def __init__(self, batches: Sequence[Sequence[Bracket]], eta: int, objective: Objective, slots: int = 1) -> None:
-        self._batches = batches
         self._brackets = [bracket for batch in batches for bracket in batch]
+        numbers = iter(range(len(self._brackets)))
+        self._open = deque([next(numbers) for _ in batch] for batch in batches)  # brackets without an end, by batch
+        self._alone = {batch[0] for batch in self._open if len(batch) == 1}
         self._eta = eta
         self._objective = objective
         self._slots = slots
         self._results: dict[tuple[int, int], Metrics | None] = {}  # by trial and rung
+        self._places: dict[int, tuple[Bracket, int]] = {}  # bracket and highest rung of each trial
+        self._changed: set[int] = set()
         for bracket in self._brackets:
             bracket.members = [[] for _ in bracket.levels]
-            bracket.pending = [[] for _ in bracket.levels]
+            bracket.missing = [0 for _ in bracket.levels]
+            bracket.pending = [deque() for _ in bracket.levels]
 
     def ask(self) -> RungAssignment | Idle:
-        first = 0
-        for batch in self._batches:
-            is_waiting = False
-            for number, bracket in enumerate(batch, start=first):
-                assignment = self._ask_bracket(number, bracket, is_only=len(batch) == 1)
+        while self._open:
+            batch = self._open[0]
+            for number in list(batch):
+                assignment = self._ask_bracket(number)
                 if isinstance(assignment, RungAssignment):
                     return assignment
-                is_waiting = is_waiting or assignment is Idle.WAIT
-            if is_waiting:
+                if assignment is Idle.END:
+                    batch.remove(number)
+            if batch:
                 return Idle.WAIT
-            first += len(batch)
+            self._open.popleft()
         return Idle.END
 
-    def _ask_bracket(self, number: int, bracket: Bracket, *, is_only: bool) -> RungAssignment | Idle:
+    def _ask_bracket(self, number: int) -> RungAssignment | Idle:
+        bracket, is_only = self._brackets[number], number in self._alone
         for rung, level in enumerate(bracket.levels):
             members = bracket.members[rung]
             if rung == 0 and len(members) < bracket.size:
                 return RungAssignment(number, 0, level, side_by_side=bracket.size if is_only else None)
             if bracket.pending[rung]:
-                trial = bracket.pending[rung].pop(0)
+                trial = bracket.pending[rung].popleft()
                 return RungAssignment(number, rung, level, trial, side_by_side=len(members) if is_only else None)
-            if any((trial, rung) not in self._results for trial in members):
+            if bracket.missing[rung]:
                 return Idle.WAIT
         return Idle.END
 
     def start(self, trial: int, assignment: RungAssignment) -> None:
-        self._brackets[assignment.bracket].members[0].append(trial)
+        self._join(trial, self._brackets[assignment.bracket], 0)
+
+    def _join(self, trial: int, bracket: Bracket, rung: int) -> None:
+        bracket.members[rung].append(trial)
+        bracket.missing[rung] += 1
+        self._places[trial] = (bracket, rung)
+        self._changed.add(trial)
 
     def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
+        bracket, _ = self._places[trial]
         self._results[trial, rung] = metrics
-        bracket = next(b for b in self._brackets if trial in b.members[0])
+        bracket.missing[rung] -= 1
+        self._changed.add(trial)
         if len(bracket.members[0]) == bracket.size:
             self._promote(bracket, rung)
 
     def _promote(self, bracket: Bracket, rung: int) -> None:
         members = bracket.members[rung]
-        if rung + 1 >= len(bracket.levels) or bracket.members[rung + 1]:
-            return
-        if any((trial, rung) not in self._results for trial in members):
+        if rung + 1 >= len(bracket.levels) or bracket.members[rung + 1] or bracket.missing[rung]:
             return
         keep = bracket.keep or _promotions(len(members), self._eta, self._slots)
         arms = bracket.arms or (tuple(members),)
         best = [trial for arm in arms for trial in self._best(arm, rung, keep)]
-        bracket.members[rung + 1] = list(dict.fromkeys(best))
-        bracket.pending[rung + 1] = list(bracket.members[rung + 1])
+        for trial in dict.fromkeys(best):
+            self._join(trial, bracket, rung + 1)
+            bracket.pending[rung + 1].append(trial)
+        self._changed.update(members)
 
     def _best(self, trials: Sequence[int], rung: int, keep: int) -> list[int]:
         candidates = [(trial, metrics) for trial in trials if (metrics := self._results.get((trial, rung))) is not None]
@@ -142,25 +162,19 @@ class SynchronousScheduler:
             if bracket.size:
                 self._promote(bracket, 0)
 
-    def states(self) -> dict[int, TrialState]:
-        states: dict[int, TrialState] = {}
-        for bracket in self._brackets:
-            for rung, members in enumerate(bracket.members):
-                is_decided = rung + 1 < len(bracket.levels) and bool(bracket.members[rung + 1])
-                for trial in members:
-                    states[trial] = self._state(
-                        trial, rung, is_last=rung + 1 == len(bracket.levels), is_decided=is_decided
-                    )
-        return states
-
-    def _state(self, trial: int, rung: int, *, is_last: bool, is_decided: bool) -> TrialState:
+    def state(self, trial: int) -> TrialState:
+        bracket, rung = self._places[trial]
         if (trial, rung) not in self._results:
             return TrialState.RUNNING
         if self._results[trial, rung] is None:
             return TrialState.FAILED
-        if is_last:
+        if rung + 1 == len(bracket.levels):
             return TrialState.DONE
-        return TrialState.STOPPED if is_decided else TrialState.WAITING
+        return TrialState.STOPPED if bracket.members[rung + 1] else TrialState.WAITING
+
+    def changed(self) -> set[int]:
+        changed, self._changed = self._changed, set()
+        return changed
 
 
 class AsynchronousScheduler:
@@ -173,65 +187,79 @@ class AsynchronousScheduler:
         self._batches = list(batches)
         self._levels = levels
         self._eta = eta
-        self._objective = objective
         self._limit = self._batches.pop(0)
         self._trials = 0
-        self._rungs: list[dict[int, Metrics | None]] = [{} for _ in levels]
-        self._promoted: list[set[int]] = [set() for _ in levels]  # trials promoted from each rung
-        self._running: dict[int, int] = {}  # trial -> rung
+        self._arrivals: list[list[int]] = [[] for _ in levels]  # trials that ended each rung, in order of arrival
+        self._standings = [standings(objective) for _ in levels]  # of each rung, by arrival
+        self._ends: dict[int, TrialState] = {}  # of trials that cannot be promoted: failed or done
+        self._running: set[int] = set()
+        self._changed: set[int] = set()
+        self._was_over = False
 
     def ask(self) -> RungAssignment | Idle:
         for rung in range(len(self._levels) - 2, -1, -1):
-            for trial in self._best(rung, at_least=0):
-                return self._promotion(trial, rung)
+            if (assignment := self._promotion(rung, at_least=0)) is not None:
+                return assignment
         if self._trials < self._limit:
             return RungAssignment(0, 0, self._levels[0])
         if self._running:
             return Idle.WAIT
         for rung in range(len(self._levels) - 2, -1, -1):
             # The batch drains: every rung that has results promotes at least its best trial.
-            for trial in self._best(rung, at_least=1):
-                return self._promotion(trial, rung)
+            if (assignment := self._promotion(rung, at_least=1)) is not None:
+                return assignment
         if self._batches:
             self._limit += self._batches.pop(0)
             return self.ask()
         return Idle.END
 
-    def _best(self, rung: int, at_least: int) -> list[int]:
-        candidates = [(trial, metrics) for trial, metrics in self._rungs[rung].items() if metrics is not None]
-        places = max(at_least, len(self._rungs[rung]) // self._eta)
-        order = self._objective.order([metrics for _, metrics in candidates])
-        return [candidates[i][0] for i in order[:places] if candidates[i][0] not in self._promoted[rung]]
+    def _promotion(self, rung: int, at_least: int) -> RungAssignment | None:
+        arrivals, results = self._arrivals[rung], self._standings[rung]
+        arrival = results.candidate(max(at_least, len(arrivals) // self._eta))
+        if arrival is None:
+            return None
+        results.retire(arrival)
+        self._run(arrivals[arrival])
+        return RungAssignment(0, rung + 1, self._levels[rung + 1], arrivals[arrival])
 
-    def _promotion(self, trial: int, rung: int) -> RungAssignment:
-        self._promoted[rung].add(trial)
-        self._running[trial] = rung + 1
-        return RungAssignment(0, rung + 1, self._levels[rung + 1], trial)
+    def _run(self, trial: int) -> None:
+        self._running.add(trial)
+        self._changed.add(trial)
 
-    def start(self, trial: int, assignment: RungAssignment) -> None:
+    def start(self, trial: int, assignment: RungAssignment) -> None:  # noqa: ARG002 - all begin at the lowest rung
         self._trials += 1
-        self._running[trial] = assignment.rung
+        self._run(trial)
 
     def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
-        self._rungs[rung][trial] = metrics
-        del self._running[trial]
+        self._arrivals[rung].append(trial)
+        if metrics is None:
+            self._ends[trial] = TrialState.FAILED
+        else:
+            self._standings[rung].put(len(self._arrivals[rung]) - 1, metrics)
+            if rung + 1 == len(self._levels):
+                self._ends[trial] = TrialState.DONE
+        self._running.remove(trial)
+        self._changed.add(trial)
 
     def end_trials(self) -> None:
         self._limit = self._trials
         self._batches.clear()
 
-    def states(self) -> dict[int, TrialState]:
-        is_over = not self._running and self._trials >= self._limit
-        states: dict[int, TrialState] = {}
-        for rung, results in enumerate(self._rungs):
-            for trial, metrics in results.items():
-                if metrics is None:
-                    states[trial] = TrialState.FAILED
-                elif rung + 1 == len(self._levels):
-                    states[trial] = TrialState.DONE
-                else:
-                    states[trial] = TrialState.STOPPED if is_over else TrialState.WAITING
-        return states | dict.fromkeys(self._running, TrialState.RUNNING)
+    def state(self, trial: int) -> TrialState:
+        if trial in self._running:
+            return TrialState.RUNNING
+        return self._ends.get(trial, TrialState.STOPPED if self._is_over else TrialState.WAITING)
+
+    def changed(self) -> set[int]:
+        changed, self._changed = self._changed, set()
+        if self._is_over is not self._was_over:  # those that waited are stopped, or wait again
+            self._was_over = self._is_over
+            changed = set(range(self._trials))
+        return changed
+
+    @property
+    def _is_over(self) -> bool:
+        return not self._running and self._trials >= self._limit
 
 
 RUNG_SCHEDULES = ("none", "halving", "hyperband", "asha", "top-k")

@@ -23,6 +23,7 @@ from onefold.vocabulary.errors import BudgetError, SpaceError
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, Grant, Metrics, Refusal, TrialState
 from onefold.vocabulary.space import Space
+from onefold.vocabulary.standings import SettledObjective
 from onefold.vocabulary.workload import reason_against
 
 Algorithm = str | Mapping[str, str]
@@ -85,7 +86,7 @@ class Search:
         self._shown = 0  # results that the algorithm and the scheduler have seen, in the order of decisions
         self._configs: list[Config] = []  # by trial
         self._told: dict[int, list[tuple[Observation, Metrics]]] = {}  # by level
-        self._level_objectives: dict[int, Objective] = {}  # by level, relative to the best result so far
+        self._level_objectives: dict[int, SettledObjective] = {}  # by level, relative to the best result so far
         self._rungs: dict[int, int] = {}
         self._known: set[str] = set()
         self._first = list(first)  # configurations to try before any is proposed
@@ -98,9 +99,9 @@ class Search:
         """Return whether everything is decided and told."""
         return self._over and len(self._results) == len(self._decisions)
 
-    def states(self) -> dict[int, TrialState]:
-        """Return the state of each trial."""
-        return self._scheduler.states()
+    def changed_states(self) -> dict[int, TrialState]:
+        """Return the state of each trial whose state may have changed since the last call."""
+        return {trial: self._scheduler.state(trial) for trial in sorted(self._scheduler.changed())}
 
     def ask(self, past: Decision | None = None) -> Decision | None:
         """Return the next rung to run; None if results must be told first, or if the search is over.
@@ -167,15 +168,12 @@ class Search:
         if metrics is None:
             self._searcher.tell(seen)
             return
-        self._told.setdefault(level, []).append((replace(seen, losses=self.objective.losses(metrics)), metrics))
-        level_objective = self.objective.settled(result for _, result in self._told[level])
-        if level_objective != self._level_objectives.get(level, level_objective):  # a new best changes all violations
-            again = self._told[level]
-        else:
-            again = self._told[level][-1:]
-        self._level_objectives[level] = level_objective
+        objective = self._level_objectives.setdefault(level, SettledObjective(self.objective))
+        told = self._told.setdefault(level, [])
+        told.append((replace(seen, losses=self.objective.losses(metrics)), metrics))
+        again = told if objective.add(metrics) else told[-1:]  # a new best changes all violations
         for observation, result in again:
-            self._searcher.tell(replace(observation, violation=level_objective.violation(result)))
+            self._searcher.tell(replace(observation, violation=objective.current.violation(result)))
 
     def _decide(self, number: int, assignment: RungAssignment, past: Decision | None) -> Decision:
         new = assignment.trial is None

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 
 from onefold.serving.ranked_trials import RankedTrial, Servings, TrialRecords, best_points, cost_goal, is_fraction
 from onefold.serving.recommendation_reasons import point_reasons, shortfalls, trial_comparisons, trial_reasons
-from onefold.vocabulary.objective import Goal, Objective, fronts
+from onefold.vocabulary.objective import Goal, Objective
+from onefold.vocabulary.pareto import fronts
 from onefold.vocabulary.ranking import is_feasible, ranked, settled
 from onefold.vocabulary.records import Metrics, Trial
 from onefold.vocabulary.serving import Served

@@ -10,12 +10,12 @@ from onefold.store.knob_history import KnobHistory
 from onefold.store.retraining_history import RetrainingHistory
 from onefold.store.serving_history import ServingHistory
 from onefold.store.store import Store
-from onefold.store.studies import StudyRecord, StudyStore
+from onefold.store.studies import EpochCount, StudyRecord, StudyStore
 from onefold.vocabulary.errors import InputError
 
 __all__ = [
-    "Attempt", "CompilationRecord", "Job", "JobStore", "KernelHistory", "KnobHistory", "Outcome", "RetrainingHistory",
-    "ServingHistory", "Store", "StudyRecord", "StudyStore", "open_store",
+    "Attempt", "CompilationRecord", "EpochCount", "Job", "JobStore", "KernelHistory", "KnobHistory", "Outcome",
+    "RetrainingHistory", "ServingHistory", "Store", "StudyRecord", "StudyStore", "open_store",
 ]  # fmt: skip
 
 

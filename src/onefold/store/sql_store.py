@@ -15,7 +15,7 @@ from onefold.store.errors import OTHER_HOME, name_taken, unknown_study, unknown_
 from onefold.store.jobs import Attempt, Job
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.rows import Row
-from onefold.store.studies import StudyRecord
+from onefold.store.studies import EpochCount, StudyRecord
 from onefold.store.transactions import Transactions
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.kernels import Operator, ScheduleCandidate
@@ -107,6 +107,12 @@ class SqlStore:
             else:
                 records = self._read(statements.EPOCHS_OF_TRIAL, study=study, trial=trial)
         return [rows.epoch_of(row) for row in records]
+
+    def epoch_counts(self, study: str) -> dict[tuple[int, int], EpochCount]:
+        with self._snapshot():
+            self._check_exists(study)
+            records = self._read(statements.EPOCH_COUNTS, study=study)
+        return {(row["trial"], row["rung"]): EpochCount(row["epochs"], row["last"]) for row in records}
 
     # Serving history.
 

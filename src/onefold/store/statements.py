@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Executable, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from onefold.store.schema import (
@@ -52,6 +52,11 @@ RUNGS = select(rungs).where(rungs.c.study == bindparam("study")).order_by(rungs.
 
 EPOCHS = (
     select(epochs).where(epochs.c.study == bindparam("study")).order_by(epochs.c.trial, epochs.c.rung, epochs.c.number)
+)
+EPOCH_COUNTS = (
+    select(epochs.c.trial, epochs.c.rung, func.count().label("epochs"), func.max(epochs.c.number).label("last"))
+    .where(epochs.c.study == bindparam("study"))
+    .group_by(epochs.c.trial, epochs.c.rung)
 )
 EPOCHS_OF_TRIAL = EPOCHS.where(epochs.c.trial == bindparam("trial"))
 

@@ -23,6 +23,14 @@ class StudyRecord:
     problem: str = ""  # in lists: why it cannot be read; then only the name and the time of creation are known
 
 
+@dataclass(frozen=True, slots=True)
+class EpochCount:
+    """How many epochs a rung has, and the number of the last one."""
+
+    epochs: int
+    last: int
+
+
 class StudyStore(Protocol):
     """Studies, trials, rungs and epochs.
 
@@ -62,3 +70,6 @@ class StudyStore(Protocol):
 
     def epochs(self, study: str, trial: int | None = None) -> list[Epoch]:
         """Return the epochs of one trial or of all, by trial, rung and number."""
+
+    def epoch_counts(self, study: str) -> dict[tuple[int, int], EpochCount]:
+        """Return the number of epochs by trial and rung, of rungs that have any; without reading the epochs."""

@@ -41,7 +41,7 @@ from onefold.training.assignment import Assignment
 from onefold.vocabulary.errors import MeasuringFailed, ModelError, ObjectiveError, StoreError
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import BudgetUse
-from onefold.vocabulary.ranking import best_epoch, ranked
+from onefold.vocabulary.ranking import LiveRanking, best_epoch
 from onefold.vocabulary.records import (
     Config,
     Epoch,
@@ -92,7 +92,8 @@ class Coordinator:
         self._earlier_s = elapsed_s  # of earlier runs
         self._began: float | None = None  # when the first rung of this run started
         self._trials: dict[int, Trial] = {}
-        self._epochs: dict[tuple[int, int], list[Epoch]] = {}  # by trial and rung
+        # Of trials that are about to run or running, by rung and number; those of a promoted trial are read again.
+        self._epochs: dict[int, dict[tuple[int, int], Epoch]] = {}
         self._rungs: dict[int, Rung] = {}  # by decision
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
@@ -106,7 +107,9 @@ class Coordinator:
         )
         self._cost = Measurement.nothing()
         self._work = 0.0  # the part of the planned work that is done
-        self._best: Trial | None = None
+        self._ranking = LiveRanking(spec.objective)
+        self._failed: set[int] = set()  # trials
+        self._has_reported = False  # whether any trial has reported an epoch
 
     @property
     def elapsed_s(self) -> float:
@@ -151,14 +154,32 @@ class Coordinator:
                 self._waiting.append(rung.decision)
             else:
                 self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
-        for epoch in self._store.epochs(self._name):
-            self._count(epoch)
+        self._restore_costs(known.values())
         for trial in known.values():
-            for rung in trial.current_rungs:
-                self._settle(rung)
+            self._note(trial)
         latest_s = max((rung.ended_s or 0.0 for rung in rungs), default=0.0)
         self._earlier_s = max(self._earlier_s, latest_s)  # a killed study could not save its last seconds
-        self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
+
+    def _restore_costs(self, trials: Iterable[Trial]) -> None:
+        """Count what the rungs have cost and done so far; only those of open rungs are read epoch by epoch."""
+        rungs = sorted((rung for trial in trials for rung in trial.current_rungs), key=lambda rung: rung.decision)
+        has_failed = any(rung.state is RungState.FAILED for rung in rungs)
+        counts = self._store.epoch_counts(self._name) if has_failed else {}
+        for rung in rungs:
+            if rung.state is RungState.DECIDED:
+                self._load_epochs(rung.trial)
+                for epoch in self._epochs_of(rung):
+                    self._count(epoch, rung)
+                continue
+            self._cost += rung.measurement
+            done = 0.0
+            if rung.state is RungState.FAILED:
+                known = counts.get((rung.trial, rung.rung))
+                epochs = known.epochs if known is not None else 0
+                done = rung.measurement.time_s if rung.grant.time_s is not None else rung.grant.data * epochs
+            self._has_reported = self._has_reported or rung.state is RungState.DONE or done > 0
+            self._work += done
+            self._settle(rung, done)
 
     def run(self, interrupts: Interrupts) -> str:
         """Run until the search is over or a limit is reached; return the reason of the end."""
@@ -196,6 +217,11 @@ class Coordinator:
             best=self._best.metrics if self._best is not None else {},
         )
 
+    @property
+    def _best(self) -> Trial | None:
+        number = self._ranking.best()
+        return None if number is None else self._trials[number]
+
     # Decide: a rung is durable before it starts.
 
     def _fill(self) -> None:
@@ -231,6 +257,7 @@ class Coordinator:
         if decision.is_new:
             trial = Trial(decision.trial, decision.config, refusals=decision.refusals, redraws=decision.redraws)
             self._trials[trial.number] = trial
+            self._epochs[trial.number] = {}
             self._store.save_trial(self._name, trial)
         self._save(rung)
         self._waiting.append(decision.number)
@@ -240,6 +267,7 @@ class Coordinator:
             self._began = time.monotonic()
         rung = self._rungs[decision]
         trial = self._trials[rung.trial]
+        self._load_epochs(rung.trial)
         work = Assignment(
             trial=rung.trial,
             rung=rung.rung,
@@ -287,14 +315,15 @@ class Coordinator:
     def _take_epoch(self, epoch: Epoch, run: int) -> None:
         decision = self._running[run]
         reported = (*epoch.metrics, *self._spec.serving_metrics)
-        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._epochs)
+        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._has_reported)
         if missing is not None:
             self._engine.stop(run)
             self._take_failure(self._running.pop(run), missing, retry=False)
             return
-        if any(known.number == epoch.number for known in self._epochs.get((epoch.trial, epoch.rung), [])):
+        if (epoch.rung, epoch.number) in self._epochs[epoch.trial]:
             return  # reported again after a restart
-        self._count(epoch)
+        self._epochs[epoch.trial][epoch.rung, epoch.number] = epoch
+        self._count(epoch, self._rungs[decision])
         self._store.save_epoch(self._name, epoch)
         if self._rungs[decision].attempts:
             self._save(replace(self._rungs[decision], attempts=0))
@@ -323,32 +352,37 @@ class Coordinator:
         for note in record.notes:
             self._on_event(KnobsTuned(self.progress, record.trial, record.epoch, note))
 
-    def _count(self, epoch: Epoch) -> None:
-        self._epochs.setdefault((epoch.trial, epoch.rung), []).append(epoch)
-        self._cost += epoch.measurement
-        self._work += _work_done(epoch, self._rung_of(epoch))
+    def _load_epochs(self, trial: int) -> None:
+        if trial not in self._epochs:
+            epochs = self._store.epochs(self._name, trial)
+            self._epochs[trial] = {(epoch.rung, epoch.number): epoch for epoch in epochs}
 
-    def _settle(self, rung: Rung) -> None:
-        """Count a finished rung as all of its planned work, and remove the rest of a failed one from the plan."""
-        if rung.state is RungState.DECIDED:
-            return
+    def _epochs_of(self, rung: Rung, since: int | None = None) -> list[Epoch]:
+        """Return the epochs of a rung, or of all rungs of its trial from `since` on."""
+        lowest = rung.rung if since is None else since
+        return [epoch for epoch in self._epochs[rung.trial].values() if lowest <= epoch.rung <= rung.rung]
+
+    def _count(self, epoch: Epoch, rung: Rung) -> None:
+        self._has_reported = True
+        self._cost += epoch.measurement
+        self._work += _work_done(epoch, rung)
+
+    def _settle(self, rung: Rung, done: float) -> None:
+        """Count a finished rung as all of its planned work, and remove the rest of a failed one from the plan.
+
+        `done` is the part of it that is counted already.
+        """
         continues = rung.rung > 0 and not rung.grant.fresh and self._spec.workload_objective is not None
         grants = {known.rung: known.grant for known in self._trials[rung.trial].rungs}
-        done = sum(_work_done(epoch, rung) for epoch in self._epochs.get((rung.trial, rung.rung), []))
         left = work_of(rung.grant, grants.get(rung.rung - 1) if continues else None) - done
         if rung.state is RungState.DONE:
             self._work += left
         else:
             self._planned -= left
 
-    def _rung_of(self, epoch: Epoch) -> Rung:
-        return next(rung for rung in self._trials[epoch.trial].current_rungs if rung.rung == epoch.rung)
-
     def _take_result(self, decision: int) -> None:
         rung = self._rungs[decision]
-        epochs = [
-            epoch for at in range(self._since(rung), rung.rung + 1) for epoch in self._epochs.get((rung.trial, at), [])
-        ]
+        epochs = self._epochs_of(rung, self._since(rung))
         # A trial with all its epochs may have nothing left to do at a higher level: it keeps its result.
         standing = self._trials[rung.trial].metrics
         metrics = best_epoch(epochs, self._spec.epoch_objective).metrics if epochs else standing
@@ -363,8 +397,8 @@ class Coordinator:
         if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
             return
-        has_results = any(known.state is RungState.DONE for known in self._rungs.values())
-        missing = self._missing_metric(metrics, is_first=rung.trial == 0 and not has_results)
+        is_first = rung.trial == 0 and all(known.state is not RungState.DONE for known in self._rungs.values())
+        missing = self._missing_metric(metrics, is_first=is_first)
         if missing is not None:
             self._take_failure(decision, missing, retry=False)
             return
@@ -402,19 +436,19 @@ class Coordinator:
         self._on_event(TrialFailed(self.progress, rung.trial, failure.kind.value, failure.reason))
 
     def _end(self, rung: Rung) -> None:
-        epochs = self._epochs.get((rung.trial, rung.rung), [])
+        epochs = self._epochs_of(rung)
         cost = sum((epoch.measurement for epoch in epochs), Measurement.nothing())
         rung = replace(rung, measurement=cost, ended_s=self.elapsed_s)
         self._save(rung)
-        self._settle(rung)
-        self._best = next(iter(ranked(self.trials, self._spec.objective)), None)
+        self._settle(rung, sum(_work_done(epoch, rung) for epoch in epochs))
         self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
+        del self._epochs[rung.trial]
 
     def _update_states(self) -> None:
         changed = {
             number: state
-            for number, state in self._search.states().items()
-            if number in self._trials and self._trials[number].state is not state
+            for number, state in self._search.changed_states().items()
+            if self._trials[number].state is not state
         }
         self._mark(changed)
 
@@ -429,7 +463,16 @@ class Coordinator:
         trial = self._trials[rung.trial]
         others = tuple(known for known in trial.rungs if known.decision != rung.decision)
         self._trials[rung.trial] = replace(trial, rungs=(*others, rung))
+        self._note(self._trials[rung.trial])
         self._store.save_rung(self._name, rung)
+
+    def _note(self, trial: Trial) -> None:
+        """Update what is known of all trials together."""
+        self._ranking.update(trial)
+        if trial.failure is not None:
+            self._failed.add(trial.number)
+        else:
+            self._failed.discard(trial.number)
 
     def _halt(self) -> None:
         """Stop all running rungs. Their checkpoints stay, so that an extended study continues from there."""
@@ -461,7 +504,7 @@ class Coordinator:
             left_s=self._left_s(),
             trials_started=len(self._trials),
             trials_planned=sum(self._spec.trial_batches),
-            trials_failed=sum(trial.failure is not None for trial in self.trials),
+            trials_failed=len(self._failed),
             running=tuple(self._running_rung(decision) for decision in self._running.values()),
             best_trial=best.number if best else None,
             best_config=best.config if best else Config(),
@@ -473,7 +516,7 @@ class Coordinator:
     def _running_rung(self, decision: int) -> RunningRung:
         rung = self._rungs[decision]
         first = rung.rung if rung.grant.fresh else 0
-        done = [epoch for at in range(first, rung.rung + 1) for epoch in self._epochs.get((rung.trial, at), [])]
+        done = self._epochs_of(rung, first)
         return RunningRung(
             rung.trial,
             rung.rung,

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 from onefold.vocabulary.errors import BudgetError, ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
+from onefold.vocabulary.pareto import crowding, fronts
 from onefold.vocabulary.records import Grant, Metrics
 from onefold.vocabulary.requirement import Bound
 from onefold.vocabulary.signature import suggest_fields
@@ -172,35 +173,6 @@ class Objective:
         return cls(
             data["maximize"], data["minimize"], {metric: Bound(**bound) for metric, bound in data["require"].items()}
         )
-
-
-def dominates(first: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether `first` Pareto-dominates `other`: nowhere worse and somewhere better (smaller is better)."""
-    return all(a <= b for a, b in zip(first, other)) and any(a < b for a, b in zip(first, other))
-
-
-def fronts(losses: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Return the positions of `losses` by non-dominated front, best front first."""
-    left = list(range(len(losses)))
-    fronts: list[list[int]] = []
-    while left:
-        front = [i for i in left if not any(dominates(losses[j], losses[i]) for j in left)]
-        fronts.append(front)
-        left = [i for i in left if i not in set(front)]
-    return fronts
-
-
-def crowding(front: Sequence[Sequence[float]]) -> list[float]:
-    """Return the crowding distance of each member of a front (NSGA-II); infinite at the ends."""
-    distance = [0.0] * len(front)
-    for goal in range(len(front[0]) if front else 0):
-        by_loss = sorted(range(len(front)), key=lambda i: (front[i][goal], i))
-        span = front[by_loss[-1]][goal] - front[by_loss[0]][goal]
-        distance[by_loss[0]] = distance[by_loss[-1]] = math.inf
-        for before, here, after in zip(by_loss, by_loss[1:], by_loss[2:]):
-            if span > 0:
-                distance[here] += (front[after][goal] - front[before][goal]) / span
-    return distance
 
 
 @suggest_fields

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Epoch, Metrics, RungState, Trial
+from onefold.vocabulary.standings import standings
 
 
 def leaderboard(
@@ -49,6 +50,31 @@ def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
     objective = settled(objective, rated)
     order = [rated[position] for position in objective.order([trial.metrics for trial in rated])]
     return sorted(order, key=lambda trial: _class_of(trial, objective))
+
+
+class LiveRanking:
+    """The first of `ranked` over the trials of a running study, kept up to date instead of ranked again."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self._standings = standings(objective)
+        self._best: int | None = None
+        self._is_current = True
+
+    def update(self, trial: Trial) -> None:
+        """Add a trial, or replace it after its latest rung."""
+        metrics = trial.metrics
+        self._is_current = False
+        if is_rated(metrics, self._objective):
+            self._standings.put(trial.number, metrics, is_failed=trial.failure is not None, level=trial.level)
+        else:
+            self._standings.remove(trial.number)
+
+    def best(self) -> int | None:
+        """Return the number of the best trial; None before any has a result."""
+        if not self._is_current:
+            self._best, self._is_current = self._standings.best(), True
+        return self._best
 
 
 def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
