@@ -9,11 +9,7 @@ from dataclasses import replace
 import pytest
 from kernel_store_contract import KernelStoreContract
 
-<<<<<<< HEAD
-from onefold.store import Attempt, Job, Outcome, Store, StudyRecord
-=======
-from onefold.store import EpochCount, Store, StudyRecord, Submission
->>>>>>> 4935c1c (Keep the best trial, rungs and states up to date incrementally)
+from onefold.store import Attempt, EpochCount, Job, Outcome, Store, StudyRecord
 from onefold.vocabulary.errors import StoreError, StudyNotFound
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobRecord, Phase, StepWindow
 from onefold.vocabulary.moment import Moment

@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -84,7 +84,7 @@ def readable(record: StudyRecord) -> StudyRecord:
 
 def show(study: StudyArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show the report of a study as text: its best trials, its failures, its cost."""
-    print_report(report_of(study, home), as_json)
+    print_report(report_of(study, home, "all" if as_json else "none"), as_json)
 
 
 def write_report(
@@ -97,7 +97,7 @@ def write_report(
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a study as one HTML file, as text or as JSON."""
-    report = report_of(study, home)
+    report = report_of(study, home, "all" if as_json else "none" if text else "curves")
     if as_json or text:
         content = json.dumps(report.as_json(), indent=2) if as_json else report.as_text()
         if output is None:
@@ -115,12 +115,11 @@ def write_report(
     out.print(f"written to {output}", soft_wrap=True)
 
 
-def report_of(study: str, home: Path | None) -> Report:
-    """Return the report of a study as it stands."""
+def report_of(study: str, home: Path | None, epochs: Literal["all", "curves", "none"]) -> Report:
+    """Return the report of a study as it stands; `epochs` says which ones its form needs."""
     from onefold.report import StudyReport
 
     home_folder = Home(home)
     with closing(home_folder.store()) as store:
-        return StudyReport(
-            summary_of(study, store, folder=home_folder.folder(study), is_running=home_folder.is_running(study))
-        )
+        folder, is_running = home_folder.folder(study), home_folder.is_running(study)
+        return StudyReport(summary_of(study, store, folder=folder, is_running=is_running, epochs=epochs))

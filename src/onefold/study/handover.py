@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, StageStarted, StudyEnded
 from onefold.study.result import Result, keep_best, read_card
 from onefold.study.spec import Spec
-from onefold.study.summary import summary_of
+from onefold.study.summary import open_epochs, summary_of
 from onefold.study.tunable import Tunable
 from onefold.study.worker_calls import export_trained
 from onefold.training import calls
@@ -33,7 +33,7 @@ from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.errors import DeviceError, ModelError, StoreError, StudyFailed
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.ranking import leaderboard
-from onefold.vocabulary.records import Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
+from onefold.vocabulary.records import Epoch, Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.vocabulary.serving import Surface
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
@@ -122,7 +122,7 @@ class Handover:
             folder=self.folder,
             report=page,
             elapsed_s=record.elapsed_s,
-            cost=total_cost(trials, self.store.epochs(record.name)),
+            cost=total_cost(trials, open_epochs(record.name, self.store, trials)),
             workload=self.tunable.workload,
             surfaces=surfaces,
             recommendation=summary.recommendation,
@@ -130,16 +130,21 @@ class Handover:
         )
 
     def _write_report(self, name: str) -> tuple[Path, Summary]:
-        summary = summary_of(name, self.store, folder=self.folder)
+        summary = summary_of(name, self.store, folder=self.folder, epochs="curves")
         page = self.folder / "report.html"
         page.write_text(StudyReport(summary).as_html(), encoding="utf-8")
         return page, summary
 
     def _winner(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
-        epochs = self.store.epochs(record.name)
         objective, epoch_objective = self.spec.objective, self.spec.epoch_objective
-        ranking = leaderboard(trials, epochs, objective, epoch_objective, is_servable=self._is_servable)
+        ranking = leaderboard(
+            trials, self._read_epochs(record.name), objective, epoch_objective, is_servable=self._is_servable
+        )
         return ranking[0] if ranking else None
+
+    def _read_epochs(self, name: str) -> Iterator[Epoch]:
+        """Read the epochs when the first one is needed: a study with results is ranked without them."""
+        yield from self.store.epochs(name)
 
     def _card(self, record: StudyRecord, winner: Trial, test: Metrics) -> dict[str, Any]:
         return {

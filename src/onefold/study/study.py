@@ -33,6 +33,7 @@ from onefold.study.options import CompressMode, ParallelismOptions, SearchOption
 from onefold.study.result import Result
 from onefold.study.serving_options import with_devices
 from onefold.study.spec import Parallelism, Spec
+from onefold.study.summary import open_epochs
 from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.study.warm_start import observations
 from onefold.training import calls
@@ -248,7 +249,7 @@ class Study:
             spec = Spec.from_json(record.spec)
             known = store.trials(self.name)
             failed = [trial for trial in known if trial.failure is not None] if retry_failed else []
-            spent = total_cost(known, store.epochs(self.name))
+            spent = total_cost(known, open_epochs(self.name, store, known))
             budget = replace(
                 spec.budget,
                 trials=spec.budget.trials + (trials or 0),

@@ -21,7 +21,9 @@ def curves(summary: Summary) -> Plot:
     """Draw a line per trial, colored by rank, with the best trial on top."""
     if not summary.curves:
         return Plot(NAME, TITLE, "No epoch has been recorded, so there are no learning curves to show.")
-    caption = f"{summary.curve_metric} after each epoch of every trial."
+    few, all_trials = len(summary.curves), len(summary.last_epochs)
+    whose = "every trial" if few >= all_trials else f"{few} of {all_trials} trials, the best ones"
+    caption = f"{summary.curve_metric} after each epoch of {whose}."
     legend = ranking_legend(summary)
     best = summary.best
     if best is not None and any(curve.trial == best.number for curve in summary.curves):

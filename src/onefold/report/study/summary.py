@@ -90,7 +90,8 @@ class Summary:
     parameters: Mapping[str, Parameter]  # in the order of the space
     groups: Mapping[str, str]  # of the parameters
     trials: tuple[Trial, ...]
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[Epoch, ...]  # those that were read
+    last_epochs: Mapping[int, int]  # the number of the last epoch, by trial
     ranking: tuple[Trial, ...]  # trials with a result, best first
     front: tuple[Trial, ...]  # the Pareto front with several goals; else empty
     counts: Mapping[TrialState, int]  # by state that occurs, in the order of TrialState
@@ -134,8 +135,9 @@ class Summary:
 
     def epochs_of(self, trial: Trial) -> int:
         """Return the number of epochs that a trial was trained for."""
-        seen = max((epoch.number for epoch in self.epochs if epoch.trial == trial.number), default=0)
-        return seen or (trial.finished_rungs[-1].grant.epochs if trial.finished_rungs else 0)
+        return self.last_epochs.get(trial.number) or (
+            trial.finished_rungs[-1].grant.epochs if trial.finished_rungs else 0
+        )
 
     def is_feasible(self, trial: Trial) -> bool:
         """Return whether the result of a trial meets the requirements."""
@@ -163,6 +165,7 @@ def summarize(
     trials: Sequence[Trial],
     epochs: Sequence[Epoch],
     *,
+    last_epochs: Mapping[int, int] | None = None,
     servings: Servings | None = None,
     devices: Sequence[str] = (),
     quality: Goal | None = None,
@@ -174,7 +177,8 @@ def summarize(
 
     With `servings` it includes a recommendation for serving. `devices` are their names in order of importance
     (default: in the order of the servings); `quality` is the workload's own goal (default: derived from the objective);
-    `epoch_objective` ranks the epochs of trials that have not finished a rung.
+    `epoch_objective` ranks the epochs of trials that have not finished a rung. `last_epochs` has the number of the last
+    epoch of each trial (default: among `epochs`, which are then all).
     """
     objective = settled(_objective(study.spec, trials), trials)
     servings = servings or {}
@@ -196,6 +200,7 @@ def summarize(
         groups={name: space.group_of(name) for name in space},
         trials=tuple(trials),
         epochs=tuple(epochs),
+        last_epochs=_last_epochs(epochs) if last_epochs is None else last_epochs,
         ranking=tuple(leaderboard(trials, epochs, objective, epoch_objective, is_servable=is_servable)),
         front=tuple(front(trials, objective)) if len(objective.goals) > 1 else (),
         counts={state: states[state] for state in TrialState if states[state]},
@@ -328,6 +333,13 @@ def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[RungResult
         best = goal.loss(min(standing.values())[2]) if standing else None
         moments.append(RungResult(time_s, rung.trial, rung.grant.level, value, counts, best))
     return tuple(moments)
+
+
+def _last_epochs(epochs: Iterable[Epoch]) -> dict[int, int]:
+    last: dict[int, int] = {}
+    for epoch in epochs:
+        last[epoch.trial] = max(epoch.number, last.get(epoch.trial, 0))
+    return last
 
 
 def _curve_metric(objective: Objective, epochs: Sequence[Epoch]) -> str:
