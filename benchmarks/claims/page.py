@@ -20,7 +20,7 @@ SECTIONS = {
     "Compression": ("compression", "in_loop", "impact"),
     "Kernels": ("kernels",),
     "Retraining": ("retraining", "retraining_limits"),
-    "Reliability": ("kills", "night", "hostile"),
+    "Reliability": ("kills", "night", "hostile", "growth"),
 }
 INTRODUCTION = """# Benchmarks
 
