@@ -122,9 +122,10 @@ def _run(function: Callable[[], object], place: Path, mark: str, parent: int) ->
     try:
         die_with_parent(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        temporary = place / "tmp"
-        temporary.mkdir(exist_ok=True)
-        os.environ |= {MARK: mark, "TMPDIR": str(temporary), "ONEFOLD_HOME": str(place / "home")}
+        folders = {"TMPDIR": place / "tmp", "XDG_RUNTIME_DIR": place / "runtime", "ONEFOLD_HOME": place / "home"}
+        for folder in folders.values():
+            folder.mkdir(exist_ok=True)
+        os.environ |= {MARK: mark, **{name: str(folder) for name, folder in folders.items()}}
         tempfile.tempdir = None
         os.chdir(place)
         log = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

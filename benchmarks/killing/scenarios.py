@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +41,7 @@ from onefold.serving.space import ServingSpace
 from onefold.study import Home
 from onefold.study.queue import Queue
 from onefold.testing.toy import spirals
-from onefold.vocabulary.errors import InputError, StoreError, StudyNotFound
+from onefold.vocabulary.errors import InputError, StudyNotFound
 from onefold.vocabulary.records import RungState
 
 WORKLOAD = "onefold.testing.toy:Spirals"
@@ -69,7 +70,7 @@ class Scenario:
     child_share: ClassVar[float] = 0.5  # of disturbances that go to the child
     studies: ClassVar[tuple[str, ...]] = ()
     folders: ClassVar[tuple[str, ...]] = ()  # model folders, which must be whole at any time
-    children_may_survive: ClassVar[bool] = False  # until the command is run again
+    children_survive: ClassVar[bool] = False  # their command, and the next one waits for them
 
     def prepare(self, place: Path) -> None:
         """Write what the command needs."""
@@ -112,26 +113,24 @@ class Scenario:
         outcome = Outcome(self.name, seed)
         began = time.monotonic()
         self._new_place(place)
-        while True:
-            command = Command(lambda: self.run(place), place)
-            try:
-                self._disturb(command, place, undisturbed, outcome, rng, kills, stops)
-                if not command.wait(TIMEOUT_S):
-                    outcome.unfinished += 1
+        with ExitStack() as stack:
+            commands: list[Command] = []  # whose processes may be left
+            while not commands or commands[-1].exit_code == -signal.SIGKILL:
+                commands.append(Command(lambda: self.run(place), place))
+                stack.callback(commands[-1].close)
+                self._disturb(commands[-1], place, undisturbed, outcome, rng, kills, stops)
+                if not commands[-1].wait(TIMEOUT_S):
                     outcome.notes.append("the command did not end: " + self._last_words(place))
                     break
-                self._check(command, place, outcome)
-            finally:
-                command.close()
-            if command.exit_code == 0:
-                break
-            if command.exit_code == StoreError.exit_code and self.children_may_survive:
-                time.sleep(0.5)  # what survived still runs
-            elif command.exit_code != -9:
+                if not self.children_survive:
+                    self._check_processes(commands[-1], outcome)
+                self._check_folders(place, outcome)
+            for command in commands if self.children_survive else ():
+                self._check_processes(command, outcome)
+            if commands[-1].exit_code != 0:
                 outcome.unfinished += 1
-                outcome.notes.append(f"exit code {command.exit_code}: {self._last_words(place)}")
-                break
-        self._compare(place, undisturbed, outcome)
+                outcome.notes.append(f"exit code {commands[-1].exit_code}: {self._last_words(place)}")
+            self._compare(place, undisturbed, outcome)
         outcome.seconds = time.monotonic() - began
         return outcome
 
@@ -178,7 +177,7 @@ class Scenario:
         """Disturb a process that the command has started; return whether the command goes on."""
         assert self.child is not None
         process, module = self.child
-        if not self._may_disturb_child(place):
+        if not self._may_disturb_child(place, outcome):
             return not command.wait(0.5)
         if command.wait(rng.uniform(0.0, undisturbed.seconds / 2)):
             return False
@@ -190,6 +189,9 @@ class Scenario:
             if kind == "stop":
                 child.suspend()
                 outcome.count(kind, process, "at a random moment")
+                if self.children_survive:  # nobody replaces them, as with Ctrl-Z
+                    time.sleep(rng.choice((0.1, 1.0, 3.0)))
+                    child.resume()
             elif is_supported() and rng.random() < 0.5:
                 trace = kill_at_call(child.pid, rng.randint(1, 30), before=rng.random() < 0.5, timeout_s=4.0)
                 if trace.killed_at is not None:
@@ -199,7 +201,7 @@ class Scenario:
                 outcome.count(kind, process, "at a random moment")
         return True
 
-    def _may_disturb_child(self, place: Path) -> bool:
+    def _may_disturb_child(self, place: Path, outcome: Outcome) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether a further disturbance would not fail the present call for good."""
         for name in self.studies:
             with suppress(StudyNotFound), closing(Home(place / "home").store()) as store:
@@ -208,12 +210,14 @@ class Scenario:
                     return False
         return True
 
-    def _check(self, command: Command, place: Path, outcome: Outcome) -> None:
-        """Check the processes and the model folders after the end of a command."""
-        if not self.children_may_survive or command.exit_code == 0:
-            orphans = command.orphans()
-            outcome.orphans += len(orphans)
-            outcome.notes += [f"left: {line}" for line in orphans]
+    def _check_processes(self, command: Command, outcome: Outcome) -> None:
+        """Check that a command that has ended left no process behind."""
+        orphans = command.orphans()
+        outcome.orphans += len(orphans)
+        outcome.notes += [f"left: {line}" for line in orphans]
+
+    def _check_folders(self, place: Path, outcome: Outcome) -> None:
+        """Check that each model folder is one generation."""
         for folder in self.folders:
             fault = fault_of_folder(place / folder)
             if fault is not None:
@@ -322,7 +326,7 @@ class QueueOfStudies(Scenario):
     name = "queue"
     child = ("study of a queue", QUEUED)
     studies = ("q0", "q1")
-    children_may_survive = True
+    children_survive = True
 
     def prepare(self, place: Path) -> None:
         queue = Queue(Home(place / "home"))
@@ -331,6 +335,10 @@ class QueueOfStudies(Scenario):
 
     def run(self, place: Path) -> object:
         return Queue(Home(place / "home")).run()
+
+    def _may_disturb_child(self, place: Path, outcome: Outcome) -> bool:  # noqa: ARG002 - the signature of Scenario
+        killed = sum(times for name, times in outcome.kills.items() if name.startswith("study of a queue"))
+        return killed < CHILD_DISTURBANCES  # a study that dies three times without an epoch has failed
 
 
 class Renewal(Scenario):
