@@ -63,13 +63,16 @@ def test_every_study_tunes_knobs(here: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_gain_is_described_in_one_sentence() -> None:
     default, best = Config(threads=2), Config(threads=1)
-    before = StepWindow(Phase.FOUND, default, 3, 0.006, None)
-    after = StepWindow(Phase.SETTLED, best, 3, 0.003, None)
+    found = StepWindow(Phase.FOUND, default, 3, 0.009, None)
+    before = StepWindow(Phase.COMPARED, default, 3, 0.006, None)
+    after = StepWindow(Phase.COMPARED, best, 3, 0.003, None)
+    compared = KnobRecord(0, 0, 1, (found, before, after), in_use=best)
     assert describe_gain([]) == "defaults"
-    assert "too few steps" in describe_gain([KnobRecord(0, 0, 1, (before,))])
-    assert (
-        describe_gain([KnobRecord(0, 0, 1, (before, after))]) == "threads=1; step time 6 ms before, 3 ms after (2.00x)"
-    )
+    assert "too few steps" in describe_gain([KnobRecord(0, 0, 1, (found,))])
+    assert describe_gain([compared]) == "threads=1; step time 6 ms before, 3 ms after (2.00x)"
+    assert describe_gain([KnobRecord(0, 0, 1, (found,), in_use=default)]) == "defaults: no other setting is faster"
+    assert describe_gain([compared, KnobRecord(0, 0, 2, in_use=default)]) == "defaults: no other setting is faster"
+    assert describe_gain([KnobRecord(0, 0, 1, untunable="steps cannot be timed")]) == "defaults: steps cannot be timed"
 
 
 @pytest.mark.parametrize(

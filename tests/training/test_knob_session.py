@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,10 +18,19 @@ from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext, available_knobs, precision
 from onefold.training.knobs.processor import available_cores
 from onefold.training.splits import LoaderSettings
-from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobOptions, KnobRecord, Phase, SettledKnobs
+from onefold.vocabulary.knobs import (
+    JobProfile,
+    KnobMemory,
+    KnobOptions,
+    KnobRecord,
+    Phase,
+    SettledKnobs,
+    knob_gain,
+    why_no_gain,
+)
 from onefold.vocabulary.records import Config, Energy, Epoch, Measurement
 
-BATCH = (torch.rand(2, 1, 5, 5), torch.arange(2) % 2)
+BATCH = (torch.randn(8, 1, 5, 5, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2)
 REAL_STEPS = 6  # of an epoch: the profiler needs operators; the other steps only advance the clock
 CPU = torch.device("cpu")
 
@@ -31,6 +41,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.has_contention = False
+        self.neighbors = 0.0  # cores that other processes keep busy
+        self.stolen_s = 0.0
         monkeypatch.setattr(knob_session.time, "perf_counter", lambda: self.now)
 
     def step(self, context: TrainingContext) -> None:
@@ -42,6 +54,10 @@ class Clock:
         if context.loader is not None and not context.loader.workers:
             cost *= 3  # loading a batch
         self.now += cost
+        self.stolen_s += cost * self.neighbors
+
+    def others_s(self) -> float:
+        return self.stolen_s
 
 
 @pytest.fixture
@@ -51,6 +67,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def context() -> Iterator[TrainingContext]:
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2))
     threads = torch.get_num_threads()
     torch.set_num_threads(len(available_cores()))
@@ -58,8 +75,9 @@ def context() -> Iterator[TrainingContext]:
     torch.set_num_threads(threads)
 
 
-def open_session(context: TrainingContext, mode: Any = "on", **options: Any) -> KnobSession:
-    return KnobSession(context, KnobOptions(mode), meter=meter.choose("cpu"), machine="here", **options)
+def open_session(context: TrainingContext, clock: Clock, mode: Any = "on", **options: Any) -> KnobSession:
+    options = {"machine": "here", "neighbors": clock, **options}
+    return KnobSession(context, KnobOptions(mode), meter=meter.choose("cpu"), **options)
 
 
 def train(
@@ -69,6 +87,7 @@ def train(
     steps: int = 200,
     epoch: int = 1,
     real_steps: int = REAL_STEPS,
+    simulated_loss: float = 1.0,
 ) -> KnobRecord:
     bias = torch.zeros(1, requires_grad=True)
     for step, (images, labels) in enumerate(session.tuned([BATCH] * steps)):
@@ -77,7 +96,7 @@ def train(
             nn.functional.cross_entropy(context.model(images), labels).backward()
             context.optimizer.step()
         else:
-            (bias + 1.0).backward()  # the constant loss of a simulated step
+            (bias + simulated_loss).backward()  # the constant loss of a simulated step
         clock.step(context)
     cost = Measurement(1.0, 1.0, Energy(None, "unavailable"))
     return session.report(Epoch(0, epoch, 0, {}, cost))
@@ -93,9 +112,9 @@ def learned_by(record: KnobRecord) -> KnobMemory:
 
 
 def test_the_best_knobs_are_probed_settled_and_learned(context: TrainingContext, clock: Clock) -> None:
-    session = open_session(context)
+    session = open_session(context, clock)
     record = train(session, context, clock)
-    assert phases(record) == [Phase.FOUND, Phase.PROBED, Phase.SETTLED]
+    assert phases(record) == [Phase.FOUND, Phase.PROBED, Phase.COMPARED, Phase.SETTLED]
     assert record.windows[-1].knobs.memory_format == "channels last"
     assert record.windows[-1].step_s == pytest.approx(0.005)
     assert session.settled is not None
@@ -107,7 +126,7 @@ def test_the_best_knobs_are_probed_settled_and_learned(context: TrainingContext,
 
 def test_slow_data_loading_gets_workers(context: TrainingContext, clock: Clock) -> None:
     context.loader = LoaderSettings()
-    record = train(open_session(context), context, clock)
+    record = train(open_session(context, clock), context, clock)
     assert record.windows[-1].knobs.loaders == 1
     assert learned_by(record).gain == pytest.approx(6.0)
     assert context.loader == LoaderSettings(), "restored"
@@ -115,15 +134,16 @@ def test_slow_data_loading_gets_workers(context: TrainingContext, clock: Clock) 
 
 def test_all_knobs_are_restored_after_an_epoch(context: TrainingContext, clock: Clock) -> None:
     threads = torch.get_num_threads()
-    train(open_session(context), context, clock)
+    train(open_session(context, clock), context, clock)
     assert context.adapters == []
     assert torch.get_num_threads() == threads
     assert all(parameter.is_contiguous() for parameter in context.model.parameters())
 
 
 def test_all_knobs_are_restored_after_an_aborted_epoch(context: TrainingContext, clock: Clock) -> None:
-    session = open_session(context)
-    for step, _ in enumerate(session.tuned([BATCH] * 100)):
+    session = open_session(context, clock)
+    for step, (images, labels) in enumerate(session.tuned([BATCH] * 100)):
+        nn.functional.cross_entropy(context.model(images), labels).backward()
         clock.step(context)
         if step == 60:
             break
@@ -133,46 +153,94 @@ def test_all_knobs_are_restored_after_an_aborted_epoch(context: TrainingContext,
 
 
 def test_settled_knobs_are_kept_in_the_next_epoch_and_rung(context: TrainingContext, clock: Clock) -> None:
-    first = open_session(context)
+    first = open_session(context, clock)
     train(first, context, clock)
     assert phases(train(first, context, clock, epoch=2)) == [Phase.SETTLED]
-    second = open_session(context, settled=first.settled)
+    second = open_session(context, clock, settled=first.settled)
     record = train(second, context, clock)
     assert phases(record) == [Phase.SETTLED]
     assert record.windows[0].knobs.memory_format == "channels last"
-    elsewhere = KnobSession(
-        context, KnobOptions("on"), meter=meter.choose("cpu"), machine="there", settled=first.settled
-    )
+    elsewhere = open_session(context, clock, machine="there", settled=first.settled)
     assert Phase.PROBED in phases(train(elsewhere, context, clock))
 
 
-def test_a_similar_job_reuses_the_knobs_without_probing(context: TrainingContext, clock: Clock) -> None:
-    learned = learned_by(train(open_session(context), context, clock))
-    record = train(open_session(context, remembered=[learned]), context, clock)
-    assert phases(record) == [Phase.FOUND, Phase.RECALLED]
+def test_a_similar_job_reuses_the_knobs_and_tests_only_the_threads(context: TrainingContext, clock: Clock) -> None:
+    learned = learned_by(train(open_session(context, clock), context, clock))
+    record = train(open_session(context, clock, remembered=[learned]), context, clock)
+    recalled = phases(record)
+    assert [phase for phase in recalled if phase is not Phase.PROBED] == [Phase.FOUND, Phase.RECALLED, Phase.COMPARED]
+    probed = [window.knobs for window in record.windows if window.phase is Phase.PROBED]
+    assert {(knobs.memory_format, knobs.update) for knobs in probed} <= {("channels last", "loop")}
     assert record.windows[-1].step_s == pytest.approx(0.005)
     assert record.learned is None
     assert any("recalled" in note for note in record.notes)
-    probing = train(open_session(context, "probe", remembered=[learned]), context, clock)
+    probing = train(open_session(context, clock, "probe", remembered=[learned]), context, clock)
     assert Phase.PROBED in phases(probing)
 
 
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
+def test_recall_tests_the_threads_beside_a_neighbor(context: TrainingContext, clock: Clock) -> None:
+    learned = learned_by(train(open_session(context, clock), context, clock))
+    assert learned.load == pytest.approx(0.0)
+    clock.has_contention, clock.neighbors = True, 1.0
+    record = train(open_session(context, clock, remembered=[learned]), context, clock, steps=400)
+    assert record.windows[-1].phase is Phase.RECALLED
+    assert record.windows[-1].knobs.memory_format == "channels last"
+    assert record.windows[-1].step_s == pytest.approx(0.005)
+    assert record.windows[-1].load == pytest.approx(1.0)
+
+
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
+@pytest.mark.parametrize("mode", ["on", "recall"])
+def test_a_neighbor_that_leaves_is_noticed_though_no_step_becomes_faster(
+    context: TrainingContext, clock: Clock, mode: str
+) -> None:
+    plain_step = clock.step
+
+    def step(context: TrainingContext) -> None:
+        before = clock.now
+        plain_step(context)
+        if torch.get_num_threads() == 1:
+            clock.now = before + 2 * (clock.now - before)
+
+    clock.step = step  # type: ignore[method-assign]
+    learned = learned_by(train(open_session(context, clock), context, clock))
+    clock.has_contention, clock.neighbors = True, 1.0
+    session = open_session(context, clock, mode, remembered=[learned])
+    record = train(session, context, clock, steps=600)
+    assert record.windows[-1].step_s == pytest.approx(0.010)
+    clock.has_contention, clock.neighbors = False, 0.0
+    record = train(session, context, clock, steps=2000)
+    assert any("fewer cores busy" in note for note in record.notes)
+    assert record.windows[-1].step_s == pytest.approx(0.005)
+
+
+def test_jobs_learned_under_another_load_are_told_apart(context: TrainingContext, clock: Clock) -> None:
+    alone = learned_by(train(open_session(context, clock), context, clock))
+    beside = replace(alone, load=1.0, knobs=Config(alone.knobs, update="fused"))
+    for load, expected in ((0.0, "loop"), (1.0, "fused")):
+        clock.neighbors = load
+        record = train(open_session(context, clock, remembered=[alone, beside]), context, clock)
+        recalled = next(window for window in record.windows if window.phase is Phase.RECALLED)
+        assert recalled.knobs.update == expected
+
+
 def test_knobs_learned_on_another_machine_are_ignored(context: TrainingContext, clock: Clock) -> None:
-    learned = learned_by(train(open_session(context), context, clock))
+    learned = learned_by(train(open_session(context, clock), context, clock))
     other = replace(learned, machine="there")
-    assert Phase.PROBED in phases(train(open_session(context, remembered=[other]), context, clock))
+    assert Phase.PROBED in phases(train(open_session(context, clock, remembered=[other]), context, clock))
 
 
 def test_mode_recall_keeps_the_defaults_of_an_unknown_job(context: TrainingContext, clock: Clock) -> None:
     far = KnobMemory("here", "time", False, JobProfile({"x": 9.0}, ()), Config(memory_format="channels last"), 2.0, 1.0)
-    record = train(open_session(context, "recall", remembered=[far]), context, clock)
+    record = train(open_session(context, clock, "recall", remembered=[far]), context, clock)
     assert phases(record) == [Phase.FOUND]
     assert context.adapters == []
 
 
 @pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
 def test_contention_that_comes_and_goes_is_answered_within_20_windows(context: TrainingContext, clock: Clock) -> None:
-    session = open_session(context)
+    session = open_session(context, clock)
     train(session, context, clock)
     assert torch.get_num_threads() > 1
     for has_contention in (True, False):
@@ -195,14 +263,14 @@ def test_a_network_that_does_not_run_with_a_knob_trains_without_it(clock: Clock)
 
     model = Views()
     context = TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, available_cores())
-    record = train(open_session(context), context, clock)
+    record = train(open_session(context, clock), context, clock)
     assert any("does not run with memory_format" in note for note in record.notes)
     assert {window.knobs.memory_format for window in record.windows} == {"contiguous"}
 
 
 @pytest.mark.parametrize("steps", [3, 12])
 def test_windows_continue_over_short_epochs(context: TrainingContext, clock: Clock, steps: int) -> None:
-    session = open_session(context)
+    session = open_session(context, clock)
     epochs = 240 // steps
     records = [train(session, context, clock, steps, epoch, real_steps=1) for epoch in range(1, epochs)]
     assert session.settled is not None
@@ -211,7 +279,7 @@ def test_windows_continue_over_short_epochs(context: TrainingContext, clock: Clo
 
 
 def test_unavailable_knobs_are_recorded(context: TrainingContext, clock: Clock) -> None:
-    record = train(open_session(context), context, clock)
+    record = train(open_session(context, clock), context, clock)
     assert set(record.missing) == set(available_knobs(context).unavailable)
     assert "precision" in record.missing
 
@@ -226,7 +294,7 @@ def test_a_candidate_that_is_much_slower_is_given_up_early(
         clock.now += 9.0 * bool(context.adapters)
 
     monkeypatch.setattr(clock, "step", step)
-    record = train(open_session(context), context, clock)
+    record = train(open_session(context, clock), context, clock)
     probed = [window for window in record.windows if window.knobs.memory_format == "channels last"]
     assert probed
     assert all(window.steps == knob_session.ABORT_STEPS for window in probed)
@@ -245,7 +313,9 @@ def open_reduced_session(context: TrainingContext, clock: Clock, monkeypatch: py
             clock.now = before + (clock.now - before) / 2
 
     monkeypatch.setattr(clock, "step", step)
-    return KnobSession(context, KnobOptions("probe", reduced=True), meter=meter.choose("cpu"), machine="here")
+    return KnobSession(
+        context, KnobOptions("probe", reduced=True), meter=meter.choose("cpu"), machine="here", neighbors=clock
+    )
 
 
 def test_reduced_precision_is_kept_while_the_loss_does_not_rise(
@@ -269,13 +339,80 @@ def test_reduced_precision_that_raises_the_loss_is_rejected(
     session = open_reduced_session(context, clock, monkeypatch)
     record = train(session, context, clock, steps=300)
     assert record.windows[-1].knobs.precision == "float32"
+    assert record.windows[-1].knobs.memory_format == "channels last"
     assert any("raised the loss" in note for note in record.notes)
 
 
+def test_recalled_reduced_precision_is_checked_before_it_is_used(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_reduced_session(context, clock, monkeypatch)
+    learned = learned_by(train(session, context, clock, steps=300))
+    assert learned.knobs.precision == "bfloat16"
+    monkeypatch.setattr(knob_session, "output_error", lambda *_: 0.4)
+    options = KnobOptions("recall", reduced=True)
+    for known in ({"remembered": [learned]}, {"settled": session.settled}):
+        again = KnobSession(
+            context, options, meter=meter.choose("cpu"), machine="here", neighbors=clock, **known  # type: ignore[arg-type]
+        )  # fmt: skip
+        record = train(again, context, clock, steps=200)
+        assert {window.knobs.precision for window in record.windows} == {"float32"}
+        assert record.windows[-1].knobs.memory_format == "channels last"
+        assert any("changes the outputs by 40%" in note for note in record.notes)
+        assert record.in_use is not None
+        assert record.in_use.precision == "float32"
+
+
+def test_reduced_precision_is_checked_again_later(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_reduced_session(context, clock, monkeypatch)
+    assert train(session, context, clock, steps=300).windows[-1].knobs.precision == "bfloat16"
+    monkeypatch.setattr(knob_session, "output_error", lambda *_: 0.4)
+    record = train(session, context, clock, steps=600)
+    assert record.windows[-1].knobs.precision == "float32"
+    assert session.settled is not None
+    assert session.settled.setting.precision == "float32"
+
+
+def test_reduced_precision_is_given_back_when_the_loss_rises(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_reduced_session(context, clock, monkeypatch)
+    assert train(session, context, clock, steps=600).windows[-1].knobs.precision == "bfloat16"
+    record = train(session, context, clock, steps=1000, simulated_loss=2.0)
+    assert record.windows[-1].knobs.precision == "float32"
+    assert any("the loss rises" in note for note in record.notes)
+
+
+def test_features_that_reduced_precision_loses_are_learned_in_full_precision(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(offset: float) -> KnobRecord:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+        context = TrainingContext(model, torch.optim.Adam(model.parameters(), lr=0.01), CPU, available_cores())
+        session = open_reduced_session(context, clock, monkeypatch)
+        labels = torch.arange(64) % 4
+        inputs = nn.functional.one_hot(labels, 16) * 2.0 + torch.randn(64, 16) * 0.1 + offset
+        for images, targets in session.tuned([(inputs, labels)] * 300):
+            context.optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images).float(), targets).backward()
+            context.optimizer.step()
+            clock.step(context)
+        return session.report(Epoch(0, 1, 0, {}, Measurement.nothing()))
+
+    record = trained(0.0)
+    assert record.windows[-1].knobs.precision == "bfloat16"
+    record = trained(1000.0)
+    assert {window.knobs.precision for window in record.windows} == {"float32"}
+    assert any("of their variation" in note for note in record.notes)
+
+
 def test_recalled_knobs_that_are_not_faster_are_replaced_by_probing(context: TrainingContext, clock: Clock) -> None:
-    learned = learned_by(train(open_session(context), context, clock))
+    learned = learned_by(train(open_session(context, clock), context, clock))
     slow = replace(learned, knobs=Config(learned.knobs, memory_format="contiguous", update="fused"))
-    record = train(open_session(context, remembered=[slow]), context, clock)
+    record = train(open_session(context, clock, remembered=[slow]), context, clock, steps=400)
     assert any("not faster here" in note for note in record.notes)
     assert record.windows[-1].knobs.memory_format == "channels last"
     assert record.learned is not None
@@ -283,22 +420,73 @@ def test_recalled_knobs_that_are_not_faster_are_replaced_by_probing(context: Tra
 
 def test_settled_knobs_that_are_unavailable_are_ignored(context: TrainingContext, clock: Clock) -> None:
     setting = Config(memory_format="channels last", cores="977", compile="compiled")
-    record = train(open_session(context, settled=SettledKnobs("here", setting, Phase.SETTLED)), context, clock)
+    record = train(open_session(context, clock, settled=SettledKnobs("here", setting, Phase.SETTLED)), context, clock)
     assert record.windows[-1].knobs.memory_format == "channels last"
     assert record.windows[-1].knobs.get("cores", "all") == "all"
     assert "compile" not in record.windows[-1].knobs
 
 
+def test_a_loop_that_fetches_all_batches_first_is_told_so(context: TrainingContext, clock: Clock) -> None:
+    session = open_session(context, clock)
+    for epoch in (1, 2):
+        for images, labels in list(session.tuned([BATCH] * 20)):
+            nn.functional.cross_entropy(context.model(images), labels).backward()
+            clock.step(context)
+        record = session.report(Epoch(0, epoch, 0, {}, Measurement.nothing()))
+        assert record.windows == ()
+        assert "fetches several batches" in record.untunable
+        assert knob_gain([record]) is None
+        assert "fetches several batches" in why_no_gain([record])
+        assert context.adapters == []
+
+
+def test_a_loop_that_fetches_several_batches_at_a_time_is_told_so(context: TrainingContext, clock: Clock) -> None:
+    session = open_session(context, clock)
+    fetched: list[Any] = []
+    for batch in session.tuned([BATCH] * 40):
+        fetched.append(batch)
+        if len(fetched) == 4:
+            for images, labels in fetched:
+                nn.functional.cross_entropy(context.model(images), labels).backward()
+                clock.step(context)
+            fetched.clear()
+    assert "fetches several batches" in session.report(Epoch(0, 1, 0, {}, Measurement.nothing())).untunable
+
+
+def test_a_gain_is_measured_in_turn(context: TrainingContext, clock: Clock) -> None:
+    record = train(open_session(context, clock), context, clock)
+    compared = [window for window in record.windows if window.phase is Phase.COMPARED]
+    formats = [window.knobs.memory_format for window in compared]
+    assert formats == ["contiguous", "channels last", "channels last", "contiguous"]
+    gain = knob_gain([record])
+    assert gain is not None
+    assert [window.step_s for window in gain] == pytest.approx([0.010, 0.005])
+    assert all(window.started_at is not None and window.load is not None for window in record.windows)
+
+
+def test_training_that_becomes_faster_by_itself_is_no_gain(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = count()
+    monkeypatch.setattr(clock, "step", lambda _: setattr(clock, "now", clock.now + max(0.01, 0.1 - next(steps) / 1000)))
+    record = train(open_session(context, clock), context, clock, steps=400)
+    assert any("no faster than the defaults" in note for note in record.notes)
+    assert knob_gain([record]) is None
+    assert why_no_gain([record]) == "no other setting is faster"
+
+
 def test_batches_that_another_thread_reads_are_passed_through(context: TrainingContext, clock: Clock) -> None:
-    session, batches = open_session(context), []
+    session, batches = open_session(context, clock), []
     reader = threading.Thread(target=lambda: batches.extend(session.tuned([BATCH] * 30)))
     reader.start()
     reader.join()
     assert all(batch is BATCH for batch in batches)
-    assert session.report(Epoch(0, 1, 0, {}, Measurement.nothing())).windows == ()
+    record = session.report(Epoch(0, 1, 0, {}, Measurement.nothing()))
+    assert record.windows == ()
+    assert "another thread" in record.untunable
 
 
 def test_many_windows_of_an_epoch_are_merged(context: TrainingContext, clock: Clock) -> None:
-    record = train(open_session(context), context, clock, steps=6000)
+    record = train(open_session(context, clock), context, clock, steps=6000)
     assert len(record.windows) < knob_session.MAX_WINDOWS
     assert sum(window.steps for window in record.windows) > 5000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ import torch
 from torch import nn
 
 from onefold.processes import lease_cores
+from onefold.training.forward_call import ForwardCall, output_error, runs
 from onefold.training.knobs import KnobUnavailable, TrainingContext, applied, available_knobs
 from onefold.training.knobs.accelerators import GpuCount, data_parallel
-from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS, runs_with
+from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
 from onefold.training.knobs.execution import OptimizerUpdate
+from onefold.training.knobs.memory import MemoryFormat
 from onefold.training.knobs.precision import MixedPrecision
 from onefold.training.knobs.processor import (
     CoreAffinity,
@@ -54,6 +58,13 @@ def step(context: TrainingContext) -> float:
     loss.backward()
     context.optimizer.step()
     return float(loss.detach())
+
+
+def observed_call(context: TrainingContext) -> ForwardCall:
+    call = ForwardCall(context.model)
+    with call.recorded():
+        context.model(IMAGES)
+    return call
 
 
 def state(context: TrainingContext) -> dict[str, object]:
@@ -130,26 +141,43 @@ def test_reduced_precision_is_available_only_if_allowed():
 
 
 def test_a_network_that_requires_a_memory_format_is_detected_without_side_effects():
-    batch = (IMAGES, LABELS)
-    assert runs_with("memory_format", "channels last", a_context(), batch)
+    context = a_context()
+    assert runs(observed_call(context), context, MemoryFormat(), "channels last")
     context = a_context(Views())
     context.model.train()
+    call = observed_call(context)
     random_state = torch.random.get_rng_state()
-    assert not runs_with("memory_format", "channels last", context, batch)
+    assert not runs(call, context, MemoryFormat(), "channels last")
     assert context.model.training
     assert torch.equal(torch.random.get_rng_state(), random_state)
     assert context.adapters == []
 
 
-def test_batches_that_are_not_tuples_are_unchanged():
+def test_the_tensors_of_any_batch_are_adapted():
     context = a_context()
+    pair = namedtuple("Pair", "images labels")
     with applied({"memory_format": "channels last"}, context):
-        batch = {"images": IMAGES}
-        assert context.adapt(batch) is batch
-        images, labels = context.adapt([IMAGES, LABELS])
-        assert images.is_contiguous(memory_format=torch.channels_last)
-        assert labels is LABELS
-        assert not runs_with("memory_format", "channels last", context, batch)
+        for batch in ([IMAGES, LABELS], (IMAGES, LABELS), pair(IMAGES, LABELS), {"images": IMAGES, "labels": LABELS}):
+            adapted = context.adapt(batch)
+            assert type(adapted) is type(batch)
+            images, labels = adapted.values() if isinstance(adapted, dict) else adapted
+            assert images.is_contiguous(memory_format=torch.channels_last)
+            assert labels is LABELS
+    assert context.adapt("text") == "text"
+
+
+def test_the_output_error_of_reduced_precision_shows_lost_features():
+    torch.manual_seed(0)
+    for offset, is_small in ((0.0, True), (1000.0, False)):
+        context = a_context(nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(), nn.Linear(32, 4)))
+        call = ForwardCall(context.model)
+        with call.recorded():
+            context.model(torch.randn(64, 16) + offset)
+        before = copy.deepcopy(context.model.state_dict())
+        assert (output_error(call, context, MixedPrecision(), "bfloat16") < 0.05) == is_small
+        assert output_error(call, context, MixedPrecision(), "float32") == 0.0
+        assert all(torch.equal(value, before[name]) for name, value in context.model.state_dict().items())
+        assert all(module.training for module in context.model.modules())
 
 
 def test_one_core_has_no_threads_to_choose():
@@ -161,13 +189,19 @@ def test_one_core_has_no_threads_to_choose():
 
 
 @pytest.mark.skipif(len(available_cores()) < 2, reason="one core cannot be chosen")
-def test_the_core_of_another_worker_is_not_offered_while_one_is_free():
+def test_the_core_of_another_worker_is_not_taken_while_one_is_free():
     context = a_context()
-    first, second = context.cores[:2]
-    with lease_cores(1, [first]):
-        assert CoreAffinity().options(context) == ("all", *(str(core) for core in context.cores[1:]))
-    with CoreAffinity().applied(str(first), context), lease_cores(1, [first, second]) as lease:
+    first, second = context.quietest_cores = context.cores[:2]
+    with lease_cores(1, [first]), CoreAffinity().applied(1, context):
+        assert os.sched_getaffinity(0) == {second}
+    with CoreAffinity().applied(1, context), lease_cores(1, [first, second]) as lease:
         assert lease.cores == [second]
+
+
+def test_cores_are_taken_in_steps():
+    context = a_context()
+    context.cores = tuple(range(48))
+    assert CoreAffinity().options(context) == ("all", 1, 2, 4, 8, 16, 32)
 
 
 def test_frequencies_are_set_for_every_core_and_restored(tmp_path: Path):
@@ -205,7 +239,7 @@ def test_frozen_layers_stay_frozen_after_a_test_run():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4))
     context = a_context(model.train())
     model[1].eval()
-    runs_with("memory_format", "channels last", context, (IMAGES, LABELS))
+    assert runs(observed_call(context), context, MemoryFormat(), "channels last")
     assert [module.training for module in model] == [True, False, True, True, True]
 
 

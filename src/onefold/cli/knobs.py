@@ -14,7 +14,15 @@ from onefold.cli.options import HomeOption, JsonOption
 from onefold.report.phrases import step
 from onefold.training.api import export_knobs, import_knobs, remembered_knobs
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.knobs import KnobMemory, KnobRecord, changed_knobs, knob_gain
+from onefold.vocabulary.knobs import (
+    KnobMemory,
+    KnobRecord,
+    changed_knobs,
+    default_knobs,
+    knob_gain,
+    knobs_in_use,
+    why_no_gain,
+)
 from onefold.vocabulary.quantities import count, duration, joules, settings
 from onefold.vocabulary.records import to_json
 
@@ -72,10 +80,11 @@ def describe_gain(records: list[KnobRecord]) -> str:
         return "defaults"
     windows = knob_gain(records)
     if windows is None:
-        return "defaults: no similar job is known, or there were too few steps for probing"
+        changed = settings(changed_knobs(default_knobs(records), knobs_in_use(records)))
+        return f"{changed or 'defaults'}: {why_no_gain(records)}"
     before, after = windows
-    knobs = settings(changed_knobs(before, after)) or "defaults: no other setting is faster"
-    return f"{knobs}; step time {step(before)} before, {step(after)} after ({before.step_s / after.step_s:.2f}x)"
+    changed = settings(changed_knobs(before.knobs, after.knobs))
+    return f"{changed}; step time {step(before)} before, {step(after)} after ({before.step_s / after.step_s:.2f}x)"
 
 
 def _table(memories: list[KnobMemory]) -> Table:

@@ -207,9 +207,10 @@ def knob_record_of(row: Row) -> KnobRecord:
 
 
 def knob_memory_row(memory: KnobMemory) -> Row:
-    """Return the row of a knob memory. Jobs with the same rounded profile on a machine share a key."""
+    """Return the row of a knob memory. Jobs with the same rounded profile and load on a machine share a key."""
     profile = {name: round(value, 1) for name, value in sorted(memory.profile.features.items())}
-    key = _key([memory.machine, memory.aim, memory.reduced, profile])
+    load = round(memory.load)
+    key = _key([memory.machine, memory.aim, memory.reduced, profile, *([load] if load else [])])
     return {"key": key, "machine": memory.machine, "content": document(memory)}
 
 

@@ -16,20 +16,15 @@ from onefold.vocabulary.records import Epoch
 class DefaultKnobs:
     """Changes no knob. Has the interface of `KnobSession`."""
 
-    affects_evaluation = False
-
-    def __init__(self, note: str = "", settled: SettledKnobs | None = None) -> None:
-        self._note = note
-        self.settled = settled
+    settled: SettledKnobs | None = None
 
     def may_have_caused(self, error: Exception) -> bool:  # noqa: ARG002 - same for all errors
-        """Return False: no knob differs from its default."""
+        """Return False: no knob is changed on trial."""
         return False
 
-    def disabled(self, reason: str) -> DefaultKnobs:
-        """Return itself, with a note for the next report."""
-        self._note = reason
-        return self
+    def without_suspect(self, error: Exception) -> tuple[SettledKnobs, str]:
+        """Raise the error: no knob may have caused it."""
+        raise error
 
     def tuned(self, batches: Iterable[Any]) -> Iterable[Any]:
         """Return the batches unchanged."""
@@ -45,17 +40,15 @@ class DefaultKnobs:
     def expect(self, remaining_s: float) -> None:
         """Ignore the time that is left."""
 
-    def report(self, epoch: Epoch) -> KnobRecord | None:
-        """Return the note, once; None without one."""
-        note, self._note = self._note, ""
-        return KnobRecord(epoch.trial, epoch.rung, epoch.number, notes=(note,)) if note else None
+    def report(self, epoch: Epoch) -> KnobRecord | None:  # noqa: ARG002 - same for all epochs
+        """Return None: nothing was tuned."""
+        return None
 
 
 class ConfiguredKnobs(DefaultKnobs):
     """Sets the knobs that are parameters of the configuration for the whole rung."""
 
     def __init__(self, context: TrainingContext, setting: Setting) -> None:
-        super().__init__()
         self._context = context
         options = available_knobs(context, reduced=True).options
         self._setting = {name: value for name, value in setting.items() if value in options.get(name, ())}

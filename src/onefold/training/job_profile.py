@@ -131,6 +131,11 @@ class Profiler:
         return "operators" in self._sources
 
     @property
+    def is_complete(self) -> bool:
+        """Return whether the profile describes the job well enough to find it again."""
+        return self.has_operators
+
+    @property
     def profile(self) -> JobProfile:
         """Return the profile from all measurements so far."""
         return JobProfile(dict(sorted(self._features.items())), tuple(self._sources))

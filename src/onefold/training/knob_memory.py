@@ -43,8 +43,11 @@ class JobGroups:
     points: Points
     clusters: tuple[_Cluster, ...]
 
-    def find(self, point: Points) -> SimilarJob | None:
-        """Return the most similar job in the nearest cluster; None if the confidence is too low."""
+    def find(self, point: Points, load: float) -> SimilarJob | None:
+        """Return the most similar job in the nearest cluster; None if the confidence is too low.
+
+        Of several jobs that trained under other loads, the ones whose load was the nearest are preferred.
+        """
         cluster = min(self.clusters, key=lambda cluster: float(np.linalg.norm(point - cluster.centroid)))
         distance = float(np.linalg.norm(point - cluster.centroid))
         # The confidence is 0.5 at twice the spread of the cluster; half the maximum radius is the least spread.
@@ -52,8 +55,12 @@ class JobGroups:
         confidence = 1.0 / (1.0 + (distance / (2 * scale)) ** 2)
         if confidence < MIN_CONFIDENCE:
             return None
-        nearest = min(cluster.members, key=lambda member: float(np.linalg.norm(point - self.points[member])))
-        return SimilarJob(self.memories[nearest], confidence)
+
+        def distances(member: int) -> tuple[int, float]:
+            load_change = round(abs(self.memories[member].load - load))
+            return load_change, float(np.linalg.norm(point - self.points[member]))
+
+        return SimilarJob(self.memories[min(cluster.members, key=distances)], confidence)
 
 
 class SimilarJobs:
@@ -75,12 +82,15 @@ class SimilarJobs:
         """Return whether `find` returns without waiting."""
         return self._finished.is_set()
 
-    def find(self, profile: JobProfile) -> SimilarJob | None:
-        """Return the most similar job; None if there is none. Waits until the jobs are clustered."""
+    def find(self, profile: JobProfile, load: float = 0.0) -> SimilarJob | None:
+        """Return the most similar job, if possible under the same load; None if there is none.
+
+        `load` is the number of cores that other processes keep busy. Waits until the jobs are clustered.
+        """
         self._finished.wait()
         # Profiles from other sources have other features and cannot be compared.
         group = self._groups.get(frozenset(profile.features))
-        return group.find(_point(profile)) if group is not None else None
+        return group.find(_point(profile), load) if group is not None else None
 
     def _cluster(self, memories: tuple[KnobMemory, ...]) -> None:
         by_features: dict[frozenset[str], list[KnobMemory]] = {}

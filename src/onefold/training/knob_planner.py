@@ -4,23 +4,26 @@ planner = KnobPlanner(options, available, machine, similar_jobs, profiler, settl
 planner.plan                        # the next window
 planner.observe(window)             # its measurements; `plan` is now the window after it
 
-Once the knobs are settled, the time of a step is watched. When it drifts, the knobs that depend on contention with
-other processes are probed again.
+Before knobs are settled, they and the default knobs are measured in turn: only that shows a gain. Afterwards the time
+of a step, the load of other processes and, in reduced precision, the loss are watched. When the time or the load
+changes, the knobs that depend on contention are probed again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from statistics import fmean, median
 from typing import Any
 
 from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJob, SimilarJobs
-from onefold.training.knob_search import STRATEGIES, Options, Setting
+from onefold.training.knob_search import MIN_GAIN, STRATEGIES, Options, Setting
 from onefold.training.knobs import AvailableKnobs
 from onefold.training.knobs.catalog import PRECISION_KNOBS
-from onefold.training.losses import is_no_worse
+from onefold.training.losses import LossDrift, is_no_worse
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobOptions, Phase, SettledKnobs
 from onefold.vocabulary.records import Config
 
@@ -28,7 +31,10 @@ MIN_STEPS, MAX_STEPS = 3, {"time": 50, "energy": 1000}  # of a window
 MIN_STEPS_FOR_LOSS = 8  # of a window in which the losses of two precisions are compared
 WINDOW_S = {"time": 0.1, "energy": 0.4}  # least duration of a window
 WATCH_FACTOR = 4  # windows after probing are this much longer
+COMPARISONS = 2  # windows each with the default and with the chosen knobs, in turn
+ABORT_FACTOR = 2  # a candidate whose steps take this much longer is aborted
 DRIFT_FACTOR = 1.3  # a step time that changes by more is drift
+LOAD_TOLERANCE = 0.5  # cores of other processes by which the load may change
 DRIFT_WINDOWS = 2  # consecutive windows with drift start another probing phase
 MAX_PROBE_INTERVAL = 64  # windows between two probing phases that changed nothing
 MAX_RECALL_WINDOWS = 100  # during which earlier jobs are clustered
@@ -53,8 +59,12 @@ class WindowMeasurement:
 
     step_s: float
     step_j: float | None
-    losses: list[float]
     steps: int
+    losses: list[float] = field(default_factory=list)
+    load: float = 0.0  # cores that other processes kept busy
+
+
+Windows = Generator[KnobPlan, WindowMeasurement, WindowMeasurement]
 
 
 class KnobPlanner:
@@ -68,10 +78,11 @@ class KnobPlanner:
         similar_jobs: SimilarJobs,
         profiler: Profiler,
         settled: SettledKnobs | None = None,
+        min_steps: int = MIN_STEPS,
     ) -> None:
         self.available = available
-        self.settled = settled
-        self.unsafe: set[str] = set()  # knobs with which the network does not run
+        self.settled = settled if settled is not None and settled.phase is not Phase.FOUND else None
+        self.unsafe: set[str] = set()  # knobs with which the network does not run, or does not compute the same
         self.notes: list[str] = []  # decisions with their reasons
         self.profile: JobProfile | None = None
         self.learned: KnobMemory | None = None
@@ -79,10 +90,12 @@ class KnobPlanner:
         self._machine = machine
         self._similar_jobs = similar_jobs
         self._profiler = profiler
+        self._min_steps = min_steps
+        self._given_up = settled.given_up if settled is not None else ()
         self._slow: Options = {}  # knobs that take long to change, probed once
-        self._default_cost = math.inf  # lowest cost of a step with the default knobs
+        self._load = 0.0  # when the knobs in use were chosen
         self._uses_energy = options.optimize_for == "energy"
-        self._plans = self._plan_windows(settled)
+        self._plans = self._plan_windows()
         self.plan = next(self._plans)
 
     def observe(self, window: WindowMeasurement) -> None:
@@ -95,41 +108,44 @@ class KnobPlanner:
         self._slow = {**self._slow, **new}
         self.available = AvailableKnobs({**self.available.options, **new}, available.unavailable)
 
-    def _plan_windows(self, settled: SettledKnobs | None) -> Generator[KnobPlan, WindowMeasurement, None]:
+    def reject(self, name: str, reason: str) -> None:
+        """Use the default of a knob from now on."""
+        self.unsafe.add(name)
+        self.notes.append(reason)
+        if self.settled is not None:
+            self.settled = replace(self.settled, setting=Config(self.safe(self.settled.setting)))
+
+    def safe(self, setting: Mapping[str, Any]) -> Setting:
+        """Return a setting with the defaults of all rejected knobs."""
         defaults = self.available.defaults
-        if settled is not None:
-            setting = self._restricted(settled.setting)
-            window = yield self._planned(settled.phase, setting, 0.0)
-            yield from self._watch(setting, settled.phase, window)
-        steps = MIN_STEPS_FOR_LOSS if self._options.reduced else MIN_STEPS
+        return {name: defaults[name] if name in self.unsafe else value for name, value in setting.items()}
+
+    def _plan_windows(self) -> Generator[KnobPlan, WindowMeasurement, None]:
+        defaults = self.available.defaults
+        if self.settled is not None:
+            setting, phase = self._restricted(self.settled.setting), self.settled.phase
+            window = yield self._planned(phase, setting, 0.0)
+            yield from self._watch(setting, phase, window)
+        steps = MIN_STEPS_FOR_LOSS if self._options.reduced else self._min_steps
         window = yield KnobPlan(Phase.FOUND, defaults, steps, is_profiled=True)
         self.profile = self._profiler.profile
-        similar = None
         if self._options.mode in ("on", "recall"):
             for _ in range(MAX_RECALL_WINDOWS):
                 if self._similar_jobs.is_ready:
                     break
                 window = yield self._planned(Phase.FOUND, defaults, window.step_s)
-            similar = self._recall(self.profile)
-        if similar is not None:
-            setting = self._restricted(similar.memory.knobs)
-            self.notes.append(
-                f"recalled from a similar job (confidence {similar.confidence:.2f}): {_describe(setting, defaults)}"
-            )
-            recalled = yield self._planned(Phase.RECALLED, setting, window.step_s)
-            if setting == defaults or recalled.step_s < window.step_s or self._options.mode == "recall":
-                self.settled = SettledKnobs(self._machine, Config(setting), Phase.RECALLED)
-                yield from self._watch(setting, Phase.RECALLED, recalled)
-            self.notes.append("the recalled knobs are not faster here: probing")
-        elif self._options.mode == "recall":
-            self.notes.append("no similar job is known: the knobs keep their defaults")
-            yield from self._watch(defaults, Phase.FOUND, window)
-        knobs = {name: options for name, options in self.available.options.items() if name != AFFINITY_KNOB}
-        setting = yield from self._probe(knobs, defaults, window)
-        window = yield from self._settle(setting, Phase.SETTLED, window.step_s)
+            similar = self._recalled(self.profile, window.load)
+            if similar is not None:
+                yield from self._reuse(similar, window)
+                self.notes.append("the recalled knobs are not faster here: probing")
+            elif self._options.mode == "recall":
+                self.notes.append("no similar job is known: the knobs keep their defaults")
+                yield from self._watch(defaults, Phase.FOUND, window)
+        setting = yield from self._probe(self._without_affinity(self.available.options, window.load), defaults, window)
+        setting, window = yield from self._settle(setting, Phase.SETTLED, window)
         yield from self._watch(setting, Phase.SETTLED, window)
 
-    def _recall(self, profile: JobProfile) -> SimilarJob | None:
+    def _recalled(self, profile: JobProfile, load: float) -> SimilarJob | None:
         if not self._similar_jobs.is_ready:
             self.notes.append("clustering the profiles of earlier jobs takes too long: nothing is recalled")
             return None
@@ -137,20 +153,68 @@ class KnobPlanner:
             self.notes.append(
                 f"{self._options.similarity} failed ({self._similar_jobs.failure}): the jobs are clustered by k-means"
             )
-        return self._similar_jobs.find(profile)
+        return self._similar_jobs.find(profile, load)
+
+    def _reuse(self, similar: SimilarJob, found: WindowMeasurement) -> Generator[KnobPlan, WindowMeasurement, None]:
+        """Train with the knobs of a similar job, but with contention knobs that are tested here.
+
+        Return only if the recalled knobs are not faster than the defaults, and others may be probed.
+        """
+        defaults, setting = self.available.defaults, self._restricted(similar.memory.knobs)
+        self.notes.append(
+            f"recalled from a similar job (confidence {similar.confidence:.2f}): {_describe(setting, defaults)}"
+        )
+        window = yield self._planned(Phase.RECALLED, setting, found.step_s)
+        setting = yield from self._probe(self._contention_knobs(setting, window.load), setting, window)
+        recalled = setting
+        setting, window = yield from self._settle(setting, Phase.RECALLED, window, is_new=False)
+        if setting == recalled or self._options.mode == "recall":
+            yield from self._watch(setting, Phase.RECALLED, window)
 
     def _settle(
-        self, setting: Setting, phase: Phase, step_s: float
-    ) -> Generator[KnobPlan, WindowMeasurement, WindowMeasurement]:
-        """Plan the first window with the result of probing, and remember what it measures."""
-        self.settled = SettledKnobs(self._machine, Config(setting), phase)
-        window = yield self._planned(phase, setting, step_s)
-        if self.profile is not None and self._profiler.has_operators and self._default_cost < math.inf:
+        self, setting: Setting, phase: Phase, window: WindowMeasurement, *, is_new: bool = True
+    ) -> Generator[KnobPlan, WindowMeasurement, tuple[Setting, WindowMeasurement]]:
+        """Compare a setting with the defaults, and use the better one from now on; remember it if it is new.
+
+        Return the setting in use and the latest window.
+        """
+        setting = self.safe(setting)
+        defaults = self.available.defaults
+        before, after = [window], [window]
+        if setting != defaults:
+            before, after = yield from self._compare(setting, window)
+            if self._reduces_precision(setting) and not is_no_worse(_losses(after), _losses(before)):
+                self.notes.append("reduced precision raised the loss and was rejected")
+                self.unsafe |= PRECISION_KNOBS
+                return (yield from self._settle(setting, phase, window, is_new=is_new))
+            if self.safe(setting) != setting:  # rejected during the comparison
+                return (yield from self._settle(setting, phase, window, is_new=is_new))
+            if self._cost(after) >= self._cost(before) * (1 - MIN_GAIN):
+                self.notes.append(f"no faster than the defaults, measured in turn: {_describe(setting, defaults)}")
+                setting, after = defaults, before
+        self._load = fmean([window.load for window in (*before, *after)])
+        self.settled = SettledKnobs(self._machine, Config(setting), phase, self._given_up)
+        costs = self._cost(before), self._cost(after)
+        if is_new and self.profile is not None and self._profiler.is_complete and all(map(isfinite, costs)):
             self.learned = KnobMemory(
                 self._machine, self._options.optimize_for, self._options.reduced, self.profile, Config(setting),
-                self._default_cost, self._cost(window),
+                *costs, self._load,
             )  # fmt: skip
-        return window
+        return setting, after[-1]
+
+    def _compare(
+        self, setting: Setting, window: WindowMeasurement
+    ) -> Generator[KnobPlan, WindowMeasurement, tuple[list[WindowMeasurement], list[WindowMeasurement]]]:
+        """Measure the default knobs and a setting in turn; return the windows of either."""
+        before: list[WindowMeasurement] = []
+        after: list[WindowMeasurement] = []
+        for _ in range(COMPARISONS):
+            pair = [(self.available.defaults, before), (setting, after)]
+            # The order alternates, since losses fall and processors warm up meanwhile.
+            for candidate, windows in pair if len(before) % 2 == 0 else reversed(pair):
+                plan = self._planned(Phase.COMPARED, candidate, window.step_s)
+                windows.append((yield replace(plan, abort_s=ABORT_FACTOR * window.step_s)))
+        return before, after
 
     def _probe(
         self, knobs: Options, start: Setting, measured: WindowMeasurement
@@ -159,81 +223,94 @@ class KnobPlanner:
 
         `measured` is the window before, which measured the setting `start`.
         """
+        if not knobs:
+            return start
         proposals = STRATEGIES[self._options.probing](knobs)
-        losses: list[tuple[bool, list[float]]] = []  # of each window, and whether its precision was reduced
         probed, window = 0, None
-        self._default_cost = math.inf
         while True:
             try:
-                candidate = next(proposals) if window is None else proposals.send(self._cost(window))
+                candidate = next(proposals) if window is None else proposals.send(self._cost([window]))
             except StopIteration as end:
-                best: Setting = {**start, **end.value}
+                best = self.safe({**start, **end.value})
                 break
             setting = {**start, **candidate}
             if window is None and setting == start and self._is_long_enough(measured):
                 window = measured
             else:
                 plan = self._planned(Phase.PROBED, setting, measured.step_s)
-                window = yield replace(plan, abort_s=2 * measured.step_s)
+                window = yield replace(plan, abort_s=ABORT_FACTOR * measured.step_s)
                 probed += 1
-            losses.append((self._reduces_precision(setting), window.losses))
-            if len(losses) == 1 and self._uses_energy and window.step_j is None:
+            if self._uses_energy and window.step_j is None:
                 self._uses_energy = False
                 self.notes.append("the energy of short windows is unknown: the knobs are optimized for time")
-            if self._has_defaults(setting, knobs):
-                self._default_cost = min(self._default_cost, self._cost(window))
-        defaults = self.available.defaults
-        if PRECISION_KNOBS & set(knobs) and self._reduces_precision(best) and not is_no_worse(*_adjacent(losses)):
-            best = {name: defaults[name] if name in PRECISION_KNOBS else value for name, value in best.items()}
-            self.notes.append("reduced precision raised the loss and was rejected")
-        best = {name: defaults[name] if name in self.unsafe else value for name, value in best.items()}
-        self.notes.append(f"probed {probed} windows of steps: {_describe(best, defaults)}")
+        self.notes.append(f"probed {probed} windows of steps: {_describe(best, self.available.defaults)}")
         return best
-
-    def _is_long_enough(self, window: WindowMeasurement) -> bool:
-        return window.steps * window.step_s >= WINDOW_S[self._options.optimize_for]
-
-    def _has_defaults(self, setting: Setting, knobs: Options) -> bool:
-        return all(setting.get(name) == self.available.defaults.get(name) for name in knobs)
 
     def _watch(
         self, setting: Setting, phase: Phase, window: WindowMeasurement
     ) -> Generator[KnobPlan, WindowMeasurement, None]:
-        """Plan windows with the settled knobs; probe slow knobs once, and others when the step time drifts."""
-        usual_s, drifting, interval, watched = window.step_s, 0, DRIFT_WINDOWS, 0
+        """Plan windows with the settled knobs; probe slow knobs once, and others when the time or the load changes."""
+        usual_s, usual_load = window.step_s, self._load if phase is not Phase.FOUND else window.load
+        drifting, interval, watched, losses = 0, DRIFT_WINDOWS, 0, LossDrift()
         while True:
             window = yield self._planned(phase, setting, window.step_s, is_watched=True)
             watched += 1
-            factor = window.step_s / usual_s
-            drifting = drifting + 1 if max(factor, 1 / factor) > DRIFT_FACTOR else 0
-            if self._options.mode == "recall":
-                continue
-            if self._slow:
+            if self._reduces_precision(self.safe(setting)) and losses.observe(window.losses):
+                for name in PRECISION_KNOBS & set(setting):
+                    self.reject(name, f"the loss rises: {name} is {self.available.defaults[name]} again")
+            factor, load_change = window.step_s / usual_s, window.load - usual_load
+            has_drifted = max(factor, 1 / factor) > DRIFT_FACTOR or abs(load_change) > LOAD_TOLERANCE
+            drifting = drifting + 1 if has_drifted else 0
+            before = setting = self.safe(setting)
+            if self._slow and self._options.mode != "recall":
                 slow, self._slow = self._slow, {}
                 setting = yield from self._probe(slow, setting, window)
-                window = yield from self._settle(setting, phase, window.step_s)
-                usual_s, drifting = window.step_s, 0
-            elif drifting >= DRIFT_WINDOWS and watched >= interval and self._contention_knobs(setting):
-                self.notes.append(f"a step takes {factor:.2g}x as long as before: probing again")
-                before = setting
-                setting = yield from self._probe(self._contention_knobs(setting), setting, window)
-                self.settled = SettledKnobs(self._machine, Config(setting), phase)
-                window = yield self._planned(phase, setting, window.step_s)
-                usual_s, drifting, watched = window.step_s, 0, 0
+            elif drifting >= DRIFT_WINDOWS and watched >= interval:
+                contention_knobs = self._contention_knobs(setting, max(window.load, usual_load))
+                if not contention_knobs:
+                    continue
+                self.notes.append(_drift_note(factor, load_change))
+                setting = yield from self._probe(contention_knobs, setting, window)
                 interval = DRIFT_WINDOWS if setting != before else min(MAX_PROBE_INTERVAL, 2 * interval)
+                watched = 0
+            else:
+                continue
+            if setting == before:
+                self._load = window.load
+            else:
+                setting, window = yield from self._settle(setting, self._settled_phase(phase), window)
+                phase = self._settled_phase(phase)
+            usual_s, usual_load, drifting = window.step_s, self._load, 0
 
-    def _contention_knobs(self, setting: Setting) -> Options:
+    def _settled_phase(self, phase: Phase) -> Phase:
+        return Phase.SETTLED if phase is Phase.FOUND else phase
+
+    def _is_long_enough(self, window: WindowMeasurement) -> bool:
+        return window.steps * window.step_s >= WINDOW_S[self._options.optimize_for]
+
+    def _contention_knobs(self, setting: Setting, load: float) -> Options:
         """Return the options of the knobs that depend on contention, their current values first."""
         knobs = {name: options for name, options in self.available.options.items() if name in CONTENTION_KNOBS}
         return {
-            name: tuple(dict.fromkeys([setting.get(name, options[0]), *options])) for name, options in knobs.items()
+            name: tuple(dict.fromkeys([setting.get(name, options[0]), *options]))
+            for name, options in self._without_affinity(knobs, load, setting).items()
+        }
+
+    def _without_affinity(self, knobs: Options, load: float, setting: Mapping[str, Any] | None = None) -> Options:
+        """Return knobs without core affinity, unless other processes are running or it is in use."""
+        is_default = setting is None or setting.get(AFFINITY_KNOB) == self.available.defaults.get(AFFINITY_KNOB)
+        return {
+            name: options
+            for name, options in knobs.items()
+            if name != AFFINITY_KNOB or load >= LOAD_TOLERANCE or not is_default
         }
 
     def _planned(self, phase: Phase, setting: Setting, step_s: float, *, is_watched: bool = False) -> KnobPlan:
         """Return a window that is long enough for steps of `step_s`."""
         optimize_for = self._options.optimize_for
-        enough = math.ceil(WINDOW_S[optimize_for] / step_s) if step_s > 0 else MIN_STEPS
-        fewest = MIN_STEPS_FOR_LOSS if self._options.reduced and phase is Phase.PROBED else MIN_STEPS
+        enough = math.ceil(WINDOW_S[optimize_for] / step_s) if step_s > 0 else self._min_steps
+        compares_losses = self._options.reduced and phase in (Phase.PROBED, Phase.COMPARED)
+        fewest = MIN_STEPS_FOR_LOSS if compares_losses else self._min_steps
         steps = min(max(enough, fewest), MAX_STEPS[optimize_for])
         return KnobPlan(phase, setting, steps * WATCH_FACTOR if is_watched else steps)
 
@@ -244,26 +321,26 @@ class KnobPlanner:
             for name, options in self.available.options.items()
         }
 
-    def _cost(self, window: WindowMeasurement) -> float:
-        """Return what is minimized, seconds or joules: the same for all windows of a probing phase."""
+    def _cost(self, windows: Sequence[WindowMeasurement]) -> float:
+        """Return the median of what is minimized, seconds or joules: the same for all windows of a phase."""
         if not self._uses_energy:
-            return window.step_s
-        return window.step_j if window.step_j is not None else math.inf
+            return median(window.step_s for window in windows)
+        return median(window.step_j if window.step_j is not None else math.inf for window in windows)
 
     def _reduces_precision(self, setting: Mapping[str, Any]) -> bool:
         defaults = self.available.defaults
         return any(name in PRECISION_KNOBS and value != defaults.get(name) for name, value in setting.items())
 
 
-def _adjacent(losses: Sequence[tuple[bool, list[float]]]) -> tuple[list[float], list[float]]:
-    """Return the losses of the last window with reduced precision, and of the exact ones just before and after it.
+def _losses(windows: Sequence[WindowMeasurement]) -> list[float]:
+    return [loss for window in windows for loss in window.losses]
 
-    Losses fall during the comparison, so exact windows on both sides are needed.
-    """
-    last = max(index for index, (is_reduced, _) in enumerate(losses) if is_reduced)
-    before = next((values for is_reduced, values in reversed(losses[:last]) if not is_reduced), [])
-    after = next((values for is_reduced, values in losses[last:] if not is_reduced), [])
-    return losses[last][1], before + after
+
+def _drift_note(factor: float, load_change: float) -> str:
+    if max(factor, 1 / factor) > DRIFT_FACTOR:
+        return f"a step takes {factor:.2g}x as long as before: probing again"
+    change = "more" if load_change > 0 else "fewer"
+    return f"other processes keep {abs(load_change):.1f} {change} cores busy than before: probing again"
 
 
 def _describe(setting: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

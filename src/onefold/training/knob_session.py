@@ -13,40 +13,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import groupby
 from statistics import median
 from typing import Any
 
 import torch
 
 from onefold.meter import Meter
-from onefold.meter.meter import Window as MeterWindow
-from onefold.training.assignment import Assignment
-from onefold.training.checkpoint import TrainingState
-from onefold.training.fixed_knobs import ConfiguredKnobs, DefaultKnobs
-from onefold.training.job_clusters import Clusterer, kmeans_labels, open_clusterer
+from onefold.training.forward_call import ForwardCall, output_error, runs
+from onefold.training.job_clusters import Clusterer, kmeans_labels
 from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJobs
-from onefold.training.knob_planner import KnobPlan, KnobPlanner, WindowMeasurement
+from onefold.training.knob_planner import KnobPlanner, WindowMeasurement
 from onefold.training.knob_search import Setting
-from onefold.training.knobs import TrainingContext, applied, available_knobs
-from onefold.training.knobs.catalog import PRECISION_KNOBS, runs_with
-from onefold.training.knobs.processor import available_cores, machine_description
-from onefold.training.losses import record_losses
-from onefold.training.splits import LoaderSettings
+from onefold.training.knobs import AvailableKnobs, Knob, TrainingContext, applied, available_knobs
+from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
+from onefold.training.neighbor_load import NeighborLoad, StatLoad
+from onefold.training.step_window import OpenWindow, merged
 from onefold.vocabulary.errors import NotANumber
-from onefold.vocabulary.knobs import (
-    KNOB_PREFIX,
-    KnobMemory,
-    KnobOptions,
-    KnobRecord,
-    Phase,
-    SettledKnobs,
-    StepWindow,
-)
+from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase, SettledKnobs, StepWindow
 from onefold.vocabulary.records import Config, Epoch
 
 WARM_UP = 1  # steps after a change of knobs that are not counted
@@ -55,22 +41,12 @@ SHORT_EPOCH = 2  # epochs with this many steps or fewer have no warm-up
 ABORT_STEPS = 2  # slow steps after which a candidate is aborted
 MAX_WINDOWS = 60  # in the record of an epoch; more are merged
 MAX_SETUP_SHARE = 0.03  # of the remaining time that changing one knob may take
+MAX_OUTPUT_ERROR = 0.1  # of reduced precision, relative to how much the outputs of samples differ
+CALL_ATTEMPTS = 10  # steps in which a forward pass of the network is awaited
+PRECISION_CHECK_STEPS = 200  # steps between two checks of this error
 
-
-@dataclass
-class _OpenWindow:
-    """The current window."""
-
-    plan: KnobPlan
-    warm_up: int  # remaining steps that are not counted
-    steps_s: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    counted_s: float = 0.0
-    joules: float = 0.0
-    source: str = "unavailable"  # of the joules
-    started: float = 0.0  # when counting started
-    meter: MeterWindow | None = None  # while it counts
-    observers: ExitStack = field(default_factory=ExitStack)
+FETCHES_AHEAD = "the loop fetches several batches before it trains on them, or trains elsewhere: steps cannot be timed"
+OTHER_THREAD = "another thread reads the batches: steps cannot be timed"
 
 
 class KnobSession:
@@ -86,59 +62,81 @@ class KnobSession:
         remembered: Sequence[KnobMemory] = (),
         settled: SettledKnobs | None = None,
         clusterer: Clusterer = kmeans_labels,
+        knobs: Sequence[Knob] = KNOBS,
+        neighbors: NeighborLoad | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self._context = context
         self._options = options
         self._meter = meter
         self._machine = machine
+        self._knobs = {knob.name: knob for knob in knobs}
+        self._neighbors = neighbors if neighbors is not None else StatLoad(context.cores)
         self._profiler = Profiler()
+        settled = settled if settled is not None and settled.machine == machine else None
+        self._given_up = settled.given_up if settled is not None else ()
         self._planner = KnobPlanner(
             options,
-            available_knobs(context, reduced=options.reduced),
+            self._available(),
             machine,
             SimilarJobs([memory for memory in remembered if self._applies(memory)], clusterer),
             self._profiler,
-            settled if settled is not None and settled.machine == machine else None,
+            settled,
         )
+        self._planner.notes.extend(notes)
         self._applied = ExitStack()
         self._setting: Setting = {}  # the knobs that are applied
-        self._window: _OpenWindow | None = None
+        self._window: OpenWindow | None = None
         self._step_started: float | None = None
+        self._observers = ExitStack()  # of the current step, without the fetching of the next batch
+        self._call = ForwardCall(context.model)
+        self._call_attempts = 0
+        self._safe: set[tuple[str, Any]] = set()  # values with which the network runs
+        self._unchecked_steps = 0  # in reduced precision
         self._epochs = 0
         self._steps = 0  # of the current or latest epoch
         self._warm_up = WARM_UP
-        self._changed: set[str] = set()  # knobs that differed from their defaults in this epoch
-        self._safe: set[tuple[str, Any]] = set()  # values with which the network runs
+        self._changed: dict[
+            str, Any
+        ] = {}  # knobs that differed from their defaults in this epoch, latest first use last
         self._thread = threading.get_ident()
+        self._untunable = ""
         self._windows: list[StepWindow] = []
         self._has_reported_profile = False
 
     @property
     def settled(self) -> SettledKnobs | None:
-        """Return the knobs that were settled on; None before."""
+        """Return the knobs that were settled on, and those that were given up; None if there are neither."""
+        if self._planner.settled is None and self._given_up:
+            return SettledKnobs(self._machine, Config(), Phase.FOUND, self._given_up)
         return self._planner.settled
 
     def may_have_caused(self, error: Exception) -> bool:
-        """Return whether a changed knob may have caused an epoch to fail."""
-        return bool(self._changed & PRECISION_KNOBS if isinstance(error, NotANumber) else self._changed)
+        """Return whether a changed knob may have caused an epoch or its evaluation to fail."""
+        return bool(self._suspects(error))
 
-    @property
-    def affects_evaluation(self) -> bool:
-        """Return whether `for_evaluation` changes any knob."""
-        defaults = self._planner.available.defaults
-        return any(defaults.get(name) != value for name, value in self._evaluation_setting.items())
+    def without_suspect(self, error: Exception) -> tuple[SettledKnobs, str]:
+        """Restore the defaults; return the settled knobs without the one that changed last, and its name and value.
 
-    def disabled(self, reason: str) -> DefaultKnobs:
-        """Restore the defaults, and return the stand-in that keeps them in this and all later rungs."""
+        Only that one is given up. If it was another one, the repeated epoch fails again.
+        """
         self.restore()
-        return DefaultKnobs(reason, SettledKnobs(self._machine, Config(), Phase.FOUND))
+        name, value = self._suspects(error)[-1]
+        given_up = (*self._given_up, name)
+        settled = self._planner.settled
+        if settled is None:
+            return SettledKnobs(self._machine, Config(), Phase.FOUND, given_up), f"{name} {value}"
+        setting = Config({other: kept for other, kept in settled.setting.items() if other != name})
+        return SettledKnobs(self._machine, setting, settled.phase, given_up), f"{name} {value}"
 
     def tuned(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of an epoch and change knobs between them."""
         self.restore()
         self._changed.clear()
         self._epochs = epoch = self._epochs + 1
-        if threading.get_ident() != self._thread:  # batches fetched by another thread do not delimit steps
+        if not self._untunable and threading.get_ident() != self._thread:
+            self._refuse(OTHER_THREAD)
+        if self._untunable:
             yield from batches
             return
         steps, self._steps = self._steps, 0
@@ -146,10 +144,11 @@ class KnobSession:
         try:
             for batch in batches:
                 self._end_step()
-                self._start_step(batch)
+                if not self._untunable:
+                    self._start_step()
                 self._steps += 1
                 yield self._context.adapt(batch)
-                self._end_operators()
+                self._observers.close()
             self._end_step()
         finally:
             if epoch == self._epochs:  # not for an abandoned generator that is only now collected
@@ -158,12 +157,16 @@ class KnobSession:
     @contextmanager
     def for_evaluation(self) -> Iterator[None]:
         """Set the settled knobs for the block, except those of precision."""
-        with applied(self._evaluation_setting, self._context):
+        settled = self._planner.settled.setting if self._planner.settled is not None else {}
+        setting = {name: value for name, value in settled.items() if name not in PRECISION_KNOBS}
+        self._changed = dict(self._differences(setting))
+        with applied(setting, self._context, list(self._knobs.values())):
             yield
 
     def restore(self) -> None:
         """Restore the defaults. The next epoch continues the current window."""
         self._step_started = None
+        self._observers.close()
         if self._window is not None:
             self._pause(self._window)
         self._applied.close()
@@ -171,19 +174,21 @@ class KnobSession:
 
     def expect(self, remaining_s: float) -> None:
         """Make the knobs available whose slow change is worth it in the remaining training time."""
-        max_setup_s = MAX_SETUP_SHARE * remaining_s
-        self._planner.extend(available_knobs(self._context, reduced=self._options.reduced, max_setup_s=max_setup_s))
+        self._planner.extend(self._available(max_setup_s=MAX_SETUP_SHARE * remaining_s))
 
     def report(self, epoch: Epoch) -> KnobRecord:
         """Return what happened since the last report as the record of this epoch."""
         planner = self._planner
         record = KnobRecord(
             epoch.trial, epoch.rung, epoch.number,
-            windows=tuple(_merged(self._windows) if len(self._windows) > MAX_WINDOWS else self._windows),
+            windows=tuple(merged(self._windows) if len(self._windows) > MAX_WINDOWS else self._windows),
             profile=None if self._has_reported_profile else planner.profile,
             learned=planner.learned,
             notes=tuple(planner.notes),
             missing=planner.available.unavailable,
+            defaults=planner.available.defaults,
+            in_use=planner.settled.setting if planner.settled is not None else None,
+            untunable=self._untunable,
         )  # fmt: skip
         self._has_reported_profile = planner.profile is not None
         self._windows, planner.notes, planner.learned = [], [], None
@@ -191,24 +196,30 @@ class KnobSession:
 
     # Windows: the cost of steps with one setting.
 
-    def _start_step(self, batch: Any) -> None:
+    def _start_step(self) -> None:
+        planned = self._window.plan if self._window is not None else self._planner.plan
+        if not self._call.is_known and self._call_attempts < CALL_ATTEMPTS:
+            self._call_attempts += 1
+            self._observers.enter_context(self._call.recorded())
+            if self._untested(planned.setting):
+                self._apply(self._planner.available.defaults)  # until it is known how the network is called
+                return
+        self._check_precision()
+        setting = self._tested(planned.setting)
+        if self._window is not None and self._window.setting != setting:  # a knob was rejected within the window
+            self._pause(self._window)
+            self._window = None
         if self._window is None:
-            plan = self._without_unsafe(self._planner.plan, batch)
-            self._window = _OpenWindow(plan, warm_up=FIRST_WARM_UP - WARM_UP if plan.is_profiled else 0)
+            self._window = OpenWindow(planned, setting, FIRST_WARM_UP - WARM_UP if planned.is_profiled else 0)
         window = self._window
-        if window.plan.setting != self._setting:
-            self._apply(window.plan.setting)
+        if setting != self._setting:
+            self._apply(setting)
             window.warm_up += self._warm_up
         if window.plan.is_profiled and window.warm_up == 1 and not self._profiler.has_operators:
-            window.observers.enter_context(self._profiler.operators())
+            self._observers.enter_context(self._profiler.operators())
         elif window.warm_up == 0 and window.meter is None:
             self._start_counting(window)
         self._step_started = time.perf_counter()
-
-    def _end_operators(self) -> None:
-        """Stop profiling operators before the next batch is fetched: profiles describe networks, not data."""
-        if self._window is not None and self._window.meter is None:
-            self._window.observers.close()
 
     def _end_step(self) -> None:
         window, started, self._step_started = self._window, self._step_started, None
@@ -218,6 +229,7 @@ class KnobSession:
             window.warm_up -= 1
         else:
             window.steps_s.append(time.perf_counter() - started)
+            window.passes_per_step.append(window.passes.count - sum(window.passes_per_step))
         is_too_slow = len(window.steps_s) >= ABORT_STEPS and min(window.steps_s) > window.plan.abort_s
         if len(window.steps_s) >= window.plan.steps or is_too_slow:
             self._window = None
@@ -226,38 +238,47 @@ class KnobSession:
     def _apply(self, setting: Setting) -> None:
         self._applied.close()
         self._applied = ExitStack()
-        self._applied.enter_context(applied(setting, self._context))
+        self._applied.enter_context(applied(setting, self._context, list(self._knobs.values())))
         self._setting = setting
-        defaults = self._planner.available.defaults
-        self._changed |= {name for name, value in setting.items() if defaults.get(name) != value}
+        for name, value in self._differences(setting):
+            self._changed.setdefault(name, value)
 
-    def _start_counting(self, window: _OpenWindow) -> None:
+    def _start_counting(self, window: OpenWindow) -> None:
         window.meter = window.observers.enter_context(self._meter.window())
         if window.plan.is_profiled:
             already = len(window.steps_s)
             window.observers.enter_context(self._profiler.steps(lambda: len(window.steps_s) - already))
-        if self._options.reduced and window.plan.phase in (Phase.FOUND, Phase.PROBED):
-            window.observers.enter_context(record_losses(window.losses))
+        if window.plan.is_profiled or (self._options.reduced and window.plan.phase is not Phase.PROBED):
+            window.observers.enter_context(window.passes.recorded())
         self._synchronize()
-        window.started = time.perf_counter()
+        window.started_at = window.started_at or time.time()
+        window.started, window.others_started = time.perf_counter(), self._neighbors.others_s()
 
-    def _close(self, window: _OpenWindow) -> None:
+    def _close(self, window: OpenWindow) -> None:
         """Record a finished window and plan the next one."""
         self._pause(window)
+        if window.plan.is_profiled and (not self._profiler.has_operators or window.has_steps_without_backward):
+            self._refuse(FETCHES_AHEAD)
+            return
         steps = len(window.steps_s)
         # An accelerator works asynchronously, so only the window as a whole can be timed.
         step_s = median(window.steps_s) if self._context.device.type == "cpu" else window.counted_s / steps
         # A meter with a low sampling rate measures nothing in a short window.
         step_j = window.joules / steps if window.joules else None
-        setting = Config(window.plan.setting)
-        self._windows.append(StepWindow(window.plan.phase, setting, steps, step_s, step_j, window.source))
-        self._planner.observe(WindowMeasurement(step_s, step_j, window.losses, steps))
+        phase, setting = window.plan.phase, Config(window.setting)
+        self._windows.append(
+            StepWindow(phase, setting, steps, step_s, step_j, window.source, window.started_at, window.load)
+        )
+        self._planner.observe(WindowMeasurement(step_s, step_j, steps, window.passes.losses, window.load))
+        if self._planner.plan.phase is Phase.PROBED and phase is not Phase.PROBED:
+            self._context.quietest_cores = ()  # they are found again when they are needed
 
-    def _pause(self, window: _OpenWindow) -> None:
+    def _pause(self, window: OpenWindow) -> None:
         """Stop counting at the end of a window or of an epoch."""
         if window.meter is not None:
             self._synchronize()
             window.counted_s += time.perf_counter() - window.started
+            window.others_s += self._neighbors.others_s() - window.others_started
         window.observers.close()
         if window.meter is not None:
             energy = window.meter.measurement.energy
@@ -268,65 +289,78 @@ class KnobSession:
         if self._context.device.type == "cuda":
             torch.cuda.synchronize(self._context.device)
 
-    def _without_unsafe(self, plan: KnobPlan, batch: Any) -> KnobPlan:
-        """Return the plan with the defaults of all knobs with which the network does not run."""
-        defaults, unsafe = self._planner.available.defaults, self._planner.unsafe
-        for name, value in plan.setting.items():
-            if defaults.get(name) == value or (name, value) in self._safe or name in unsafe:
-                continue
-            if runs_with(name, value, self._context, batch):
-                self._safe.add((name, value))
-            else:
-                unsafe.add(name)
-                self._planner.notes.append(f"the network does not run with {name} {value}")
-        setting = {name: defaults[name] if name in unsafe else value for name, value in plan.setting.items()}
-        return replace(plan, setting=setting)
+    def _refuse(self, reason: str) -> None:
+        """Keep the default knobs in a loop that cannot be tuned."""
+        self.restore()
+        self._untunable, self._window = reason, None
+        self._planner.notes.append(f"{reason}: the knobs keep their defaults")
 
-    @property
-    def _evaluation_setting(self) -> Setting:
-        settled = self.settled.setting if self.settled is not None else {}
-        return {name: value for name, value in settled.items() if name not in PRECISION_KNOBS}
+    # Knobs with which the network does not run, or does not compute the same.
+
+    def _untested(self, setting: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return the changed knobs that may fail and were not tested yet."""
+        return [
+            (name, value)
+            for name, value in self._differences(setting)
+            if self._knobs[name].may_fail and (name, value) not in self._safe and name not in self._planner.unsafe
+        ]
+
+    def _tested(self, setting: Setting) -> Setting:
+        """Return the setting with the defaults of all knobs with which the network does not run."""
+        for name, value in self._untested(setting):
+            if not self._call.is_known:
+                self._planner.reject(
+                    name, f"{name} {value} cannot be tested: the loop does not call the network itself"
+                )
+            elif not runs(self._call, self._context, self._knobs[name], value):
+                self._planner.reject(name, f"the network does not run with {name} {value}")
+            elif self._has_small_error(name, value):
+                self._safe.add((name, value))
+        return self._planner.safe(setting)
+
+    def _check_precision(self) -> None:
+        """Compare reduced with full precision again from time to time."""
+        reduced = [(name, value) for name, value in self._differences(self._setting) if name in PRECISION_KNOBS]
+        if not reduced or self._setting.get("compile", "eager") != "eager":  # a hook would compile the network again
+            return
+        self._unchecked_steps += 1
+        if self._unchecked_steps == PRECISION_CHECK_STEPS:
+            self._observers.enter_context(self._call.recorded())
+        elif self._unchecked_steps > PRECISION_CHECK_STEPS:
+            if self._window is not None:
+                self._pause(self._window)
+            self._apply(self._planner.available.defaults)
+            for name, value in reduced:
+                self._has_small_error(name, value)
+
+    def _has_small_error(self, name: str, value: Any) -> bool:
+        """Return whether a knob changes the outputs of the network little; reject it if it does not."""
+        if name not in PRECISION_KNOBS:
+            return True
+        self._unchecked_steps = 0
+        error = output_error(self._call, self._context, self._knobs[name], value)
+        if error <= MAX_OUTPUT_ERROR:
+            return True
+        self._planner.reject(
+            name, f"{name} {value} changes the outputs by {error:.0%} of their variation and was rejected"
+        )
+        return False
+
+    def _suspects(self, error: Exception) -> list[tuple[str, Any]]:
+        only = PRECISION_KNOBS if isinstance(error, NotANumber) else set(self._changed)
+        return [(name, value) for name, value in self._changed.items() if name in only]
+
+    def _differences(self, setting: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return the knobs of a setting that are available and differ from their defaults."""
+        defaults = self._planner.available.defaults
+        return [(name, value) for name, value in setting.items() if name in defaults and defaults[name] != value]
+
+    def _available(self, max_setup_s: float = 0.0) -> AvailableKnobs:
+        knobs = [knob for name, knob in self._knobs.items() if name not in self._given_up]
+        available = available_knobs(self._context, reduced=self._options.reduced, max_setup_s=max_setup_s, knobs=knobs)
+        failed = dict.fromkeys(self._given_up, "an epoch failed with it")
+        return AvailableKnobs(available.options, {**available.unavailable, **failed})
 
     def _applies(self, memory: KnobMemory) -> bool:
         expected = (self._machine, self._options.optimize_for, self._options.reduced)
         return (memory.machine, memory.aim, memory.reduced) == expected
-
-
-def _merged(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
-    """Yield the windows with consecutive ones of the same phase and setting merged."""
-    for _, group in groupby(windows, key=lambda window: (window.phase, window.knobs)):
-        members = list(group)
-        steps = sum(window.steps for window in members)
-        metered = [window for window in members if window.step_j is not None]
-        joules = sum(window.steps * (window.step_j or 0.0) for window in metered)
-        yield replace(
-            members[0],
-            steps=steps,
-            step_s=sum(window.steps * window.step_s for window in members) / steps,
-            step_j=joules / sum(window.steps for window in metered) if metered else None,
-        )
-
-
-def open_session(
-    assignment: Assignment, state: TrainingState, meter: Meter, device: torch.device, loader: LoaderSettings | None
-) -> KnobSession | DefaultKnobs:
-    """Return the tuning session of an assignment, or its stand-in if its knobs are fixed."""
-    context = TrainingContext(state.model, state.optimizer, device, available_cores(), loader)
-    configured = {
-        name.removeprefix(KNOB_PREFIX): value
-        for name, value in assignment.config.items()
-        if name.startswith(KNOB_PREFIX)
-    }
-    if configured:
-        return ConfiguredKnobs(context, configured)
-    if assignment.knobs.mode == "off":
-        return DefaultKnobs()
-    return KnobSession(
-        context,
-        assignment.knobs,
-        meter=meter,
-        machine=machine_description(context),
-        remembered=assignment.remembered,
-        settled=state.settled,
-        clusterer=open_clusterer(assignment.knobs.similarity),
-    )

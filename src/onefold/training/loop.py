@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ import torch
 from onefold.meter import Meter
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import TrainingState, open_state
-from onefold.training.fixed_knobs import DefaultKnobs
-from onefold.training.knob_session import KnobSession, open_session
 from onefold.training.metrics import as_metrics, cost_metrics
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.splits import MIN_SAMPLES, AnySplit, Splits
 from onefold.training.trial_files import checkpoint_file, rung_weights_file
+from onefold.training.trial_knobs import TrialKnobs, open_knobs
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import NotANumber, WorkloadError
 from onefold.vocabulary.knobs import KnobRecord
@@ -48,7 +48,8 @@ def train(
     """
     torch.set_num_threads(assignment.threads)
     state = open_state(workload, assignment, folder, device)
-    knobs = open_session(assignment, state, meter, device, splits.train.loader)
+    open_session = partial(open_knobs, assignment, meter=meter, device=device, loader=splits.train.loader)
+    knobs = open_session(state)
 
     # Repeat the epochs of this rung that an earlier attempt finished; the receiver knows them by number.
     yield from [epoch for epoch in state.history if epoch.rung == assignment.rung]
@@ -68,7 +69,7 @@ def train(
             state.model.train()
             batches = workload.batches(train_split, assignment.config, shuffle)
             batches = _until(_deadline(assignment, state), _ticking(_at_least_one(batches, number), tick))
-            failure = ""
+            failure: Exception | None = None
             try:
                 batches = knobs.tuned(batches)
                 reported = workload.train_epoch(state.model, batches, state.optimizer, assignment.config)
@@ -77,20 +78,23 @@ def train(
             except Exception as error:
                 if not knobs.may_have_caused(error):
                     raise
-                failure = (
-                    f"epoch {number} failed with tuned knobs and was repeated with the defaults: {headline(error)}"
-                )
+                failure = error
             finally:
                 knobs.restore()
-            if not failure:
+            if failure is None:
                 if state.schedule is not None:
                     state.schedule.step()
-                validation_metrics, knobs = _validate(workload, state, validation_split, assignment, tick, knobs)
+                validation_metrics, knobs = _validate(
+                    workload, state, validation_split, assignment, tick, knobs, open_session
+                )
 
-        if failure:  # repeat the epoch from the checkpoint with the default knobs
+        if failure is not None:  # repeat the epoch from the checkpoint without the knob that changed last
             lost += window.measurement
-            knobs = knobs.disabled(failure)
+            settled, suspect = knobs.without_suspect(failure)
             state = open_state(workload, assignment, folder, device)
+            state.settled = settled
+            note = f"epoch {number} failed with {suspect} and was repeated without it: {headline(failure)}"
+            knobs = open_session(state, notes=(note,))
             continue
 
         metrics: Metrics = {**train_metrics, **validation_metrics}
@@ -126,19 +130,21 @@ def _validate(
     split: AnySplit,
     assignment: Assignment,
     tick: Callable[[], None],
-    knobs: KnobSession | DefaultKnobs,
-) -> tuple[Metrics, KnobSession | DefaultKnobs]:
-    """Return the validation metrics, and the next knobs: the defaults if validation failed with tuned ones."""
-    try:
-        with knobs.for_evaluation():
-            return evaluate(workload, state.model, split, assignment.config, tick), knobs
-    except Exception as error:
-        if not knobs.affects_evaluation:
-            raise
-        knobs = knobs.disabled(
-            f"validation failed with tuned knobs and was repeated with the defaults: {headline(error)}"
-        )
-    return evaluate(workload, state.model, split, assignment.config, tick), knobs
+    knobs: TrialKnobs,
+    open_session: Callable[..., TrialKnobs],
+) -> tuple[Metrics, TrialKnobs]:
+    """Return the validation metrics, and the next knobs: without those with which validation failed."""
+    notes: list[str] = []
+    while True:
+        try:
+            with knobs.for_evaluation():
+                return evaluate(workload, state.model, split, assignment.config, tick), knobs
+        except Exception as error:
+            if not knobs.may_have_caused(error):
+                raise
+            state.settled, suspect = knobs.without_suspect(error)
+            notes.append(f"validation failed with {suspect} and was repeated without it: {headline(error)}")
+            knobs = open_session(state, notes=notes)
 
 
 def _is_spent(assignment: Assignment, state: TrainingState) -> bool:

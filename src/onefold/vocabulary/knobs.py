@@ -6,10 +6,11 @@ of a job are kept, never its data or its model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, get_args
+from itertools import groupby
+from typing import Any, Literal, get_args
 
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
@@ -59,6 +60,7 @@ class Phase(Enum):
 
     FOUND = "found"  # measure the default knobs
     PROBED = "probed"  # measure a candidate
+    COMPARED = "compared"  # measure the default knobs and the chosen ones in turn, to know the gain
     SETTLED = "settled"  # train with the best candidate
     RECALLED = "recalled"  # train with the knobs of a similar job
 
@@ -73,15 +75,21 @@ class StepWindow:
     step_s: float
     step_j: float | None  # None if the energy is unknown
     source: str = "unavailable"  # of the energy
+    started_at: float | None = None  # Unix time
+    load: float | None = None  # cores that other processes kept busy, of those that the trial may use
 
 
 @dataclass(frozen=True, slots=True)
 class SettledKnobs:
-    """The knobs that a trial keeps for its next rungs on the same kind of machine."""
+    """The knobs that a trial keeps for its next rungs on the same kind of machine.
+
+    In the phase `found` none are settled, but some may have been given up.
+    """
 
     machine: str
     setting: Config
     phase: Phase
+    given_up: tuple[str, ...] = ()  # knobs with which an epoch failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,8 @@ class KnobMemory:
     profile: JobProfile
     knobs: Config
     found: float  # cost of a step with the default knobs, in seconds or joules depending on `aim`
-    reached: float  # cost of a step with the best knobs
+    reached: float  # cost of a step with the best knobs, measured in turn with `found`
+    load: float = 0.0  # cores that other processes kept busy
 
     @property
     def gain(self) -> float:
@@ -122,22 +131,65 @@ class KnobRecord:
     learned: KnobMemory | None = None  # if this epoch found the best knobs
     notes: tuple[str, ...] = ()  # decisions with their reasons
     missing: Mapping[str, str] = field(default_factory=dict)  # unavailable knobs, with the reason for each
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the available knobs
+    in_use: Config | None = None  # the settled knobs at the end of the epoch; None before
+    untunable: str = ""  # why the training loop cannot be tuned; empty if it can
 
 
-def knob_gain(records: Iterable[KnobRecord]) -> tuple[StepWindow, StepWindow] | None:
-    """Return the fastest window of a trial with the default knobs and the median window with its final knobs.
+def default_knobs(records: Iterable[KnobRecord]) -> Config | None:
+    """Return the default knobs of a trial, also those that became available later; None if none were measured."""
+    defaults: dict[str, Any] = {}
+    for record in records:
+        found = (window.knobs for window in record.windows if window.phase is Phase.FOUND)
+        defaults = {**next(found, {}), **defaults, **record.defaults}
+    return Config(defaults) if defaults else None
 
-    The fastest default window is the baseline because the first steps of any training are slow, which must not count
-    as a gain. None if the trial has no window of either kind.
+
+def knobs_in_use(records: Sequence[KnobRecord]) -> Config | None:
+    """Return the knobs that a trial trained with at its end; None if none were settled."""
+    in_use = next((record.in_use for record in reversed(records) if record.in_use is not None), None)
+    return None if in_use is None else Config({**(default_knobs(records) or {}), **in_use})
+
+
+def knob_gain(records: Sequence[KnobRecord]) -> tuple[StepWindow, StepWindow] | None:
+    """Return the median windows with the default knobs and with those in use, from the latest comparison of the two.
+
+    Only windows that were measured in turn are compared: training also becomes faster by itself, and other processes
+    come and go. None if the knobs in use are the defaults, or were not compared with them.
     """
+    default, in_use = default_knobs(records), knobs_in_use(records)
+    if default is None or in_use is None or default == in_use:
+        return None
     windows = [window for record in records for window in record.windows]
-    default = next((window.knobs for window in windows if window.phase is Phase.FOUND), None)
-    before = [w for w in windows if w.knobs == default and w.phase in (Phase.FOUND, Phase.PROBED)]
-    final = [window for window in windows if window.phase in (Phase.SETTLED, Phase.RECALLED)]
-    final = sorted((w for w in final if w.knobs == final[-1].knobs), key=lambda window: window.step_s)
-    return (min(before, key=lambda window: window.step_s), final[len(final) // 2]) if before and final else None
+    runs = [list(run) for phase, run in groupby(windows, key=lambda window: window.phase) if phase is Phase.COMPARED]
+    for run in reversed(runs):
+        before, after = (_median_window(run, default, knobs) for knobs in (default, in_use))
+        if before is not None and after is not None:
+            return before, after
+    return None
 
 
-def changed_knobs(before: StepWindow, after: StepWindow) -> Config:
-    """Return the knobs of `after` whose values differ from those of `before`."""
-    return Config({name: value for name, value in after.knobs.items() if before.knobs.get(name) != value})
+def _median_window(windows: Iterable[StepWindow], default: Config, knobs: Config) -> StepWindow | None:
+    same = [window for window in windows if {**default, **window.knobs} == knobs]
+    ordered = sorted(same, key=lambda window: window.step_s)
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def why_no_gain(records: Sequence[KnobRecord]) -> str:
+    """Return why no gain of a trial's knobs is known, as a clause without its subject."""
+    untunable = next((record.untunable for record in reversed(records) if record.untunable), "")
+    if untunable:
+        return untunable
+    in_use = knobs_in_use(records)
+    if in_use is not None:
+        is_default = in_use == default_knobs(records)
+        return "no other setting is faster" if is_default else "they were not compared with the defaults in this run"
+    if any(window.phase is Phase.PROBED for record in records for window in record.windows):
+        return "there were too few steps to finish probing"
+    return "no similar job is known, or there were too few steps for probing"
+
+
+def changed_knobs(before: Config | None, after: Config | None) -> Config:
+    """Return the knobs of `after` whose values differ from those of `before`; none without either."""
+    before, after = before or Config(), after or Config()
+    return Config({name: value for name, value in after.items() if before.get(name) != value})

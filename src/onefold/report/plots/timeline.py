@@ -18,12 +18,14 @@ NAME, TITLE = "knobs-timeline", "Step time by window"
 STYLES = {
     Phase.FOUND: "line none",
     Phase.PROBED: "line s3",
+    Phase.COMPARED: "line s2",
     Phase.SETTLED: "line best",
     Phase.RECALLED: "line best",
 }
 LABELS = {
     Phase.FOUND: "default knobs",
     Phase.PROBED: "probed candidate",
+    Phase.COMPARED: "compared in turn",
     Phase.SETTLED: "settled knobs",
     Phase.RECALLED: "recalled from a similar job",
 }

@@ -11,7 +11,7 @@ from onefold.report.plots.timeline import timeline
 from onefold.report.study.summary import Summary
 from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.vocabulary import quantities
-from onefold.vocabulary.knobs import KnobRecord, Phase, changed_knobs, knob_gain
+from onefold.vocabulary.knobs import KnobRecord, Phase, changed_knobs, default_knobs, knob_gain, knobs_in_use
 from onefold.vocabulary.records import to_json
 
 MAX_TRIALS = 12
@@ -63,18 +63,22 @@ def knobs_table(summary: Summary) -> Table:
     )
     rows = []
     for trial, records in _by_trial(summary).items():
-        windows = knob_gain(records)
-        if windows is None:
+        phases = [window.phase for record in records for window in record.windows]
+        if not phases:
             continue
-        before, after = windows
+        windows = knob_gain(records)
+        gain = (
+            (phrases.step(windows[0]), phrases.step(windows[1]), f"{windows[0].step_s / windows[1].step_s:.2f}×")
+            if windows is not None
+            else (quantities.MISSING,) * 3
+        )
+        in_use = knobs_in_use(records)
         cells = (
             str(trial),
-            "recall" if after.phase is Phase.RECALLED else "probing",
-            quantities.settings(changed_knobs(before, after)) or "defaults",
-            phrases.step(before),
-            phrases.step(after),
-            f"{before.step_s / after.step_s:.2f}×",
-            str(sum(window.phase is Phase.PROBED for record in records for window in record.windows)),
+            "recall" if Phase.RECALLED in phases else "probing" if Phase.PROBED in phases else quantities.MISSING,
+            quantities.settings(changed_knobs(default_knobs(records), in_use)) or "defaults",
+            *gain,
+            str(phases.count(Phase.PROBED)),
         )
         rows.append(Row.of(*cells, trial=trial))
     return Table("knobs", "Knobs", columns, tuple(rows[:MAX_TRIALS]))

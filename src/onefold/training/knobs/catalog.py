@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 from onefold.training.knobs.accelerators import GpuCount
 from onefold.training.knobs.data_loading import LoaderWorkers
@@ -79,27 +76,3 @@ def applied(setting: Mapping[str, Value], context: TrainingContext, knobs: Seque
             if knob.name in setting:
                 stack.enter_context(knob.applied(setting[knob.name], context))
         yield
-
-
-def runs_with(name: str, value: Value, context: TrainingContext, batch: Any, knobs: Sequence[Knob] = KNOBS) -> bool:
-    """Return whether a forward pass succeeds with this value of a knob; True without a test if it cannot fail.
-
-    A network that requires a certain memory layout, for example, fails with another one, and its trial must not.
-    """
-    knob = next(knob for knob in knobs if knob.name == name)
-    if not knob.may_fail:
-        return True
-    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-        return False
-    modes = [(module, module.training) for module in context.model.modules()]  # some layers may be frozen
-    cuda_devices = [context.device] if context.device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(cuda_devices), torch.no_grad(), knob.applied(value, context):
-            context.model.eval()  # no dropout, and no update of running statistics
-            context.model(*context.adapt(batch)[:-1])
-    except Exception:  # noqa: BLE001 - a network may raise anything
-        return False
-    finally:
-        for module, training in modes:
-            module.training = training
-    return True

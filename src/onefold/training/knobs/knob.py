@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+from torch.utils._pytree import tree_map
 
 from onefold.training.splits import LoaderSettings
 from onefold.vocabulary.records import Value
@@ -26,18 +27,18 @@ class TrainingContext:
     device: torch.device
     cores: tuple[int, ...]  # CPU cores that the process may use
     loader: LoaderSettings | None = None  # None for arrays in memory
+    quietest_cores: tuple[int, ...] = ()  # those with the least load of other processes first; empty if unknown
     adapters: list[Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=list)  # of the tensors of a batch
 
     def adapt(self, batch: Any) -> Any:
-        """Return a batch with every adapter applied to its tensors."""
-        if not self.adapters or not isinstance(batch, (tuple, list)):
-            return batch
-        return type(batch)(self._adapt(part) if isinstance(part, torch.Tensor) else part for part in batch)
+        """Return a batch, also a nested one, with every adapter applied to its tensors."""
+        return tree_map(self._adapted, batch) if self.adapters else batch
 
-    def _adapt(self, tensor: torch.Tensor) -> torch.Tensor:
-        for adapter in self.adapters:
-            tensor = adapter(tensor)
-        return tensor
+    def _adapted(self, part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            for adapter in self.adapters:
+                part = adapter(part)
+        return part
 
 
 class Knob(Protocol):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from onefold.processes import lease_cores, least_used_cores
+from onefold.processes import lease_cores
 from onefold.training.knobs.knob import KnobUnavailable, TrainingContext
+from onefold.training.neighbor_load import StatLoad
 from onefold.vocabulary.records import Value
 
 ALL_CORES = "all"
-MAX_AFFINITY_CORES = 8  # on larger machines a single core is not worth trying
 
 
 class ThreadCount:
@@ -28,8 +28,8 @@ class ThreadCount:
             raise KnobUnavailable("training runs on an accelerator")
         if len(context.cores) < 2:
             raise KnobUnavailable("the process may use one core only")
-        powers = [2**i for i in range(len(context.cores).bit_length()) if 2**i < len(context.cores)]
-        return tuple(dict.fromkeys([torch.get_num_threads(), *powers, len(context.cores)]))
+        count = len(context.cores)
+        return tuple(dict.fromkeys([torch.get_num_threads(), *_powers_below(count), count]))
 
     @contextmanager
     def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:  # noqa: ARG002 - a process setting
@@ -42,10 +42,10 @@ class ThreadCount:
 
 
 class CoreAffinity:
-    """The cores that threads may run on: `all`, or a single one, to avoid contention with another process.
+    """The number of cores that threads may run on: `all`, or fewer, to avoid contention with other processes.
 
-    A core that another worker of Onefold has leased is offered only if every core is.
-    A single core gets a single thread: several that synchronize on one core take a hundred times as long.
+    They are cores that no other worker of Onefold has leased, as far as possible, and of these the ones with the least
+    load. Each core gets one thread: several that synchronize on one core take a hundred times as long.
     """
 
     name, reduces_precision, may_fail, setup_s = "cores", False, False, 0.0
@@ -53,21 +53,24 @@ class CoreAffinity:
     def options(self, context: TrainingContext) -> Sequence[Value]:
         if not hasattr(os, "sched_setaffinity"):
             raise KnobUnavailable("this operating system has no core affinity")
-        if not 2 <= len(context.cores) <= MAX_AFFINITY_CORES:
-            raise KnobUnavailable(f"it needs 2 to {MAX_AFFINITY_CORES} cores, but there are {len(context.cores)}")
-        return ALL_CORES, *(str(core) for core in least_used_cores(context.cores))
+        if len(context.cores) < 2:
+            raise KnobUnavailable("the process may use one core only")
+        return ALL_CORES, *_powers_below(len(context.cores))
 
     @contextmanager
-    def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:  # noqa: ARG002 - a process setting
+    def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:
         if value == ALL_CORES:
             yield
             return
+        if not context.quietest_cores:
+            context.quietest_cores = StatLoad(context.cores).quietest_first()
         threads = torch.get_num_threads()
         before = {thread: os.sched_getaffinity(thread) for thread in _thread_ids()}
-        torch.set_num_threads(1)
-        _pin({thread: {int(str(value))} for thread in before})
+        lease = lease_cores(int(value or 1), context.quietest_cores)
+        torch.set_num_threads(min(threads, len(lease.cores)))
+        _pin({thread: set(lease.cores) for thread in before})
         try:
-            with lease_cores(1, [int(str(value))]):
+            with lease:
                 yield
         finally:
             torch.set_num_threads(threads)
@@ -132,6 +135,10 @@ def cpu_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _powers_below(count: int) -> list[int]:
+    return [2**i for i in range(count.bit_length()) if 2**i < count]
 
 
 def _thread_ids() -> list[int]:

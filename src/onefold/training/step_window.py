@@ -1,0 +1,63 @@
+"""A window: consecutive training steps with the same knobs, while it is open and as it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from onefold.meter.meter import Window as MeterWindow
+from onefold.training.knob_planner import KnobPlan
+from onefold.training.knob_search import Setting
+from onefold.training.losses import BackwardPasses
+from onefold.vocabulary.knobs import StepWindow
+
+
+@dataclass
+class OpenWindow:
+    """The current window. It is paused between two epochs."""
+
+    plan: KnobPlan
+    setting: Setting  # that of the plan, without knobs with which the network does not run
+    warm_up: int  # remaining steps that are not counted
+    steps_s: list[float] = field(default_factory=list)
+    passes: BackwardPasses = field(default_factory=BackwardPasses)
+    passes_per_step: list[int] = field(default_factory=list)
+    counted_s: float = 0.0
+    others_s: float = 0.0  # processor time of other processes meanwhile
+    joules: float = 0.0
+    source: str = "unavailable"  # of the joules
+    started_at: float | None = None  # Unix time
+    started: float = 0.0  # when counting started or continued
+    others_started: float = 0.0
+    meter: MeterWindow | None = None  # while it counts
+    observers: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def load(self) -> float:
+        """Return the number of cores that other processes kept busy."""
+        return max(0.0, self.others_s) / self.counted_s if self.counted_s > 0 else 0.0
+
+    @property
+    def has_steps_without_backward(self) -> bool:
+        """Return whether some steps had a backward pass and others none: batches are then fetched ahead."""
+        return self.passes.count > 0 and 0 in self.passes_per_step
+
+
+def merged(windows: Sequence[StepWindow]) -> Iterator[StepWindow]:
+    """Yield the windows with consecutive ones of the same phase and setting merged."""
+    for _, group in groupby(windows, key=lambda window: (window.phase, window.knobs)):
+        members = list(group)
+        steps = sum(window.steps for window in members)
+        metered = [window for window in members if window.step_j is not None]
+        loaded = [window for window in members if window.load is not None]
+        joules = sum(window.steps * (window.step_j or 0.0) for window in metered)
+        load = sum(window.steps * (window.load or 0.0) for window in loaded)
+        yield replace(
+            members[0],
+            steps=steps,
+            step_s=sum(window.steps * window.step_s for window in members) / steps,
+            step_j=joules / sum(window.steps for window in metered) if metered else None,
+            load=load / sum(window.steps for window in loaded) if loaded else None,
+        )
