@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,7 @@ def optuna_times(sampler: str, sizes: tuple[int, ...], home: Path) -> dict[int, 
     from sqlalchemy import event
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     storage = optuna.storages.RDBStorage(f"sqlite:///{home / sampler}.db")
     event.listen(storage.engine, "connect", lambda connection, _: connection.execute("PRAGMA journal_mode = WAL"))
     storage.engine.dispose()  # connect again, with the write-ahead log

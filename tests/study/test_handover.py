@@ -228,7 +228,7 @@ def test_a_study_stopped_in_its_first_rung_has_one_winner_everywhere(tmp_path: P
     study = small(tmp_path, budget=budget, on_event=stop)
     result = study.run()
     with closing(Home(tmp_path).store()) as store:
-        summary = summary_of("s", store)
+        summary = summary_of("s", store, folder=study.folder)
     assert not any(trial.finished_rungs for trial in result.trials)
     assert summary.best is not None
     assert summary.best.number == result.best.number == study.record.result["trial"]
@@ -247,7 +247,7 @@ def test_a_killed_study_is_shown_as_interrupted_and_its_trials_as_waiting(tmp_pa
         # What kill -9 leaves behind: a study and a trial that are stored as running.
         store.save_study(replace(store.study("s"), state=StudyState.RUNNING, reason=""))
         store.set_trial_states("s", {0: TrialState.RUNNING})
-        running, killed = summary_of("s", store), summary_of("s", store, is_running=False)
+        running, killed = (summary_of("s", store, folder=study.folder, is_running=alive) for alive in (True, False))
     assert running.study.state is StudyState.RUNNING
     assert running.counts[TrialState.RUNNING] == 1
     assert (killed.study.state, killed.study.reason) == (StudyState.INTERRUPTED, "killed; resume it")
