@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import mmap
+from itertools import count
 
 import pytest
 
-from onefold.meter.counters import EVENTS, HARDWARE_EVENTS, Counters, scaled
+from onefold.meter import counters as counters_module
+from onefold.meter.counters import EVENTS, GROUPS, HARDWARE_EVENTS, MAX_FILES, Counters, PerfEvent, scaled
 
 
 def test_a_multiplexed_count_is_extrapolated():
@@ -40,3 +42,43 @@ def test_an_unavailable_event_is_left_out():
         assert set(counters.read()) == set(counters.available)
     assert "page_faults" not in HARDWARE_EVENTS
     assert "cycles" in HARDWARE_EVENTS
+
+
+def test_every_event_is_in_one_group():
+    assert sorted(name for group in GROUPS for name in group) == sorted(event.name for event in EVENTS)
+
+
+@pytest.mark.parametrize("threads", [64, 400])
+def test_groups_of_events_take_turns_if_there_are_many_threads(monkeypatch: pytest.MonkeyPatch, threads: int):
+    """64 threads have 832 counters of hardware events: more files than a process should open."""
+    opened: dict[int, tuple[str, int]] = {}
+    most = 0
+
+    def fake_open(event: PerfEvent, thread: int) -> int:
+        nonlocal most
+        opened[number := next(numbers)] = event.name, thread
+        most = max(most, len(opened))
+        return number
+
+    numbers = count(1)
+    monkeypatch.setattr(counters_module, "_opened", fake_open)
+    monkeypatch.setattr(counters_module, "_scaled", lambda _: 10.0)
+    monkeypatch.setattr(counters_module, "_close", lambda given: [opened.pop(number) for number in given])
+    monkeypatch.setattr(counters_module, "_threads", lambda: list(range(threads)))
+    with Counters() as counters:
+        for _ in range(len(GROUPS)):
+            together = {name for name, _ in opened.values()}
+            assert all(together >= set(group) for group in GROUPS if together & set(group))
+            counters.rotate()
+        counts = counters.read()
+    assert set(counts) == {event.name for event in EVENTS}
+    assert all(count >= 10.0 * threads for count in counts.values())
+    assert most <= max(MAX_FILES, 6 * threads)
+    assert not opened
+
+
+def test_groups_that_fit_stay_open():
+    with Counters() as counters:
+        before = counters.available
+        counters.rotate()
+        assert counters.available == before

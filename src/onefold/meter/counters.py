@@ -6,14 +6,16 @@ import ctypes
 import os
 import platform
 import struct
-from collections.abc import Iterable
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241}
 HARDWARE, SOFTWARE, CACHE = 0, 1, 3
-MAX_FILES = 256  # each counter of each thread is an open file
+MAX_FILES = 256  # that are open at once: each counter of each thread is a file
 _READ, _DATA, _LAST_LEVEL, _MISS = 0, 0, 2, 1  # parts of a cache event's config
 
 
@@ -47,6 +49,17 @@ EVENTS = (
     PerfEvent("minor_faults", SOFTWARE, 5),
     PerfEvent("major_faults", SOFTWARE, 6),
 )
+# Events of a group are counted at the same time, so that their ratios are exact.
+GROUPS = (
+    ("task_clock_ns", "page_faults", "context_switches", "cpu_migrations", "minor_faults", "major_faults"),
+    ("cycles", "instructions", "stalled_cycles_frontend", "stalled_cycles_backend"),
+    ("cache_references", "cache_misses"),
+    ("branch_instructions", "branch_misses"),
+    ("l1d_loads", "l1d_load_misses"),
+    ("llc_loads", "llc_load_misses"),
+    ("bus_cycles",),
+)
+BY_NAME = {event.name: event for event in EVENTS}
 HARDWARE_EVENTS = frozenset(event.name for event in EVENTS if event.kind != SOFTWARE)
 
 
@@ -75,40 +88,83 @@ class Counters:
     """Count events of all threads of this process, and of those they start, from `__enter__` on.
 
     Events that this machine lacks are left out; see `available`. If the hardware has fewer counters than there are
-    events, the kernel multiplexes them, and counts are scaled by `time_enabled / time_running`.
+    events, the kernel multiplexes them, and counts are scaled by `time_enabled / time_running`. If the process has so
+    many threads that not all groups of events can be open at once, call `rotate` now and then to count the next ones;
+    the counts of each group are extrapolated to the whole time.
     """
 
-    def __init__(self, events: Iterable[PerfEvent] = EVENTS) -> None:
-        self._events = tuple(events)
+    def __init__(self, groups: Sequence[Sequence[str]] = GROUPS, max_files: int = MAX_FILES) -> None:
+        self._groups = tuple(tuple(BY_NAME[name] for name in names) for names in groups)
+        self._max_files = max_files
         self._open: dict[str, list[int]] = {}
+        self._counts: defaultdict[str, float] = defaultdict(float)  # of groups that are closed
+        self._counted_s: defaultdict[str, float] = defaultdict(float)
+        self._next = 0  # group to open
+        self._are_all_open = False
+        self._entered = self._opened = 0.0
 
     @property
     def available(self) -> tuple[str, ...]:
-        """Return the names of the events that are counted."""
-        return tuple(self._open)
+        """Return the names of the events that were counted so far."""
+        return tuple(dict.fromkeys([*self._counts, *self._open]))
 
     def __enter__(self) -> Counters:
-        threads = [int(path.name) for path in Path("/proc/self/task").iterdir()] if platform.system() == "Linux" else []
-        for event in self._few_enough(len(threads)):
-            descriptors = [number for thread in threads if (number := _opened(event, thread)) >= 0]
-            if len(descriptors) == len(threads):
-                self._open[event.name] = descriptors
-            else:
-                _close(descriptors)
+        self._entered = time.perf_counter()
+        self._open_groups()
         return self
 
-    def _few_enough(self, threads: int) -> list[PerfEvent]:
-        """Return software events first, and few enough to leave the process descriptors for its own files."""
-        room = MAX_FILES // max(1, threads)
-        return sorted(self._events, key=lambda event: event.kind != SOFTWARE)[:room]
+    def rotate(self) -> None:
+        """Count the next groups of events, unless all of them fit."""
+        if not self._are_all_open:
+            self._close_groups()
+            self._open_groups()
 
     def __exit__(self, *exc: object) -> None:
-        _close([number for numbers in self._open.values() for number in numbers])
-        self._open = {}
+        self._close_groups()
+        self._counts.clear()
+        self._counted_s.clear()
 
     def read(self) -> dict[str, float]:
         """Return the counts so far."""
-        return {name: sum(map(_scaled, numbers)) for name, numbers in self._open.items()}
+        now = time.perf_counter()
+        total_s = now - self._entered
+        counts = {}
+        for name in self.available:
+            is_open = name in self._open
+            count = self._counts[name] + (sum(map(_scaled, self._open[name])) if is_open else 0.0)
+            counted_s = self._counted_s[name] + (now - self._opened if is_open else 0.0)
+            counts[name] = count * total_s / counted_s if counted_s > 0 else 0.0
+        return counts
+
+    def _open_groups(self) -> None:
+        """Open as many groups as fit, from the next one on and at least one."""
+        threads = _threads()
+        files, self._opened = 0, time.perf_counter()
+        for _ in self._groups:
+            group = self._groups[self._next]
+            if files and files + len(group) * len(threads) > self._max_files:
+                return
+            self._next = (self._next + 1) % len(self._groups)
+            for event in group:
+                descriptors = [number for thread in threads if (number := _opened(event, thread)) >= 0]
+                if threads and len(descriptors) == len(threads):
+                    self._open[event.name] = descriptors
+                    files += len(descriptors)
+                else:
+                    _close(descriptors)
+        self._are_all_open = True
+
+    def _close_groups(self) -> None:
+        counted_s = time.perf_counter() - self._opened
+        for name, numbers in self._open.items():
+            self._counts[name] += sum(map(_scaled, numbers))
+            self._counted_s[name] += counted_s
+        _close([number for numbers in self._open.values() for number in numbers])
+        self._open = {}
+
+
+def _threads() -> list[int]:
+    return [int(path.name) for path in Path("/proc/self/task").iterdir()] if platform.system() == "Linux" else []
 
 
 def _close(numbers: Iterable[int]) -> None:

@@ -101,6 +101,7 @@ class Profiler:
     def __init__(self) -> None:
         self._features: dict[str, float] = {}
         self._sources: list[str] = []
+        self._counters: Counters | None = None  # within `steps`
 
     @contextmanager
     def operators(self) -> Iterator[None]:
@@ -115,7 +116,7 @@ class Profiler:
     def steps(self, count: Callable[[], int]) -> Iterator[None]:
         """Measure the resource usage of the block; `count` returns the number of its steps at the end."""
         with ExitStack() as stack:
-            counters = stack.enter_context(Counters())
+            counters = self._counters = stack.enter_context(Counters())
             before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             yield
             wall_s = max(time.perf_counter() - started, 1e-9)
@@ -124,6 +125,12 @@ class Profiler:
             self._features |= _process_features(before, after, wall_s, steps)
             self._add_source("process")
             self._features |= self._event_features(counters.read(), steps)
+            self._counters = None
+
+    def rotate(self) -> None:
+        """Count the next hardware events from now on, if not all can be counted at once; call it after every step."""
+        if self._counters is not None:
+            self._counters.rotate()
 
     @property
     def has_operators(self) -> bool:

@@ -29,6 +29,7 @@ from onefold.vocabulary.records import Config
 
 MIN_STEPS, MAX_STEPS = 3, {"time": 50, "energy": 1000}  # of a window
 MIN_STEPS_FOR_LOSS = 8  # of a window in which the losses of two precisions are compared
+MIN_PROFILED_STEPS = 8  # so that all groups of hardware events are counted
 WINDOW_S = {"time": 0.1, "energy": 0.4}  # least duration of a window
 WATCH_FACTOR = 4  # windows after probing are this much longer
 COMPARISONS = 2  # windows each with the default and with the chosen knobs, in turn
@@ -126,7 +127,7 @@ class KnobPlanner:
             setting, phase = self._restricted(self.settled.setting), self.settled.phase
             window = yield self._planned(phase, setting, 0.0)
             yield from self._watch(setting, phase, window)
-        steps = MIN_STEPS_FOR_LOSS if self._options.reduced else self._min_steps
+        steps = MIN_PROFILED_STEPS if self._min_steps >= MIN_STEPS else self._min_steps
         window = yield KnobPlan(Phase.FOUND, defaults, steps, is_profiled=True)
         self.profile = self._profiler.profile
         if self._options.mode in ("on", "recall"):

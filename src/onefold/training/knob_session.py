@@ -230,6 +230,7 @@ class KnobSession:
         else:
             window.steps_s.append(time.perf_counter() - started)
             window.passes_per_step.append(window.passes.count - sum(window.passes_per_step))
+            self._profiler.rotate()
         is_too_slow = len(window.steps_s) >= ABORT_STEPS and min(window.steps_s) > window.plan.abort_s
         if len(window.steps_s) >= window.plan.steps or is_too_slow:
             self._window = None
