@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.training.splits import ArraySplit, DatasetSplit, LoaderSettings, open_split, stratified_order
+from onefold import Data
+from onefold.testing.toy import Spirals
+from onefold.training.splits import (
+    ArraySplit,
+    DatasetSplit,
+    LoaderSettings,
+    StreamSplit,
+    open_split,
+    open_splits,
+    stratified_order,
+)
 from onefold.vocabulary.errors import WorkloadError
 
 CPU = torch.device("cpu")
@@ -140,3 +153,54 @@ def test_batches_do_not_depend_on_the_number_of_loader_workers() -> None:
     assert sorted(expected.flatten().tolist()) == [float(i) for i in range(24)]
     assert torch.equal(load(0, {0: 1, 2: 0}), expected)
     assert torch.equal(torch.random.get_rng_state(), before), "the random numbers of the trial are untouched"
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Samples with their positions."""
+
+    def __init__(self, count: int = 100) -> None:
+        self.count = count
+
+    def __iter__(self):
+        return iter((torch.tensor([float(position)]), position % 2) for position in range(self.count))
+
+
+def test_a_stream_is_split_into_batches_and_nested_shares() -> None:
+    split = open_split(Stream(), torch.device("cpu"), "train")
+    assert isinstance(split, StreamSplit)
+    batches = list(split.batches(32, torch.Generator()))
+    assert [len(labels) for _, labels in batches] == [32, 32, 32, 4]
+    shares = [
+        {int(value) for values, _ in split.share(fraction).batches(10) for value in values}
+        for fraction in (0.1, 0.3, 1.0)
+    ]
+    assert shares[0] < shares[1] < shares[2] == set(range(100))
+    assert [len(share) for share in shares[:2]] == pytest.approx([10, 30], abs=2)
+    assert len({int(v) for values, _ in split.share(0.01, at_least=20).batches(10) for v in values}) >= 20
+
+
+def test_a_stream_needs_validation_data() -> None:
+    class Streamed(Spirals):
+        def data(self) -> Data:
+            return Data(train=Stream())
+
+    with pytest.raises(WorkloadError, match="give a validation part"):
+        open_splits(Streamed(), torch.device("cpu"))
+
+
+Pair = namedtuple("Pair", "values labels")
+
+
+@pytest.mark.parametrize("kind", [dict, Pair])
+def test_batches_of_a_dataset_keep_their_type(kind: type) -> None:
+    class Items(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Any:
+            return kind(values=torch.zeros(3), labels=index)
+
+    split = open_split(Items(), torch.device("cpu"), "train")
+    batch = next(split.batches(4))
+    assert type(batch) is kind
+    assert (batch["values"] if kind is dict else batch.values).shape == (4, 3)

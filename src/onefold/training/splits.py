@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from onefold.training.shared_data import open_data
 from onefold.vocabulary.errors import WorkloadError
 from onefold.vocabulary.workload import Workload
 
 MIN_SAMPLES = 1000  # a share of the data has at least this many, or the metrics of a rung would be noise
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 VALIDATION_SHARE = 0.2  # held out from the training data of workloads without validation data
 
 
@@ -97,7 +99,7 @@ class DatasetSplit:
             )
             for batch in loader:
                 remaining = remaining[1:]
-                yield tuple(part.to(self.device) for part in batch)
+                yield moved(batch, self.device)
                 if self.loader.workers != workers:
                     break
 
@@ -121,7 +123,50 @@ class DatasetSplit:
         return self.indices[stratified_order(known[self.indices])]
 
 
-AnySplit = ArraySplit | DatasetSplit
+class StreamSplit:
+    """A torch `IterableDataset`, read in its own order and moved to the accelerator batch by batch.
+
+    A share of it is a fixed, nested subset of positions; its number of samples is unknown.
+    """
+
+    loader: LoaderSettings | None = None  # workers would each read the whole stream
+
+    def __init__(self, dataset: Any, device: torch.device, fraction: float = 1.0, at_least: int = 0) -> None:
+        self.dataset = dataset
+        self.device = device
+        self._fraction = fraction
+        self._at_least = at_least
+
+    def __len__(self) -> int:
+        raise TypeError("the number of samples of an IterableDataset is unknown")
+
+    def batches(self, size: int, generator: Any = None) -> Iterator[Any]:  # noqa: ARG002 - the stream has an order
+        """Yield batches of `size` in the order of the stream."""
+        selected = _SelectedStream(self.dataset, self._fraction, self._at_least)
+        for batch in torch.utils.data.DataLoader(selected, batch_size=size):
+            yield moved(batch, self.device)
+
+    def share(self, fraction: float, at_least: int = 1) -> StreamSplit:
+        """Return a subset with about `fraction` of the samples. Larger subsets contain the smaller ones."""
+        return StreamSplit(self.dataset, self.device, fraction, at_least) if fraction < 1 else self
+
+
+class _SelectedStream(torch.utils.data.IterableDataset[Any]):
+    """The samples of a stream at the positions of a share."""
+
+    def __init__(self, dataset: Any, fraction: float, at_least: int) -> None:
+        self._dataset = dataset
+        self._fraction = fraction
+        self._at_least = at_least
+
+    def __iter__(self) -> Iterator[Any]:
+        for position, sample in enumerate(self._dataset):
+            # The golden ratio spreads the positions of any share evenly.
+            if position < self._at_least or position * GOLDEN_RATIO % 1.0 < self._fraction:
+                yield sample
+
+
+AnySplit = ArraySplit | DatasetSplit | StreamSplit
 
 
 @dataclass(frozen=True)
@@ -141,6 +186,8 @@ def open_splits(workload: Workload, device: torch.device, shared: Path | None = 
         raise WorkloadError(f"data() of {workload.name} has no train part")
     validation = open_split(data.validation, device, "validation")
     if validation is None:
+        if isinstance(train, StreamSplit):
+            raise WorkloadError(f"the train part of {workload.name} is an IterableDataset: give a validation part, too")
         train, validation = train.hold_out(VALIDATION_SHARE)
     return Splits(train, validation, open_split(data.test, device, "test"))
 
@@ -149,6 +196,8 @@ def open_split(part: Any, device: torch.device, name: str) -> AnySplit | None:
     """Return the split of one part of a workload's data; None for None. Raises WorkloadError for other types."""
     if part is None:
         return None
+    if isinstance(part, torch.utils.data.IterableDataset):
+        return StreamSplit(part, device)
     if hasattr(part, "__getitem__") and not isinstance(part, (tuple, list)):
         return DatasetSplit(part, device)
     if not isinstance(part, (tuple, list)) or len(part) < 2:
@@ -162,6 +211,12 @@ def open_split(part: Any, device: torch.device, name: str) -> AnySplit | None:
     if lengths == {0}:
         raise WorkloadError(f"{name} has no samples")
     return ArraySplit(tensors)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Return a batch, also a nested one, with its tensors on a device. A list of tensors becomes a tuple."""
+    on_device = tree_map(lambda part: part.to(device) if isinstance(part, Tensor) else part, batch)
+    return tuple(on_device) if isinstance(on_device, list) else on_device
 
 
 def drops_last(count: int, size: int) -> bool:

@@ -14,7 +14,7 @@ from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import load_weights
 from onefold.training.loop import evaluate, train
 from onefold.training.seeds import seed_everything
-from onefold.training.splits import open_splits
+from onefold.training.splits import StreamSplit, open_splits
 from onefold.training.trained_model import TrainedModel
 from onefold.training.trainer import Tick
 from onefold.training.trial_files import best_weights_file
@@ -50,9 +50,9 @@ class WorkloadTrainer:
         return cls(load(source) if isinstance(source, str) else source, folder, accelerator, exporter)
 
     @property
-    def training_samples(self) -> int:
-        """Return the number of training samples."""
-        return len(self.splits.train)
+    def training_samples(self) -> int | None:
+        """Return the number of training samples; None for an `IterableDataset`."""
+        return None if isinstance(self.splits.train, StreamSplit) else len(self.splits.train)
 
     def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | KnobRecord, None, None]:
         """Train the trials of a group one after the other; yield their epochs and knob records."""
@@ -113,6 +113,8 @@ class WorkloadTrainer:
     def _inputs(self, count: int) -> list[torch.Tensor]:
         """Return the inputs of the first validation samples, without their targets."""
         batch = next(iter(self.splits.validation.batches(count)))
+        if not isinstance(batch, (tuple, list)):
+            raise WorkloadError(f"only networks whose batches are tuples can be exported, not {type(batch).__name__}")
         return list(batch[:-1])
 
 

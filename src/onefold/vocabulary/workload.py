@@ -44,8 +44,9 @@ class Split(Protocol):
 class Data:
     """The three parts of a dataset.
 
-    Each part is a tuple of arrays or tensors of equal length, the targets last, or a torch `Dataset`. Arrays are shared
-    between worker processes; a `Dataset` is loaded by each. Without `validation`, a fifth of `train` is held out.
+    Each part is a tuple of arrays or tensors of equal length, the targets last, or a torch `Dataset` or
+    `IterableDataset`, whose batches may also be dicts and named tuples. Arrays are shared between worker processes; a
+    `Dataset` is loaded by each. Without `validation`, a fifth of `train` is held out, but not of an `IterableDataset`.
     """
 
     train: Any
