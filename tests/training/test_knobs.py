@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+import subprocess
+import sys
+import time
 from collections import namedtuple
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ from onefold.training.knobs.accelerators import GpuCount, data_parallel
 from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
 from onefold.training.knobs.execution import OptimizerUpdate
 from onefold.training.knobs.memory import MemoryFormat
+from onefold.training.knobs.memory_limit import MemoryLimit
 from onefold.training.knobs.precision import MixedPrecision
 from onefold.training.knobs.processor import (
     CoreAffinity,
@@ -204,22 +209,81 @@ def test_cores_are_taken_in_steps():
     assert CoreAffinity().options(context) == ("all", 1, 2, 4, 8, 16, 32)
 
 
+def write_frequencies(tree: Path, cores: Iterable[int], current: int = 3000) -> None:
+    for core in cores:
+        folder = tree / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        limits = {"scaling_max_freq": current, "cpuinfo_max_freq": 4000, "cpuinfo_min_freq": 2500}
+        for name, value in limits.items():
+            (folder / name).write_text(f"{value}\n")
+
+
+def limits_in(tree: Path) -> set[str]:
+    return {file.read_text() for file in tree.rglob("scaling_max_freq")}
+
+
 def test_frequencies_are_set_for_every_core_and_restored(tmp_path: Path):
     context = a_context()
-    for core in context.cores:
-        folder = tmp_path / f"cpu{core}" / "cpufreq"
-        folder.mkdir(parents=True)
-        for name, value in (("scaling_max_freq", 3000), ("cpuinfo_max_freq", 4000)):
-            (folder / name).write_text(f"{value}\n")
+    write_frequencies(tmp_path, context.cores)
     knob = CpuFrequency(tmp_path)
     assert knob.options(context) == (3000, 4000)
     with knob.applied(4000, context):
-        assert {file.read_text() for file in tmp_path.rglob("scaling_max_freq")} == {"4000"}
+        assert limits_in(tmp_path) == {"4000"}
         with pytest.raises(KnobUnavailable, match="already have their highest"):
             knob.options(context)
-    assert {file.read_text() for file in tmp_path.rglob("scaling_max_freq")} == {"3000\n"}
+    assert limits_in(tmp_path) == {"3000\n"}
     with pytest.raises(KnobUnavailable, match="exposes no frequency"):
         CpuFrequency(tmp_path / "nowhere").options(context)
+
+
+def test_lower_frequencies_are_offered_to_save_energy(tmp_path: Path):
+    context = a_context()
+    context.optimize_for = "energy"
+    write_frequencies(tmp_path, context.cores, current=4000)
+    assert CpuFrequency(tmp_path).options(context) == (4000, 3200), "2400 is below the lowest frequency"
+
+
+def test_a_killed_process_leaves_no_slow_cores_behind(tmp_path: Path):
+    write_frequencies(tmp_path, (0,), current=4000)
+    program = f"""
+from pathlib import Path
+from onefold.training.knobs.restored_files import restored_files
+file = Path({str(tmp_path)!r}, "cpu0", "cpufreq", "scaling_max_freq")
+with restored_files([file]):
+    file.write_text("3200")
+    print("set", flush=True)
+    input()
+"""
+    slow = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert slow.stdout is not None
+    assert slow.stdin is not None
+    assert slow.stdout.readline() == b"set\n"
+    assert limits_in(tmp_path) == {"3200"}
+    slow.kill()
+    slow.wait()
+    deadline = time.monotonic() + 60
+    while limits_in(tmp_path) != {"4000\n"} and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert limits_in(tmp_path) == {"4000\n"}
+    slow.stdin.close()
+    slow.stdout.close()
+
+
+def test_memory_limits_are_those_above_what_is_used(tmp_path: Path):
+    (tmp_path / "membership").write_text("0::/trials/1\n")
+    group = tmp_path / "trials" / "1"
+    group.mkdir(parents=True)
+    knob = MemoryLimit(tmp_path, tmp_path / "membership")
+    with pytest.raises(KnobUnavailable, match="no control group"):
+        knob.options(a_context())
+    (group / "memory.high").write_text("max\n")
+    (group / "memory.current").write_text(str(7 * 2**30))
+    assert knob.options(a_context()) == ("max", 32, 16)
+    with knob.applied(16, a_context()):
+        assert (group / "memory.high").read_text() == str(16 * 2**30)
+        with pytest.raises(KnobUnavailable, match="has a memory limit already"):
+            knob.options(a_context())
+    assert (group / "memory.high").read_text() == "max\n"
 
 
 def test_the_current_optimizer_update_is_detected():

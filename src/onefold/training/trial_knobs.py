@@ -32,7 +32,9 @@ def open_knobs(
 
     `notes` are reported with its first epoch.
     """
-    context = TrainingContext(state.model, state.optimizer, device, available_cores(), loader)
+    context = TrainingContext(
+        state.model, state.optimizer, device, available_cores(), loader, assignment.knobs.optimize_for
+    )
     configured = {
         name.removeprefix(KNOB_PREFIX): value
         for name, value in assignment.config.items()

@@ -11,6 +11,7 @@ from onefold.training.knobs.data_loading import LoaderWorkers
 from onefold.training.knobs.execution import CompileMode, OptimizerUpdate
 from onefold.training.knobs.knob import Knob, KnobUnavailable, TrainingContext
 from onefold.training.knobs.memory import Allocator, MemoryFormat
+from onefold.training.knobs.memory_limit import MemoryLimit
 from onefold.training.knobs.precision import MixedPrecision, TensorFloat32
 from onefold.training.knobs.processor import CoreAffinity, CpuFrequency, ThreadCount
 from onefold.vocabulary.records import Value
@@ -27,6 +28,7 @@ KNOBS: tuple[Knob, ...] = (
     OptimizerUpdate(),
     CoreAffinity(),
     CpuFrequency(),
+    MemoryLimit(),
     CompileMode(),
 )
 PRECISION_KNOBS = frozenset(knob.name for knob in KNOBS if knob.reduces_precision)

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from onefold.training.splits import LoaderSettings
+from onefold.vocabulary.knobs import OptimizeKnobsFor
 from onefold.vocabulary.records import Value
 
 
@@ -27,6 +28,7 @@ class TrainingContext:
     device: torch.device
     cores: tuple[int, ...]  # CPU cores that the process may use
     loader: LoaderSettings | None = None  # None for arrays in memory
+    optimize_for: OptimizeKnobsFor = "time"
     quietest_cores: tuple[int, ...] = ()  # those with the least load of other processes first; empty if unknown
     adapters: list[Callable[[torch.Tensor], torch.Tensor]] = field(default_factory=list)  # of the tensors of a batch
 

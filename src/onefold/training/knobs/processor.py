@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from onefold.processes import lease_cores
 from onefold.training.knobs.knob import KnobUnavailable, TrainingContext
+from onefold.training.knobs.restored_files import restored_files
 from onefold.training.neighbor_load import StatLoad
 from onefold.vocabulary.records import Value
 
 ALL_CORES = "all"
+FREQUENCY_SHARES = (0.8, 0.6)  # of the highest frequency, to save energy
 
 
 class ThreadCount:
@@ -79,9 +81,9 @@ class CoreAffinity:
 
 
 class CpuFrequency:
-    """The maximum frequency of the cores, where the kernel permits changing it.
+    """The maximum frequency of the cores, where the kernel permits changing it; lower ones if energy is optimized.
 
-    It is only ever raised: a process that is killed meanwhile must not leave a slow machine behind.
+    A small process restores it if this one is killed meanwhile.
     """
 
     name, reduces_precision, may_fail, setup_s = "frequency_khz", False, False, 0.0
@@ -95,16 +97,25 @@ class CpuFrequency:
             raise KnobUnavailable("the kernel exposes no frequency scaling")
         if not all(os.access(file, os.W_OK) for file in files):
             raise KnobUnavailable("there is no permission to set frequencies")
-        current, highest = (int(files[0].with_name(name).read_text()) for name in (files[0].name, "cpuinfo_max_freq"))
-        if current >= highest:
+        current, highest, lowest = (
+            int(files[0].with_name(name).read_text())
+            for name in (files[0].name, "cpuinfo_max_freq", "cpuinfo_min_freq")
+        )
+        shares = FREQUENCY_SHARES if context.optimize_for == "energy" else ()
+        lower = [frequency for share in shares if (frequency := int(share * highest)) >= lowest]
+        options = tuple(dict.fromkeys([current, highest, *lower]))
+        if len(options) == 1:
             raise KnobUnavailable("the cores already have their highest frequency")
-        return current, highest
+        return options
 
     @contextmanager
     def applied(self, value: Value, context: TrainingContext) -> Iterator[None]:
-        with ExitStack() as stack:
-            for file in (self._file(core) for core in context.cores):
-                stack.callback(file.write_text, file.read_text())
+        files = [self._file(core) for core in context.cores]
+        if int(files[0].read_text()) == value:
+            yield
+            return
+        with restored_files(files):
+            for file in files:
                 file.write_text(str(value))
             yield
 
