@@ -25,7 +25,8 @@ from torch import nn
 import onefold
 from onefold import CompileBudget, CompileOptions, deploy
 from onefold.kernels.candidate_runner import CandidateRunner
-from onefold.kernels.kernel_library import CompiledModel, digest_of, read_library
+from onefold.kernels.compiled_model import CompiledModel
+from onefold.kernels.kernel_library import digest_of, read_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.schedule_space import ScheduleSpace
 from onefold.kernels.source_models import load_models

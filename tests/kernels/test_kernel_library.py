@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from onnx import helper
 from small_graphs import outputs_of, saved
 
 from onefold.kernels.candidate_runner import CandidateRunner
+from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import (
     ARCHIVE,
     INT8,
     LIBRARY,
     MANIFEST,
-    CompiledModel,
     LibraryManifest,
     read_library,
     write_library,
@@ -86,6 +87,23 @@ def test_a_written_library_serves_any_number_of_samples(
 
 def test_no_samples_give_no_outputs(compiled: CompiledModel, samples: Array) -> None:
     assert compiled(samples[:0]).shape == (0, 4)
+
+
+def test_a_result_is_not_overwritten_by_later_calls(double: CompiledModel) -> None:
+    one, two = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
+    total, gap = double(one, two)
+    total += 1  # results belong to the caller
+    double(two, two)
+    np.testing.assert_array_equal([total, gap], [one + 3, one - 2])
+
+
+def test_threads_may_share_a_model(double: CompiledModel) -> None:
+    def add(value: int) -> bool:
+        one = np.full((1, 3), value, np.float32)
+        return all(np.array_equal(double(one, one)[0], 2 * one) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(add, range(4)))
 
 
 def test_lists_and_other_floats_are_converted(compiled: CompiledModel, samples: Array) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from onefold.device import Device
 from onefold.kernels.candidate_runner import CandidateRunner
-from onefold.kernels.kernel_library import CompiledModel, LibraryManifest, digest_of, read_library, write_library
+from onefold.kernels.compiled_model import CompiledModel
+from onefold.kernels.kernel_library import LibraryManifest, digest_of, read_library, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import target_of
 from onefold.model_folder import new_generation, open_folder

@@ -1,4 +1,4 @@
-"""The compiled library in a deployment folder, its manifest, and the model that serves with it.
+"""The compiled library in a deployment folder and its manifest.
 
 deploy/kernels.so      the compiled model; kernels.tar if another machine links it
 deploy/kernels.json    the manifest: device, latencies of all runtimes, the recommended runtime
@@ -7,23 +7,16 @@ deploy/kernels.json    the manifest: device, latencies of all runtimes, the reco
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from onefold.kernels.toolchain import tvm
 from onefold.model_folder import ModelFolder
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.records import to_json
-from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.typed_json import checked_from_json
 
 LIBRARY, ARCHIVE, MANIFEST, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
@@ -90,46 +83,3 @@ def read_library(folder: ModelFolder) -> LibraryManifest | None:
     model = folder.file(MODEL)
     is_outdated = manifest.model and model.is_file() and manifest.model != digest_of(model)
     return None if is_outdated else manifest
-
-
-class CompiledModel:
-    """A compiled model: call it with one array per input, the batch first. Raises ModelError if it cannot be loaded."""
-
-    def __init__(self, library: Path, manifest: LibraryManifest, choice: Any = None) -> None:
-        self.point = ServingPoint(manifest.batch_size, manifest.threads)
-        self.choice = choice  # the settings of its serving scenario
-        os.environ.setdefault("TVM_NUM_THREADS", str(manifest.threads))  # read when TVM starts its threads
-        self.manifest = manifest
-        package = tvm()
-        relax = importlib.import_module("tvm.relax")
-        try:
-            module = package.runtime.load_module(str(library))
-            self._machine = relax.VirtualMachine(module, package.cpu())
-        except Exception as error:  # TVM raises many types
-            raise ModelError(f"{library} cannot be loaded: {str(error).strip()}") from error
-        self._tensor = package.runtime.tensor
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Return the outputs for any number of samples, computed in batches of the compiled size."""
-        names, size = list(self.manifest.inputs), self.manifest.batch_size
-        if len(inputs) != len(names):
-            raise ModelError(f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
-        dtypes = self.manifest.inputs.values()
-        try:
-            arrays = [np.asarray(value).astype(dtype, "C", "same_kind") for value, dtype in zip(inputs, dtypes)]
-            count = len(arrays[0])
-            if any(len(array) != count for array in arrays):
-                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
-            batches = [self._run_batch(arrays, start, size) for start in range(0, max(1, count), size)]
-        except Exception as error:  # numpy and TVM raise many types
-            raise ModelError(f"the model takes {self.manifest.inputs}, the batch first: {error}") from error
-        outputs = [np.concatenate(parts)[:count] for parts in zip(*batches)]
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    def _run_batch(self, arrays: list[np.ndarray[Any, Any]], start: int, size: int) -> list[np.ndarray[Any, Any]]:
-        """Return the outputs of one batch; an incomplete batch is padded by repetition."""
-        batch = [
-            np.ascontiguousarray(np.resize(array[start : start + size], (size, *array.shape[1:]))) for array in arrays
-        ]
-        result = self._machine["main"](*(self._tensor(array) for array in batch))
-        return [tensor.numpy() for tensor in ([result] if hasattr(result, "numpy") else list(result))]

@@ -20,7 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from onefold.device import PRECISE, Device, TimingEffort, open_session
-from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, CompiledModel, LibraryManifest, read_library
+from onefold.kernels.compiled_model import CompiledModel
+from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, LibraryManifest, read_library
 from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.serving.deployment import VERSION, Deployment, DeviceSettings, upgrade
 from onefold.serving.export import samples_beside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class ServedModel:
         inputs = self.session.get_inputs()
         self._names = [value.name for value in inputs]
         self._dtypes = [_NUMPY_TYPES.get(value.type, value.type[7:-1]) for value in inputs]
+        self._output_names = [value.name for value in self.session.get_outputs()]
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs for any number of samples, computed in batches of the recommended size.
@@ -44,15 +46,25 @@ class ServedModel:
             raise ModelError(f"the model takes {len(self._names)} inputs ({', '.join(self._names)}), got {len(inputs)}")
         size = self.point.batch_size
         try:
-            arrays = [np.asarray(value).astype(dtype, "C", "same_kind") for value, dtype in zip(inputs, self._dtypes)]
-            if len({len(array) for array in arrays}) > 1:
-                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
-            batches = [
-                self.session.run(None, dict(zip(self._names, (array[start : start + size] for array in arrays))))
-                for start in range(0, max(1, len(arrays[0])), size)
+            arrays = [
+                np.asarray(value).astype(dtype, "C", "same_kind", copy=False)
+                for value, dtype in zip(inputs, self._dtypes)
             ]
+            count = len(arrays[0])
+            if any(len(array) != count for array in arrays):
+                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
+            if count <= size:
+                outputs = self._run_batch(arrays)
+            else:
+                batches = [
+                    self._run_batch([array[start : start + size] for array in arrays])
+                    for start in range(0, count, size)
+                ]
+                outputs = [np.concatenate(parts) for parts in zip(*batches)]
         except Exception as error:  # numpy and the runtime raise many types
             expected = ", ".join(f"{value.name} {value.type} {value.shape}" for value in self.session.get_inputs())
             raise ModelError(f"the model takes {expected}, the batch first: {error}") from error
-        outputs = [np.concatenate(parts) for parts in zip(*batches)]
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _run_batch(self, arrays: Sequence[Any]) -> list[Any]:
+        return list(self.session.run(self._output_names, dict(zip(self._names, arrays))))
