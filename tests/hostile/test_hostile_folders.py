@@ -16,7 +16,7 @@ from attacks import ATTACKS, EVIL, SECRET, Attack, library
 import onefold
 from onefold import CompressOptions, Config, Recipe, RetrainingOptions, datasets, deploy
 from onefold.device import Device
-from onefold.kernels.kernel_library import LibraryManifest, write_library
+from onefold.kernels.kernel_library import LibraryFiles, LibraryManifest, write_library
 from onefold.kernels.source_models import load_models
 from onefold.model_folder import new_generation, open_folder
 from onefold.retraining.api import plan_retraining
@@ -45,7 +45,7 @@ def valid(deployed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_weights(new, network.state_dict())
         (new / "model.json").write_text(json.dumps({"workload": "digits", "trial": 0, "config": dict(CONFIG)}))
         deploy.write_files(new, export(network, [sample], new / "model.onnx"), deploy.read(deployed))
-        write_library(new, native, manifest)
+        write_library(new, LibraryFiles(native), manifest)
     return parent / "model"
 
 

@@ -247,6 +247,27 @@ class TestCrossCompilation:
         assert {"conv2d", "matmul"} <= {history.operator.kind for history in result.histories}
 
 
+def test_a_model_that_tvm_cannot_compile_is_served_by_onnxruntime(folder: Path, home: Path) -> None:
+    node = helper.make_node("Det", ["x"], ["y"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])
+    graph = helper.make_graph([node], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with new_generation(folder, update=True) as new:
+        onnx.save(model, str(new / "model.onnx"))
+        (new / "model.npz").unlink()
+    result = onefold.compile(folder, options=OPTIONS, trust=True, home=home)
+    assert [runtime.name for runtime in result.runtimes] == [result.recommended] == ["onnxruntime"]
+    assert result.why_stopped.startswith(f"TVM cannot compile {folder}: ")
+    assert "Det" in result.why_stopped
+    assert not (folder / "kernels.so").exists()
+    assert "Det" in (folder / "kernels.html").read_text()
+    inputs = np.random.default_rng(0).standard_normal((3, 4, 4)).astype("f4")
+    assert deploy.load(folder, home=home)(inputs) == pytest.approx(np.linalg.det(inputs), rel=1e-4)
+    with pytest.raises(ModelError, match="has no runtime 'tvm'"):
+        deploy.load(folder, runtime="tvm", home=home)
+
+
 def test_a_workload_gives_the_same_model_every_time(tmp_path: Path) -> None:
     result = set()
     for name in ("first", "second"):
@@ -304,20 +325,6 @@ class TestErrors:
             onefold.compile_many([folder], goals=["1ms", "2ms"], home=home)
         with pytest.raises(InputError, match="no models to compile"):
             onefold.compile_many([], home=home)
-
-    def test_an_operator_that_tvm_does_not_support(self, folder: Path, home: Path) -> None:
-        node = helper.make_node("Det", ["x"], ["y"])
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 4])
-        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])
-        graph = helper.make_graph([node], "g", [x], [y])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        with new_generation(folder, update=True) as new:
-            onnx.save(model, str(new / "model.onnx"))
-            (new / "model.npz").unlink()
-        before = digests(folder)
-        with pytest.raises(ModelError, match=r"not supported .*Det; onnxruntime can still serve it"):
-            onefold.compile(folder, home=home)
-        assert digests(folder) == before
 
     def test_a_batch_size_that_the_model_does_not_take(self, tiny: Path, home: Path, tmp_path: Path) -> None:
         graph = onnx.load(str(tiny))

@@ -21,6 +21,7 @@ from onefold.kernels.kernel_library import (
     INT8,
     LIBRARY,
     MANIFEST,
+    LibraryFiles,
     LibraryManifest,
     read_library,
     write_library,
@@ -53,7 +54,7 @@ def folder(
     """A folder with the tiny model, compiled for a batch size of 2."""
     model = ModelCompiler("two", tiny, [samples[:2]], outputs_of(tiny, [samples[:2]]), runner, 3)
     place = tmp_path_factory.mktemp("deploy")
-    write_library(place, model.compile({}, tmp_path_factory.mktemp("built") / "two.so"), about(here))
+    write_library(place, LibraryFiles(model.compile({}, tmp_path_factory.mktemp("built") / "two.so")), about(here))
     return place
 
 
@@ -159,9 +160,9 @@ def test_an_unreadable_manifest_is_an_error(text: str, tmp_path: Path) -> None:
         read_library(open_folder(tmp_path))
 
 
-@pytest.mark.parametrize("file", ["../kernels.so", "/tmp/kernels.so", "sub/kernels.so", "model.onnx", ""])
+@pytest.mark.parametrize("file", ["../kernels.so", "/tmp/kernels.so", "sub/kernels.so", "model.onnx"])
 def test_a_manifest_may_not_name_another_file(file: str, tmp_path: Path, here: Target) -> None:
-    write_library(tmp_path, None, about(here))
+    write_library(tmp_path, LibraryFiles(None), about(here))
     described = json.loads((tmp_path / MANIFEST).read_text())
     (tmp_path / MANIFEST).write_text(json.dumps({**described, "file": file}))
     with pytest.raises(ModelError, match=r"names .*, but a library is kernels\.so or kernels\.tar"):
@@ -190,12 +191,12 @@ class TestWriting:
         archive = tmp_path / "new.tar"
         archive.write_text("new")
         new = replace(about(here), device="another", file=ARCHIVE)
-        write_library(old, archive, new)
+        write_library(old, LibraryFiles(archive), new)
         assert read_library(open_folder(old)) == new
         assert {path.name for path in old.iterdir()} == {ARCHIVE, MANIFEST}
 
     def test_an_int8_model_is_written_too(self, old: Path, here: Target, tmp_path: Path) -> None:
         (tmp_path / "other.so").write_text("new")
         (tmp_path / "other.onnx").write_text("smaller")
-        write_library(old, tmp_path / "other.so", about(here), tmp_path / "other.onnx")
+        write_library(old, LibraryFiles(tmp_path / "other.so", int8=tmp_path / "other.onnx"), about(here))
         assert (old / INT8).read_text() == "smaller"

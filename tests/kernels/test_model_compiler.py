@@ -102,7 +102,7 @@ def test_a_library_is_the_best_if_it_is_faster_than_the_best_timed_again(
         return TimedLibrary(file, again if file == old else new, 0.0)
 
     monkeypatch.setattr(model, "time_library", time)
-    monkeypatch.setattr(model, "compile", lambda best, file: file.touch())
+    monkeypatch.setattr(model, "compile", lambda best, file, costs: file.touch())
     result = model.measure({}, tmp_path, PhaseCosts())
     assert result.latency_s == new
     assert model.best.file == (result.file if is_kept else old)
@@ -124,7 +124,7 @@ def test_close_libraries_are_timed_in_turns_at_the_end(
         timed.append(names[file])
         return TimedLibrary(file, latencies[names[file]], 0.0)
 
-    def compiled(best: dict[str, Proposal], file: Path) -> None:
+    def compiled(best: dict[str, Proposal], file: Path, costs: PhaseCosts) -> None:
         assert file not in names, "it was compiled twice"
         names[file] = best[key].key
         file.touch()
@@ -153,7 +153,7 @@ def test_the_minimum_of_several_timings_counts(
     model.best, model._finalists = None, {}
     looks = iter([1.4, 1.3, 1.0, 1.3])
     monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(looks), 0.0))
-    monkeypatch.setattr(model, "compile", lambda best, file: file.touch())
+    monkeypatch.setattr(model, "compile", lambda best, file, costs: file.touch())
     result = model.measure({}, tmp_path, PhaseCosts())
     assert result is model.best
     assert result.latency_s == 1.0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from onefold.kernels.candidate_runner import CandidateRunner, ServedTiming
+from onefold.kernels.compiled_model import CompiledModel
+from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.runtime_comparison import CLOSE, compare_runtimes, contenders
-from onefold.vocabulary.serving import LatencySource, ServingPoint
+from onefold.serving.served_model import ServedModel
+from onefold.vocabulary.serving import ServingPoint
 
 
 @pytest.mark.parametrize(
@@ -26,7 +32,7 @@ def test_runtimes_close_to_the_fastest_are_timed_again(times: dict[str, list[flo
 
 
 @pytest.mark.parametrize(
-    ("threads", "most", "names"),
+    ("threads", "cores", "names"),
     [
         (1, 2, {"tvm", "onnxruntime"}),
         (2, 2, {"tvm", "onnxruntime", "onnxruntime spinning"}),
@@ -34,18 +40,38 @@ def test_runtimes_close_to_the_fastest_are_timed_again(times: dict[str, list[flo
     ],
 )  # fmt: skip
 def test_with_several_threads_onnxruntime_is_timed_both_ways(
-    threads: int, most: int, names: set[str], tmp_path: Path
+    threads: int, cores: int, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served: list[ServingPoint] = []
+    monkeypatch.setattr("onefold.kernels.runtime_comparison.available_cores", lambda: list(range(cores)))
+    points: list[ServingPoint] = []
 
-    def serve(file: Path, point: ServingPoint, budget: Any) -> Any:
-        served.append(point)
-        return SimpleNamespace(latency_s=1.0 if point.waiting == "spinning" else 3.0, source=LatencySource.MEASURED)
+    def time_served(opener: Any, inputs: Any, *, is_compiled: bool) -> Any:
+        assert (opener.func, is_compiled) == (ServedModel, False)
+        points.append(opener.args[1])
+        return SimpleNamespace(latencies=[1.0 if points[-1].waiting == "spinning" else 3.0])
 
-    compiler: Any = SimpleNamespace(time_library=lambda library: SimpleNamespace(latency_s=2.0))
-    session: Any = SimpleNamespace(threads=most, prepare=lambda *_: None, serve=serve)
-    opened: Any = SimpleNamespace(name="mine", file=tmp_path / "model.onnx", calibration=None)
-    result = compare_runtimes(compiler, tmp_path / "mine.so", opened, session, tmp_path, ServingPoint(1, threads))
+    runner: Any = SimpleNamespace(time_served=time_served)
+    opened: Any = SimpleNamespace(name="mine", file=tmp_path / "model.onnx", calibration=None, inputs=[])
+    result = compare_runtimes(lambda: 2.0, runner, opened, None, tmp_path, ServingPoint(1, threads))
     assert {runtime.name for runtime in result.runtimes} == names
-    assert {point.threads for point in served} == {threads}
+    assert {point.threads for point in points} == {threads}
     assert result.recommended == ("onnxruntime spinning" if "onnxruntime spinning" in names else "tvm")
+    assert not any(runtime.note for runtime in result.runtimes)
+
+
+def test_what_a_call_does_outside_of_its_runtime_counts(runner: CandidateRunner) -> None:
+    calls_that_sleep = partial(partial, time.sleep, 0.01)
+    for is_compiled in (True, False):
+        timing = runner.time_served(calls_that_sleep, [], repeats=2, is_compiled=is_compiled)
+        assert len(timing.latencies) == 2
+        assert min(timing.latencies) >= 0.01
+
+
+def test_a_library_is_timed_through_the_call_that_serves(
+    compiler: ModelCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    timing = ServedTiming([1.0, 3.0, 2.0], list(compiler.reference), None)
+    monkeypatch.setattr(compiler.runner, "time_served", lambda opener, *_, **__: opened.append(opener) or timing)
+    assert compiler.time_library(tmp_path / "a.so").latency_s == 2.0
+    assert (opened[0].func, opened[0].args[0]) == (CompiledModel, tmp_path / "a.so")

@@ -13,7 +13,7 @@ import pytest
 from onefold.device import Device
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.compiled_model import CompiledModel
-from onefold.kernels.kernel_library import LibraryManifest, digest_of, read_library, write_library
+from onefold.kernels.kernel_library import LibraryFiles, LibraryManifest, digest_of, read_library, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.targets import target_of
 from onefold.model_folder import new_generation, open_folder
@@ -45,7 +45,7 @@ def folder(deployed: Path, library: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def install(folder: Path, library: Path | None, manifest: LibraryManifest, int8: Path | None = None) -> None:
     with new_generation(folder, update=True) as new:
-        write_library(new, library, manifest, int8)
+        write_library(new, LibraryFiles(library, int8=int8), manifest)
 
 
 def about(folder: Path) -> LibraryManifest:

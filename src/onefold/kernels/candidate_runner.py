@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onefold.kernels.measurement_worker import ArgumentTypes
+from onefold.kernels.measurement_worker import ArgumentTypes, Opener
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import meta_schedule
 from onefold.processes import Worker, describe_exit, scratch_folder
@@ -20,13 +20,16 @@ from onefold.vocabulary.errors import EngineError, InputError, ModelError
 from onefold.vocabulary.kernels import CandidateFailure
 
 START_TIMEOUT_S = 120.0
-BUILD_TIMEOUT_S, RUN_TIMEOUT_S, MODEL_TIMEOUT_S = 20.0, 10.0, 60.0
+BUILD_TIMEOUT_S, RUN_TIMEOUT_S, MODEL_BUILD_TIMEOUT_S, MODEL_TIMEOUT_S = 20.0, 10.0, 600.0, 60.0
 REPEATS, MIN_REPEAT_MS = 3, 8
 TIMING_PROTOCOL = 2  # latencies measured by different protocols are not comparable
 OUTPUT_TOLERANCE = 1e-3  # relative to the norm of the output
 # BLAS threads keep spinning for tens of milliseconds after a call. Beside two threads of a candidate on two cores they
 # increased its latency up to forty times.
 SINGLE_THREADED_BLAS = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,19 @@ class BuildResult:
 
     file: Path
     reply: WorkerReply
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTiming:
+    """The latencies of a whole model and its outputs."""
+
+    latencies: list[float]
+    outputs: list[Array]
+    joules: float | None  # modelled by the worker
+
+
+class TooSlow(ModelError):
+    """A compiled model that did not answer in time."""
 
 
 class MeasurementProcess:
@@ -120,7 +136,8 @@ class CandidateRunner:
             raise InputError(f"remote must be HOST:PORT of a TVM server, got {remote!r}")
         self._idle_builders = [MeasurementProcess({"TVM_NUM_THREADS": "1"}) for _ in range(builders)]
         self._timing_process = MeasurementProcess({"TVM_NUM_THREADS": str(target.cores)})
-        self._processes = (*self._idle_builders, self._timing_process)
+        self._onnxruntime_process = MeasurementProcess({})
+        self._processes = (*self._idle_builders, self._timing_process, self._onnxruntime_process)
         self._pool = ThreadPoolExecutor(builders)
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
@@ -148,6 +165,37 @@ class CandidateRunner:
 
         return list(self._pool.map(build_one, [self._new_file() for _ in modules], modules))
 
+    def check_import(self, model: Path, batch_size: int) -> None:
+        """Import a model. Raises ModelError with the reason if TVM cannot."""
+        self._ask_builder("check_import", model, batch_size)
+
+    def list_unsupported(self, model: Path) -> list[str]:
+        """Return the kinds of a model's operators that TVM does not support."""
+        kinds: list[str] = self._ask_builder("list_unsupported", model).value
+        return kinds
+
+    def list_operators(self, model: Path, batch_size: int, level: int) -> WorkerReply:
+        """Return the operators of a model with their TIR modules.
+
+        Raises ModelError with the reason if TVM cannot import the model or fails at this graph level.
+        """
+        return self._ask_builder("list_operators", model, batch_size, level, self.target)
+
+    def compile_model(
+        self, model: Path, batch_size: int, level: int, traces: Mapping[str, str], library: Path
+    ) -> WorkerReply:
+        """Compile a whole model with schedule traces by operator key. Raises ModelError with the reason if it fails."""
+        return self._ask_builder("compile_model", model, batch_size, level, self.target, traces, library)
+
+    def _ask_builder(self, name: str, *arguments: Any) -> WorkerReply:
+        """Call a function of `model_builds.py`, always in the same process, which keeps the graphs."""
+        reply = self._idle_builders[0].ask(
+            name, *arguments, timeout_s=MODEL_BUILD_TIMEOUT_S, on_timeout=CandidateFailure.SLOW_BUILD
+        )
+        if reply.error:
+            raise ModelError(reply.error)
+        return reply
+
     def has_reference(self, operator: str) -> bool:
         """Return whether the reference output of this operator is known."""
         return operator in self._reference_outputs
@@ -170,17 +218,27 @@ class CandidateRunner:
         file.unlink(missing_ok=True)
         return reply
 
-    def time_model(
-        self, file: Path, inputs: Sequence[np.ndarray[Any, Any]], repeats: int = 10
-    ) -> tuple[list[float], list[Any], WorkerReply]:
-        """Time a compiled model; return its latencies, its outputs and the reply. Raises ModelError if it fails."""
-        reply = self._timing_process.ask(
-            "time_model", str(file), list(inputs), repeats, self.remote,
+    def time_served(
+        self, opener: Opener, inputs: Sequence[Array], repeats: int = 10, *, is_compiled: bool
+    ) -> ServedTiming:
+        """Time the call that serves a model on this machine, loaded by the opener; the runtimes have processes each.
+
+        Raises ModelError if it fails.
+        """
+        process = self._timing_process if is_compiled else self._onnxruntime_process
+        reply = process.ask(
+            "time_served", opener, list(inputs), repeats,
             timeout_s=MODEL_TIMEOUT_S, on_timeout=CandidateFailure.SLOW_RUN,
         )  # fmt: skip
-        if reply.error:
-            raise ModelError(f"the compiled model cannot be run: {reply.error.splitlines()[-1]}")
-        return reply.value["latencies"], reply.value["outputs"], reply
+        return _served_timing(reply)
+
+    def time_remote_model(self, file: Path, inputs: Sequence[Array], repeats: int = 10) -> ServedTiming:
+        """Time a compiled model on the remote machine. Raises ModelError if it fails."""
+        reply = self._timing_process.ask(
+            "time_remote_model", str(file), list(inputs), repeats, self.remote,
+            timeout_s=MODEL_TIMEOUT_S, on_timeout=CandidateFailure.SLOW_RUN,
+        )  # fmt: skip
+        return _served_timing(reply)
 
     def close(self) -> None:
         """Kill all processes and delete the libraries."""
@@ -220,6 +278,14 @@ class CandidateRunner:
         if reference and not _outputs_match(output, reference):
             return outcome(None, CandidateFailure.WRONG, "its output differs from the operator's"), output
         return outcome(median(run.value["latencies"])), output
+
+
+def _served_timing(reply: WorkerReply) -> ServedTiming:
+    if reply.failure is CandidateFailure.SLOW_RUN:
+        raise TooSlow(f"one run of the compiled model takes more than {MODEL_TIMEOUT_S:g} s")
+    if reply.error:
+        raise ModelError(f"the compiled model cannot be run: {reply.error.splitlines()[-1]}")
+    return ServedTiming(reply.value["latencies"], reply.value["outputs"], reply.joules)
 
 
 def argument_types(module: Any) -> ArgumentTypes:

@@ -16,14 +16,17 @@ from pathlib import Path
 from onefold.device import Device, open_session
 from onefold.device.catalog import HOST
 from onefold.device.host import host
+from onefold.device.roofline import operator_costs
 from onefold.kernels.candidate_runner import TIMING_PROTOCOL, CandidateRunner
 from onefold.kernels.cold_filter import ColdFilter
+from onefold.kernels.compilable_part import find_compilable_part
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.cost_model_transfer import pack_module, pretrain
 from onefold.kernels.graph_levels import compare_graph_levels
-from onefold.kernels.kernel_library import ARCHIVE, LIBRARY, ORT, LibraryManifest, write_library
+from onefold.kernels.kernel_library import ARCHIVE, LIBRARY, ORT, LibraryFiles, LibraryManifest, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.operator_tuner import OperatorTuner
+from onefold.kernels.partition import Partition
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.runtime_comparison import compare_runtimes
 from onefold.kernels.source_models import SourceModel
@@ -34,14 +37,15 @@ from onefold.kernels.toolchain import check_linker, tvm
 from onefold.model_folder import new_generation
 from onefold.store import CompilationRecord, Store
 from onefold.store.home import Home
-from onefold.vocabulary.errors import BudgetError, InputError
+from onefold.vocabulary.errors import BudgetError, InputError, ModelError
 from onefold.vocabulary.kernels import (
+    CandidateHistory,
     CompileBudget,
+    CompileCost,
     CompileOptions,
     CompileResult,
     GraphLevelResult,
     Operator,
-    RuntimeLatency,
     ScheduleCandidate,
     TuningRound,
 )
@@ -51,6 +55,7 @@ from onefold.vocabulary.serving import ServingPoint
 
 PEAK_FACTOR = 2.0  # by which kernels may exceed the throughput in a device's description
 REPORT = "kernels.html"
+SAVE_EVERY_S = 1.0  # at most: what was spent, between two rounds
 SERVER_TIMEOUT_S = 10.0
 
 
@@ -60,9 +65,27 @@ class CompiledArtifacts:
 
     source: SourceModel
     result: CompileResult
-    library: Path
+    files: LibraryFiles
     manifest: LibraryManifest
-    int8: Path | None = None
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model with what TVM can compile of it."""
+
+    source: SourceModel
+    compiler: ModelCompiler | None  # None if TVM cannot compile it
+    note: str
+    goal_s: float | None
+    cost: CompileCost  # of importing it and compiling it untuned
+
+    def surveyed(self, rounds: Sequence[TuningRound]) -> SurveyedModel:
+        """Return the model for the survey, with its rounds in earlier runs of the same compilation."""
+        if self.compiler is None:
+            raise ValueError(f"{self.source.name} has no compiler")
+        own = [ended for ended in rounds if ended.model == self.source.name]
+        spent = self.cost + own[-1].own if own else self.cost
+        return SurveyedModel(self.compiler, own, self.goal_s, spent=spent)
 
 
 @dataclass
@@ -97,134 +120,182 @@ class Compilation:
         options, is_host = self.options, self.device.name == HOST
         self.target = target_of(self.device, options.threads, is_host=is_host, processor=options.processor)
         with CandidateRunner(self.target, remote=options.remote) as runner, closing(self.home.store()) as store:
+            self._check_goals()
             if options.remote is not None:
                 _check_server(options.remote)
-            self.on_event("importing the models")
-            compilers = [
-                ModelCompiler(source.name, source.file, source.inputs, source.outputs, runner, options.graph_level)
-                for source in self.sources
-            ]
-            self._check_goals(compilers)
             if not runner.can_run:
-                pairs = zip(self.sources, compilers)
-                return [self._write(self._cross_compile(source, compiler, runner, store)) for source, compiler in pairs]
+                imported = self._import(runner, PhaseCosts())
+                return [self._write(self._cross_compile(model, store)) for model in imported]
             with self.home.locks.measurement():
-                artifacts, finished = self._tune(compilers, runner, store)
+                artifacts, finished = self._tune(runner, store)
             results = [self._write(artifact) for artifact in artifacts]
             store.save_compilation(finished)
             return results
 
-    def _tune(
-        self, compilers: list[ModelCompiler], runner: CandidateRunner, store: Store
-    ) -> tuple[list[CompiledArtifacts], CompilationRecord]:
+    def _import(self, runner: CandidateRunner, costs: PhaseCosts) -> list[ImportedModel]:
+        """Return what TVM can compile of each model."""
+        self.on_event("importing the models")
+        imported = []
+        for source, goal_s in zip(self.sources, self.goals_s, strict=True):
+            before = costs.total
+            part = find_compilable_part(source, runner, self.options.graph_level, self.folder, costs)
+            imported.append(ImportedModel(source, part.compiler, part.note, goal_s, costs.total - before))
+        return imported
+
+    def _tune(self, runner: CandidateRunner, store: Store) -> tuple[list[CompiledArtifacts], CompilationRecord]:
+        """Tune what TVM can compile and compare the runtimes of all models."""
         started = time.monotonic()
         record = self._find_or_create_record(store)
-        costs = PhaseCosts(record.spent if record.rounds else None)
+        costs = PhaseCosts(record.spent if record.spent.seconds else None)
+        imported = self._import(runner, costs)
+        compilers = [model.compiler for model in imported if model.compiler is not None]
         history = self._history(store, {operator.key for compiler in compilers for operator, _ in compiler.operators})
         tuners = self._tuners(compilers, runner, store, costs, history)
         _restore_counts(tuners, record.rounds)
-        models = [
-            SurveyedModel(compiler, [ended for ended in record.rounds if ended.model == compiler.name], goal_s)
-            for compiler, goal_s in zip(compilers, self.goals_s, strict=True)
-        ]
-
-        def on_event(event: CompileEvent) -> None:
-            nonlocal record
-            if isinstance(event, ScheduleCandidate):
-                store.save_candidates([event])
-            elif isinstance(event, TuningRound):
-                rounds = (*record.rounds, event)
-                record = replace(record, rounds=rounds, elapsed_s=survey.elapsed_s, spent=costs.total)
-                store.save_compilation(record)
-            self.on_event(event)
-
+        surveyed = {model.source.name: model.surveyed(record.rounds) for model in imported if model.compiler}
         survey = SurveyTuner(
-            models, tuners, self.budget, costs, self.folder,
+            list(surveyed.values()), tuners, self.budget, costs, self.folder,
             cold_filter=ColdFilter(self.options.seed) if self.options.cold_filter else None, history=history,
             candidates_per_round=self.options.candidates_per_round, is_round_robin=not self.options.survey,
-            earlier_s=record.elapsed_s, on_event=on_event, started=started,
+            earlier_s=record.elapsed_s, started=started,
+            round_cost=sum((model.cost for model in imported), start=CompileCost()),
         )  # fmt: skip
-        reason = survey.run()
-        artifacts = [self._finish(source, model, survey, reason) for source, model in zip(self.sources, models)]
-        finished = replace(record, state=StudyState.DONE, elapsed_s=survey.elapsed_s, spent=costs.total, reason=reason)
-        return artifacts, finished
+        saved_at = started
 
-    def _finish(self, source: SourceModel, model: SurveyedModel, survey: SurveyTuner, reason: str) -> CompiledArtifacts:
-        """Choose the fastest library of a tuned model and compare the runtimes."""
-        compiler, costs = model.compiler, survey.costs
-        self.on_event(f"choosing the fastest library of {source.name}")
-        # A resumed compilation whose budget was exhausted before has not compiled anything in this process.
-        best = compiler.settle(costs) or compiler.measure(survey.best_proposals, self.folder, costs)
+        def save(*rounds: TuningRound) -> None:
+            nonlocal record, saved_at
+            saved_at = time.monotonic()
+            rounds = (*record.rounds, *rounds)
+            record = replace(record, rounds=rounds, elapsed_s=survey.elapsed_s, spent=costs.total)
+            store.save_compilation(record)
+
+        def on_event(event: CompileEvent) -> None:
+            if isinstance(event, ScheduleCandidate):
+                store.save_candidates([event])
+                if time.monotonic() - saved_at > SAVE_EVERY_S:
+                    save()  # a round that is killed has its cost, too
+            elif isinstance(event, TuningRound):
+                save(event)
+            self.on_event(event)
+
+        survey.on_event = on_event
+        try:
+            reason = survey.run() if surveyed else "TVM can compile no model"
+        except BaseException:
+            save()
+            raise
+        artifacts = [self._finish(model, surveyed.get(model.source.name), survey, reason, runner) for model in imported]
+        finished = replace(record, state=StudyState.DONE, elapsed_s=survey.elapsed_s, spent=costs.total, reason=reason)
+        return _with_shared_cost(artifacts, costs.total), finished
+
+    def _finish(
+        self, imported: ImportedModel, model: SurveyedModel | None, survey: SurveyTuner, reason: str,
+        runner: CandidateRunner,
+    ) -> CompiledArtifacts:  # fmt: skip
+        """Choose the fastest library of a model, if TVM can compile it, and compare the runtimes."""
+        source, note, costs, best = imported.source, imported.note, survey.costs, None
+        before = costs.total
+        if model is not None:
+            self.on_event(f"choosing the fastest library of {source.name}")
+            try:
+                # A resumed compilation whose budget was exhausted before has not compiled anything in this process.
+                best = model.compiler.settle(costs, survey.is_exhausted) or model.compiler.measure(
+                    survey.best_proposals, self.folder, costs
+                )
+            except ModelError as error:
+                note = f"TVM cannot serve {source.origin}: {error}"
+        own = (imported.cost if model is None else model.spent) + (costs.total - before)
         self.on_event(f"comparing runtimes for {source.name}")
-        with open_session(self.device, host(self.home.devices)) as session:
-            point = ServingPoint(self.options.batch_size, self.target.cores)
-            comparison = compare_runtimes(compiler, best.file, source, session, self.folder, point)
+        time_compiled = None
+        if model is not None and best is not None:
+            file, compiler = best.file, model.compiler
+            time_compiled = lambda: compiler.time_library(file).latency_s  # noqa: E731
+        point = ServingPoint(self.options.batch_size, self.target.cores)
+        is_here = self.options.remote is None
+        with nullcontext() if is_here else open_session(self.device, host(self.home.devices)) as session:
+            comparison = compare_runtimes(time_compiled, runner, source, session, self.folder, point, note)
         levels: tuple[GraphLevelResult, ...] = ()
-        if self.options.compare_levels:
+        if self.options.compare_levels and model is not None:
             self.on_event("comparing graph optimization levels")
-            levels = compare_graph_levels(compiler, self.folder, costs)
-        result = CompileResult(
-            model=source.name,
-            device=self.device.name,
-            target=self.target.name,
-            threads=self.target.cores,
-            level=self.options.graph_level,
-            strategy=self.options.strategy,
-            rounds=tuple(model.rounds),
-            histories=tuple(survey.tuners[operator.key].history for operator, _ in compiler.operators),
+            levels = compare_graph_levels(model.compiler, self.folder, costs)
+        result = replace(
+            self._result(source, None if model is None else model.compiler),
+            rounds=() if model is None else tuple(model.rounds),
+            histories=() if model is None else _histories(model.compiler, survey.tuners),
             runtimes=comparison.runtimes,
             recommended=comparison.recommended,
-            why_stopped=model.why_ended or reason,
-            error=best.error,
-            spent=costs.total,
+            why_stopped=(model.why_ended or reason) if model is not None and best is not None else note,
+            error=float("nan") if best is None else best.error,
+            spent=own,
             levels=levels,
         )
-        manifest = self._manifest(source, comparison.runtimes, comparison.recommended, best.file)
-        return CompiledArtifacts(source, result, best.file, manifest, comparison.int8)
+        return self._artifacts(
+            result, source, None if best is None else best.file, None if model is None else model.compiler.parts,
+            (note,) if note else (), comparison.int8,
+        )  # fmt: skip
 
-    def _cross_compile(
-        self, source: SourceModel, compiler: ModelCompiler, runner: CandidateRunner, store: Store
-    ) -> CompiledArtifacts:
+    def _cross_compile(self, imported: ImportedModel, store: Store) -> CompiledArtifacts:
         """Compile for a device that cannot be measured from here, with the best candidates in the store."""
-        tuners = self._tuners([compiler], runner, store)
+        source, compiler = imported.source, imported.compiler
+        if compiler is None:
+            result = replace(self._result(source, None), why_stopped=imported.note)
+            return self._artifacts(result, source, None, None, (imported.note,))
+        tuners = self._tuners([compiler], compiler.runner, store)
         best = {key: tuner.best[1] for key, tuner in tuners.items() if tuner.best is not None}
         self.on_event(f"compiling {source.name} for {self.target.name}")
-        file = compiler.compile(best, self.folder / f"{source.name}{self.target.library_suffix}")
+        file = self.folder / compiler.file_name(best)
+        if best:
+            compiler.compile(best, file)
         note = (
             f"{len(best)} of {len(tuners)} operators tuned; not run here: to tune it, give the address of a TVM server "
             "on the device (remote)"
         )
-        manifest = replace(self._manifest(source, (), ORT, file), notes=(note,))
-        result = CompileResult(
+        result = replace(self._result(source, compiler), histories=_histories(compiler, tuners), why_stopped=note)
+        return self._artifacts(result, source, file, None, (note, *filter(None, (imported.note,))))
+
+    def _result(self, source: SourceModel, compiler: ModelCompiler | None) -> CompileResult:
+        """Return a result of which only the settings are known."""
+        return CompileResult(
             model=source.name,
             device=self.device.name,
             target=self.target.name,
             threads=self.target.cores,
-            level=self.options.graph_level,
+            level=self.options.graph_level if compiler is None else compiler.level,
             strategy=self.options.strategy,
             rounds=(),
-            histories=tuple(tuner.history for tuner in tuners.values()),
+            histories=(),
             runtimes=(),
             recommended="",
-            why_stopped=note,
+            why_stopped="",
             error=float("nan"),
         )
-        return CompiledArtifacts(source, result, file, manifest)
 
-    def _manifest(
-        self, source: SourceModel, runtimes: tuple[RuntimeLatency, ...], recommended: str, library: Path
-    ) -> LibraryManifest:
-        return LibraryManifest(
+    def _artifacts(
+        self,
+        result: CompileResult,
+        source: SourceModel,
+        library: Path | None,
+        parts: Partition | None,
+        notes: tuple[str, ...],
+        int8: Path | None = None,
+    ) -> CompiledArtifacts:
+        """Return the result with the files and the manifest of its deployment folder."""
+        parts = None if library is None else parts
+        manifest = LibraryManifest(
             device=self.device.name,
             target=self.target.name,
             threads=self.target.cores,
             batch_size=self.options.batch_size,
             inputs={name: str(array.dtype) for name, array in zip(source.input_names, source.inputs)},
-            runtimes=runtimes,
-            recommended=recommended,
-            file=ARCHIVE if library.suffix == ".tar" else LIBRARY,
+            runtimes=result.runtimes,
+            recommended=result.recommended or ORT,
+            file="" if library is None else ARCHIVE if library.suffix == ".tar" else LIBRARY,
+            notes=notes,
             model=source.digest,
+            part=None if parts is None else parts.tensors,
         )
+        before, after = (None, None) if parts is None else (parts.before, parts.after)
+        return CompiledArtifacts(source, result, LibraryFiles(library, before, after, int8), manifest)
 
     def _write(self, artifacts: CompiledArtifacts) -> CompileResult:
         """Write the library and the report into the deployment folder, if the model has one."""
@@ -236,7 +307,7 @@ class Compilation:
         source, result = artifacts.source, replace(artifacts.result, folder=str(folder))
         source.create_folder(self.home.path)
         with new_generation(folder, home=self.home.path, update=True, record=source.is_trusted) as new:
-            write_library(new, artifacts.library, artifacts.manifest, artifacts.int8)
+            write_library(new, artifacts.files, artifacts.manifest)
             (new / REPORT).write_text(KernelReport([result]).as_html(), encoding="utf-8")
         return result
 
@@ -315,17 +386,33 @@ class Compilation:
         now = datetime.now(UTC)
         return CompilationRecord(f"{digest}-{now:%Y%m%d%H%M%S%f}", now.isoformat(), StudyState.RUNNING, spec)
 
-    def _check_goals(self, compilers: Sequence[ModelCompiler]) -> None:
+    def _check_goals(self) -> None:
         """Raise BudgetError for a goal below the time that the device needs for the arithmetic alone."""
         flops_per_s = PEAK_FACTOR * self.device.gflops * 1e9 * self.target.cores
-        for compiler, goal_s in zip(compilers, self.goals_s):
-            flops = sum(operator.flops * operator.weight for operator, _ in compiler.operators)
-            if goal_s is not None and flops_per_s > 0 and flops / flops_per_s > goal_s:
+        for source, goal_s in zip(self.sources, self.goals_s, strict=True):
+            if goal_s is None or not flops_per_s > 0:
+                continue
+            flops = sum(cost.flops for cost in operator_costs(source.file, self.options.batch_size))
+            if flops / flops_per_s > goal_s:
                 raise BudgetError(
-                    f"a goal of {duration(goal_s)} cannot be met: {compiler.name} computes "
+                    f"a goal of {duration(goal_s)} cannot be met: {source.name} computes "
                     f"{number(flops / 1e6)} MFLOP, which take at least {duration(flops / flops_per_s)} "
                     f"on {self.device.name}"
                 )
+
+
+def _with_shared_cost(artifacts: Sequence[CompiledArtifacts], total: CompileCost) -> list[CompiledArtifacts]:
+    """Add to each model's own cost its share of what was spent for all of them."""
+    own = sum((artifact.result.spent for artifact in artifacts), start=CompileCost())
+    share = (total - own).scaled(1 / len(artifacts))
+    return [
+        replace(artifact, result=replace(artifact.result, spent=artifact.result.spent + share))
+        for artifact in artifacts
+    ]
+
+
+def _histories(compiler: ModelCompiler, tuners: Mapping[str, OperatorTuner]) -> tuple[CandidateHistory, ...]:
+    return tuple(tuners[operator.key].history for operator, _ in compiler.operators)
 
 
 def _check_server(remote: str) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from onefold.kernels.kernel_library import LibraryManifest
+from onefold.device.inference_session import open_inference_session
+from onefold.device.session_options import session_options
+from onefold.kernels.kernel_library import LibraryManifest, PartTensors
 from onefold.kernels.toolchain import tvm
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.serving import ServingPoint
@@ -20,15 +23,35 @@ Array = np.ndarray[Any, Any]
 
 
 class CompiledModel:
-    """A compiled model: call it with one array per input, the batch first. Raises ModelError if it cannot be loaded."""
+    """A compiled model: call it with one array per input, the batch first.
 
-    def __init__(self, library: Path, manifest: LibraryManifest, choice: Any = None) -> None:
+    Args:
+        library: The library.
+        manifest: Its manifest.
+        choice: The settings of its serving scenario.
+        before: The ONNX file of what comes before the library, if that is a part of the model.
+        after: The ONNX file of what comes after it.
+
+    Raises:
+        ModelError: A file cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        manifest: LibraryManifest,
+        choice: Any = None,
+        before: Path | None = None,
+        after: Path | None = None,
+    ) -> None:
         self.point = ServingPoint(manifest.batch_size, manifest.threads)
-        self.choice = choice  # the settings of its serving scenario
+        self.choice = choice
         os.environ.setdefault("TVM_NUM_THREADS", str(manifest.threads))  # read when TVM starts its threads
         self.manifest = manifest
         self._dtypes = tuple(manifest.inputs.values())
         self._library = LoadedLibrary(library)
+        self._before, self._after = (None if part is None else OnnxPart(part, self.point) for part in (before, after))
+        self._run = self._library.run if manifest.part is None else partial(self._run_parts, manifest.part)
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs for any number of samples, computed in batches of the compiled size."""
@@ -45,7 +68,7 @@ class CompiledModel:
             if any(len(array) != count for array in arrays):
                 raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
             if count == size:
-                outputs = self._library.run(arrays)
+                outputs = self._run(arrays)
             else:
                 batches = [self._run_padded(arrays, start, size) for start in range(0, max(1, count), size)]
                 outputs = [np.concatenate(parts)[:count] for parts in zip(*batches)]
@@ -56,9 +79,33 @@ class CompiledModel:
     def _run_padded(self, arrays: Sequence[Array], start: int, size: int) -> list[Array]:
         """Return the outputs of one batch; an incomplete batch is padded by repetition."""
         parts = [array[start : start + size] for array in arrays]
-        return self._library.run(
-            [part if len(part) == size else np.resize(part, (size, *part.shape[1:])) for part in parts]
-        )
+        return self._run([part if len(part) == size else np.resize(part, (size, *part.shape[1:])) for part in parts])
+
+    def _run_parts(self, tensors: PartTensors, arrays: Sequence[Array]) -> list[Array]:
+        """Return the outputs of a model that TVM has compiled in part."""
+        values = dict(zip(tensors.inputs, arrays))
+        if self._before is not None:
+            values |= self._before.run(values)
+        values |= zip(tensors.made, self._library.run([values[name] for name in tensors.taken]))
+        if self._after is not None:
+            values |= self._after.run(values)
+        return [values[name] for name in tensors.results]
+
+
+class OnnxPart:
+    """A part of a model in onnxruntime. Raises ModelError if the file cannot be loaded."""
+
+    def __init__(self, file: Path, point: ServingPoint) -> None:
+        try:
+            self._session = open_inference_session(file, session_options(point))
+        except Exception as error:  # onnxruntime raises many types
+            raise ModelError(f"{file} cannot be loaded: {error}") from error
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def run(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Return its outputs by name, for inputs by name."""
+        return dict(zip(self._outputs, self._session.run(self._outputs, {name: values[name] for name in self._inputs})))
 
 
 class LoadedLibrary:

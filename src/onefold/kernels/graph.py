@@ -21,13 +21,17 @@ from onefold.kernels.toolchain import tvm
 from onefold.vocabulary.errors import InputError, ModelError
 from onefold.vocabulary.kernels import DEFAULT_GRAPH_LEVEL
 
+CONVOLUTION = "relax.nn.conv2d"
+# TVM would convert transposed convolutions along with their neighbors, but cannot lower them in NHWC.
+LAYOUTS = {CONVOLUTION: ["NHWC", "HWIO"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
+
 
 def import_onnx(model: Path, batch_size: int = 1) -> Any:
     """Return an ONNX model as a Relax module with a fixed batch size.
 
     Raises:
         InputError: There is no such file.
-        ModelError: The file is no ONNX model, or TVM does not support one of its operators.
+        ModelError: The file is no ONNX model, or TVM does not support one of its operators; the message is the reason.
     """
     import onnx
 
@@ -38,7 +42,7 @@ def import_onnx(model: Path, batch_size: int = 1) -> Any:
     try:
         graph = onnx.load(str(model))
     except Exception as error:  # protobuf has its own exceptions
-        raise ModelError(f"{model} is not an ONNX model: {_last_line(error)}") from error
+        raise ModelError(f"it is not an ONNX model: {last_line(error)}") from error
     weights = {tensor.name for tensor in graph.graph.initializer}
     shapes = {
         tensor.name: _fixed_shape(tensor, batch_size) for tensor in graph.graph.input if tensor.name not in weights
@@ -47,7 +51,7 @@ def import_onnx(model: Path, batch_size: int = 1) -> Any:
         with _clip_as_min_max(frontend), redirect_stdout(None):  # it prints operators that it cannot convert
             return frontend.from_onnx(graph, shape_dict=shapes, keep_params_in_input=False)
     except Exception as error:  # an unsupported operator or a shape that it cannot infer
-        raise ModelError(f"{model} cannot be compiled: {_last_line(error)}; onnxruntime can still serve it") from error
+        raise ModelError(f"TVM cannot import it: {last_line(error)}") from error
 
 
 def optimize_graph(graph: Any, target: Target, level: int = DEFAULT_GRAPH_LEVEL) -> Any:
@@ -55,7 +59,8 @@ def optimize_graph(graph: Any, target: Target, level: int = DEFAULT_GRAPH_LEVEL)
     transform = importlib.import_module("tvm.relax").transform
     passes = [transform.DecomposeOpsForInference(), transform.Normalize()]
     if level >= 3:
-        passes += [transform.CanonicalizeBindings(), transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]})]
+        passes += [transform.CanonicalizeBindings()]
+        passes += [transform.ConvertLayout(LAYOUTS)] if _has_convolution(graph) else []
         passes += [transform.Normalize(), transform.EliminateCommonSubexpr()]
     if level >= 4:
         passes += [transform.CombineParallelMatmul(), transform.FastMathTransform(), transform.Normalize()]
@@ -70,7 +75,22 @@ def optimize_graph(graph: Any, target: Target, level: int = DEFAULT_GRAPH_LEVEL)
         with target.tvm_target():
             return tvm().transform.Sequential(passes)(graph)
     except Exception as error:
-        raise ModelError(f"the graph cannot be optimized at level {level}: {_last_line(error)}") from error
+        raise ModelError(f"its graph cannot be optimized at level {level}: {last_line(error)}") from error
+
+
+def _has_convolution(graph: Any) -> bool:
+    """Return whether there is a layout to convert: without any, TVM's pass fails on some graphs (std::bad_alloc)."""
+    found = []
+
+    def visit(expression: Any) -> None:
+        if getattr(getattr(expression, "op", None), "name", "") == CONVOLUTION:
+            found.append(expression)
+
+    relax = importlib.import_module("tvm.relax")
+    for function in graph.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return bool(found)
 
 
 @contextmanager
@@ -101,6 +121,7 @@ def _fixed_shape(tensor: Any, batch_size: int) -> list[int]:
     return [batch_size, *sizes[1:]] if sizes and sizes[0] <= 0 else sizes
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
+    """Return the last line of a TVM error, which has the reason."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1].removeprefix("InternalError: ") if lines else type(error).__name__

@@ -1,6 +1,7 @@
 """The compiled library in a deployment folder and its manifest.
 
 deploy/kernels.so      the compiled model; kernels.tar if another machine links it
+deploy/kernels.*.onnx  what onnxruntime computes before and after the library, if TVM compiles only a part of the model
 deploy/kernels.json    the manifest: device, latencies of all runtimes, the recommended runtime
 """
 
@@ -20,6 +21,7 @@ from onefold.vocabulary.records import to_json
 from onefold.vocabulary.typed_json import checked_from_json
 
 LIBRARY, ARCHIVE, MANIFEST, INT8 = "kernels.so", "kernels.tar", "kernels.json", "model.int8.onnx"
+BEFORE, AFTER = "kernels.before.onnx", "kernels.after.onnx"
 MODEL = "model.onnx"
 VERSION = 1
 MAX_MANIFEST_BYTES = 16_000_000
@@ -33,6 +35,16 @@ ORT_FORMS = {  # the model file, and whether idle threads spin or sleep
 
 
 @dataclass(frozen=True, slots=True)
+class PartTensors:
+    """The names of the tensors of a model of which a library is only a part."""
+
+    inputs: tuple[str, ...]  # of the model
+    taken: tuple[str, ...]  # by the library, in the order of its arguments
+    made: tuple[str, ...]  # by the library
+    results: tuple[str, ...]  # the outputs of the model
+
+
+@dataclass(frozen=True, slots=True)
 class LibraryManifest:
     """The contents of kernels.json."""
 
@@ -43,17 +55,29 @@ class LibraryManifest:
     inputs: Mapping[str, str]  # dtypes by input name
     runtimes: tuple[RuntimeLatency, ...]  # fastest first
     recommended: str
-    file: str = LIBRARY
+    file: str = LIBRARY  # empty if TVM cannot compile the model
     notes: tuple[str, ...] = field(default=())
     model: str = ""  # digest of the compiled model
+    part: PartTensors | None = None  # if the library is only a part of the model
     version: int = VERSION
 
 
-def write_library(folder: Path, library: Path | None, manifest: LibraryManifest, int8: Path | None = None) -> None:
+@dataclass(frozen=True)
+class LibraryFiles:
+    """The files of a compiled model; None for those that it does not have."""
+
+    library: Path | None
+    before: Path | None = None
+    after: Path | None = None
+    int8: Path | None = None
+
+
+def write_library(folder: Path, files: LibraryFiles, manifest: LibraryManifest) -> None:
     """Write a library into a new generation of a deployment folder; files of an earlier library are removed."""
-    for name in (LIBRARY, ARCHIVE, INT8):
+    for name in (LIBRARY, ARCHIVE, BEFORE, AFTER, INT8):
         (folder / name).unlink(missing_ok=True)
-    for source, name in ((library, manifest.file), (int8, INT8)):
+    names = (manifest.file, BEFORE, AFTER, INT8)
+    for source, name in zip((files.library, files.before, files.after, files.int8), names):
         if source is not None:
             shutil.copyfile(source, folder / name)
     (folder / MANIFEST).write_text(json.dumps(to_json(manifest), indent=1) + "\n", encoding="utf-8")
@@ -78,7 +102,7 @@ def read_library(folder: ModelFolder) -> LibraryManifest | None:
         manifest = checked_from_json(LibraryManifest, json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
-    if manifest.file not in (LIBRARY, ARCHIVE):
+    if manifest.file not in (LIBRARY, ARCHIVE, ""):
         raise ModelError(f"{path} names {manifest.file!r}, but a library is {LIBRARY} or {ARCHIVE}")
     model = folder.file(MODEL)
     is_outdated = manifest.model and model.is_file() and manifest.model != digest_of(model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import pickle
 import platform
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from onefold import meter
+from onefold.kernels.model_builds import check_import, compile_model, list_operators, list_unsupported
 from onefold.processes import Channel, connect_to_parent
 
 # Larger weights are out of cache when a model reaches the operator again: a convolution with 2.4 MB of weights took
@@ -26,25 +28,21 @@ OUT_OF_CACHE_BYTES = 256 * 2**10
 CACHE_FLUSH, MAX_FLUSHED_RUNS = "cache_flush_cpu_non_first_arg", 60
 PROJECTIONS = 4  # random projections of an output: enough to tell whether two outputs are equal
 ERROR_CHARACTERS = 2000
+MIN_SERVED_S, MAX_SERVED_S = 0.005, 5.0  # of one repeat, and until the last one starts
+MAX_OPEN = 4  # models: as many as onnxruntime has forms
+Array = np.ndarray[Any, Any]
+Opener = Callable[[], Callable[..., Any]]  # loads a model in its runtime and returns the call that serves it
 ArgumentTypes = tuple[tuple[str, tuple[int, ...]], ...]  # dtype and shape of each argument
 
 
 def build(module: Any, target: dict[str, Any], file: str) -> None:
     """Compile a TIR module into a shared library, or into a tar archive of objects for another machine to link."""
-    from onefold.kernels.toolchain import register_intrinsics, tvm
+    from onefold.kernels.toolchain import export_library, register_intrinsics, tvm
 
     register_intrinsics(target.get("mtriple") or platform.machine())
     transform = __import__("tvm.s_tir.transform", fromlist=["transform"])
     prepared = transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
     export_library(tvm().driver.build(prepared, target=tvm().target.Target(target)), file)
-
-
-def export_library(built: Any, file: str) -> None:
-    """Write a shared library, or an archive if the file name ends in .tar."""
-    if file.endswith(".tar"):
-        built.export_library(file, fcompile=__import__("tvm.support.tar", fromlist=["tar"]).tar)
-    else:
-        built.export_library(file)
 
 
 def time_kernel(
@@ -84,8 +82,51 @@ def time_out_of_cache(
     return evaluate(max(repeats, min(MAX_FLUSHED_RUNS, round(repeats * min_repeat_ms * 1e-3 / fastest_s))))
 
 
-def time_model(file: str, inputs: Sequence[np.ndarray[Any, Any]], repeats: int, remote: str | None) -> dict[str, Any]:
-    """Time a whole model; return its latencies and its outputs."""
+def time_served(opener: Opener, inputs: Sequence[Array], repeats: int) -> dict[str, Any]:
+    """Time the call that serves a model; return its latencies and its outputs.
+
+    The opener loads the model in its runtime, once for several requests. A repeat takes MIN_SERVED_S or one call, and
+    no repeat but the first starts after MAX_SERVED_S.
+    """
+    served = _open_served(opener)
+    started = time.perf_counter()
+    outputs = served(*inputs)  # also warms up
+    latencies: list[float] = []
+    gc.disable()
+    try:
+        while len(latencies) < repeats and (not latencies or time.perf_counter() - started < MAX_SERVED_S):
+            latencies.append(_time_calls(served, inputs))
+    finally:
+        gc.enable()
+    return {"latencies": latencies, "outputs": outputs if isinstance(outputs, list) else [outputs]}
+
+
+def _time_calls(served: Callable[..., Any], inputs: Sequence[Array]) -> float:
+    """Return the mean latency of the calls that fit into MIN_SERVED_S, at least one."""
+    clock = time.perf_counter
+    calls, started = 0, clock()
+    while True:
+        served(*inputs)
+        calls += 1
+        elapsed_s = clock() - started
+        if elapsed_s >= MIN_SERVED_S:
+            return elapsed_s / calls
+
+
+_served: dict[bytes, Callable[..., Any]] = {}  # models that are open, by their pickled openers
+
+
+def _open_served(opener: Opener) -> Callable[..., Any]:
+    key = pickle.dumps(opener)
+    if key not in _served:
+        for oldest in list(_served)[: len(_served) - MAX_OPEN + 1]:
+            del _served[oldest]
+        _served[key] = opener()
+    return _served[key]
+
+
+def time_remote_model(file: str, inputs: Sequence[Array], repeats: int, remote: str) -> dict[str, Any]:
+    """Time a whole model on another machine, which serves it there; return its latencies and its outputs."""
     from tvm import relax
 
     with _LoadedLibrary(file, remote) as (library, device, runtime):
@@ -137,7 +178,13 @@ def _project(output: np.ndarray[Any, Any]) -> list[float]:
     return [float(np.linalg.norm(flat)), *(float(projection) for projection in directions @ flat)]
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"build": build, "time_kernel": time_kernel, "time_model": time_model}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        build, check_import, list_unsupported, list_operators, compile_model, time_kernel, time_served,
+        time_remote_model,
+    )
+}  # fmt: skip
 
 
 def serve(channel: Channel) -> None:

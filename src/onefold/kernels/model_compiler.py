@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.candidate_runner import CandidateRunner
-from onefold.kernels.graph import import_onnx, optimize_graph
-from onefold.kernels.measurement_worker import export_library
+from onefold.kernels.compiled_model import CompiledModel
+from onefold.kernels.kernel_library import TVM, LibraryManifest
+from onefold.kernels.partition import Partition
 from onefold.kernels.phase_costs import PhaseCosts
-from onefold.kernels.schedule_space import Proposal, extract_operators
-from onefold.kernels.toolchain import meta_schedule, tvm
+from onefold.kernels.schedule_space import Proposal
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import Operator
 
@@ -32,6 +33,7 @@ CLOSE = 1.25  # times the best latency: a slower library cannot become the best 
 MAX_FINALISTS = 5  # libraries that are timed in turns at the end
 FINAL_REPEATS, FINAL_LIMIT_S = 5, 10.0
 MAX_ERROR = 1e-3  # relative to the largest output
+NEVER: Callable[[], bool] = lambda: False  # noqa: E731
 Arrays = Sequence[np.ndarray[Any, Any]]
 
 
@@ -42,6 +44,11 @@ class TimedLibrary:
     file: Path
     latency_s: float
     error: float  # largest difference from the reference outputs, relative to the largest of them
+    looks: tuple[float, ...] = ()  # its latencies in the last comparison of all kept libraries
+
+    def meets(self, goal_s: float) -> bool:
+        """Return whether it is fast enough in most looks: a single one may be lucky."""
+        return median(self.looks or (self.latency_s,)) <= goal_s
 
 
 class ModelCompiler:
@@ -54,89 +61,123 @@ class ModelCompiler:
         reference: The model's outputs for these inputs.
         runner: Times the libraries.
         graph_level: Graph optimization level.
+        parts: How the model is split if TVM compiles only a part of it. The whole model is timed.
+        costs: What importing the model costs is added to them.
+
+    Raises:
+        ModelError: TVM cannot import the model, or fails at this graph level; the message is the reason.
     """
 
     def __init__(
-        self, name: str, model: Path, inputs: Arrays, reference: Arrays, runner: CandidateRunner, graph_level: int
+        self,
+        name: str,
+        model: Path,
+        inputs: Arrays,
+        reference: Arrays,
+        runner: CandidateRunner,
+        graph_level: int,
+        parts: Partition | None = None,
+        costs: PhaseCosts | None = None,
     ) -> None:
         self.name, self.inputs, self.reference, self.runner = name, inputs, reference, runner
-        self.imported = import_onnx(model, len(inputs[0]) if inputs and inputs[0].ndim else 1)
-        self.graph = optimize_graph(self.imported, runner.target, graph_level)
-        self.operators: list[tuple[Operator, Any]] = extract_operators(self.graph, runner.target)
+        self.model, self.level, self.parts = model, graph_level, parts
+        self.batch_size = len(inputs[0]) if inputs and inputs[0].ndim else 1
+        self._compiled = model if parts is None else parts.compiled
+        with nullcontext() if costs is None else costs.phase("whole"):
+            reply = runner.list_operators(self._compiled, self.batch_size, graph_level)
+        if costs is not None:
+            costs.add("whole", reply.joules)
+        self.operators: list[tuple[Operator, Any]] = reply.value
         self.best: TimedLibrary | None = None
         self._finalists: dict[Path, TimedLibrary] = {}  # the fastest libraries as last timed
 
-    def compile(self, best: Mapping[str, Proposal], file: Path, graph: Any = None) -> Path:
+    def compile(self, best: Mapping[str, Proposal], file: Path, costs: PhaseCosts | None = None) -> Path:
         """Compile the model into a library with the best proposals by operator key; other operators stay untuned.
 
-        Raises ModelError if TVM cannot compile it.
+        Raises ModelError with the reason if TVM cannot compile it.
         """
-        relax = importlib.import_module("tvm.relax")
-        target, tuner = self.runner.target.tvm_target(), meta_schedule()
-        database = tuner.database.MemoryDatabase()
-        for operator, module in self.operators:
-            if operator.key in best:
-                proposal = best[operator.key]
-                workload = database.commit_workload(module)
-                record = tuner.database.TuningRecord(
-                    proposal.schedule.trace, workload, [1.0], target, proposal.measure_candidate.args_info
-                )
-                database.commit_tuning_record(record)
-        try:
-            with target, database, tvm().transform.PassContext(opt_level=3):
-                apply = relax.transform.MetaScheduleApplyDatabase(enable_warning=False)
-                built = tvm().compile(apply(self.graph if graph is None else graph), target=target)
-            export_library(built, str(file))
-        except Exception as error:  # TVM raises many types
-            lines = str(error).strip().splitlines()
-            raise ModelError(f"{self.name} cannot be compiled: {lines[-1] if lines else error}") from error
+        traces = {operator.key: best[operator.key].trace for operator, _ in self.operators if operator.key in best}
+        with nullcontext() if costs is None else costs.phase("whole"):
+            reply = self.runner.compile_model(self._compiled, self.batch_size, self.level, traces, file)
+        if costs is not None:
+            costs.add("whole", reply.joules)
         return file
+
+    def at_level(self, graph_level: int, costs: PhaseCosts) -> ModelCompiler:
+        """Return a compiler of the same model at another graph level. Raises ModelError if TVM fails."""
+        arguments = (self.name, self.model, self.inputs, self.reference, self.runner, graph_level, self.parts)
+        return ModelCompiler(*arguments, costs)
 
     def measure(self, best: Mapping[str, Proposal], folder: Path, costs: PhaseCosts) -> TimedLibrary:
         """Compile the model with the best proposals, unless a kept library has them, and time it.
 
         It is timed in turns with the best library so far, unless it is clearly faster.
         """
-        with costs.phase("whole"):
-            file = folder / self._file_name(best)
-            if file not in self._finalists:
-                self.compile(best, file)
-            started = time.monotonic()
-            timings = [self.time_library(file, costs)]
-            rivals = [] if self.best is None or self.best.file == file else [self.best]
-            if rivals and timings[0].latency_s > CLEARLY_FASTER * rivals[0].latency_s:
-                repeated = self._time_in_turns([rivals.pop().file, file], ROUND_REPEATS, ROUND_LIMIT_S, costs)
-                has_file = any(timed.file == file for timed in repeated)
-                timings = repeated if has_file else timings + repeated
-            elif time.monotonic() - started < ROUND_LIMIT_S:
-                timings += self._time_in_turns([file], ROUND_REPEATS, ROUND_LIMIT_S, costs)
+        file = folder / self.file_name(best)
+        if not file.is_file():
+            self.compile(best, file, costs)
+        started = time.monotonic()
+        timings = [self.time_library(file, costs)]
+        rivals = [] if self.best is None or self.best.file == file else [self.best]
+        if rivals and timings[0].latency_s > CLEARLY_FASTER * rivals[0].latency_s:
+            repeated = self._time_in_turns([rivals.pop().file, file], ROUND_REPEATS, ROUND_LIMIT_S, costs, NEVER)
+            has_file = any(timed.file == file for timed in repeated)
+            timings = repeated if has_file else timings + repeated
+        elif time.monotonic() - started < ROUND_LIMIT_S:
+            timings += self._time_in_turns([file], ROUND_REPEATS, ROUND_LIMIT_S, costs, NEVER)
         self.best = fastest([*timings, *rivals])
         self._keep_finalists([*rivals, *timings], self.best)
         return fastest([timed for timed in timings if timed.file == file])
 
-    def settle(self, costs: PhaseCosts) -> TimedLibrary | None:
-        """Time all kept libraries in turns and return the fastest; None if none was measured."""
+    def settle(self, costs: PhaseCosts, is_exhausted: Callable[[], bool] = NEVER) -> TimedLibrary | None:
+        """Time all kept libraries in turns and return the fastest; None if none was measured.
+
+        No library is timed any more once the budget is exhausted.
+        """
         if self.best is None:
             return None
-        with costs.phase("whole"):
-            timings = self._time_in_turns(list(self._finalists), FINAL_REPEATS, FINAL_LIMIT_S, costs)
-        self.best = fastest(timings) if timings else self.best
+        timings = self._time_in_turns(list(self._finalists), FINAL_REPEATS, FINAL_LIMIT_S, costs, is_exhausted)
+        if timings:
+            best = fastest(timings)
+            looks = tuple(timed.latency_s for timed in timings if timed.file == best.file)
+            self.best = replace(best, looks=looks)
         return self.best
 
     def time_library(self, file: Path, costs: PhaseCosts | None = None) -> TimedLibrary:
-        """Time a library and compare its outputs with the reference. Raises ModelError if it fails or they differ."""
-        latencies, outputs, reply = self.runner.time_model(file, self.inputs)
+        """Time a library through the call that serves it, and compare its outputs with the reference.
+
+        Raises ModelError if it fails or they differ.
+        """
+        with nullcontext() if costs is None else costs.phase("whole"):
+            if self.runner.remote is None:
+                opener = partial(CompiledModel, *self._serving_arguments(file))
+                timing = self.runner.time_served(opener, self.inputs, is_compiled=True)
+            else:
+                timing = self.runner.time_remote_model(file, self.inputs)
         if costs is not None:
-            costs.add("whole", reply.joules)
-        error = relative_error(outputs, self.reference)
+            costs.add("whole", timing.joules)
+        error = relative_error(timing.outputs, self.reference)
         if not error <= MAX_ERROR:
             raise ModelError(
                 f"the outputs of the compiled {self.name} differ from the model's by {error:.2%} of the largest output"
             )
-        return TimedLibrary(file, median(latencies), error)
+        return TimedLibrary(file, median(timing.latencies), error)
+
+    def _serving_arguments(self, file: Path) -> tuple[Any, ...]:
+        """Return the arguments of the `CompiledModel` that serves a library."""
+        target, parts = self.runner.target, self.parts
+        types = {f"input {at}": str(array.dtype) for at, array in enumerate(self.inputs)}
+        tensors = None if parts is None else parts.tensors
+        manifest = LibraryManifest("", target.name, target.cores, self.batch_size, types, (), TVM, part=tensors)
+        return (file, manifest) if parts is None else (file, manifest, None, parts.before, parts.after)
 
     def _time_in_turns(
-        self, files: Sequence[Path], repeats: int, limit_s: float, costs: PhaseCosts
+        self,
+        files: Sequence[Path],
+        repeats: int,
+        limit_s: float,
+        costs: PhaseCosts,
+        is_exhausted: Callable[[], bool],
     ) -> list[TimedLibrary]:
         """Time libraries in turns, of which none starts after `limit_s`; a library that fails is left out."""
         started, timings = time.monotonic(), []
@@ -145,16 +186,18 @@ class ModelCompiler:
             if turn and time.monotonic() - started > limit_s:
                 break
             for file in files:
+                if is_exhausted():
+                    break
                 try:
                     timings.append(self.time_library(file, costs))
                 except ModelError:
                     failed.add(file)
         return [timed for timed in timings if timed.file not in failed]
 
-    def _file_name(self, best: Mapping[str, Proposal]) -> str:
-        """Return a name that is the same for the same proposals."""
+    def file_name(self, best: Mapping[str, Proposal]) -> str:
+        """Return a name that is the same for the same graph level and proposals."""
         proposals = [(operator.key, best[operator.key].key) for operator, _ in self.operators if operator.key in best]
-        digest = hashlib.sha256(json.dumps(proposals).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(json.dumps([self.level, proposals]).encode()).hexdigest()[:12]
         return f"{self.name}-{digest}{self.runner.target.library_suffix}"
 
     def _keep_finalists(self, timings: Sequence[TimedLibrary], best: TimedLibrary) -> None:

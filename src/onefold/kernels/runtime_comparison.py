@@ -6,20 +6,24 @@ longer to wake up; with several threads it is timed both ways.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.device import PRECISE, Session
-from onefold.kernels.kernel_library import INT8, MODEL, ORT_FORMS, TVM
-from onefold.kernels.model_compiler import ModelCompiler
+from onefold.device.catalogue import HOST
+from onefold.kernels.candidate_runner import CandidateRunner
+from onefold.kernels.kernel_library import INT8, MODEL, ORT, ORT_FORMS, TVM
 from onefold.kernels.source_models import SourceModel
+from onefold.processes import available_cores
 from onefold.serving.export import samples_beside
-from onefold.vocabulary.errors import OnefoldError
+from onefold.serving.served_model import ServedModel
+from onefold.vocabulary.errors import ModelError, OnefoldError
 from onefold.vocabulary.kernels import RuntimeLatency
-from onefold.vocabulary.serving import LatencySource, ServingPoint
+from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.variants import Recipe
 
 TURNS = 3  # of which the minimum counts: contention only ever increases a latency
@@ -37,46 +41,74 @@ class RuntimeComparison:
     int8: Path | None = None  # the int8 model, if it could be quantized
 
 
+Timer = Callable[[], float]
+
+
 def compare_runtimes(
-    compiler: ModelCompiler, library: Path, source: SourceModel, session: Session, folder: Path, point: ServingPoint
-) -> RuntimeComparison:
+    compiled: Timer | None, runner: CandidateRunner, source: SourceModel, session: Session | None, folder: Path,
+    point: ServingPoint, note: str = "",
+) -> RuntimeComparison:  # fmt: skip
     """Time all runtimes in turns; int8 only if there are enough real samples to calibrate with.
 
-    An int8 model that disagrees with the model is timed but not recommended.
+    Args:
+        compiled: Times the library; None if TVM cannot compile the model.
+        runner: Times onnxruntime on this machine. As for the library, the call that serves is timed, the one of
+            `deploy.load(folder)(inputs)`.
+        source: The model.
+        session: Emulates onnxruntime on the device, if the library is on a remote one.
+        folder: For the int8 model, which is timed but not recommended if it disagrees with the model.
+        point: The serving point.
+        note: What there is to say about the compiled model.
     """
-    samples = samples_beside(source.file)
     int8, agreement = _quantize(source, folder)
     files = {MODEL: source.file} | ({INT8: int8} if int8 is not None else {})
-    emulated: set[str] = set()
-
-    def time_onnxruntime(name: str) -> float:
-        form, waiting = ORT_FORMS[name]
-        waiting_point = replace(point, waiting=waiting)
-        session.prepare(files[form], samples if samples.is_file() else None, [waiting_point])
-        served = session.serve(files[form], waiting_point, PRECISE)
-        if served.source is LatencySource.EMULATED:
-            emulated.add(name)
-        return served.latency_s
-
-    timers: dict[str, Callable[[], float]] = {TVM: lambda: compiler.time_library(library).latency_s}
+    timers: dict[str, Timer] = {} if compiled is None else {TVM: compiled}
     for name, (form, waiting) in ORT_FORMS.items():
-        if form in files and (waiting == point.waiting or 1 < point.threads <= session.threads):
-            timers[name] = partial(time_onnxruntime, name)
+        if form in files and (waiting == point.waiting or 1 < point.threads <= len(available_cores())):
+            waiting_point = replace(point, waiting=waiting)
+            timers[name] = (
+                partial(_time_served, runner, files[form], waiting_point, source)
+                if session is None
+                else partial(_time_in_session, session, files[form], waiting_point)
+            )
     quantized = {name for name in timers if name != TVM and ORT_FORMS[name][0] == INT8}
-    eligible = [name for name in timers if name not in quantized or agreement >= MIN_AGREEMENT]
+    latencies = _time_in_turns(timers, quantized if agreement < MIN_AGREEMENT else set())
+    is_emulated = session is not None and session.device.name != HOST
+    runtimes = []
+    for name, values in latencies.items():
+        notes = [EMULATED] if is_emulated and name != TVM else []
+        notes += [note] if note and name == TVM else []
+        notes += [f"agrees with the model on {agreement:.1%} of the samples"] if name in quantized else []
+        runtimes.append(RuntimeLatency(name, min(values), point.threads, "; ".join(notes)))
+    runtimes.sort(key=lambda runtime: runtime.latency_s)
+    eligible = [runtime.name for runtime in runtimes if runtime.name not in quantized or agreement >= MIN_AGREEMENT]
+    return RuntimeComparison(tuple(runtimes), eligible[0], int8)
+
+
+def _time_in_turns(timers: Mapping[str, Timer], ineligible: Collection[str]) -> dict[str, list[float]]:
+    """Return the latencies of all runtimes; a runtime that fails is left out, unless it serves the model as it is."""
     latencies: dict[str, list[float]] = {name: [] for name in timers}
     for turn in range(TURNS + EXTRA_TURNS):
-        for name in timers if turn < TURNS else contenders({name: latencies[name] for name in eligible}):
-            latencies[name].append(timers[name]())
-    notes = {name: [EMULATED] if name in emulated else [] for name in timers}
-    for name in quantized:
-        notes[name].append(f"agrees with the model on {agreement:.1%} of the samples")
-    runtimes = [
-        RuntimeLatency(name, min(times), point.threads, "; ".join(notes[name])) for name, times in latencies.items()
-    ]
-    runtimes.sort(key=lambda runtime: runtime.latency_s)
-    recommended = next(runtime.name for runtime in runtimes if runtime.name in eligible)
-    return RuntimeComparison(tuple(runtimes), recommended, int8)
+        eligible = {name: values for name, values in latencies.items() if name not in ineligible}
+        for name in list(latencies) if turn < TURNS else contenders(eligible):
+            try:
+                latencies[name].append(timers[name]())
+            except ModelError:
+                if name == ORT:
+                    raise
+                del latencies[name]
+    return latencies
+
+
+def _time_served(runner: CandidateRunner, file: Path, point: ServingPoint, source: SourceModel) -> float:
+    opener = partial(ServedModel, file, point)
+    return median(runner.time_served(opener, source.inputs, is_compiled=False).latencies)
+
+
+def _time_in_session(session: Session, file: Path, point: ServingPoint) -> float:
+    samples = samples_beside(file)
+    session.prepare(file, samples if samples.is_file() else None, [point])
+    return session.serve(file, point, PRECISE).latency_s
 
 
 def contenders(latencies: Mapping[str, Sequence[float]]) -> list[str]:

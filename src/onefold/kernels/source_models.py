@@ -43,6 +43,12 @@ class SourceModel:
     folder: Path | None = None  # deployment folder to write the library into
     calibration: Path | None = None  # an .npz with enough real samples to quantize with
     is_trusted: bool = True  # whether the other files of its deployment folder are
+    origin: str = ""  # what the caller gave, for messages
+
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples in `inputs`."""
+        return len(self.inputs[0]) if self.inputs and self.inputs[0].ndim else 1
 
     @property
     def digest(self) -> str:
@@ -95,7 +101,8 @@ def load_models(
         if deployment is None and save is not None:
             deployment = save if len(models) == 1 else save / name
             _check_save(deployment, file)
-        source = _with_outputs(name, file, deployment, _calibration(samples, model_folder), batch_size)
+        origin = str(model) if isinstance(model, (str, Path)) else f"the {type(model).__name__} module"
+        source = _with_outputs(name, file, origin, deployment, _calibration(samples, model_folder), batch_size)
         if deployment is not None and deployment.is_dir():
             source = replace(source, is_trusted=open_folder(deployment, trust=trust, home=home).is_trusted)
         loaded.append(source)
@@ -173,9 +180,14 @@ def _save_calibration(inputs: Sequence[np.ndarray[Any, Any]], folder: Path) -> P
     return folder / CALIBRATION
 
 
-def _with_outputs(name: str, file: Path, folder: Path | None, calibration: Path | None, batch_size: int) -> SourceModel:
+def _with_outputs(
+    name: str, file: Path, origin: str, folder: Path | None, calibration: Path | None, batch_size: int
+) -> SourceModel:
     """Return the model with one batch and onnxruntime's outputs, which were compared with PyTorch's on export."""
-    served = deploy.ServedModel(file, ServingPoint(batch_size))
+    try:
+        served = deploy.ServedModel(file, ServingPoint(batch_size))
+    except ModelError as error:
+        raise ModelError(str(error).replace(str(file), origin)) from error
     samples, arguments = samples_beside(file), served.session.get_inputs()
     names = tuple(argument.name for argument in arguments)
     try:
@@ -188,8 +200,8 @@ def _with_outputs(name: str, file: Path, folder: Path | None, calibration: Path 
     except DatasetError:
         raise
     except Exception as error:  # numpy and onnxruntime raise many types
-        raise ModelError(f"{file} cannot be run with a batch size of {batch_size}: {error}") from error
-    return SourceModel(name, file, names, tuple(inputs), tuple(outputs), folder, calibration)
+        raise ModelError(f"{origin} cannot be run with a batch size of {batch_size}: {error}") from error
+    return SourceModel(name, file, names, tuple(inputs), tuple(outputs), folder, calibration, origin=origin)
 
 
 def _unique_name(name: str, taken: set[str]) -> str:

@@ -54,6 +54,14 @@ def meta_schedule() -> Any:
     return importlib.import_module("tvm.s_tir.meta_schedule")
 
 
+def export_library(built: Any, file: str) -> None:
+    """Write what TVM built as a shared library, or as an archive if the file name ends in .tar."""
+    if file.endswith(".tar"):
+        built.export_library(file, fcompile=__import__("tvm.support.tar", fromlist=["tar"]).tar)
+    else:
+        built.export_library(file)
+
+
 @contextmanager
 def silent_stderr() -> Iterator[None]:
     """Discard what native code writes to stderr: TVM warns of pooling rules that it does not have and ignores them."""

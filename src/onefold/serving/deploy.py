@@ -21,7 +21,7 @@ from pathlib import Path
 
 from onefold.device import PRECISE, Device, TimingEffort, open_session
 from onefold.kernels.compiled_model import CompiledModel
-from onefold.kernels.kernel_library import ORT, ORT_FORMS, TVM, LibraryManifest, read_library
+from onefold.kernels.kernel_library import AFTER, BEFORE, ORT, ORT_FORMS, TVM, LibraryManifest, read_library
 from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.serving.deployment import VERSION, Deployment, DeviceSettings, upgrade
 from onefold.serving.export import samples_beside
@@ -165,11 +165,14 @@ def load(
         runtime = _recommended_runtime(library, opened)
     if runtime in (None, ORT):
         return ServedModel(path, choice.point, choice)
-    known = [TVM, *(entry.name for entry in library.runtimes if entry.name in ORT_FORMS)] if library is not None else []
+    known = [] if library is None else [entry.name for entry in library.runtimes if entry.name in ORT_FORMS]
+    if library is not None and library.file:
+        known.insert(0, TVM)
     if library is None or runtime not in known:
         raise ModelError(unknown("runtime", runtime, [ORT, *known], of=folder))
     if runtime == TVM:
-        return CompiledModel(opened.code(library.file), library, choice)
+        before, after = (opened.file(name) if opened.file(name).is_file() else None for name in (BEFORE, AFTER))
+        return CompiledModel(opened.code(library.file), library, choice, before, after)
     file, waiting = ORT_FORMS[runtime]
     point = ServingPoint(choice.point.batch_size, library.threads, waiting=waiting)  # as it was timed
     return ServedModel(opened.file(file), point, choice)
