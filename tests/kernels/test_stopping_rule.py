@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.kernels.stopping_rule import exhausted_limit, has_diminishing_gain, latency_rates, relative_change
+from onefold.kernels.stopping_rule import (
+    affordable_candidates,
+    exhausted_limit,
+    has_diminishing_gain,
+    latency_rates,
+    relative_change,
+)
 from onefold.vocabulary.kernels import CompileBudget, CompileCost, TuningRound
 
 rate = st.floats(-1e3, 1e3).filter(lambda value: abs(value) > 1e-3)
@@ -38,6 +45,7 @@ def after(gains: Sequence[float], start: float = 10.0) -> list[TuningRound]:
         (-1.0, 0.0, -1.0),  # nothing any more
         (-1.0, 1.0, -2.0),  # slower after faster
         (1.0, 2.0, -1.0),  # slower twice, and more so
+        (1.0, 1.0, -1.0),  # … and equally so
         (1.0, 0.5, 0.5),  # slower twice, but less so
         (1.0, -1.0, 2.0),  # faster after slower
         (0.0, -1.0, 1.0),  # faster after nothing
@@ -89,6 +97,8 @@ def test_rounds_without_duration_are_no_error() -> None:
         ([1.0, 0.0, 0.0], True),
         ([1.0, 0.0, 0.1], False),
         ([1.0, -0.1, -0.2], True),  # slower, then even slower
+        ([1.0, -0.2, -0.2], True),
+        ([1.0, -0.2, -0.1], False),
         ([1.0, -0.2, 0.5], False),  # faster again
     ],
 )
@@ -130,3 +140,31 @@ def test_the_exhausted_limit_is_named(budget: CompileBudget, reason: str) -> Non
 
 def test_energy_limits_never_apply_without_an_energy_source() -> None:
     assert exhausted_limit(CompileBudget(energy=1.0, money=0.01, price=10.0), CompileCost({"run": 1e6}), 1.0, 1) == ""
+
+
+LEFT = CompileCost({"whole": 1.0}, {"whole": 10.0}, "rapl")
+
+
+@pytest.mark.parametrize(
+    ("budget", "count"),
+    [
+        (CompileBudget(), math.inf),
+        (CompileBudget(candidates=20), 8),
+        (CompileBudget(minutes=2.0), 3),  # 59 s left after measuring the model, at 8 s each: half of 7 candidates
+        (CompileBudget(energy=300.0), 2),  # 40 J left, at 10 J each
+        (CompileBudget(energy=270.0), 1),
+        (CompileBudget(energy=260.0), 0),  # the rest only pays for measuring the model
+        (CompileBudget(minutes=1.01), 0),
+        (CompileBudget(money=300.0, price=3.6e6), 2),
+        (CompileBudget(candidates=12), 0),
+        (CompileBudget(candidates=13, energy=1e6), 1),
+    ],
+)
+def test_as_many_candidates_are_built_as_the_rest_pays_for(budget: CompileBudget, count: float) -> None:
+    spent = CompileCost({"build": 96.0, "whole": 4.0}, {"build": 100.0, "run": 20.0, "whole": 130.0}, "rapl")
+    affordable = affordable_candidates(budget, spent, 60.0, 12, LEFT)
+    assert affordable == count or count <= affordable < count + 1
+
+
+def test_one_candidate_shows_what_the_others_cost() -> None:
+    assert affordable_candidates(CompileBudget(energy=1e6), CompileCost({}, {"whole": 1.0}, "rapl"), 1.0, 0) == 1

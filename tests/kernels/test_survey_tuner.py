@@ -22,6 +22,7 @@ from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.schedule_space import Proposal, ScheduleSpace
 from onefold.kernels.strategies import needs_cost_model
 from onefold.kernels.survey_tuner import ACTIVE_SHARE, CompileEvent, SurveyedModel, SurveyTuner
+from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import (
     PHASES,
     CandidateFailure,
@@ -166,6 +167,16 @@ class TestFinishedSurvey:
             assert len({item.operator for item in later}) <= max(1, round(ACTIVE_SHARE * len(done.survey.tuners)))
 
 
+def test_models_share_the_cost_of_common_operators(pair: Done) -> None:
+    """Both have the same operators, and each has its own measurements."""
+    one, other = (model.spent for model in pair.survey.models)
+    for phase in ("build", "run"):
+        assert one.seconds[phase] == pytest.approx(other.seconds[phase])
+        assert one.seconds[phase] + other.seconds[phase] == pytest.approx(pair.survey.costs.total.seconds[phase])
+    assert one.seconds["whole"] + other.seconds["whole"] == pytest.approx(pair.survey.costs.total.seconds["whole"])
+    assert pair.survey.models[0].rounds[-1].own == one
+
+
 def test_operators_that_models_share_are_tuned_once(pair: Done) -> None:
     assert len(pair.survey.tuners) == len(pair.compiler.operators) == 2
     one, other = (pair.rounds(name) for name in ("one", "other"))
@@ -251,7 +262,7 @@ class TestRecall:
         assert survey.measured == 0
         assert len(survey.models[0].rounds) == 1
 
-    @pytest.mark.parametrize(("goal_s", "looked"), [(0.98, True), (0.5, False), (1.5, False)])
+    @pytest.mark.parametrize(("goal_s", "looked"), [(0.98, True), (0.5, False), (1.5, True)])
     def test_a_model_near_its_goal_is_timed_again(
         self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path, goal_s: float,
         looked: bool, monkeypatch: pytest.MonkeyPatch,
@@ -264,10 +275,42 @@ class TestRecall:
             return timed
 
         monkeypatch.setattr(model.compiler, "measure", lambda *_: seen(first))
-        monkeypatch.setattr(model.compiler, "settle", lambda _: seen(closely))
+        monkeypatch.setattr(model.compiler, "settle", lambda *_: seen(closely))
         SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)._measure_models(0)
         assert [tuning_round.latency_s for tuning_round in model.rounds] == [0.97 if looked else 1.0]
         assert model.latency_s == (0.97 if looked else 1.0)
+
+    @pytest.mark.parametrize(("looks", "is_met"), [((0.9, 0.9, 1.2), True), ((0.9, 1.2, 1.2), False)])
+    def test_a_goal_is_met_only_in_most_looks(
+        self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path,
+        looks: tuple[float, ...], is_met: bool, monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        model = SurveyedModel(twin(compiler, "lucky"), goal_s=1.0)
+        lucky = TimedLibrary(tmp_path / "lucky.so", 0.9, 0.0)
+
+        def settle(*_: Any) -> TimedLibrary:
+            model.compiler.best = replace(lucky, looks=looks)
+            return model.compiler.best
+
+        monkeypatch.setattr(model.compiler, "measure", lambda *_: lucky)
+        monkeypatch.setattr(model.compiler, "settle", settle)
+        survey = SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)
+        survey._measure_models(0)
+        assert survey._stop_reason() == ("the goal is met (0.90 s)" if is_met else "")
+
+    def test_a_model_that_fails_is_not_tuned_any_further(
+        self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        model = SurveyedModel(twin(compiler, "wrong"))
+
+        def fail(*_: Any) -> TimedLibrary:
+            raise ModelError("its outputs differ")
+
+        monkeypatch.setattr(model.compiler, "measure", fail)
+        survey = SurveyTuner([model], recalled, CompileBudget(), PhaseCosts(), tmp_path)
+        assert survey.run() == model.why_ended == "its outputs differ"
+        assert survey.measured == 0
 
     def test_invalid_traces_are_left_out(
         self, alone: Done, compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]]
@@ -348,6 +391,21 @@ def test_spare_proposals_replace_dropped_ones(
     assert [candidate.implementation for candidate in result] == [proposed[1], proposed[3], proposed[4]]
     assert filtered.filtered == 2
     assert {proposed[0], proposed[2]} <= filtered.seen
+
+
+def test_a_batch_ends_with_the_budget(
+    compiler: ModelCompiler, operators: dict[str, tuple[Operator, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left after two candidates pays for none."""
+    tuner = OperatorTuner(*operators["mean"], compiler.runner, "random", None, "here")
+    built: list[int] = []
+    build = compiler.runner.build
+    monkeypatch.setattr(compiler.runner, "build", lambda modules: built.append(len(modules)) or build(modules))
+    sizes = iter([2.0, 0.0])
+    assert len(list(tuner.measure_batch(4, None, PhaseCosts(), lambda: next(sizes)))) == 2
+    assert built == [2]
+    assert (len(tuner.candidates), tuner.updates, tuner.is_exhausted) == (2, 1, False)
+    assert len(list(tuner.measure_batch(2, None, PhaseCosts()))) == 2, "what was not built is proposed again"
 
 
 def test_an_operator_without_new_schedules_is_exhausted(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,41 +107,57 @@ class OperatorTuner:
         self._suggested = list(unseen.values())
 
     def measure_batch(
-        self, count: int, cold_filter: ColdFilter | None, costs: PhaseCosts
+        self,
+        count: int,
+        cold_filter: ColdFilter | None,
+        costs: PhaseCosts,
+        affordable: Callable[[], float] = lambda: math.inf,
     ) -> Iterator[ScheduleCandidate]:
-        """Measure up to `count` new candidates and yield each as soon as it is measured, so that it can be stored."""
+        """Measure up to `count` new candidates and yield each as soon as it is measured, so that it can be stored.
+
+        `affordable` returns how many candidates may be built before it is asked again; it ends the batch with 0.
+        """
         before_s = None if self.best is None else self.best[0]
         before_j = costs.total.energy.joules
         with costs.phase("search"):
             proposals = self._propose(count, cold_filter)
-        self.seen |= {proposal.key for proposal in proposals}
         if not proposals:
             self.is_exhausted = True
             return
+        measured: list[ScheduleCandidate] = []
+        while (left := proposals[len(measured) :]) and (size := affordable()) >= 1:
+            for candidate in self._measure(left[: int(min(size, len(left)))], costs):
+                measured.append(candidate)
+                yield candidate
+        if not measured:
+            return
+        with costs.phase("update"):
+            self.strategy.tell(proposals[: len(measured)], [candidate.latency_s for candidate in measured])
+        self.updates += 1
+        self._update_expected_gain(before_s)
+        after_j = costs.total.energy.joules
+        self.batch_joules = None if before_j is None or after_j is None else after_j - before_j
+
+    def _measure(self, proposals: Sequence[Proposal], costs: PhaseCosts) -> Iterator[ScheduleCandidate]:
+        """Build candidates in parallel, after the operator itself if it has no reference output, and time each."""
         with costs.phase("build"):
             modules = [proposal.schedule.mod for proposal in proposals]
             if not self.runner.has_reference(self.operator.key):
                 modules.append(self.module)
             built = self.runner.build(modules)
+        for result in built:
+            costs.add("build", result.reply.joules)
         if len(built) > len(proposals):
             with costs.phase("run"):
                 outcome = self.runner.measure_reference(self.operator.key, self.module, built.pop())
-            _add_energy(costs, outcome)
-        measured = []
+            costs.add("run", outcome.run_j)
         for proposal, result in zip(proposals, built):
             with costs.phase("run"):
                 outcome = self.runner.measure(self.operator.key, self.module, result)
-            _add_energy(costs, outcome)
+            costs.add("run", outcome.run_j)
             candidate = self._candidate(proposal, outcome)
             self._record(candidate, proposal)
-            measured.append(candidate)
             yield candidate
-        with costs.phase("update"):
-            self.strategy.tell(proposals, [candidate.latency_s for candidate in measured])
-        self.updates += 1
-        self._update_expected_gain(before_s)
-        after_j = costs.total.energy.joules
-        self.batch_joules = None if before_j is None or after_j is None else after_j - before_j
 
     def _propose(self, count: int, cold_filter: ColdFilter | None) -> list[Proposal]:
         """Return the suggested schedules, then what the strategy proposes and the cold filter keeps."""
@@ -209,8 +226,3 @@ class OperatorTuner:
 def with_weight(state: OperatorState, weight: int) -> OperatorState:
     """Return the state of the same operator in a model that runs it `weight` times."""
     return replace(state, operator=replace(state.operator, weight=weight))
-
-
-def _add_energy(costs: PhaseCosts, outcome: MeasureOutcome) -> None:
-    costs.add("build", outcome.build_j)
-    costs.add("run", outcome.run_j)

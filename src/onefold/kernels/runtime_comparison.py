@@ -14,7 +14,7 @@ from statistics import median
 
 from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.device import PRECISE, Session
-from onefold.device.catalogue import HOST
+from onefold.device.catalog import HOST
 from onefold.kernels.candidate_runner import CandidateRunner
 from onefold.kernels.kernel_library import INT8, MODEL, ORT, ORT_FORMS, TVM
 from onefold.kernels.source_models import SourceModel

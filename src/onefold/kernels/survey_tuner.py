@@ -20,8 +20,16 @@ from onefold.kernels.operator_tuner import OperatorTuner, with_weight
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.schedule_space import Proposal
 from onefold.kernels.schedule_transfer import transfer_candidates
-from onefold.kernels.stopping_rule import exhausted_limit, has_diminishing_gain
-from onefold.vocabulary.kernels import CANDIDATES_PER_ROUND, CompileBudget, Operator, ScheduleCandidate, TuningRound
+from onefold.kernels.stopping_rule import affordable_candidates, exhausted_limit, has_diminishing_gain
+from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.kernels import (
+    CANDIDATES_PER_ROUND,
+    CompileBudget,
+    CompileCost,
+    Operator,
+    ScheduleCandidate,
+    TuningRound,
+)
 from onefold.vocabulary.quantities import count, duration
 
 ACTIVE_SHARE = 0.5  # of the operators that are tuned in each round after the first
@@ -41,7 +49,9 @@ class SurveyedModel:
     goal_s: float | None = None  # stop tuning the model at this latency
     plateau_rounds: int = 0
     suspended: bool = False
+    is_goal_met: bool = False  # in most looks at the kept libraries
     why_ended: str = ""  # empty while it is tuned
+    spent: CompileCost = field(default_factory=CompileCost)  # of it alone, with its share of common operators
 
     @property
     def latency_s(self) -> float | None:
@@ -49,6 +59,13 @@ class SurveyedModel:
         if self.compiler.best is not None:
             return self.compiler.best.latency_s
         return min((tuning_round.latency_s for tuning_round in self.rounds), default=None)
+
+    @property
+    def has_met_goal(self) -> bool:
+        """Return whether it is as fast as its goal, in most looks or in an earlier run of the same compilation."""
+        if self.goal_s is None or self.latency_s is None:
+            return False
+        return self.latency_s <= self.goal_s and (self.is_goal_met or self.compiler.best is None)
 
     @property
     def latest_gain(self) -> float:
@@ -77,6 +94,7 @@ class SurveyTuner:
     earlier_s: float = 0.0  # time of earlier runs of the same compilation
     on_event: Callable[[CompileEvent], None] = lambda _: None
     started: float = field(default_factory=time.monotonic)
+    round_cost: CompileCost = field(default_factory=CompileCost)  # expected, of compiling and timing all models once
 
     def run(self) -> str:
         """Tune until a stopping rule applies; return the reason."""
@@ -120,11 +138,20 @@ class SurveyTuner:
             size = max(2, self.candidates_per_round // 2) if has_head_start else self.candidates_per_round
             if self.budget.candidates is not None:
                 size = min(size, self.budget.candidates - self.measured)
+            before = self.costs.total
             with self.costs.phase("search"):
                 tuner.suggest(transferred[:size])
             self.on_event(f"{tuner.operator.name}: {count(size, 'candidate')}")
-            for candidate in tuner.measure_batch(size, self.cold_filter, self.costs):
+            for candidate in tuner.measure_batch(size, self.cold_filter, self.costs, self._affordable):
                 self.on_event(candidate)
+            key = tuner.operator.key
+            owners = [
+                model
+                for model in self.models
+                if not model.why_ended and any(operator.key == key for operator, _ in model.compiler.operators)
+            ]
+            for model in owners:
+                model.spent += (self.costs.total - before).scaled(1 / len(owners))
 
     def _transfer(self, tuner: OperatorTuner) -> list[ScheduleCandidate]:
         """Return fast candidates of similar operators: for half of the first batch, a quarter of later ones."""
@@ -166,20 +193,39 @@ class SurveyTuner:
         return total
 
     def _measure_models(self, number: int) -> None:
+        """Compile and time the models that are tuned; one that fails is not tuned any further."""
+        start = self.costs.total
         for model in self.models:
             if model.why_ended or (model.suspended and model.rounds):
                 continue
-            compiler = model.compiler
-            self.on_event(f"compiling {compiler.name}")
-            timed = compiler.measure(self.best_proposals, self.folder, self.costs)
-            if model.goal_s is not None and model.goal_s < timed.latency_s <= NEAR_GOAL * model.goal_s:
-                timed = compiler.settle(self.costs) or timed
+            self.on_event(f"compiling {model.compiler.name}")
+            before = self.costs.total
+            try:
+                latency_s = self._measure(model)
+            except ModelError as error:
+                model.why_ended = str(error)
+                continue
+            finally:
+                model.spent += self.costs.total - before
             states = tuple(
-                with_weight(self.tuners[operator.key].state, operator.weight) for operator, _ in compiler.operators
+                with_weight(self.tuners[operator.key].state, operator.weight)
+                for operator, _ in model.compiler.operators
             )
-            ended = TuningRound(number, compiler.name, timed.latency_s, self.elapsed_s, states, self.costs.total)
+            ended = TuningRound(
+                number, model.compiler.name, latency_s, self.elapsed_s, states, self.costs.total, model.spent
+            )
             model.rounds.append(ended)
             self.on_event(ended)
+        if number > 0:  # the untuned models were compiled before
+            self.round_cost = self.costs.total - start
+
+    def _measure(self, model: SurveyedModel) -> float:
+        """Return the latency with the best candidates; one that seems to meet the goal is confirmed in turns."""
+        timed = model.compiler.measure(self.best_proposals, self.folder, self.costs)
+        if model.goal_s is not None and timed.latency_s <= NEAR_GOAL * model.goal_s:
+            timed = model.compiler.settle(self.costs, self.is_exhausted) or timed
+            model.is_goal_met = timed.meets(model.goal_s)
+        return timed.latency_s
 
     def _suspend_models(self) -> None:
         """Suspend the worst model on a plateau; resume all if every active model is on one."""
@@ -200,8 +246,8 @@ class SurveyTuner:
         for model in self.models:
             if model.why_ended:
                 continue
-            if model.goal_s is not None and model.latency_s is not None and model.latency_s <= model.goal_s:
-                model.why_ended = f"the goal is met ({duration(model.latency_s)})"
+            if model.has_met_goal:
+                model.why_ended = f"the goal is met ({duration(model.latency_s or 0.0)})"
             elif gain_drop is not None and has_diminishing_gain(model.rounds, gain_drop):
                 model.why_ended = "the gain per second of tuning has diminished"
         exhausted = self._exhausted()
@@ -212,8 +258,16 @@ class SurveyTuner:
             _resume(left)
         return "" if left else self.models[-1].why_ended
 
+    def is_exhausted(self) -> bool:
+        """Return whether a limit of the budget is reached."""
+        return bool(exhausted_limit(self.budget, self.costs.total, self.elapsed_s, 0))
+
     def _exhausted(self) -> str:
-        return exhausted_limit(self.budget, self.costs.total, self.elapsed_s, self.measured)
+        """Return which limit is reached, or would be by measuring the models after another batch."""
+        return exhausted_limit(self.budget, self.costs.total, self.elapsed_s, self.measured, self.round_cost)
+
+    def _affordable(self) -> float:
+        return affordable_candidates(self.budget, self.costs.total, self.elapsed_s, self.measured, self.round_cost)
 
     def _update_filter(self) -> None:
         """Train the cold filter on all known candidates."""

@@ -92,6 +92,15 @@ class CompileCost:
             _add_by_phase(self.seconds, other.seconds), _add_by_phase(self.joules, other.joules), other.source
         )
 
+    def __sub__(self, other: CompileCost) -> CompileCost:
+        return self + other.scaled(-1.0)
+
+    def scaled(self, factor: float) -> CompileCost:
+        """Return the cost multiplied by a factor."""
+        seconds = {name: factor * value for name, value in self.seconds.items()}
+        joules = {name: factor * value for name, value in self.joules.items()}
+        return CompileCost(seconds, joules, self.source)
+
 
 def _add_by_phase(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
     return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in PHASES if name in first or name in second}
@@ -124,6 +133,7 @@ class TuningRound:
     ended_s: float  # since the compilation began
     operators: tuple[OperatorState, ...]
     spent: CompileCost  # of all models so far
+    own: CompileCost = field(default_factory=CompileCost)  # of this model so far, with its share of common operators
 
     @property
     def tried(self) -> int:
@@ -278,6 +288,6 @@ class CompileResult:
     recommended: str  # the fastest runtime
     why_stopped: str
     error: float  # largest difference from the model's own outputs, relative to the largest output
-    spent: CompileCost = field(default_factory=CompileCost)  # of all models of the compilation
+    spent: CompileCost = field(default_factory=CompileCost)  # of this model, with its share of common operators
     levels: tuple[GraphLevelResult, ...] = ()  # if they were compared
     folder: str = ""  # where the library was written
