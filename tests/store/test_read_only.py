@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -103,6 +105,28 @@ class TestReadOnlyHome:
             pytest.raises(StoreError, match="cannot be written; make the file and its folder writable"),
         ):
             store.create_study(a_study())
+
+
+class TestFullDisk:
+    LIMITED = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)); "
+        "from onefold.cli import main; main()"
+    )
+
+    def without_space(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that can make no file larger, as on a full disk."""
+        return subprocess.run([sys.executable, "-c", self.LIMITED, *words], capture_output=True, text=True, check=False)
+
+    def test_it_is_listed_and_shown(self, home: Path) -> None:
+        for words in (["list"], ["show", "mine"]):
+            ended = self.without_space(*words, "--home", str(home))
+            assert ended.returncode == 0, ended.stderr
+            assert "done" in ended.stdout
+
+    def test_writing_is_refused_with_the_reason(self, home: Path) -> None:
+        ended = self.without_space("tune", "onefold.testing.toy:Spirals", "--home", str(home))
+        assert ended.returncode == StoreError.exit_code
+        assert "check the disk and its space" in ended.stderr
 
 
 def damage(home: Path, sql: str) -> None:

@@ -1,4 +1,4 @@
-"""Read an SQLite store where nothing may be written, not even the files that its write-ahead log needs."""
+"""Read an SQLite store where nothing can be written, not even the files that its write-ahead log needs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
+
+INDEX_BYTES = 32768  # the least size of a log's index in shared memory
 
 
 def is_writable(path: Path) -> bool:
@@ -22,9 +24,9 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     A log that a writer keeps open is read with it; one that a killed writer left is applied to a copy in memory.
     """
     log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
-    if not log.exists() or log.stat().st_size == 0:
+    if _size(log) == 0:
         return _open(path, "immutable=1")  # without a log there is no writer, and none can start
-    if index.exists():
+    if _size(index) >= INDEX_BYTES:  # a smaller one was left by who found no space for it
         return _open(path, "mode=ro")
     memory = sqlite3.connect(":memory:", isolation_level=None)
     with tempfile.TemporaryDirectory() as folder:
@@ -34,6 +36,10 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         with closing(sqlite3.connect(copy)) as source:
             source.backup(memory)
     return memory
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def _open(path: Path, option: str) -> sqlite3.Connection:

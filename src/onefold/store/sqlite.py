@@ -39,20 +39,22 @@ _SENTENCES = {
     "nothing saved so far is lost",
 }
 # What the system answers when a quota or a limit on file sizes is reached, besides a full disk.
-_EXTENDED_SENTENCES = {sqlite3.SQLITE_IOERR_WRITE: _FULL, sqlite3.SQLITE_IOERR_TRUNCATE: _FULL}
+_EXTENDED_SENTENCES = dict.fromkeys(
+    (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE), _FULL
+)
 
 
 class SqliteBackend:
     """The database in the file at `path`, which is created with its folders if it does not exist.
 
     Several processes may use the file; a write waits up to `busy_timeout_s` for another process to end its own. If the
-    file or its folder cannot be written, it can still be read.
+    file or its folder cannot be written, or the disk is full, it can still be read.
     """
 
     def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self.path = Path(path)
         self._busy_timeout_s = busy_timeout_s
-        self._is_read_only = False
+        self._read_only = ""  # why nothing can be written
         self._files: list[FileIdentity] = []  # the database and its write-ahead log, once they are open
         self._loss = ""  # what happened to them, once it is known
 
@@ -62,11 +64,21 @@ class SqliteBackend:
 
     def connect(self) -> Connection:
         if self.path.is_file() and not is_writable(self.path):
-            self._is_read_only = True
-            return create_engine(
-                "sqlite://", creator=lambda: connect_read_only(self.path), poolclass=NullPool,
-                isolation_level="AUTOCOMMIT",
-            ).connect()  # fmt: skip
+            return self._connect_read_only(_READ_ONLY)
+        try:
+            return self._connect_writable()
+        except DBAPIError as error:
+            if not self.path.is_file() or _result(error.orig) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
+            return self._connect_read_only(self.explain(error.orig))  # the disk is full, say
+
+    def _connect_read_only(self, reason: str) -> Connection:
+        self._read_only = reason
+        return create_engine(
+            "sqlite://", creator=lambda: connect_read_only(self.path), poolclass=NullPool, isolation_level="AUTOCOMMIT"
+        ).connect()
+
+    def _connect_writable(self) -> Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # AUTOCOMMIT leaves BEGIN and COMMIT to this class: the driver's own BEGIN is late, and missing for reads.
         engine = create_engine(
@@ -86,8 +98,8 @@ class SqliteBackend:
         return connection
 
     def begin(self, connection: Connection) -> None:
-        if self._is_read_only:
-            raise StoreError(f"the store {self.path} {_READ_ONLY}")
+        if self._read_only:
+            raise StoreError(f"the store {self.path} {self._read_only}")
         self._check_files(connection)
         # IMMEDIATE takes the write lock at once: a transaction that began by reading might not get it later.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -130,5 +142,10 @@ class SqliteBackend:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return f"cannot be used: {error}"
-        sentence = _EXTENDED_SENTENCES.get(code) or _SENTENCES.get(code & 0xFF)
+        sentence = _EXTENDED_SENTENCES.get(code) or _SENTENCES.get(_result(error))
         return sentence or f"cannot be used: {error} ({getattr(error, 'sqlite_errorname', code)})"
+
+
+def _result(error: BaseException | None) -> int:
+    """Return SQLite's primary result code of an error; that of success if it has none."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)) & 0xFF
