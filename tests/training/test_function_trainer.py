@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import onefold
 from onefold import Budget, Config, Float, Objective, ParallelismOptions, Space, at_most
 from onefold.training.assignment import Assignment
 from onefold.training.function_trainer import FunctionTrainer, Run
+from onefold.vocabulary.knobs import KnobOptions, KnobRecord, knob_gain, knobs_in_use
 from onefold.vocabulary.records import Epoch, Grant
 
 SPACE = Space(x=Float(0, 10))
@@ -84,3 +88,42 @@ def test_objectives_of_functions_may_use_costs(objective: Objective, tmp_path: P
     result = onefold.tune(curve, SPACE, objective=objective, budget=budget, home=tmp_path, parallelism=inline)
     assert set(objective.metrics) <= set(result.metrics)
     assert result.is_feasible
+
+
+def records_of(function: Any, folder: Path, epochs: int, **knobs: Any) -> list[KnobRecord]:
+    grant = Grant(level=1, epochs=epochs, data=1.0)
+    objective = Objective(minimize="value")
+    options = KnobOptions("probe", **knobs)
+    work = Assignment(0, 0, Config(x=2.0), grant, 1, 1, max_epochs=epochs, objective=objective, knobs=options)
+    events = list(FunctionTrainer(function, folder).train([work], tick=lambda: None))
+    assert sum(isinstance(event, Epoch) for event in events) == epochs
+    return [event for event in events if isinstance(event, KnobRecord)]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no threads to choose")
+def test_knobs_of_the_process_are_tuned_while_a_function_yields(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+
+    def function(config: Config) -> Iterator[float]:
+        for _ in range(60):
+            time.sleep(0.001 if torch.get_num_threads() == 1 else 0.03)
+            yield float(torch.get_num_threads())
+
+    torch.set_num_threads(2)
+    try:
+        records = records_of(function, tmp_path, 60)
+    finally:
+        torch.set_num_threads(before)
+    assert knobs_in_use(records) is not None
+    assert knobs_in_use(records).threads == 1  # type: ignore[union-attr]
+    assert knob_gain(records) is not None
+    assert set(records[0].defaults) <= {"threads", "cores", "allocator", "frequency_khz", "memory_gib"}
+    (memory,) = [record.learned for record in records if record.learned is not None]
+    assert "log_step_cpu_us" in memory.profile.features
+
+
+def test_functions_that_yield_little_are_not_tuned(tmp_path: Path) -> None:
+    def function(config: Config) -> Iterator[float]:
+        yield from (1.0, 2.0, 3.0)
+
+    assert records_of(function, tmp_path, 3) == []

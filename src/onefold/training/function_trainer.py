@@ -8,7 +8,8 @@
     def f(config, run): …                                           # `run` has the epochs, data share, seed and folder
 
 In each rung the function starts again, unless it keeps state in `run.folder`. `train_time_s`, `energy_j` and
-`memory_bytes` are measured and added to its metrics, unless the function reports metrics of these names itself.
+`memory_bytes` are measured and added to its metrics, unless the function reports metrics of these names itself. While a
+generator yields, the knobs of its process are tuned: threads, cores, allocator, frequency and memory limit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,12 +29,15 @@ from onefold.training.seeds import derive_seed
 from onefold.training.trainer import Tick
 from onefold.training.trial_files import function_folder
 from onefold.vocabulary.errors import NotANumber, WorkloadError
+from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.records import Config, Epoch, Measurement, Metrics
 
 if TYPE_CHECKING:
+    from onefold.training.knob_session import KnobSession
     from onefold.training.trained_model import TrainedModel
 
 Function = Callable[..., Any]
+MIN_TUNED_EPOCHS = 12  # fewer do not suffice for tuning knobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ class FunctionTrainer:
         self._folder = folder
         self._meter = meter.choose(accelerator)
 
-    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch, None, None]:
-        """Call the function for each assignment and yield the values that it reports as epochs."""
+    def train(self, group: Sequence[Assignment], *, tick: Tick) -> Generator[Epoch | KnobRecord, None, None]:
+        """Call the function for each assignment; yield the values that it reports as epochs, and what knobs did."""
         for assignment in group:
             yield from self._train_one(assignment, tick)
 
@@ -84,11 +88,13 @@ class FunctionTrainer:
         """Raise WorkloadError: a function has no network."""
         _raise_no_network()
 
-    def _train_one(self, assignment: Assignment, tick: Tick) -> Iterator[Epoch]:
+    def _train_one(self, assignment: Assignment, tick: Tick) -> Iterator[Epoch | KnobRecord]:
         random.seed(derive_seed(assignment.seed, assignment.trial))
         values = self._values(assignment)
         cost = Measurement.nothing()
-        for number in range(1, assignment.grant.epochs + 1):
+        session = self._session(assignment)
+        numbers: Iterable[int] = range(1, assignment.grant.epochs + 1)
+        for number in numbers if session is None else session.tuned(numbers):
             tick()
             with self._meter.window() as window:
                 value = next(values, None)
@@ -96,9 +102,21 @@ class FunctionTrainer:
                 return
             cost += window.measurement
             metrics = assignment.objective.completed({**cost_metrics(cost), **reported_metrics(value)})
-            yield Epoch(assignment.trial, number, assignment.rung, metrics, window.measurement)
+            epoch = Epoch(assignment.trial, number, assignment.rung, metrics, window.measurement)
+            yield epoch
+            if session is not None and (record := session.report(epoch)).has_content:
+                yield record
             if assignment.grant.time_s is not None and cost.time_s >= assignment.grant.time_s:
                 return
+
+    def _session(self, assignment: Assignment) -> KnobSession | None:
+        """Return what tunes the knobs of the process; None for a function that yields too little for that."""
+        is_long = inspect.isgeneratorfunction(self._function) and assignment.grant.epochs >= MIN_TUNED_EPOCHS
+        if assignment.knobs.mode == "off" or not is_long:
+            return None
+        from onefold.training.function_knobs import open_function_knobs  # imports torch
+
+        return open_function_knobs(assignment, self._meter)
 
     def _values(self, assignment: Assignment) -> Iterator[Any]:
         arguments: list[Any] = [assignment.config]

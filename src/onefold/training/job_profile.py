@@ -98,7 +98,8 @@ class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Profiler:
     """Profiles a job: use `steps` around a window of steps and `operators` around another step."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_network: bool = True) -> None:
+        self._of_network = of_network
         self._features: dict[str, float] = {}
         self._sources: list[str] = []
         self._counters: Counters | None = None  # within `steps`
@@ -124,6 +125,9 @@ class Profiler:
             steps = max(1, count())
             self._features |= _process_features(before, after, wall_s, steps)
             self._add_source("process")
+            if not self._of_network:  # what a function computes is not known, so its size stands for it
+                cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                self._features["log_step_cpu_us"] = SIZE_WEIGHT * math.log10(1 + 1e6 * cpu_s / steps)
             self._features |= self._event_features(counters.read(), steps)
             self._counters = None
 
@@ -140,7 +144,7 @@ class Profiler:
     @property
     def is_complete(self) -> bool:
         """Return whether the profile describes the job well enough to find it again."""
-        return self.has_operators
+        return self.has_operators or not self._of_network
 
     @property
     def profile(self) -> JobProfile:

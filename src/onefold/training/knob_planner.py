@@ -65,7 +65,22 @@ class WindowMeasurement:
     load: float = 0.0  # cores that other processes kept busy
 
 
-Windows = Generator[KnobPlan, WindowMeasurement, WindowMeasurement]
+@dataclass(frozen=True, slots=True)
+class StepRules:
+    """How steps are grouped into windows."""
+
+    warm_up: int = 1  # steps after a change of knobs that are not counted
+    first_warm_up: int = 3  # and at the start
+    min_steps: int = MIN_STEPS  # of a window
+    min_profiled_steps: int = MIN_PROFILED_STEPS
+    window_share: float = 1.0  # of WINDOW_S
+    train_networks: bool = True  # a step without a torch operator trains nothing
+
+
+TRAINING_STEPS = StepRules()
+FUNCTION_STEPS = StepRules(
+    warm_up=0, first_warm_up=1, min_steps=1, min_profiled_steps=1, window_share=0.1, train_networks=False
+)
 
 
 class KnobPlanner:
@@ -79,7 +94,7 @@ class KnobPlanner:
         similar_jobs: SimilarJobs,
         profiler: Profiler,
         settled: SettledKnobs | None = None,
-        min_steps: int = MIN_STEPS,
+        rules: StepRules = TRAINING_STEPS,
     ) -> None:
         self.available = available
         self.settled = settled if settled is not None and settled.phase is not Phase.FOUND else None
@@ -91,7 +106,8 @@ class KnobPlanner:
         self._machine = machine
         self._similar_jobs = similar_jobs
         self._profiler = profiler
-        self._min_steps = min_steps
+        self._rules = rules
+        self._window_s = rules.window_share * WINDOW_S[options.optimize_for]
         self._given_up = settled.given_up if settled is not None else ()
         self._slow: Options = {}  # knobs that take long to change, probed once
         self._load = 0.0  # when the knobs in use were chosen
@@ -127,8 +143,7 @@ class KnobPlanner:
             setting, phase = self._restricted(self.settled.setting), self.settled.phase
             window = yield self._planned(phase, setting, 0.0)
             yield from self._watch(setting, phase, window)
-        steps = MIN_PROFILED_STEPS if self._min_steps >= MIN_STEPS else self._min_steps
-        window = yield KnobPlan(Phase.FOUND, defaults, steps, is_profiled=True)
+        window = yield KnobPlan(Phase.FOUND, defaults, self._rules.min_profiled_steps, is_profiled=True)
         self.profile = self._profiler.profile
         if self._options.mode in ("on", "recall"):
             for _ in range(MAX_RECALL_WINDOWS):
@@ -287,7 +302,7 @@ class KnobPlanner:
         return Phase.SETTLED if phase is Phase.FOUND else phase
 
     def _is_long_enough(self, window: WindowMeasurement) -> bool:
-        return window.steps * window.step_s >= WINDOW_S[self._options.optimize_for]
+        return window.steps * window.step_s >= self._window_s
 
     def _contention_knobs(self, setting: Setting, load: float) -> Options:
         """Return the options of the knobs that depend on contention, their current values first."""
@@ -309,9 +324,10 @@ class KnobPlanner:
     def _planned(self, phase: Phase, setting: Setting, step_s: float, *, is_watched: bool = False) -> KnobPlan:
         """Return a window that is long enough for steps of `step_s`."""
         optimize_for = self._options.optimize_for
-        enough = math.ceil(WINDOW_S[optimize_for] / step_s) if step_s > 0 else self._min_steps
-        compares_losses = self._options.reduced and phase in (Phase.PROBED, Phase.COMPARED)
-        fewest = MIN_STEPS_FOR_LOSS if compares_losses else self._min_steps
+        fewest = self._rules.min_steps
+        enough = math.ceil(self._window_s / step_s) if step_s > 0 else fewest
+        if self._options.reduced and phase in (Phase.PROBED, Phase.COMPARED):
+            fewest = MIN_STEPS_FOR_LOSS
         steps = min(max(enough, fewest), MAX_STEPS[optimize_for])
         return KnobPlan(phase, setting, steps * WATCH_FACTOR if is_watched else steps)
 

@@ -25,7 +25,7 @@ from onefold.training.forward_call import ForwardCall, output_error, runs
 from onefold.training.job_clusters import Clusterer, kmeans_labels
 from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJobs
-from onefold.training.knob_planner import KnobPlanner, WindowMeasurement
+from onefold.training.knob_planner import TRAINING_STEPS, KnobPlanner, StepRules, WindowMeasurement
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import AvailableKnobs, Knob, TrainingContext, applied, available_knobs
 from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
@@ -35,8 +35,6 @@ from onefold.vocabulary.errors import NotANumber
 from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase, SettledKnobs, StepWindow
 from onefold.vocabulary.records import Config, Epoch
 
-WARM_UP = 1  # steps after a change of knobs that are not counted
-FIRST_WARM_UP = 3  # and at the start of training
 SHORT_EPOCH = 2  # epochs with this many steps or fewer have no warm-up
 ABORT_STEPS = 2  # slow steps after which a candidate is aborted
 MAX_WINDOWS = 60  # in the record of an epoch; more are merged
@@ -64,6 +62,7 @@ class KnobSession:
         clusterer: Clusterer = kmeans_labels,
         knobs: Sequence[Knob] = KNOBS,
         neighbors: NeighborLoad | None = None,
+        rules: StepRules = TRAINING_STEPS,
         notes: Sequence[str] = (),
     ) -> None:
         self._context = context
@@ -72,7 +71,8 @@ class KnobSession:
         self._machine = machine
         self._knobs = {knob.name: knob for knob in knobs}
         self._neighbors = neighbors if neighbors is not None else StatLoad(context.cores)
-        self._profiler = Profiler()
+        self._rules = rules
+        self._profiler = Profiler(of_network=rules.train_networks)
         settled = settled if settled is not None and settled.machine == machine else None
         self._given_up = settled.given_up if settled is not None else ()
         self._planner = KnobPlanner(
@@ -82,6 +82,7 @@ class KnobSession:
             SimilarJobs([memory for memory in remembered if self._applies(memory)], clusterer),
             self._profiler,
             settled,
+            rules,
         )
         self._planner.notes.extend(notes)
         self._applied = ExitStack()
@@ -95,7 +96,7 @@ class KnobSession:
         self._unchecked_steps = 0  # in reduced precision
         self._epochs = 0
         self._steps = 0  # of the current or latest epoch
-        self._warm_up = WARM_UP
+        self._warm_up = rules.warm_up
         self._changed: dict[
             str, Any
         ] = {}  # knobs that differed from their defaults in this epoch, latest first use last
@@ -140,7 +141,7 @@ class KnobSession:
             yield from batches
             return
         steps, self._steps = self._steps, 0
-        self._warm_up = WARM_UP if steps > SHORT_EPOCH or epoch == 1 else 0
+        self._warm_up = self._rules.warm_up if steps > SHORT_EPOCH or epoch == 1 else 0
         try:
             for batch in batches:
                 self._end_step()
@@ -210,7 +211,8 @@ class KnobSession:
             self._pause(self._window)
             self._window = None
         if self._window is None:
-            self._window = OpenWindow(planned, setting, FIRST_WARM_UP - WARM_UP if planned.is_profiled else 0)
+            additional = self._rules.first_warm_up - self._rules.warm_up if planned.is_profiled else 0
+            self._window = OpenWindow(planned, setting, additional)
         window = self._window
         if setting != self._setting:
             self._apply(setting)
@@ -258,7 +260,8 @@ class KnobSession:
     def _close(self, window: OpenWindow) -> None:
         """Record a finished window and plan the next one."""
         self._pause(window)
-        if window.plan.is_profiled and (not self._profiler.has_operators or window.has_steps_without_backward):
+        is_first = window.plan.is_profiled and self._rules.train_networks
+        if is_first and (not self._profiler.has_operators or window.has_steps_without_backward):
             self._refuse(FETCHES_AHEAD)
             return
         steps = len(window.steps_s)

@@ -135,6 +135,11 @@ class KnobRecord:
     in_use: Config | None = None  # the settled knobs at the end of the epoch; None before
     untunable: str = ""  # why the training loop cannot be tuned; empty if it can
 
+    @property
+    def has_content(self) -> bool:
+        """Return whether a window ended or something was decided in this epoch."""
+        return bool(self.windows or self.notes or self.learned or self.profile)
+
 
 def default_knobs(records: Iterable[KnobRecord]) -> Config | None:
     """Return the default knobs of a trial, also those that became available later; None if none were measured."""

@@ -31,6 +31,10 @@ KNOBS: tuple[Knob, ...] = (
     MemoryLimit(),
     CompileMode(),
 )
+# Those that do not need a network, for plain functions.
+PROCESS_KNOBS = tuple(
+    knob for knob in KNOBS if isinstance(knob, (ThreadCount, Allocator, CoreAffinity, CpuFrequency, MemoryLimit))
+)
 PRECISION_KNOBS = frozenset(knob.name for knob in KNOBS if knob.reduces_precision)
 
 
