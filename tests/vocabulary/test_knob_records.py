@@ -46,7 +46,7 @@ def test_the_gain_is_that_of_the_latest_comparison_with_the_knobs_in_use() -> No
     )
     gain = knob_gain([first, again])
     assert gain is not None
-    assert [window.step_s for window in gain] == [4.2, 1.5]
+    assert [window.step_s for window in gain] == [4.0, 1.0]
     assert changed_knobs(default, knobs_in_use([first])) == best
     compile_known = KnobRecord(0, 0, 3, defaults={"threads": 2, "compile": "eager"}, in_use=best)
     assert knob_gain([first, compile_known]) is not None, "compared before the knob was available"

@@ -15,7 +15,7 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from onefold.training.job_profile import Profiler
@@ -339,10 +339,13 @@ class KnobPlanner:
         }
 
     def _cost(self, windows: Sequence[WindowMeasurement]) -> float:
-        """Return the median of what is minimized, seconds or joules: the same for all windows of a phase."""
+        """Return the lowest of what is minimized, seconds or joules: the same for all windows of a phase.
+
+        Disturbances only add to it, and training that becomes faster by itself ends with a window of the defaults.
+        """
         if not self._uses_energy:
-            return median(window.step_s for window in windows)
-        return median(window.step_j if window.step_j is not None else math.inf for window in windows)
+            return min(window.step_s for window in windows)
+        return min(window.step_j if window.step_j is not None else math.inf for window in windows)
 
     def _reduces_precision(self, setting: Mapping[str, Any]) -> bool:
         defaults = self.available.defaults

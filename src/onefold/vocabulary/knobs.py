@@ -157,7 +157,7 @@ def knobs_in_use(records: Sequence[KnobRecord]) -> Config | None:
 
 
 def knob_gain(records: Sequence[KnobRecord]) -> tuple[StepWindow, StepWindow] | None:
-    """Return the median windows with the default knobs and with those in use, from the latest comparison of the two.
+    """Return the fastest windows with the default knobs and with those in use, from the latest comparison of the two.
 
     Only windows that were measured in turn are compared: training also becomes faster by itself, and other processes
     come and go. None if the knobs in use are the defaults, or were not compared with them.
@@ -168,16 +168,15 @@ def knob_gain(records: Sequence[KnobRecord]) -> tuple[StepWindow, StepWindow] | 
     windows = [window for record in records for window in record.windows]
     runs = [list(run) for phase, run in groupby(windows, key=lambda window: window.phase) if phase is Phase.COMPARED]
     for run in reversed(runs):
-        before, after = (_median_window(run, default, knobs) for knobs in (default, in_use))
+        before, after = (_fastest_window(run, default, knobs) for knobs in (default, in_use))
         if before is not None and after is not None:
             return before, after
     return None
 
 
-def _median_window(windows: Iterable[StepWindow], default: Config, knobs: Config) -> StepWindow | None:
+def _fastest_window(windows: Iterable[StepWindow], default: Config, knobs: Config) -> StepWindow | None:
     same = [window for window in windows if {**default, **window.knobs} == knobs]
-    ordered = sorted(same, key=lambda window: window.step_s)
-    return ordered[len(ordered) // 2] if ordered else None
+    return min(same, key=lambda window: window.step_s, default=None)
 
 
 def why_no_gain(records: Sequence[KnobRecord]) -> str:

@@ -44,7 +44,8 @@ def sparse_kmeans(config: Config) -> Iterator[dict[str, float]]:
     rows = torch.arange(config.samples).repeat_interleave(NONZEROS)
     values = torch.full((config.samples * NONZEROS,), NONZEROS**-0.5)
     indices = torch.stack([rows, columns.flatten()])
-    samples = torch.sparse_coo_tensor(indices, values, (config.samples, FEATURES)).coalesce()
+    shape = config.samples, FEATURES
+    samples = torch.sparse_coo_tensor(indices, values, shape, check_invariants=True).coalesce()
     centroids = samples.to_dense()[torch.randperm(config.samples, generator=generator)[: config.clusters]]
     while True:
         centroids = functional.normalize(centroids, dim=1)
