@@ -34,14 +34,19 @@ from killing.scenarios import KINDS, Scenario, Templates, Undisturbed
 KILLS, STOPS = 1000, 200
 QUICK_KILLS, QUICK_STOPS = 60, 6
 KILLS_PER_SCENARIO, STOPS_PER_SCENARIO = 8, 2
+LEAST_KILLS = 2
 
 
 def next_kind(outcomes: list[Outcome], kills: int, rng: random.Random) -> type[Scenario]:
-    """Draw the next kind, by the kills that are missing from the share of each; parts that run side by side differ."""
+    """Draw the next kind, by the kills that are missing from the share of each; parts that run side by side differ.
+
+    A quick run leaves out the kinds of which it would do a single kill.
+    """
     killed = Counter[str]()
     for outcome in outcomes:
         killed[outcome.scenario] += outcome.killed
-    missing = {kind: max(0.0, kills * share - killed[kind.name]) for kind, share in KINDS.items()}
+    shares = {kind: share for kind, share in KINDS.items() if kills * share >= LEAST_KILLS}
+    missing = {kind: max(0.0, kills * share - killed[kind.name]) for kind, share in shares.items()}
     if not any(missing.values()):
         return max(KINDS, key=lambda kind: KINDS[kind])
     return rng.choices(list(missing), list(missing.values()))[0]
