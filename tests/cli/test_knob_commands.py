@@ -45,13 +45,26 @@ def test_train_reports_the_gain_and_a_similar_job_reuses_the_knobs(here: Path) -
     assert again.returncode == 0, again.stderr
     assert "recalled from a similar job" in again.stdout
 
-    assert "operators" in onefold(here, "knobs").stdout
+    assert "computes" in onefold(here, "knobs").stdout
     known = json.loads(onefold(here, "knobs", "--json").stdout)
     assert {job["aim"] for job in known} == {"time"}  # two jobs if the recalled knobs were not faster and were probed
     jobs = count(len(known), "job")
     assert f"{jobs} written" in onefold(here, "knobs", "export", "known.json").stdout
     assert f"{jobs} imported" in onefold(here, "knobs", "import", "known.json", "--home", "elsewhere").stdout
     assert json.loads(onefold(here, "knobs", "--json", "--home", "elsewhere").stdout) == known
+
+
+@pytest.mark.slow
+def test_a_campaign_profiles_jobs_of_several_batch_sizes(here: Path) -> None:
+    defaults = WORKLOAD.replace("4, 8", "4, 8, default=8").replace("log=True", "log=True, default=1e-2")
+    (here / "mine.py").write_text(defaults.replace("lr=Float", "batch_size=Choice(2, 4, default=2), lr=Float"))
+    words = ("knobs", "profile", "mine.py", "--batch-sizes", "2,4,32", "--repeats", "1", "--epochs", "2")
+    profiled = onefold(here, *words)
+    assert profiled.returncode == 0, profiled.stderr
+    assert [line.partition(":")[0] for line in profiled.stdout.splitlines()] == [
+        "mine.py, batch size 2",
+        "mine.py, batch size 4",
+    ]
 
 
 def test_every_study_tunes_knobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +97,7 @@ def test_the_gain_is_described_in_one_sentence() -> None:
         (("train", "mine.py"), "default"),
         ((*TRAIN, "--knobs", "of"), "did you mean 'off'"),
         (("knobs", "import", "config.json"), "is not an export of knobs"),
+        (("knobs", "profile", "mine.py", "--batch-sizes", "many"), "expected batch sizes"),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(here: Path, words: tuple[str, ...], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.cluster import DBSCAN, AgglomerativeClustering
 
 from onefold.training import job_clusters
 from onefold.training.job_clusters import CLUSTERERS, MAX_RADIUS, Labels, Points, kmeans_labels, open_clusterer
-from onefold.training.knob_memory import MAX_JOBS, MIN_CONFIDENCE, SimilarJobs
+from onefold.training.knob_memory import MAX_JOBS, MIN_CONFIDENCE, SimilarJobs, group_numbers
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import JobProfile, KnobMemory
 from onefold.vocabulary.records import Config
@@ -144,3 +145,12 @@ def test_only_the_latest_jobs_are_clustered() -> None:
     jobs = SimilarJobs([memory(9.0), *(memory(float(number % 7)) for number in range(MAX_JOBS))])
     assert jobs.find(profile(9.0)) is None
     assert jobs.find(profile(6.0)) is not None
+
+
+def test_jobs_are_numbered_by_the_size_of_their_group() -> None:
+    elsewhere = replace(memory(0.0, 0.0), machine="there")
+    jobs = [memory(5.0, 0.0), memory(0.0, 0.0), memory(0.1, 0.0), elsewhere, memory(0.0)]
+    numbers = group_numbers(jobs)
+    assert numbers[1] == numbers[2] == 1
+    assert sorted(numbers) == [1, 1, 2, 3, 4]
+    assert group_numbers([]) == []

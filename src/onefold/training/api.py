@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from onefold.store.home import Home
+from onefold.training.knob_memory import group_numbers
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import KnobMemory
 from onefold.vocabulary.records import to_json
@@ -29,8 +31,26 @@ def remembered_knobs(home: str | Path | Home | None = None) -> list[KnobMemory]:
         return store.knob_memories()
 
 
+def knob_groups(memories: Sequence[KnobMemory]) -> list[int]:
+    """Return the number of each job's group: jobs of a group have similar profiles and reuse each other's knobs.
+
+    Args:
+        memories: Jobs as returned by `remembered_knobs`.
+
+    Returns:
+        One number per job; the largest group has the number 1.
+    """
+    return group_numbers(memories)
+
+
 def export_knobs(path: str | Path, home: str | Path | Home | None = None) -> int:
-    """Write all remembered knobs to a JSON file. It contains performance counters, but no data and no models.
+    """Write all remembered knobs to a JSON file.
+
+    For each job it contains the processor's name, the number of cores and the version of torch; what the knobs were
+    optimized for; the best knobs; the cost of a step without and with them; the load of other processes; and the
+    profile: the shares of kinds of operators, the sizes of a step (operators, elements, floating-point operations) and
+    performance counters. It contains no data, no weights, no code, no names of workloads and no hyperparameters; the
+    sizes say roughly how large the network and its batches are.
 
     Args:
         path: The file to write.

@@ -105,6 +105,24 @@ class SimilarJobs:
             self._finished.set()
 
 
+def group_numbers(memories: Sequence[KnobMemory], clusterer: Clusterer = kmeans_labels) -> list[int]:
+    """Return the number of each job's group, from 1 for the largest; jobs of a group have similar profiles.
+
+    Jobs of different machines, and with profiles from different sources, are in different groups.
+    """
+    comparable: dict[tuple[str, frozenset[str]], list[int]] = {}
+    for index, memory in enumerate(memories):
+        comparable.setdefault((memory.machine, frozenset(memory.profile.features)), []).append(index)
+    groups: list[list[int]] = []
+    for indices in comparable.values():
+        clusters = grouped([memories[index] for index in indices], clusterer).clusters
+        groups += [[indices[member] for member in cluster.members] for cluster in clusters]
+    numbers = dict.fromkeys(range(len(memories)), 0)
+    for number, members in enumerate(sorted(groups, key=lambda members: (-len(members), members)), start=1):
+        numbers.update(dict.fromkeys(members, number))
+    return [numbers[index] for index in range(len(memories))]
+
+
 def grouped(memories: Sequence[KnobMemory], clusterer: Clusterer = kmeans_labels) -> JobGroups:
     """Return jobs whose profiles have the same features in clusters."""
     points = np.array([_point(memory.profile) for memory in memories])
