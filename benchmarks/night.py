@@ -15,6 +15,7 @@ warm-up) is in the figures.
 
 from __future__ import annotations
 
+import itertools
 import random
 import resource
 import shutil
@@ -35,7 +36,7 @@ from claims import Claim, arguments, conclude, table
 MINUTES, QUICK_MINUTES = 60.0, 4.0
 READERS = 20
 SAMPLE_EVERY_S, KILL_EVERY_S, FILL_EVERY_S, FULL_FOR_S = 0.5, 40.0, 60.0, 5.0
-PAUSE_S, SUBMIT_EVERY_S = 5.0, 30.0
+PAUSE_S, SUBMIT_EVERY_S, END_TIMEOUT_S = 5.0, 30.0, 600.0
 DISK_BYTES = 96_000_000
 STUDIES_PER_HOME = 20
 MAX_GROWTH = 0.05
@@ -178,20 +179,21 @@ def kill_one(root: psutil.Process, rng: random.Random) -> bool:
 
 
 def submit_studies(folder: Path) -> None:
-    """Submit a study to the queue every 30 s until FOLDER/stop exists."""
+    """Submit a study to the queue every 30 s, unless two wait, until FOLDER/stop exists."""
     from onefold import Budget, ParallelismOptions, Study
     from onefold.study import Home
     from onefold.study.queue import Queue
 
     home = folder / "queue"
     queue = Queue(Home(home))
-    options = ParallelismOptions(parallel=1, threads=1)
-    number = 0
-    while not (folder / "stop").exists():
-        budget = Budget(trials=4, max_epochs=4)
+    options, budget = ParallelismOptions(parallel=1, threads=1), Budget(trials=4, max_epochs=4)
+    for number in itertools.count():
         queue.submit(Study(WORKLOAD, budget=budget, parallelism=options, name=f"s{number}", home=home, knobs="off"))
-        number += 1
-        time.sleep(SUBMIT_EVERY_S)
+        submitted = time.monotonic()
+        while time.monotonic() - submitted < SUBMIT_EVERY_S or len(queue.waiting()) > 1:
+            if (folder / "stop").exists():
+                return
+            time.sleep(1.0)
 
 
 ROLES = {"tune": tune_all_night, "serve": serve_all_night, "read": read_all_night, "submit": submit_studies}
@@ -281,7 +283,7 @@ def run_night(folder: Path, minutes: float) -> tuple[dict[str, list[tuple[float,
             time.sleep(max(0.0, now + SAMPLE_EVERY_S - time.monotonic()))
         empty(disk, watched["tuner"], is_mounted)
         (folder / "stop").touch()
-        _, alive = psutil.wait_procs(list(watched.values()), timeout=180)
+        _, alive = psutil.wait_procs(list(watched.values()), timeout=END_TIMEOUT_S)
         counts["processes left"] = len(alive)
     return samples, counts
 
@@ -292,7 +294,7 @@ def main() -> None:
         return
     options = arguments(__doc__)
     minutes = QUICK_MINUTES if options.quick else MINUTES
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
         samples, counts = run_night(folder, minutes)
         counts |= {name: len(_lines(folder / name)) for name in ("studies", "served", "reads", "stops", "failed-reads")}

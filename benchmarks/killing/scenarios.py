@@ -45,7 +45,7 @@ from onefold.vocabulary.errors import InputError, StudyNotFound
 from onefold.vocabulary.records import RungState
 
 WORKLOAD = "onefold.testing.toy:Spirals"
-TIMEOUT_S = 300.0  # of a command that is left alone
+TIMEOUT_S = 1200.0  # of a command that is left alone, also on a machine that does much else
 CHILD_DISTURBANCES = 2  # in one life of a command: a call whose process dies three times fails for good
 WORKER, RUNNER, QUEUED = "onefold.engine.worker", "onefold.device.runner", "onefold.study run"
 WINDOWS = ("8s", "16s", "32s", "64s")  # of retraining
