@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from onefold.impact_analysis.api import ImpactOptions, impact
     from onefold.kernels.api import compile, compile_many
     from onefold.retraining.api import retrain
+    from onefold.retraining.control import RetrainingControl
     from onefold.retraining.options import RetrainingOptions
     from onefold.search import Search
     from onefold.serving import deploy
@@ -63,6 +64,7 @@ _LAZY = {
     "KnobOptions": "onefold.vocabulary.knobs",
     "ParallelismOptions": "onefold.study.options",
     "Recipe": "onefold.vocabulary.variants",
+    "RetrainingControl": "onefold.retraining.control",
     "RetrainingOptions": "onefold.retraining.options",
     "Search": "onefold.search",
     "SearchOptions": "onefold.study.options",
@@ -98,6 +100,7 @@ __all__ = [
     "ParallelismOptions",
     "Recipe",
     "Rejected",
+    "RetrainingControl",
     "RetrainingOptions",
     "Search",
     "SearchOptions",

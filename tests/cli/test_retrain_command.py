@@ -84,6 +84,18 @@ def test_ctrl_c_prints_a_sentence_and_leaves_the_model_unchanged(here: Path) -> 
     assert content_of(here / "deploy") == before
 
 
+def test_sigterm_ends_the_window(here: Path) -> None:
+    process = begun(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", "--window", "3000s", "--json")
+    wait_until(lambda: has_loaded_torch(process))
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    report = json.loads(out)
+    assert report["after"] >= report["before"]
+    assert report["elapsed_s"] < 300
+    assert json.loads((here / "deploy" / "retraining.json").read_text()) == report
+
+
 def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:
     done = alone(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", *QUICK)
     assert done.returncode == 0, done.stderr

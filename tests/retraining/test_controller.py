@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch.nn import functional
 from onefold import datasets
 from onefold.baselines import shifted_datasets
 from onefold.baselines.retraining import BASELINES
+from onefold.retraining.control import RetrainingControl
 from onefold.retraining.controller import RetrainingController
 from onefold.retraining.evaluation import MIN_SAMPLES
 from onefold.retraining.job import RetrainingJob
@@ -286,9 +288,93 @@ def test_the_stated_least_memory_is_enough(network: nn.Module, fog: Data, enough
 
 def test_a_window_too_short_for_a_step_is_rejected(network: nn.Module, fog: Data) -> None:
     given = weights_of(network)
-    with pytest.raises(InputError, match=r"one step takes about .* the window is 50 ms; set window to \d+s or more"):
-        retraining(network, fog, 0.05).run()
+    clock = TickingClock()
+    with pytest.raises(InputError, match=r"takes at least .* the window is 50 ms; set window to \d+s or more"):
+        retraining(network, fog, 0.05, clock=clock).run()
+    assert clock.now_s < 0.1  # refused soon, not when all has been profiled and evaluated
     assert is_unchanged(network, given)
+
+
+class Steering(RetrainingControl):
+    """Change the window, stop, or write the control file, after a micro-window."""
+
+    def __init__(self, act: Callable[[RetrainingControl], None], after: int = 2, file: Path | None = None) -> None:
+        super().__init__(file)
+        self.act, self.after = act, after
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, MicroWindow) and event.number == self.after:
+            self.act(self)
+
+
+def test_a_stopped_retraining_returns_its_best_model(network: nn.Module, fog: Data) -> None:
+    control = Steering(RetrainingControl.stop)
+    result = retraining(network, fog, 4.0, control=control, on_event=control.on_event).run()
+    assert len(result.windows) == 2
+    assert result.kept_new
+    assert result.after == pytest.approx(accuracy(network, fog.validation)) > result.before
+    assert "stopped" in {item.rule for item in result.reactions}
+
+
+def test_a_retraining_that_is_stopped_early_returns_the_given_model(network: nn.Module, fog: Data) -> None:
+    control = RetrainingControl()
+    control.stop()
+    result = retraining(network, fog, 4.0, control=control).run()
+    assert not result.windows
+    assert result.after >= result.before
+
+
+@pytest.mark.parametrize("given", ["call", "file"])
+def test_the_window_may_become_shorter(network: nn.Module, fog: Data, given: str, tmp_path: Path) -> None:
+    file = tmp_path / "control.json"
+
+    def shorten(control: RetrainingControl) -> None:
+        if given == "call":
+            control.set_window(2.0)
+        else:
+            file.write_text('{"window": 2.0}')
+            control._read_at_s = float("-inf")  # as after a while
+
+    control = Steering(shorten, after=1, file=file)
+    result = retraining(network, fog, 4.0, control=control, on_event=control.on_event).run()
+    assert result.elapsed_s <= max(2.0, result.windows[0].ended_s + 1.0)
+    assert result.limits.window_s == 2.0
+    assert "window changes" in {item.rule for item in result.reactions}
+    assert result.after >= result.before
+
+
+def test_the_window_may_become_longer(network: nn.Module, fog: Data) -> None:
+    control = Steering(lambda self: self.set_window(4.0), after=1)
+    result = retraining(network, fog, 1.0, control=control, on_event=control.on_event).run()
+    assert result.windows[-1].ended_s > 1.0
+    assert result.elapsed_s <= 4.0
+
+
+def test_a_useless_control_file_is_reported_and_ignored(network: nn.Module, fog: Data, tmp_path: Path) -> None:
+    file = tmp_path / "control.json"
+    file.write_text('{"windows": 5}')
+    result = retraining(network, fog, control=RetrainingControl(file)).run()
+    assert [item.said for item in result.reactions if item.rule == "control file"] == [
+        f"{file} is ignored: expected an object with window, memory or stop, got key 'windows'"
+    ]
+
+
+def test_memory_may_be_taken_by_a_call(fog: Data) -> None:
+    torch.manual_seed(0)
+    clock = TickingClock(1 / 700)
+    ended, events = clock.end_after(4), []
+
+    def on_event(event: Any) -> None:
+        ended(event)
+        events.append(event)
+        if isinstance(event, MicroWindow) and event.number == 2:
+            control.set_memory(event.predicted_bytes * 49 // 50)
+
+    control = RetrainingControl()
+    result = retraining(convolutional(8), fog, clock=clock, control=control, on_event=on_event).run()
+    later = result.windows[2:]
+    assert later
+    assert all(item.predicted_bytes <= item.limit_bytes < result.windows[1].predicted_bytes for item in later)
 
 
 def test_incompatible_data_is_rejected(network: nn.Module, fog: Data) -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onefold.cli.console import err, out, print_report
+from onefold.cli.interruption import interrupt
 from onefold.cli.options import HomeOption, JsonOption, TrustOption
 from onefold.device.catalog import HOST
 from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, Reaction, RetrainingEvent
+
+if TYPE_CHECKING:
+    from onefold.retraining.control import RetrainingControl
 
 PLANNING = "Planning"
 
@@ -41,6 +47,14 @@ def retrain(
         bool, typer.Option("--plan-only", help="Show the plans that fit the limits, without retraining")
     ] = False,
     trust: TrustOption = False,
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            help='File that changes the limits while the retraining runs: {"window": "5m", "memory": "400MB"}, or ends '
+            'it: {"stop": true}',
+            rich_help_panel=PLANNING,
+        ),
+    ] = None,
     optimizer: Annotated[str, typer.Option(help="adam or sgd", rich_help_panel=PLANNING)] = "adam",
     alpha: Annotated[
         str, typer.Option(help="Weight of gain against speed: 0 to 1, or auto", rich_help_panel=PLANNING)
@@ -61,19 +75,22 @@ def retrain(
 ) -> None:
     """Retrain a deployed model on new data, within a memory limit and a time window.
 
-    The model is replaced only if the new one is better on validation data.
+    The model is replaced only if the new one is better on validation data. SIGTERM ends the retraining as if its window
+    were over; Ctrl-C ends it without a change.
     """
     started_at = _process_start()
     from onefold.retraining.api import plan_retraining
     from onefold.retraining.api import retrain as retrain_model
+    from onefold.retraining.control import RetrainingControl
     from onefold.retraining.options import RetrainingOptions
 
     if strategy != "onefold":
         import onefold.baselines.retraining  # noqa: F401 - registers the baselines
 
+    controls = RetrainingControl(control)
     options = RetrainingOptions(
         strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, seed=seed, home=home,
-        started_at=started_at,
+        control=controls, started_at=started_at,
     )  # fmt: skip
     arguments: dict[str, Any] = dict(memory=memory, window=window, device=device, trust=trust, options=options)
     try:
@@ -82,7 +99,8 @@ def retrain(
             if plan_only:
                 feasible = plan_retraining(model, data, on_event=on_event, **arguments)
             else:
-                result = retrain_model(model, data, save=save, on_event=on_event, **arguments)
+                with _stopped_by_sigterm(controls):
+                    result = retrain_model(model, data, save=save, on_event=on_event, **arguments)
     except KeyboardInterrupt:
         err.print("interrupted; the model is unchanged")
         raise typer.Exit(130) from None
@@ -98,6 +116,22 @@ def retrain(
     if result.summary.kept_new:
         out.print(f"model   {result.folder}", soft_wrap=True)
     out.print(f"report  {result.report}", soft_wrap=True)
+
+
+@contextmanager
+def _stopped_by_sigterm(control: RetrainingControl) -> Iterator[None]:
+    """Let SIGTERM end the retraining with its best model so far; a second one interrupts it."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if control.is_stopped:
+            interrupt(number, frame)
+        control.stop()
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _progress_display(status: Any, started_at: float) -> Callable[[RetrainingEvent], None]:

@@ -24,6 +24,7 @@ from onefold.device.catalog import device as catalog_device
 from onefold.meter.memory import PROCESS_MEMORY, Peak
 from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.retraining.allocator import request_huge_pages
+from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
 from onefold.serving import deploy
 from onefold.store.home import Home
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
 
     from onefold.retraining.controller import RetrainingController
 
-EXPORT_S = 2.5  # to export the model to ONNX again
-SAVE_S = 1.0  # to write the weights and the report
 SMALL_DATA_BYTES = 10_000_000  # read in any case: where that is too much, planning says how much memory is needed
+START_FACTOR = 2  # a window lasts at least this many times as long as opening the model
 REPORTED_ALPHA = 0.5  # where alpha is searched for
 
 
@@ -182,10 +182,12 @@ class _Request:
         request_huge_pages()
         from onefold.retraining.controller import RetrainingController
         from onefold.retraining.job import RetrainingJob
+        from onefold.retraining.messages import short_window_message
         from onefold.retraining.rule_file import read_rules
         from onefold.retraining.samples import split_new_data
         from onefold.retraining.save_cost import save_bytes
         from onefold.retraining.strategy import plan_strategy
+        from onefold.retraining.time_reserve import SAVE_S, export_s
 
         options = self.options
         if self.save is not None and Path(self.save).is_file():
@@ -198,6 +200,9 @@ class _Request:
         rules = read_rules(options.rules)
         strategy = plan_strategy(options.strategy, rules, alpha, options.seed)
         network, workload, config, name = self._open_model()
+        opened_s = time.monotonic() - started_at
+        if opened_s > limits.window_s:
+            raise InputError(short_window_message(0.0, START_FACTOR * opened_s, limits))
         network = network.to(accelerator)
         self.signature = _signature(network)
         self.machine = _machine(accelerator)
@@ -222,7 +227,8 @@ class _Request:
                 seed=options.seed,
                 started_at=started_at,
                 save_bytes=save_bytes(network, is_served=is_served) if self.source or self.save else 0,
-                save_s=EXPORT_S if is_served else SAVE_S if self.source or self.save else 0.0,
+                save_s=SAVE_S + (export_s(network) if is_served else 0.0) if self.source or self.save else 0.0,
+                control=options.control or RetrainingControl(),
                 on_event=self.on_event or (lambda _: None),
             )
         )

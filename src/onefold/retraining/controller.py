@@ -22,10 +22,12 @@ from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
 from onefold.retraining.rules import Verdict
 from onefold.retraining.samples import BatchOrder
 from onefold.retraining.stages import split_into_stages
+from onefold.retraining.time_reserve import EXIT_S, TimeReserve, python_slowdown, time_write
 from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.retraining import (
     MemoryLesson,
     MicroWindow,
@@ -43,6 +45,7 @@ EVALUATION_SHARE = 0.08  # of a micro-window, about, to evaluate a subset
 STATISTICS_SHARE = 0.02  # of the window, at most, to re-estimate BatchNorm statistics
 MIN_STATISTICS_SAMPLES = 32
 PROFILED_SAMPLES = 4
+PROFILING_FORWARDS = 15  # of two samples; profiling takes at least as long as so many
 
 
 class RetrainingController:
@@ -50,11 +53,13 @@ class RetrainingController:
 
     def __init__(self, job: RetrainingJob) -> None:
         self.job = job
-        self.window = TimeWindow(job.limits.window_s, job.started_at, job.clock)
-        self.memory: MemoryMonitor = monitor_for(job.data.train.device, job.limits.memory_bytes)
+        self.window = TimeWindow(job.limits.window_s, job.started_at, job.clock, job.control)
+        self.memory: MemoryMonitor = monitor_for(job.data.train.device, job.limits.memory_bytes, job.control)
         self.windows: list[MicroWindow] = []
         self.reactions: list[Reaction] = []
         self.lr_halvings = 0
+        self._length_s = job.limits.window_s  # of the window, when plans were last made
+        self._told = ""
         self.strides: dict[nn.Parameter, tuple[int, ...]] = {}  # original memory format of the weights
 
     @property
@@ -104,7 +109,10 @@ class RetrainingController:
             map_large_blocks()
         self.memory.open()
         job.network.eval()
+        started = self.window.elapsed_s
         check_compatible(job.network, job.data, job.workload, job.config)
+        forward_s = (self.window.elapsed_s - started) / 2  # of two samples, twice
+        self._require(PROFILING_FORWARDS * forward_s)
         if job.strategy.is_adaptive and any(isinstance(module, nn.Conv2d) for module in job.network.modules()):
             self.strides = {weight: weight.stride() for weight in job.network.parameters()}
             job.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -113,7 +121,17 @@ class RetrainingController:
         self.given, self.best = WeightSnapshot(job.network), WeightSnapshot(job.network)
         started = self.window.elapsed_s
         release_free_memory()
-        self.collection_s = self.window.elapsed_s - started  # long in a process with many objects
+        collection_s = self.window.elapsed_s - started  # long in a process with many objects
+        slowdown = python_slowdown(job.clock)
+        has_folder = job.save_s > 0
+        self.reserve = TimeReserve(
+            collection_s=collection_s,
+            write_s=time_write(self.given, job.clock) if has_folder else 0.0,
+            save_s=job.save_s * slowdown,
+            exit_s=EXIT_S * slowdown if has_folder else 0.0,
+        )
+        self.window.reserve_s = self.reserve.seconds
+        self._require(PROFILING_FORWARDS * forward_s)
         used = self.memory.used()
         self.memory.reset_peak()
         batch = job.data.train.batch(slice(0, PROFILED_SAMPLES))
@@ -139,20 +157,24 @@ class RetrainingController:
     def _evaluate_given(self) -> None:
         job = self.job
         job.on_event(PhaseStarted("evaluating the given model"))
-        self.evaluator = Evaluator(job, self.profile, self._evaluation_bytes())
+        self.evaluator = Evaluator(job, self.profile, self._evaluation_bytes(), self.reserve)
+        self._require(3 * self.evaluator.samples * self.evaluator.sample_s)  # now, and twice at the end
         started = self.window.elapsed_s
         try:
             self.before = self.evaluator.evaluate()
         except PlanOutOfMemory:
             raise InputError(insufficient_memory_message(self._context(), job.limits, self._other_bytes)) from None
         self.evaluation_s = self.window.elapsed_s - started
-        # Two full evaluations and two collections come after training, with some slack.
-        self.window.reserve_s = (
-            2.2 * self.evaluation_s + 2 * self.collection_s + 0.015 * self.window.length_s + 0.1 + job.save_s
-        )
+        self.window.reserve_s = self.reserve.seconds
         self.first_subset = self.best_subset = (
             self.evaluator.evaluate_subset() if job.strategy.is_adaptive else self.before
         )
+
+    def _require(self, seconds: float) -> None:
+        """Raise InputError if the window is too short for what takes this long before training can begin."""
+        if self.window.left_s < seconds and not self.window.is_stopped:
+            needed_s = self.window.elapsed_s + seconds + self.window.reserve_s
+            raise InputError(short_window_message(0.0, needed_s, self.job.limits))
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         loss: Tensor = self.job.workload.loss(outputs, targets, self.job.config)
@@ -185,7 +207,7 @@ class RetrainingController:
         if not plans or self._other_bytes > context.limit_bytes:
             raise InputError(insufficient_memory_message(context, self.job.limits, self._other_bytes))
         step_s = min(estimate.update_s / estimate.plan.accumulation for estimate in plans)
-        if step_s > context.left_s:
+        if step_s > context.left_s and not self.window.is_stopped:
             other_s = self.window.elapsed_s + self.window.reserve_s
             raise InputError(short_window_message(step_s, other_s, self.job.limits))
         slowest_s = max(estimate.update_s for estimate in plans)
@@ -240,6 +262,7 @@ class RetrainingController:
                 if not self._recover_from_out_of_memory(plan):
                     break
                 continue
+            self.window.reserve_s = self.reserve.seconds
             self._record(window, last, evaluation)
             if evaluation is not None:
                 is_better = evaluation.is_better_than(self.best_subset)
@@ -273,7 +296,17 @@ class RetrainingController:
         return self._replan()
 
     def _continue(self, plan: RetrainingPlan, window: MicroWindow, stalled: int) -> bool:
-        """Apply the first rule that holds; return False to end the retraining."""
+        """Apply changes of the limits and the first rule that holds; return False to end the retraining."""
+        if self.window.is_stopped:
+            self._react("stopped", "asked to end: the best model so far is returned")
+            return False
+        if self.job.control.problem not in ("", self._told):
+            self._told = self.job.control.problem
+            self._react("control file", self._told)
+        if self.window.length_s != self._length_s:
+            self._length_s = self.window.length_s
+            self._react("window changes", f"the window is {duration(self._length_s)} now; replanning")
+            return self._replan()
         estimate = self.runner.estimate(plan)
         if not self.job.strategy.is_adaptive:
             if estimate.memory_bytes > self.memory.limit():
@@ -351,7 +384,7 @@ class RetrainingController:
             self.given.restore()
             self.best.capture()
             return self.before
-        end_s = self.window.elapsed_s + 1.2 * self.evaluation_s + self.job.save_s
+        end_s = self.window.elapsed_s + self.reserve.evaluation_s * self.reserve.margin + self.reserve.end_s
         is_in_time = end_s < self.window.length_s
         if not self.job.strategy.is_adaptive or not is_in_time or self.best.matches_network():
             return last
@@ -369,7 +402,7 @@ class RetrainingController:
             model=self.job.name,
             device=self.job.device,
             strategy=self.job.strategy.name,
-            limits=self.job.limits,
+            limits=replace(self.job.limits, window_s=self.window.length_s),
             metric=self.evaluator.metric,
             before=self.before.score,
             after=after.score,

@@ -13,6 +13,7 @@ from onefold.retraining.memory_monitor import is_out_of_memory
 from onefold.retraining.network_profile import NetworkProfile
 from onefold.retraining.plan_runner import PlanOutOfMemory
 from onefold.retraining.samples import Samples
+from onefold.retraining.time_reserve import TimeReserve
 from onefold.vocabulary.errors import InputError, unknown
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
@@ -39,15 +40,20 @@ class Evaluation:
 class Evaluator:
     """Evaluate the network on validation data, in batches that fit the memory limit."""
 
-    def __init__(self, job: RetrainingJob, profile: NetworkProfile, available_bytes: int) -> None:
-        """Choose a batch size that adds at most `available_bytes` to what the process holds."""
+    def __init__(self, job: RetrainingJob, profile: NetworkProfile, available_bytes: int, reserve: TimeReserve) -> None:
+        """Choose a batch size that adds at most `available_bytes` to what the process holds.
+
+        `reserve` records how long evaluations take.
+        """
         self.job = job
         self.profile = profile
+        self.reserve = reserve
         self.sample_s = max(1e-9, sum(stage.forward.per_sample for stage in profile.times))
         self.fit_batch(available_bytes)
         count = self.samples_within(FULL_EVALUATION_SHARE * job.limits.window_s)
         self._samples = job.data.validation.first(max(MIN_SAMPLES, count))
         self._subset = self._samples
+        reserve.samples = len(self._samples)
         self.metric = job.metric or ""
         self.higher_is_better = True
 
@@ -91,8 +97,15 @@ class Evaluator:
         """Return the score so that higher is better."""
         return score if self.higher_is_better else -score
 
+    @property
+    def samples(self) -> int:
+        """Number of samples of a full evaluation."""
+        return len(self._samples)
+
     def _evaluate(self, samples: Samples) -> Evaluation:
+        started = self.job.clock()
         metrics = self._metrics(samples)
+        self.reserve.observe(self.job.clock() - started, len(samples))
         if not self.metric:
             self.metric = next((name for name in ("accuracy", *metrics) if name in metrics), "loss")
         if self.metric not in metrics:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from onefold.retraining.control import RetrainingControl
 from onefold.retraining.rules import Rules
 from onefold.retraining.samples import NewData
 from onefold.retraining.strategy import PlanStrategy
@@ -38,7 +39,8 @@ class RetrainingJob:
     alpha: float = DEFAULT_ALPHA
     seed: int = 0
     save_bytes: int = 0  # of memory that writing the model will need
-    save_s: float = 0.0  # that writing the model will take
+    save_s: float = 0.0  # that writing the model takes on the idle reference machine
+    control: RetrainingControl = field(default_factory=RetrainingControl)
     started_at: float | None = None  # on the clock; None for now
     on_event: Callable[[RetrainingEvent], None] = lambda _: None
     clock: Clock = time.monotonic

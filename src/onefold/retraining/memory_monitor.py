@@ -14,6 +14,7 @@ import torch
 from onefold.meter.free_memory import CGROUPS, PROC, UNLIMITED, available_bytes, group_limits, process_status
 from onefold.meter.memory import PROCESS_MEMORY, Peak
 from onefold.retraining.address_space_reserve import AddressSpaceReserve
+from onefold.retraining.control import RetrainingControl
 
 OUT_OF_MEMORY_MESSAGES = (
     "not enough memory",
@@ -51,8 +52,15 @@ class MemoryMonitor(Protocol):
 class ProcessMemory:
     """Resident memory of this process."""
 
-    def __init__(self, limit_bytes: int | None = None, proc: Path = PROC, cgroups: Path = CGROUPS) -> None:
-        self.limit_bytes, self.proc, self.cgroups = limit_bytes, proc, cgroups
+    def __init__(
+        self,
+        limit_bytes: int | None = None,
+        proc: Path = PROC,
+        cgroups: Path = CGROUPS,
+        control: RetrainingControl | None = None,
+    ) -> None:
+        """`control` may replace the limit at any time."""
+        self.limit_bytes, self.proc, self.cgroups, self.control = limit_bytes, proc, cgroups, control
         self.reserve = AddressSpaceReserve(self._status)
         self._peak: Peak | None = None
         self._highest: int | None = None
@@ -72,7 +80,7 @@ class ProcessMemory:
         room += [limit - usage for limit, usage in group_limits(self.proc, self.cgroups)]
         available = available_bytes(self.proc)
         room += [available] if available is not None else []
-        return min(self.limit_bytes or UNLIMITED, self.reserve.allowed(), used + min(room))
+        return min(_given_limit(self.limit_bytes, self.control), self.reserve.allowed(), used + min(room))
 
     def reset_peak(self) -> None:
         self._highest = self.highest()
@@ -93,8 +101,11 @@ class ProcessMemory:
 class GpuMemory:
     """Memory that torch's caching allocator has reserved on a GPU."""
 
-    def __init__(self, device: torch.device, limit_bytes: int | None = None) -> None:
-        self.device, self.limit_bytes = device, limit_bytes
+    def __init__(
+        self, device: torch.device, limit_bytes: int | None = None, control: RetrainingControl | None = None
+    ) -> None:
+        """`control` may replace the limit at any time."""
+        self.device, self.limit_bytes, self.control = device, limit_bytes, control
         self._highest = 0
 
     def open(self) -> None:
@@ -108,7 +119,7 @@ class GpuMemory:
 
     def limit(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.device)
-        return min(self.limit_bytes or UNLIMITED, self.used() + free)
+        return min(_given_limit(self.limit_bytes, self.control), self.used() + free)
 
     def reset_peak(self) -> None:
         self._highest = self.highest()
@@ -122,9 +133,21 @@ class GpuMemory:
         return max(self._highest, torch.cuda.max_memory_reserved(self.device))
 
 
-def monitor_for(device: torch.device, limit_bytes: int | None) -> MemoryMonitor:
+def monitor_for(
+    device: torch.device, limit_bytes: int | None, control: RetrainingControl | None = None
+) -> MemoryMonitor:
     """Return the monitor of the memory that counts on this device."""
-    return GpuMemory(device, limit_bytes) if device.type == "cuda" else ProcessMemory(limit_bytes)
+    if device.type == "cuda":
+        return GpuMemory(device, limit_bytes, control)
+    return ProcessMemory(limit_bytes, control=control)
+
+
+def _given_limit(limit_bytes: int | None, control: RetrainingControl | None) -> int:
+    """Return the limit that was given, or that has replaced it since."""
+    if control is not None:
+        control.refresh()
+        limit_bytes = limit_bytes if control.memory_bytes is None else control.memory_bytes
+    return limit_bytes or UNLIMITED
 
 
 def is_out_of_memory(error: BaseException) -> bool:

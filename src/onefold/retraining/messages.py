@@ -37,8 +37,9 @@ def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimi
 
 def short_window_message(step_s: float, other_s: float, limits: RetrainingLimits) -> str:
     """State the shortest sensible window; `other_s` is the time to load, evaluate and save the model."""
+    step = f"one step takes about {duration(step_s)}, and " if step_s else ""
     return (
-        f"one step takes about {duration(step_s)}, and loading, evaluating and saving the model {duration(other_s)}, "
+        f"{step}loading, evaluating and saving the model {'' if step else 'takes at least '}{duration(other_s)}, "
         f"but the window is {duration(limits.window_s)}; set window to "
         f"{max(1, math.ceil(other_s + STEPS * step_s))}s or more"
     )

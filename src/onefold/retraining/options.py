@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold.retraining.control import RetrainingControl
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import DEFAULT_ALPHA
@@ -28,6 +29,7 @@ class RetrainingOptions:
         config: Hyperparameters that the workload's loss and evaluation read; for a model without a folder.
         seed: Seed of the batch order and of dropout.
         home: The folder of the store with memory measurements of earlier retrainings.
+        control: Changes the limits while the retraining runs, or ends it.
         started_at: When the window began, on time.monotonic(); None for the time of the call.
     """
 
@@ -39,6 +41,7 @@ class RetrainingOptions:
     config: Config | None = None
     seed: int = 0
     home: str | Path | None = None
+    control: RetrainingControl | None = None
     started_at: float | None = None
 
     def check(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from weakref import finalize
 
 import torch
@@ -29,6 +30,10 @@ class WeightSnapshot:
         for tensor in self._tensors():
             self._file.write(tensor_bytes(tensor))
         self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the snapshot is on the disk, as files of a model folder must be."""
+        os.fsync(self._file.fileno())
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -1,0 +1,69 @@
+"""The time that is left for the end of a retraining follows the machine: how slow it is, and how steady."""
+
+from __future__ import annotations
+
+import pytest
+from small_networks import KINDS
+
+from onefold.retraining.time_reserve import (
+    MAX_JITTER,
+    PIECE_S,
+    PIECES,
+    TimeReserve,
+    export_s,
+    jitter,
+    python_slowdown,
+    time_write,
+)
+from onefold.retraining.weight_snapshot import WeightSnapshot
+
+
+def reserve(*evaluations_s: float, samples: int = 100) -> TimeReserve:
+    result = TimeReserve(collection_s=0.1, write_s=0.05, save_s=1.0, exit_s=0.3, samples=samples)
+    for seconds in evaluations_s:
+        result.observe(seconds, samples)
+    return result
+
+
+def test_a_steady_machine_reserves_what_was_measured() -> None:
+    steady = reserve(0.5, 0.5, 0.5)
+    once = 0.1 + 4 * 0.05 + 1.0 + 0.3
+    assert steady.evaluation_s == pytest.approx(0.5)
+    assert once < steady.end_s < 1.3 * once
+    assert 2 * 0.5 + 0.1 + once < steady.seconds < 1.4 * (2 * 0.5 + 0.1 + once)
+
+
+def test_everything_takes_longer_once_evaluations_do() -> None:
+    idle, busy = reserve(0.5, 0.5), reserve(0.5, *[2.0] * 5)
+    assert busy.evaluation_s == pytest.approx(2.0)
+    assert busy.end_s == pytest.approx(4 * idle.end_s, rel=0.1)
+    assert busy.seconds == pytest.approx(4 * idle.seconds, rel=0.1)
+
+
+def test_the_reserve_recovers_when_the_machine_does() -> None:
+    assert reserve(0.5, 4.0, *[0.5] * 5).seconds == pytest.approx(reserve(0.5).seconds)
+
+
+def test_subsets_count_by_their_size() -> None:
+    result = TimeReserve(0.1, 0.05, 1.0, 0.3, samples=1000)
+    result.observe(0.2, 100)
+    assert result.evaluation_s == pytest.approx(2.0)
+
+
+def test_the_margin_grows_with_the_scatter() -> None:
+    assert reserve(0.5, 0.5, 0.8).margin > reserve(0.5, 0.5, 0.5).margin
+    assert jitter([]) == jitter([0.0]) == jitter([1.0]) == 1.0
+    assert jitter([1.0, 1.0, 1.5]) == pytest.approx(1.5)
+    assert jitter([1.0, 1.0, 100.0]) == MAX_JITTER
+
+
+def test_the_slowest_piece_of_python_counts() -> None:
+    times = iter([0.0, PIECE_S, 1.0, 1.0 + 3 * PIECE_S, 2.0, 2.0 + PIECE_S])
+    assert PIECES == 3
+    assert python_slowdown(lambda: next(times)) == pytest.approx(3.0)
+
+
+def test_larger_networks_take_longer_to_save() -> None:
+    small, large = KINDS["perceptron"].network(), KINDS["residual"].network()
+    assert 0 < export_s(small) < export_s(large)
+    assert time_write(WeightSnapshot(small)) > 0
