@@ -24,11 +24,11 @@ from onefold.baselines import shifted_datasets
 from onefold.baselines.retraining import BASELINES
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.controller import RetrainingController
-from onefold.retraining.evaluation import MIN_SAMPLES
+from onefold.retraining.evaluation import MAX_REFERENCE_LOSS, MIN_SAMPLES
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
 from onefold.retraining.rule_file import read_rules
-from onefold.retraining.samples import split_new_data
+from onefold.retraining.samples import BatchOrder, Reference, split_new_data, split_reference
 from onefold.retraining.strategy import plan_strategy
 from onefold.vocabulary.errors import DatasetError, InputError
 from onefold.vocabulary.records import Config
@@ -221,9 +221,59 @@ def test_without_memory_for_evaluation_the_given_model_is_returned(network: nn.M
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_a_diverging_loss_is_survived(network: nn.Module, fog: Data, value: float) -> None:
+def test_rows_with_nan_are_left_out_and_counted(network: nn.Module, fog: Data, value: float) -> None:
+    images, checked = fog.train[0].copy(), fog.validation[0].copy()
+    images[::50], checked[0] = value, value
+    data = Data((images, fog.train[1]), (checked, fog.validation[1]))
+    result = retraining(network, data, 4.0).run()
+    assert result.kept_new
+    assert "loss diverges" not in {item.rule for item in result.reactions}
+    assert result.notes == (f"{len(images[::50]) + 1} rows of the new data with NaN or infinity left out.",)
+
+
+def test_data_without_a_finite_row_is_rejected(network: nn.Module, fog: Data) -> None:
+    images = np.full_like(fog.train[0], np.nan)
+    with pytest.raises(DatasetError, match="samples have NaN or infinity in them"):
+        retraining(network, Data((images, fog.train[1]))).run()
+
+
+def reference_of(data: Data) -> Reference:
+    return split_reference(Data(tuple(part[:400] for part in data.validation)), CPU)
+
+
+def test_a_model_that_forgets_the_original_data_is_not_accepted(clean: nn.Module, enough: Path) -> None:
+    images, labels = datasets.digits().train
+    only = Data((-images[labels == 3][:100], labels[labels == 3][:100]))  # one class, inverted
+    forgetful = retraining(copy.deepcopy(clean), only, more_rules=enough).run()
+    assert forgetful.kept_new  # nothing is known of the original data
+
+    network = copy.deepcopy(clean)
+    before = accuracy(network, datasets.digits().test)
+    work = retraining(network, only, more_rules=enough)
+    work.job.data = replace(work.job.data, reference=reference_of(datasets.digits()))
+    result = work.run()
+    assert result.reference_before is not None
+    assert result.reference_after is not None
+    assert result.reference_after >= result.reference_before - MAX_REFERENCE_LOSS
+    assert accuracy(network, datasets.digits().test) > before - 0.05
+    assert any("of the original data" in note for note in result.notes)
+
+
+def test_replayed_samples_are_mixed_into_every_batch() -> None:
+    new, old = (Data((np.full((count, 2), count, np.float32), np.arange(count) % 2)) for count in (60, 40))
+    data = split_new_data(new, CPU, split_reference(old, CPU))
+    assert data.reference is not None
+    order = BatchOrder(data.train, 0, data.reference.replayed)
+    for _ in range(10):
+        inputs, targets = order.batch(order.take(16))
+        assert len(inputs) == len(targets)
+        assert 0.1 < float((inputs[:, 0] == 40).float().mean()) < 0.6
+    assert len(data.reference.judged) == len(data.reference.replayed) == 20
+
+
+def test_a_diverging_loss_is_survived(network: nn.Module, fog: Data) -> None:
     images = fog.train[0].copy()
-    images[::50] = value
+    images[::50] = 3e38
     result = retraining(network, replace(fog, train=(images, fog.train[1]))).run()
     assert result.after >= result.before
     assert result.after == pytest.approx(accuracy(network, fog.validation))

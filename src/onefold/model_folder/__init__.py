@@ -3,6 +3,7 @@
 FOLDER/manifest.json         the size and digest of every file that Onefold reads back
 FOLDER/model.json            the model card: study, workload, trial, configuration and metrics
 FOLDER/weights.safetensors   the weights of the best epoch
+FOLDER/reference.npz         a few samples of the validation data, which a retraining must not forget
 FOLDER/model.onnx, …         what serving, compression and kernels add
 FOLDER/previous/             the model that a retraining replaced: a folder of the same kind
 
@@ -10,7 +11,7 @@ A folder is written by `new_generation`, which replaces it in one rename, and re
 the digests. Code that a folder contains or names runs only if the caller trusts the folder, or if this home wrote it.
 """
 
-from onefold.model_folder.card import CARD, LEGACY_WEIGHTS, WEIGHTS, find_weights, has_weights, read_card
+from onefold.model_folder.card import CARD, LEGACY_WEIGHTS, REFERENCE, WEIGHTS, find_weights, has_weights, read_card
 from onefold.model_folder.generation import new_generation
 from onefold.model_folder.manifest import MANIFEST, Manifest
 from onefold.model_folder.opened import ModelFolder, open_folder
@@ -20,6 +21,7 @@ __all__ = [
     "CARD",
     "LEGACY_WEIGHTS",
     "MANIFEST",
+    "REFERENCE",
     "WEIGHTS",
     "Manifest",
     "ModelFolder",

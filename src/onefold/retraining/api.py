@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.device.catalog import HOST
 from onefold.device.catalog import device as catalog_device
 from onefold.meter.memory import PROCESS_MEMORY, Peak
-from onefold.model_folder import ModelFolder, new_generation, open_folder
+from onefold.model_folder import REFERENCE, ModelFolder, new_generation, open_folder
 from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from onefold.retraining.controller import RetrainingController
+    from onefold.retraining.samples import Reference
 
 SMALL_DATA_BYTES = 10_000_000  # read in any case: where that is too much, planning says how much memory is needed
 START_FACTOR = 2  # a window lasts at least this many times as long as opening the model
@@ -210,7 +211,9 @@ class _Request:
         return RetrainingController(
             RetrainingJob(
                 network=network,
-                data=split_new_data(self._open_data(accelerator, limits), accelerator),
+                data=split_new_data(
+                    self._open_data(accelerator, limits), accelerator, self._open_reference(accelerator)
+                ),
                 limits=limits,
                 strategy=strategy,
                 rules=rules,
@@ -310,6 +313,16 @@ class _Request:
             memory = ProcessMemory(limits.memory_bytes if accelerator.type == "cpu" else None)
             return read_data(Path(self.data), max(memory.limit() - memory.used(), SMALL_DATA_BYTES))
         return self.data if isinstance(self.data, Data) else Data(self.data)
+
+    def _open_reference(self, accelerator: torch.device) -> Reference | None:
+        """Return samples of the data that the model was trained for, if there are any."""
+        from onefold.datasets.new_data import read_data
+        from onefold.retraining.samples import split_reference
+
+        given = self.options.reference
+        if given is None and self.source is not None and (file := self.source.file(REFERENCE)).is_file():
+            given = read_data(file)
+        return None if given is None else split_reference(given, accelerator)
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +29,7 @@ from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.quantities import duration
+from onefold.vocabulary.quantities import count, duration
 from onefold.vocabulary.retraining import (
     MemoryLesson,
     MicroWindow,
@@ -134,19 +136,21 @@ class RetrainingController:
         self._require(PROFILING_FORWARDS * forward_s)
         used = self.memory.used()
         self.memory.reset_peak()
-        batch = job.data.train.batch(slice(0, PROFILED_SAMPLES))
+        batch = job.data.train.few(PROFILED_SAMPLES)
         staged = split_into_stages(job.network, batch[:-1])
         self.profile: NetworkProfile = profile_network(staged, batch, self._loss, job.lessons, job.clock)
         self.profiling_bytes = self.memory.peak() or used
         self.planning_bytes = max(0, self.profiling_bytes - used)
         release_free_memory()
         self.has_batch_norm = bool(batch_norms(job.network))
+        reference = job.data.reference if job.strategy.is_adaptive else None
+        replayed = None if reference is None else reference.replayed
         self.runner = PlanRunner(
             Stepper(staged, self.profile.trace, self._loss, running_statistics=job.strategy.is_adaptive),
             self.profile,
             self.memory,
             self.window,
-            BatchOrder(job.data.train, job.seed),
+            BatchOrder(job.data.train, job.seed, replayed),
             self.memory.used(),
             job.machine,
             job.signature,
@@ -235,15 +239,18 @@ class RetrainingController:
     def _reestimate_statistics(self) -> None:
         """Re-estimate the BatchNorm statistics on the new data; keep them if the loss falls."""
         job = self.job
-        count = min(len(job.data.train), self.evaluator.samples_within(STATISTICS_SHARE * self.window.length_s))
-        if not (job.strategy.is_adaptive and self.has_batch_norm and count >= MIN_STATISTICS_SAMPLES):
+        samples = min(len(job.data.train), self.evaluator.samples_within(STATISTICS_SHARE * self.window.length_s))
+        if not (job.strategy.is_adaptive and self.has_batch_norm and samples >= MIN_STATISTICS_SAMPLES):
             return
-        reestimate_statistics(job.network, job.data.train.first(count).batches(self.evaluator.batch_size))
+        parts = [job.data.train.first(samples)]
+        parts += [job.data.reference.replayed] if job.data.reference is not None else []
+        batches = chain.from_iterable(part.batches(self.evaluator.batch_size) for part in parts)
+        reestimate_statistics(job.network, batches)
         after = self.evaluator.evaluate_subset()
-        if after.loss < self.best_subset.loss:
+        if after.loss < self.best_subset.loss and after.keeps_reference:
             self.best_subset = after
             self.best.capture()
-            self._react("batch norms", f"statistics re-estimated on {count} samples of the new data")
+            self._react("batch norms", f"statistics re-estimated on {samples} samples of the new data")
         else:
             self.given.restore()
 
@@ -365,6 +372,7 @@ class RetrainingController:
     def _finish(self) -> RetrainingSummary:
         """Keep the best model on all validation data: the last one, the best on the subset, or the given one."""
         after = self._best_evaluation()
+        self.is_forgetful = not after.keeps_reference
         kept_new = after.score != self.before.score and after.is_better_than(self.before)
         if not kept_new:
             self.given.restore()
@@ -420,7 +428,20 @@ class RetrainingController:
             peak_bytes=self.memory.highest(),
             elapsed_s=self.window.elapsed_s,
             higher_is_better=self.evaluator.higher_is_better,
+            reference_before=self.before.reference,
+            reference_after=after.reference,
+            notes=tuple(self._notes(after)),
         )
+
+    def _notes(self, after: Evaluation) -> Iterator[str]:
+        data, metric = self.job.data, self.evaluator.metric
+        if data.skipped:
+            yield f"{count(data.skipped, 'row')} of the new data with NaN or infinity left out."
+        if data.reference is not None and self.before.reference is not None and after.reference is not None:
+            yield (
+                f"On {count(len(data.reference.judged), 'sample')} of the original data: {metric} "
+                f"{self.before.reference:.4g} before, {after.reference:.4g} after."
+            )
 
     def _release(self) -> None:
         """Put the network into evaluation mode, without gradients and in its original memory format."""
@@ -440,13 +461,15 @@ class RetrainingController:
         return max(seconds, key=lambda plan: seconds[plan]) if seconds else None
 
     def _reason(self, chosen: RetrainingPlan | None, kept_new: bool) -> str:
+        if not kept_new and self.is_forgetful:
+            return "the new models were worse on samples of the original data, so the given model is returned"
         if not kept_new:
             return "no new model was better on the validation data, so the given model is returned"
         if chosen is None:
             return "re-estimating the BatchNorm statistics on the new data was enough"
-        count = sum(window.plan == chosen for window in self.windows)
+        windows = sum(window.plan == chosen for window in self.windows)
         return (
-            f"it had {count} of {len(self.windows)} micro-windows: no other plan had a higher merit, "
+            f"it had {windows} of {len(self.windows)} micro-windows: no other plan had a higher merit, "
             f"{self.job.alpha:g} x gain + {1 - self.job.alpha:g} / time"
         )
 

@@ -20,8 +20,9 @@ def check_compatible(network: nn.Module, data: NewData, workload: Workload, conf
     Raises:
         DatasetError: The network rejects the inputs, the loss rejects the targets, or a class is out of range.
     """
-    for samples in (data.train, data.validation):
-        *inputs, targets = samples.batch(slice(0, 2))
+    reference = () if data.reference is None else (data.reference.judged, data.reference.replayed)
+    for samples in (data.train, data.validation, *reference):
+        *inputs, targets = samples.few(2)
         shapes = " and ".join(str(tuple(tensor.shape[1:])) for tensor in inputs)
         try:
             with torch.no_grad():

@@ -19,6 +19,7 @@ from onefold.vocabulary.errors import InputError, unknown
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
 FULL_EVALUATION_SHARE = 0.03  # of the window, at most
+MAX_REFERENCE_LOSS = 0.01  # of a metric that is at most 1; of others this share
 MIN_SAMPLES = 256  # if there are as many: fewer would rank plans by chance
 
 
@@ -29,9 +30,13 @@ class Evaluation:
     score: float
     loss: float
     higher_is_better: bool
+    reference: float | None = None  # the metric on the reference set, if there is one
+    keeps_reference: bool = True  # whether that is as good as the given model's, up to MAX_REFERENCE_LOSS
 
     def is_better_than(self, other: Evaluation) -> bool:
-        """Compare by the metric, and by the loss if that is equal."""
+        """Compare by the reference set first, then by the metric, and by the loss if that is equal."""
+        if self.keeps_reference != other.keeps_reference:
+            return self.keeps_reference
         if self.score == other.score:
             return self.loss < other.loss
         return (self.score > other.score) == self.higher_is_better
@@ -48,6 +53,7 @@ class Evaluator:
         self.job = job
         self.profile = profile
         self.reserve = reserve
+        self._least_reference: float | None = None
         self.sample_s = max(1e-9, sum(stage.forward.per_sample for stage in profile.times))
         self.fit_batch(available_bytes)
         count = self.samples_within(FULL_EVALUATION_SHARE * job.limits.window_s)
@@ -105,6 +111,8 @@ class Evaluator:
     def _evaluate(self, samples: Samples) -> Evaluation:
         started = self.job.clock()
         metrics = self._metrics(samples)
+        judged = self.job.data.reference
+        on_reference = {} if judged is None else self._metrics(judged.judged)
         self.reserve.observe(self.job.clock() - started, len(samples))
         if not self.metric:
             self.metric = next((name for name in ("accuracy", *metrics) if name in metrics), "loss")
@@ -114,7 +122,14 @@ class Evaluator:
         score, loss = float(metrics[self.metric]), float(metrics.get("loss", math.nan))
         if math.isnan(loss):
             loss = -score if self.higher_is_better else score
-        return Evaluation(score, loss, self.higher_is_better)
+        reference = on_reference.get(self.metric)
+        if reference is None:
+            return Evaluation(score, loss, self.higher_is_better)
+        if self._least_reference is None:  # of the given model, which is evaluated first
+            tolerance = MAX_REFERENCE_LOSS * max(1.0, abs(reference))
+            self._least_reference = self.oriented(reference) - tolerance
+        keeps = self.oriented(reference) >= self._least_reference
+        return Evaluation(score, loss, self.higher_is_better, reference, keeps)
 
     def _metrics(self, samples: Samples) -> dict[str, float]:
         """Run the workload's evaluation, halving the batch size whenever memory runs out."""

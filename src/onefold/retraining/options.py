@@ -10,6 +10,7 @@ from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import DEFAULT_ALPHA
 from onefold.vocabulary.signature import suggest_fields
+from onefold.vocabulary.workload import Data
 
 OPTIMIZERS = ("adam", "sgd")
 AUTO = "auto"
@@ -27,6 +28,8 @@ class RetrainingOptions:
         optimizer: "adam" or "sgd".
         metric: The validation metric that decides which model is better; accuracy, if the workload reports it.
         config: Hyperparameters that the workload's loss and evaluation read; for a model without a folder.
+        reference: Samples of the data that the model was trained for: a new model is not worse on them, and they are
+            mixed into the new data. By default those in the folder of the model.
         seed: Seed of the batch order and of dropout.
         home: The folder of the store with memory measurements of earlier retrainings.
         control: Changes the limits while the retraining runs, or ends it.
@@ -39,6 +42,7 @@ class RetrainingOptions:
     optimizer: str = "adam"
     metric: str | None = None
     config: Config | None = None
+    reference: Data | None = None
     seed: int = 0
     home: str | Path | None = None
     control: RetrainingControl | None = None

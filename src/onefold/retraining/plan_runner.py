@@ -139,7 +139,9 @@ class PlanRunner:
 
     def _batches(self, plan: RetrainingPlan, indices: Indices) -> Iterator[tuple[Tensor, ...]]:
         for start in range(0, len(indices), plan.batch_size):
-            yield self.order.samples.batch(indices[start : start + plan.batch_size])
+            batch = self.order.batch(indices[start : start + plan.batch_size])
+            if len(batch[-1]):  # else all of its rows had NaN in them
+                yield batch
 
     def _lr_decay(self) -> float:
         """Return the factor of the learning rate, which falls linearly toward the end of the window."""

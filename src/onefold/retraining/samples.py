@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from onefold.vocabulary.workload import Data
 
 VALIDATION_SHARE = 0.2  # of the new data, if it has no validation split
 MIN_SAMPLES = 5
+FEW = 16  # samples that are read at once to find a few
+REPLAYED_SHARE = 0.25  # of an update: samples of the reference set
 
 Indices = NDArray[np.intp]
 Batch = tuple[Tensor, ...]
@@ -29,23 +31,52 @@ class Samples:
     rows: Indices
     device: torch.device
     channels_last: bool = False  # memory format of images; convolutions on a CPU are faster so
+    skipped: set[int] = field(default_factory=set)  # rows with NaN or infinity that were met so far
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def batch(self, indices: Indices | slice) -> Batch:
-        """Return the samples at these indices as tensors on the device."""
+        """Return the samples at these indices as tensors on the device. Rows with NaN or infinity are left out."""
         rows = self.rows[indices]
-        tensors = (_tensor(array, rows).to(self.device) for array in self.arrays)
+        tensors = self._finite([_tensor(array, rows) for array in self.arrays], rows)
         return tuple(
             tensor.contiguous(memory_format=torch.channels_last) if self.channels_last and tensor.dim() == 4 else tensor
-            for tensor in tensors
+            for tensor in (tensor.to(self.device) for tensor in tensors)
         )
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all samples in order."""
         for start in range(0, len(self), size):
-            yield self.batch(slice(start, start + size))
+            batch = self.batch(slice(start, start + size))
+            if len(batch[-1]):
+                yield batch
+
+    def few(self, count: int) -> Batch:
+        """Return the first `count` samples, or as many as there are.
+
+        Raises:
+            DatasetError: All samples have NaN or infinity in them.
+        """
+        found: list[Batch] = []
+        for batch in self.batches(max(count, FEW)):
+            found.append(batch)
+            if sum(len(parts[-1]) for parts in found) >= count:
+                break
+        if not found:
+            raise DatasetError(f"all {len(self)} samples have NaN or infinity in them; write the data again")
+        return tuple(torch.cat(parts)[:count] for parts in zip(*found))
+
+    def _finite(self, tensors: list[Tensor], rows: Indices) -> list[Tensor]:
+        """Leave out rows with NaN or infinity, and remember which they are."""
+        floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        if all(bool(tensor.sum().isfinite()) for tensor in floating):
+            return tensors
+        finite = torch.ones(len(rows), dtype=torch.bool)
+        for tensor in floating:
+            finite &= tensor.isfinite().flatten(1).all(1) if tensor.dim() > 1 else tensor.isfinite()
+        self.skipped.update(rows[~finite.numpy()].tolist())
+        return tensors if bool(finite.all()) else [tensor[finite] for tensor in tensors]
 
     def first(self, count: int) -> Samples:
         """Return the first `count` samples; samples are ordered so that any prefix is stratified by class."""
@@ -53,34 +84,86 @@ class Samples:
 
 
 class BatchOrder:
-    """Shuffled sample indices, epoch after epoch."""
+    """Shuffled sample indices, epoch after epoch, mixed with replayed samples of the original data."""
 
-    def __init__(self, samples: Samples, seed: int) -> None:
+    def __init__(self, samples: Samples, seed: int, replayed: Samples | None = None) -> None:
         self.samples = samples
+        self.replayed = replayed
         self._rng = np.random.default_rng(seed)
         self._remaining: Indices = np.empty(0, np.intp)
 
     def take(self, count: int) -> Indices:
-        """Return the next `count` indices; fewer at the end of an epoch, but never a single one."""
+        """Return the next `count` indices; fewer at the end of an epoch, but never a single one.
+
+        Indices past the last new sample are those of replayed samples, which are drawn at random.
+        """
         if len(self._remaining) < 2:
             self._remaining = self._rng.permutation(len(self.samples)).astype(np.intp)
-        taken, self._remaining = self._remaining[:count], self._remaining[count:]
-        return taken
+        replayed = 0 if self.replayed is None else round(REPLAYED_SHARE * count)
+        taken, self._remaining = self._remaining[: count - replayed], self._remaining[count - replayed :]
+        if self.replayed is None or not replayed:
+            return taken
+        drawn = self._rng.integers(len(self.replayed), size=min(replayed, len(taken)))
+        return self._rng.permutation(np.concatenate([taken, len(self.samples) + drawn])).astype(np.intp)
+
+    def batch(self, indices: Indices) -> Batch:
+        """Return the samples at these indices, new ones first."""
+        is_new = indices < len(self.samples)
+        if self.replayed is None or is_new.all():
+            return self.samples.batch(indices)
+        new, old = self.samples.batch(indices[is_new]), self.replayed.batch(indices[~is_new] - len(self.samples))
+        return tuple(_joined(first, second) for first, second in zip(new, old))
+
+
+def _joined(first: Tensor, second: Tensor) -> Tensor:
+    """Concatenate two batches; keeps the memory format of the first."""
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    return torch.cat([first, second])
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Samples of the data that the model was trained for: some to be judged by, others to replay while training."""
+
+    judged: Samples
+    replayed: Samples
+
+    def with_channels_last(self) -> Reference:
+        """Return the same samples with images in channels-last memory format (NHWC)."""
+        return Reference(replace(self.judged, channels_last=True), replace(self.replayed, channels_last=True))
 
 
 @dataclass(frozen=True)
 class NewData:
-    """The new data, split."""
+    """The new data, split, and the reference set if there is one."""
 
     train: Samples
     validation: Samples
+    reference: Reference | None = None
 
     def with_channels_last(self) -> NewData:
         """Return the same data with images in channels-last memory format (NHWC)."""
-        return NewData(replace(self.train, channels_last=True), replace(self.validation, channels_last=True))
+        train, validation = (replace(part, channels_last=True) for part in (self.train, self.validation))
+        return NewData(train, validation, None if self.reference is None else self.reference.with_channels_last())
+
+    @property
+    def skipped(self) -> int:
+        """Number of rows with NaN or infinity that were met so far."""
+        return len(self.train.skipped) + len(self.validation.skipped)
 
 
-def split_new_data(data: Data, device: torch.device) -> NewData:
+def split_reference(data: Data, device: torch.device) -> Reference:
+    """Split a reference set into halves with the same class proportions; raises as `split_new_data` does."""
+    arrays = _check_arrays(data.train)
+    _check_count(len(arrays[-1]))
+    samples = _stratified(arrays, device)
+    return Reference(
+        replace(samples, rows=samples.rows[0::2]), replace(samples, rows=samples.rows[1::2], skipped=set())
+    )
+
+
+def split_new_data(data: Data, device: torch.device, reference: Reference | None = None) -> NewData:
     """Split off validation samples, unless the data has a validation split.
 
     Raises:
@@ -90,11 +173,13 @@ def split_new_data(data: Data, device: torch.device) -> NewData:
     if data.validation is not None:
         validation = _check_arrays(data.validation)
         _check_count(len(train[-1]))
-        return NewData(_stratified(train, device), _stratified(validation, device))
+        return NewData(_stratified(train, device), _stratified(validation, device), reference)
     _check_count(len(train[-1]))
     samples = _stratified(train, device)
     held_out = max(1, round(VALIDATION_SHARE * len(samples)))
-    return NewData(Samples(train, samples.rows[held_out:], device), Samples(train, samples.rows[:held_out], device))
+    return NewData(
+        Samples(train, samples.rows[held_out:], device), Samples(train, samples.rows[:held_out], device), reference
+    )
 
 
 def _check_count(count: int) -> None:

@@ -12,7 +12,7 @@ from onefold.device import runtime
 from onefold.device.host import host
 from onefold.engine import Call, Engine, run_call
 from onefold.engine.failure_mapping import failure_of
-from onefold.model_folder import new_generation
+from onefold.model_folder import REFERENCE, new_generation
 from onefold.report import StudyReport, Summary
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_open_loop, parse_scenario
@@ -91,6 +91,7 @@ class Handover:
             raise StudyFailed(f"the study {record.name!r} has no model: {reason}; its report: {page}")
         test = self._test(winner)
         card = self._card(record, winner, test)
+        self._write_reference(winner)
         keep_best(self.folder, winner, card, self.home.path)
         surfaces = self._deploy(winner, card)
         shortlist = self._compress(trials, winner, card) if self.spec.compress == "after" else None
@@ -134,6 +135,15 @@ class Handover:
         page = self.folder / "report.html"
         page.write_text(StudyReport(summary).as_html(), encoding="utf-8")
         return page, summary
+
+    def _write_reference(self, winner: Trial) -> None:
+        """Write the reference set, once: all trials of a study have the same data."""
+        file = self.folder / REFERENCE
+        if self.tunable.workload is None or file.is_file():
+            return
+        written = run_call(self.engine, Call(calls.write_reference, (winner.config, str(file))))
+        if isinstance(written, Failure):
+            log.warning("the model of study %s has no reference set: %s", self.spec.workload, written.reason)
 
     def _winner(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
         objective, epoch_objective = self.spec.objective, self.spec.epoch_objective

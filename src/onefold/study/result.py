@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.model_folder import CARD, find_weights, new_generation
+from onefold.model_folder import CARD, REFERENCE, find_weights, new_generation
 from onefold.serving.recommendation import Recommendation
 from onefold.training.trial_files import best_weights_file
 from onefold.vocabulary.errors import InputError, OnefoldError
@@ -109,6 +109,8 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) ->
             from onefold.training.weights import write_weights
 
             write_weights(new, load_weights(weights))
+        if (folder / REFERENCE).is_file():
+            shutil.copy2(folder / REFERENCE, new)
         (new / CARD).write_text(json.dumps(dict(card), indent=2) + "\n", encoding="utf-8")
 
 

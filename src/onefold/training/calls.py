@@ -40,6 +40,20 @@ def score(trainer: Trainer, assignment: Assignment, *, tick: Tick) -> Generator[
     return trainer.score(assignment, tick=tick)
 
 
+def write_reference(
+    trainer: Trainer,
+    config: Config,
+    file: str,
+    *,
+    tick: Tick,  # noqa: ARG001 - it takes no time
+) -> Generator[None, None, int]:
+    """Write the reference set of a study's data, and return its number of samples."""
+    from onefold.training.reference_set import write_samples  # imports torch
+
+    yield from ()
+    return write_samples(trainer.open_model(config).splits.validation, Path(file))
+
+
 def throughput(
     trainer: Trainer, config: Config, threads: int, seconds: float, *, tick: Tick
 ) -> Generator[None, None, float]:

@@ -140,6 +140,8 @@ class RetrainingSummary:
     peak_bytes: int | None = None  # of the process over the whole retraining
     elapsed_s: float = 0.0
     higher_is_better: bool = True
+    reference_before: float | None = None  # metric of the given model on samples of the original data, if there are any
+    reference_after: float | None = None  # metric of the returned model on them
     notes: tuple[str, ...] = ()
 
     @property
