@@ -161,7 +161,8 @@ def test_tune_for_a_device(here: Path) -> None:
     assert "serving slow:" in tuned.stdout
     assert "serving host:" in tuned.stdout
     assert {path.name for path in (here / "out").iterdir()} == {
-        "weights.safetensors", "model.json", "manifest.json", "model.onnx", "model.npz", "deployment.json", "README.md",
+        "weights.safetensors", "model.json", "reference.npz", "manifest.json",
+        "model.onnx", "model.npz", "deployment.json", "README.md",
     }  # fmt: skip
     assert deploy.load(here / "out", "slow")([[0.5, 0.5]]).shape == (1, 2)
     assert "slow" in onefold(here, "show", "mine-1").stdout

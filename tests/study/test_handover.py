@@ -27,7 +27,7 @@ from onefold.vocabulary.records import StudyState, TrialState
 from small_studies import small_study
 
 TINY = Budget(trials=6, max_epochs=3)
-FILES = ["manifest.json", "model.json", "weights.safetensors"]
+FILES = ["manifest.json", "model.json", "reference.npz", "weights.safetensors"]
 
 
 def small(home: Path, workload: Any = None, **options: Any) -> Study:
