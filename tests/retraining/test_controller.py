@@ -27,6 +27,7 @@ from onefold.retraining.controller import RetrainingController
 from onefold.retraining.evaluation import MAX_REFERENCE_LOSS, MIN_SAMPLES
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
+from onefold.retraining.planning_context import MEMORY_MARGIN
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import BatchOrder, Reference, split_new_data, split_reference
 from onefold.retraining.strategy import plan_strategy
@@ -412,20 +413,21 @@ def test_a_useless_control_file_is_reported_and_ignored(network: nn.Module, fog:
 
 def test_memory_may_be_taken_by_a_call(fog: Data) -> None:
     torch.manual_seed(0)
-    clock = TickingClock(1 / 700)
-    ended, events = clock.end_after(4), []
+    clock, control = TickingClock(1 / 700), RetrainingControl()
+    ended = clock.end_after(4)
 
     def on_event(event: Any) -> None:
         ended(event)
-        events.append(event)
         if isinstance(event, MicroWindow) and event.number == 2:
-            control.set_memory(event.predicted_bytes * 49 // 50)
+            held = work.runner.held_bytes
+            control.set_memory((held + 0.7 * (event.predicted_bytes - held)) / (1 - MEMORY_MARGIN))
 
-    control = RetrainingControl()
-    result = retraining(convolutional(8), fog, clock=clock, control=control, on_event=on_event).run()
+    work = retraining(convolutional(8), fog, clock=clock, control=control, on_event=on_event)
+    result = work.run()
     later = result.windows[2:]
     assert later
-    assert all(item.predicted_bytes <= item.limit_bytes < result.windows[1].predicted_bytes for item in later)
+    assert all(item.predicted_bytes <= item.limit_bytes < result.windows[1].limit_bytes for item in later)
+    assert later[0].limit_bytes == control.memory_bytes
 
 
 def test_incompatible_data_is_rejected(network: nn.Module, fog: Data) -> None:

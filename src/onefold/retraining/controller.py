@@ -162,7 +162,7 @@ class RetrainingController:
         job = self.job
         job.on_event(PhaseStarted("evaluating the given model"))
         self.evaluator = Evaluator(job, self.profile, self._evaluation_bytes(), self.reserve)
-        self._require(3 * self.evaluator.samples * self.evaluator.sample_s)  # now, and twice at the end
+        self._require(self.evaluator.samples * self.evaluator.sample_s / 2)  # which is a rough estimate
         started = self.window.elapsed_s
         try:
             self.before = self.evaluator.evaluate()
