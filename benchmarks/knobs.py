@@ -2,9 +2,11 @@
 
 Four networks with the default configurations of their workloads train in separate processes, one after the other: with
 torch's defaults (one thread per core), with knobs that keep the precision, with knobs that may reduce it, and with the
-first two under contention by a process that keeps one core busy. The time of all epochs is compared, including
-validation. Then similar jobs get what the first ones learned and must reuse it, three times; eight labeled pairs of
-jobs test whether similar jobs are recognized; and contention starts in the middle of a training.
+first two under contention by a process that keeps one core busy, in random order for each of five seeds. The time and
+the energy of all epochs are compared, including validation. Then similar jobs get what the first ones learned and must
+reuse it, three times, testing only threads and cores; eight labeled pairs of jobs test whether similar jobs are
+recognized; and contention starts in the middle of a training: it is answered after the last window that is slower than
+those of a training that began beside the neighbor.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import math
 import multiprocessing
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -23,15 +26,16 @@ from typing import Any
 from claims import Claim, arguments, conclude, median, table
 
 from onefold.engine.processes import ENVIRONMENT
-from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase
+from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase, StepWindow
 from onefold.vocabulary.records import Config, Epoch, Grant, from_json, to_json
 
 # Acceptance bars
-EXACT_SPEEDUP, REDUCED_SPEEDUP, CONTENTION_SPEEDUP, LEAST_SPEEDUP = 1.2, 1.7, 2.0, 0.97
-PROBING_COST, RECALL_LOSS, ACCURACY_LOSS = 0.03, 0.03, 0.005
+EXACT_SPEEDUP, REDUCED_SPEEDUP, CONTENTION_SPEEDUP, LEAST_SPEEDUP = 1.2, 1.5, 2.0, 0.97
+PROBING_COST, RECALL_LOSS, ACCURACY_LOSS = 0.03, 0.03, 0.003
 RECOVERY_WINDOWS, RECOVERED_SHARE = 20, 0.90
 WORKLOADS = {"fashion": 0.5, "newsgroups-cnn": 1.0, "newsgroups-lstm": 0.5, "cifar10": 0.3}  # share of the data
 EPOCHS = 10
+CONTENTION_KNOBS = ("threads", "cores")  # tested after every recall
 REPETITIONS = 3  # of the comparison of a similar job with one that probes
 SIMILAR = [  # jobs that differ little, or in hyperparameters that do not change the cost of a step
     (("fashion", {}), ("fashion", {"lr": 0.01, "dropout": 0.3})),
@@ -71,6 +75,8 @@ def train(order: dict[str, Any]) -> dict[str, Any]:
     return {
         "epochs s": [epoch.measurement.time_s for epoch in epochs],
         "train s": sum(epoch.measurement.time_s for epoch in epochs),
+        "energy J": sum(epoch.measurement.energy.joules or 0.0 for epoch in epochs),
+        "energy source": epochs[-1].measurement.energy.source,
         "accuracy": max(epoch.metrics["accuracy"] for epoch in epochs),
         "records": to_json(records),
     }
@@ -158,25 +164,21 @@ def probing_cost(row: dict[str, Any], defaults: dict[str, Any]) -> float:
 
 
 def compare(seeds: list[int], epochs: int, scale: float) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for seed in seeds:
         for workload, share in WORKLOADS.items():
-            baselines: dict[bool, dict[str, Any]] = {}  # torch's defaults without and with contention
-            for variant, (knobs, contention) in VARIANTS.items():
-                if contention and seed != seeds[0]:
-                    continue
+            trained: dict[str, dict[str, Any]] = {}  # by variant
+            for variant in random.Random(f"{seed} {workload}").sample(list(VARIANTS), len(VARIANTS)):
+                knobs, contention = VARIANTS[variant]
                 data = share * scale * (0.5 if contention else 1.0)  # two threads under contention are very slow
                 row = run(workload, knobs, seed=seed, contention=contention, epochs=epochs, data=data)
                 learned = next((r.learned for r in records_of(row) if r.learned is not None), None)
                 settled = " ".join(f"{k}={v}" for k, v in learned.knobs.items()) if learned else ""
-                defaults = row if knobs.mode == "off" else baselines[contention]
-                baselines[contention] = defaults
-                cost = probing_cost(row, defaults)
-                rows.append(
-                    {"workload": workload, "variant": variant, "seed": seed, **row, "cost": cost, "settled": settled}
-                )
-                shown = {key: value for key, value in rows[-1].items() if key not in ("records", "epochs s")}
-                table([shown])
+                trained[variant] = {"workload": workload, "variant": variant, "seed": seed, **row, "settled": settled}
+                table([{key: value for key, value in trained[variant].items() if key not in ("records", "epochs s")}])
+            for variant, row in trained.items():
+                baseline = trained["defaults, contention" if VARIANTS[variant][1] else "defaults"]
+                rows.append({**row, "cost": probing_cost(row, baseline)})
     return rows
 
 
@@ -191,7 +193,7 @@ def recall(rows: list[dict[str, Any]], epochs: int, scale: float) -> list[dict[s
             order = {"seed": seed, "epochs": max(2, epochs // 3), "data": share * scale}
             row = run(workload, KnobOptions("on"), remembered=to_json(known), **order)
             windows = [window for record in records_of(row) for window in record.windows]
-            probed += sum(window.phase is Phase.PROBED for window in windows)
+            probed += windows_probed_for_more_than_threads(windows)
             recalled = [window.step_s for window in windows if window.phase is Phase.RECALLED]
             # The best knobs are measured again, since the speed of the machine may have changed.
             row = run(workload, KnobOptions("probe"), **order)
@@ -200,6 +202,17 @@ def recall(rows: list[dict[str, Any]], epochs: int, scale: float) -> list[dict[s
         found.append({"workload": workload, "probed windows": probed, "step time relative to best": median(ratios)})
     table(found)
     return found
+
+
+def windows_probed_for_more_than_threads(windows: list[StepWindow]) -> int:
+    """Return the number of probed windows in which another knob than those of contention differs from the recalled."""
+
+    def others(window: StepWindow) -> dict[str, Any]:
+        return {name: value for name, value in window.knobs.items() if name not in CONTENTION_KNOBS}
+
+    recalled = [others(window) for window in windows if window.phase is Phase.RECALLED]
+    probed = [others(window) for window in windows if window.phase is Phase.PROBED]
+    return sum(window not in recalled for window in probed)
 
 
 def pairs() -> list[dict[str, Any]]:
@@ -228,7 +241,10 @@ def pairs() -> list[dict[str, Any]]:
 
 
 def recover(epochs: int, scale: float) -> list[dict[str, Any]]:
-    """Count the windows until a training has recovered from contention that starts in the middle."""
+    """Count the windows until the last slow one of a training in which contention starts in the middle.
+
+    Slow is a window with settled knobs that takes longer than the median of a training that began under contention.
+    """
     found = []
     for workload in ("fashion", "newsgroups-cnn"):
         data = WORKLOADS[workload] * scale
@@ -236,13 +252,13 @@ def recover(epochs: int, scale: float) -> list[dict[str, Any]]:
         possible_s = median(w.step_s for r in records_of(reference) for w in r.windows if w.phase is Phase.SETTLED)
         row = run(workload, KnobOptions("probe"), epochs=epochs, data=data, contention_after=max(1, epochs // 3))
         after = [w for record in records_of(row) if record.epoch > max(1, epochs // 3) for w in record.windows]
-        recovered = [
+        slow = [
             number for number, window in enumerate(after, start=1)
-            if window.phase is Phase.SETTLED and window.step_s <= possible_s / RECOVERED_SHARE
+            if window.phase is Phase.SETTLED and window.step_s > possible_s / RECOVERED_SHARE
         ]  # fmt: skip
-        first = recovered[0] if recovered else len(after) + 1
+        last = slow[-1] + 1 if slow else 1
         found.append(
-            {"workload": workload, "possible ms": possible_s * 1e3, "windows": len(after), "recovered after": first}
+            {"workload": workload, "possible ms": possible_s * 1e3, "windows": len(after), "recovered after": last}
         )
     table(found)
     return found
@@ -287,14 +303,14 @@ def judge(rows: list[dict[str, Any]], recalled: list[Any], labeled: list[Any], c
         Claim("smallest speedup", f">= {LEAST_SPEEDUP}x", f"{slowest:.2f}x", slowest >= LEAST_SPEEDUP),
         Claim("largest loss of accuracy", f"<= {ACCURACY_LOSS}", f"{lost:+.4f}", lost <= ACCURACY_LOSS),
         Claim("largest cost of probing", f"<= {PROBING_COST:.0%}", f"{cost:.1%}", cost <= PROBING_COST),
-        Claim("similar job: windows probed", "0", str(windows), windows == 0),
+        Claim("similar job: windows probed for more than threads", "0", str(windows), windows == 0),
         Claim(
             "similar job: step time relative to the best", f"<= {1 + RECALL_LOSS}x", f"{ratio:.2f}x",
             ratio <= 1 + RECALL_LOSS,
         ),
         Claim("labeled pairs classified correctly", "8 of 8", f"{right} of {len(labeled)}", right == len(labeled)),
         Claim(
-            "windows until recovery from contention", f"<= {RECOVERY_WINDOWS}", str(recovery),
+            "windows until the last slow one under contention", f"<= {RECOVERY_WINDOWS}", str(recovery),
             recovery <= RECOVERY_WINDOWS,
         ),
     ]  # fmt: skip
@@ -305,7 +321,7 @@ def main() -> None:
         print(json.dumps(train(json.loads(sys.argv[-1]))))
         return
     options = arguments(__doc__)
-    seeds, epochs, scale = ([0], 4, 0.4) if options.quick else ([0, 1, 2], EPOCHS, 1.0)
+    seeds, epochs, scale = ([0], 4, 0.4) if options.quick else ([0, 1, 2, 3, 4], EPOCHS, 1.0)
     rows = compare(seeds, epochs, scale)
     recalled, labeled, contended = recall(rows, epochs, scale), pairs(), recover(epochs, scale)
     kept = [{key: value for key, value in row.items() if key not in ("records", "epochs s")} for row in rows]
