@@ -182,6 +182,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, deployed: Path, calibrated: 
         patch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
         patch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
         patch.setattr("onefold.kernels.model_compiler.FINAL_REPEATS", 1)
+        patch.setattr("onefold.kernels.survey_tuner.MIN_PROMISE", 0.0)
         return Story(here / "home", kill(here), interrupt(here), onefold(here, *COMMAND))
 
 
@@ -212,9 +213,12 @@ class TestKilledAndInterrupted:
         assert len({record.key for record in records}) == 1
         assert [record.state for record in records] == [StudyState.RUNNING, StudyState.RUNNING, StudyState.DONE]
         times = [record.elapsed_s for record in records]
-        assert 0 < times[0] <= times[1] < times[2]
+        assert 0 < times[0] < times[1] < times[2]
         for earlier in records[:2]:
             assert records[2].rounds[: len(earlier.rounds)] == earlier.rounds
+        interrupted = records[1]  # in a round that never ended, but has its cost
+        assert interrupted.elapsed_s > interrupted.rounds[-1].ended_s
+        assert interrupted.spent.time_s > interrupted.rounds[-1].spent.time_s
         numbers = [tuning_round.number for tuning_round in records[2].rounds]
         assert numbers == list(range(len(numbers)))
         ends = [tuning_round.ended_s for tuning_round in records[2].rounds]

@@ -77,6 +77,7 @@ class CompiledPair:
             patch.setattr("onefold.kernels.runtime_comparison.TURNS", 1)
             patch.setattr("onefold.kernels.runtime_comparison.EXTRA_TURNS", 0)
             patch.setattr("onefold.kernels.model_compiler.FINAL_REPEATS", 1)
+            patch.setattr("onefold.kernels.survey_tuner.MIN_PROMISE", 0.0)
             self._compile()
 
     def _compile(self) -> None:

@@ -62,12 +62,13 @@ def compile(
             being done.
 
     Returns:
-        The latencies of all runtimes, the recommended one, the rounds and the cost of tuning.
+        The latencies of all runtimes, the recommended one, the rounds and what this model cost.
 
     Raises:
         InputError: An argument is invalid, a file does not exist, or no TVM server answers at `options.remote`.
         BudgetError: A limit of the budget is invalid, or the device cannot meet the goal.
-        ModelError: The model cannot be exported, imported by TVM or run.
+        ModelError: The model cannot be exported or run. One that TVM cannot compile is no error: onnxruntime serves it,
+            or the parts that TVM cannot compile.
         DeviceError: The device is unknown, or kernels cannot be compiled for it.
         MissingExtra: `onefold[kernels]` is not installed.
     """

@@ -119,8 +119,8 @@ _served: dict[bytes, Callable[..., Any]] = {}  # models that are open, by their 
 def _open_served(opener: Opener) -> Callable[..., Any]:
     key = pickle.dumps(opener)
     if key not in _served:
-        for oldest in list(_served)[: len(_served) - MAX_OPEN + 1]:
-            del _served[oldest]
+        while len(_served) >= MAX_OPEN:
+            del _served[next(iter(_served))]
         _served[key] = opener()
     return _served[key]
 

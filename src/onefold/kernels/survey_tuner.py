@@ -109,10 +109,12 @@ class SurveyTuner:
             selected = self._select_operators(number)
             if not selected:
                 return "no operator promises a further gain"
+            measured = self.measured
             self._tune(selected)
-            self._measure_models(number)
-            self._suspend_models()
-            number += 1
+            if self.measured > measured:
+                self._measure_models(number)
+                self._suspend_models()
+                number += 1
 
     @property
     def elapsed_s(self) -> float:
@@ -136,6 +138,8 @@ class SurveyTuner:
             transferred = self._transfer(tuner)
             has_head_start = not tuner.candidates and (transferred or self._is_small(tuner))
             size = max(2, self.candidates_per_round // 2) if has_head_start else self.candidates_per_round
+            if self.measured:  # otherwise it is unknown what a candidate costs
+                size = int(min(size, max(1.0, 2 * self._affordable())))
             if self.budget.candidates is not None:
                 size = min(size, self.budget.candidates - self.measured)
             before = self.costs.total
