@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -282,6 +283,26 @@ def test_unavailable_knobs_are_recorded(context: TrainingContext, clock: Clock) 
     record = train(open_session(context, clock), context, clock)
     assert set(record.missing) == set(available_knobs(context).unavailable)
     assert "precision" in record.missing
+
+
+def test_memory_limits_are_probed_only_by_exhaustive_strategies(context: TrainingContext, clock: Clock) -> None:
+    class Limit:
+        name, reduces_precision, may_fail, setup_s = "memory_gib", False, False, 0.0
+
+        def options(self, _: TrainingContext) -> tuple[str, int]:
+            return "max", 4
+
+        def applied(self, *_: Any) -> AbstractContextManager[None]:
+            return nullcontext()
+
+    few = open_session(context, clock, "probe", knobs=[Limit()])
+    assert "makes nothing faster" in train(few, context, clock).missing["memory_gib"]
+    options = KnobOptions("probe", probing="grid")
+    grid = KnobSession(
+        context, options, meter=meter.choose("cpu"), machine="here", neighbors=clock, knobs=[Limit()]
+    )  # fmt: skip
+    record = train(grid, context, clock)
+    assert {window.knobs.memory_gib for window in record.windows} == {"max", 4}
 
 
 def test_a_candidate_that_is_much_slower_is_given_up_early(

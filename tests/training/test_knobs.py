@@ -278,7 +278,7 @@ def test_memory_limits_are_those_above_what_is_used(tmp_path: Path):
         knob.options(a_context())
     (group / "memory.high").write_text("max\n")
     (group / "memory.current").write_text(str(7 * 2**30))
-    assert knob.options(a_context()) == ("max", 32, 16)
+    assert knob.options(a_context()) == ("max", 32, 16), "at least twice what is used"
     with knob.applied(16, a_context()):
         assert (group / "memory.high").read_text() == str(16 * 2**30)
         with pytest.raises(KnobUnavailable, match="has a memory limit already"):

@@ -39,6 +39,7 @@ SHORT_EPOCH = 2  # epochs with this many steps or fewer have no warm-up
 ABORT_STEPS = 2  # slow steps after which a candidate is aborted
 MAX_WINDOWS = 60  # in the record of an epoch; more are merged
 MAX_SETUP_SHARE = 0.03  # of the remaining time that changing one knob may take
+LIMITS = frozenset({"memory_gib"})  # knobs whose only gain would be noise
 MAX_OUTPUT_ERROR = 0.1  # of reduced precision, relative to how much the outputs of samples differ
 CALL_ATTEMPTS = 10  # steps in which a forward pass of the network is awaited
 PRECISION_CHECK_STEPS = 200  # steps between two checks of this error
@@ -360,10 +361,14 @@ class KnobSession:
         return [(name, value) for name, value in setting.items() if name in defaults and defaults[name] != value]
 
     def _available(self, max_setup_s: float = 0.0) -> AvailableKnobs:
-        knobs = [knob for name, knob in self._knobs.items() if name not in self._given_up]
+        excluded = dict.fromkeys(self._given_up, "an epoch failed with it")
+        if self._options.probing == "few":
+            excluded |= dict.fromkeys(
+                LIMITS & set(self._knobs), "a limit makes nothing faster; grid and halving probe it"
+            )
+        knobs = [knob for name, knob in self._knobs.items() if name not in excluded]
         available = available_knobs(self._context, reduced=self._options.reduced, max_setup_s=max_setup_s, knobs=knobs)
-        failed = dict.fromkeys(self._given_up, "an epoch failed with it")
-        return AvailableKnobs(available.options, {**available.unavailable, **failed})
+        return AvailableKnobs(available.options, {**available.unavailable, **excluded})
 
     def _applies(self, memory: KnobMemory) -> bool:
         expected = (self._machine, self._options.optimize_for, self._options.reduced)

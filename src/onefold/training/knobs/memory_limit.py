@@ -14,13 +14,13 @@ from onefold.vocabulary.records import Value
 UNLIMITED = "max"
 GIB = 2**30
 LIMITS_GIB = (32, 16, 8, 4)  # those of PipeTune
-HEADROOM = 1.25  # a limit is at least the memory in use times this
+HEADROOM = 2.0  # a limit is at least the memory in use times this
 
 
 class MemoryLimit:
     """The memory of the process's control group above which the kernel reclaims pages (`memory.high`), in GiB.
 
-    A limit makes nothing faster. It is chosen only if training with it costs no more, and leaves memory to others.
+    A limit makes nothing faster, but leaves memory to others. Only exhaustive probing and spaces with it try limits.
     """
 
     name, reduces_precision, may_fail, setup_s = "memory_gib", False, False, 0.0
