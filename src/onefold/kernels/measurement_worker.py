@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -102,15 +103,19 @@ def time_served(opener: Opener, inputs: Sequence[Array], repeats: int) -> dict[s
 
 
 def _time_calls(served: Callable[..., Any], inputs: Sequence[Array]) -> float:
-    """Return the mean latency of the calls that fit into MIN_SERVED_S, at least one."""
+    """Return the median latency of the calls that fit into MIN_SERVED_S, at least one.
+
+    Under contention some calls are interrupted, which increases their mean many times.
+    """
     clock = time.perf_counter
-    calls, started = 0, clock()
-    while True:
+    latencies: list[float] = []
+    started = before = clock()
+    while not latencies or before - started < MIN_SERVED_S:
         served(*inputs)
-        calls += 1
-        elapsed_s = clock() - started
-        if elapsed_s >= MIN_SERVED_S:
-            return elapsed_s / calls
+        after = clock()
+        latencies.append(after - before)
+        before = after
+    return median(latencies)
 
 
 _served: dict[bytes, Callable[..., Any]] = {}  # models that are open, by their pickled openers
