@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 from onefold.serving.ranked_trials import Servings, surface_costs
@@ -318,19 +319,22 @@ def _progress(objective: Objective, trials: Iterable[Trial]) -> tuple[RungResult
     goal, several = objective.goals[0], len(objective.goals) > 1
     ended = [(rung.ended_s, rung) for trial in trials for rung in trial.current_rungs if rung.ended_s is not None]
     standing: dict[int, tuple[bool, int, float]] = {}  # of feasible trials: failed, -level, loss
+    queue: list[tuple[tuple[bool, int, float], int]] = []  # standings, best first; some are outdated
     moments = []
     for time_s, rung in sorted(ended, key=lambda pair: (pair[0], pair[1].decision)):
         if rung.state is RungState.FAILED and rung.trial in standing:
             standing[rung.trial] = (True, *standing[rung.trial][1:])
+            heappush(queue, (standing[rung.trial], rung.trial))
         if rung.state is not RungState.DONE or not is_rated(rung.metrics, objective):
             continue
         value, counts = rung.metrics[goal.metric], is_feasible(rung.metrics, objective)
         standing.pop(rung.trial, None)
         if counts:
-            standing[rung.trial] = (
-                (False, 0, goal.loss(value)) if several else (False, -rung.grant.level, goal.loss(value))
-            )
-        best = goal.loss(min(standing.values())[2]) if standing else None
+            standing[rung.trial] = (False, 0 if several else -rung.grant.level, goal.loss(value))
+            heappush(queue, (standing[rung.trial], rung.trial))
+        while queue and standing.get(queue[0][1]) != queue[0][0]:
+            heappop(queue)
+        best = goal.loss(queue[0][0][2]) if queue else None
         moments.append(RungResult(time_s, rung.trial, rung.grant.level, value, counts, best))
     return tuple(moments)
 
