@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,10 +86,11 @@ def inline_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run studies in this process unless they ask for another engine: no worker has to import torch."""
     from onefold import ParallelismOptions
 
+    create = inspect.unwrap(ParallelismOptions.__init__)
     names = list(ParallelismOptions.__dataclass_fields__)
-    defaults = dict(zip(names, ParallelismOptions.__init__.__defaults__ or (), strict=True))
+    defaults = dict(zip(names, create.__defaults__ or (), strict=True))
     defaults |= {"engine": "inline", "parallel": 1, "threads": 1}  # waiting threads would spin on a busy machine
-    monkeypatch.setattr(ParallelismOptions.__init__, "__defaults__", tuple(defaults.values()))
+    monkeypatch.setattr(create, "__defaults__", tuple(defaults.values()))
 
 
 @pytest.fixture(scope="session")

@@ -178,7 +178,7 @@ def test_tune_for_a_device(here: Path) -> None:
         (("measure", "nothing.onnx"), "there is no model nothing.onnx"),
         (("measure", "mine.py"), "is not a valid ONNX model"),
         (("measure", "small.onnx", "--device", "raspbery-pi-5"), "did you mean 'raspberry-pi-5'?"),
-        (("measure", "small.onnx", "--optimize-for", "speed"), "got 'speed'"),
+        (("measure", "small.onnx", "--optimize-for", "speed"), "unknown --optimize-for 'speed'; known: energy"),
         (("measure", "small.onnx", "--search", "gird"), "did you mean 'grid'?"),
         (("measure", "small.onnx", "--scenario", "serve"), "serve"),
         (("measure", "small.onnx", "--scenario-goal", "best"), "unknown --scenario-goal 'best'; known: mean, p99"),
@@ -190,7 +190,7 @@ def test_tune_for_a_device(here: Path) -> None:
         (("serve-check", "."), "is not a deployment folder"),
         (("tune", "mine.py", "--device", "jetson-nan", *QUICK), "did you mean 'jetson-nano'?"),
         (("tune", "mine.py", "--minimize", "latency_s", *QUICK), "--device host"),
-        (("tune", "mine.py", "--device", "host", "--measure", "looser", *QUICK), "got 'looser'"),
+        (("tune", "mine.py", "--device", "host", "--measure", "looser", *QUICK), "'looser'; known: trials, winner"),
         (
             ("tune", "mine.py", "--device", "host", "--minimize", "latency_s / eval(x)", *QUICK),
             "is not plain arithmetic",

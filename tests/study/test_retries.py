@@ -47,8 +47,15 @@ def decisions(study: Study) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("rungs", ["halving", "asha"])
-@pytest.mark.parametrize("engine", [{}, {"parallel": 2}])
+@pytest.mark.parametrize(
+    ("rungs", "engine"),
+    [
+        ("halving", {}),
+        ("asha", {}),
+        pytest.param("halving", {"parallel": 2}, marks=pytest.mark.slow),
+        pytest.param("asha", {"parallel": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_failed_trials_run_again_and_later_runs_repeat_the_decisions(
     workload: Fragile, tmp_path: Path, rungs: str, engine: dict[str, Any]
 ) -> None:

@@ -520,7 +520,7 @@ def test_data_that_cannot_be_read_is_a_workload_error(tmp_path: Path) -> None:
 
 
 def test_threads_without_parallel_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="needs parallel"):
+    with pytest.raises(InputError, match="give also how many run in parallel"):
         Study(Spirals(), home=tmp_path, parallelism=ParallelismOptions(threads=2))
 
 

@@ -104,7 +104,7 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
 
 def _checked(memory: KnobMemory) -> KnobMemory:
     """Return a memory whose numbers are all finite; raise ValueError for any other, which would be near every job."""
-    numbers = {**memory.profile.features, "found": memory.found, "reached": memory.reached}
+    numbers = {**memory.profile.features, "found": memory.found, "reached": memory.reached, "load": memory.load}
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
             raise ValueError(f"{name} of a job is {number}, but must be a finite number")
