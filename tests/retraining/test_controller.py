@@ -272,6 +272,45 @@ def test_replayed_samples_are_mixed_into_every_batch() -> None:
     assert len(data.reference.judged) == len(data.reference.replayed) == 20
 
 
+class Digits(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Digits as a torch dataset of single items."""
+
+    def __init__(self, part: Any) -> None:
+        self.images, self.labels = part
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        return torch.from_numpy(self.images[row]), int(self.labels[row])
+
+
+@pytest.mark.parametrize("form", ["dataset", "loader", "subset"])
+def test_torch_datasets_are_read_like_arrays(fog: Data, form: str) -> None:
+    dataset = Digits(fog.train)
+    given: Any = {
+        "dataset": dataset,
+        "loader": torch.utils.data.DataLoader(dataset, batch_size=7),
+        "subset": torch.utils.data.Subset(dataset, range(100)),
+    }[form]
+    count = 100 if form == "subset" else len(dataset)
+    arrays = split_new_data(Data(tuple(part[:count] for part in fog.train)), CPU)
+    data = split_new_data(Data(given), CPU)
+    for rows in (slice(0, 9), slice(9, 18)):
+        assert all(torch.equal(one, other) for one, other in zip(data.train.batch(rows), arrays.train.batch(rows)))
+    assert len(data.validation) == len(arrays.validation)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_networks_of_other_precisions_are_retrained(
+    network: nn.Module, fog: Data, enough: Path, dtype: torch.dtype
+) -> None:
+    network.to(dtype)
+    result = retraining(network, fog, more_rules=enough).run()
+    assert result.kept_new
+    assert {weight.dtype for weight in network.parameters()} == {dtype}
+
+
 def test_a_diverging_loss_is_survived(network: nn.Module, fog: Data) -> None:
     images = fog.train[0].copy()
     images[::50] = 3e38

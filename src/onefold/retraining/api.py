@@ -100,8 +100,9 @@ def retrain(
 
     Args:
         model: A torch module, or the folder of a model that a study or a training saved.
-        data: New data: a `Data`, a tuple of arrays with the targets last, or a folder with `inputs.npy` and
-            `targets.npy`. A fifth is used for validation, unless the data has a validation split.
+        data: New data: a `Data`, a tuple of arrays with the targets last, a torch `Dataset` or `DataLoader`, or a
+            folder with `inputs.npy` and `targets.npy`. A fifth is used for validation, unless the data has a validation
+            split.
         memory: Limit of the peak memory of the whole process, such as "500MB" or a number of bytes; on a GPU, of the
             GPU's memory. Defaults to the memory that is free.
         window: Time in which everything must be done, such as "10m" or a number of seconds.
@@ -177,6 +178,11 @@ class _Request:
             return None
         return open_folder(self.model, trust=self.trust, home=self.options.home)
 
+    @property
+    def is_emulated(self) -> bool:
+        """Whether this machine stands for the device."""
+        return self.device != HOST and not self.device.startswith("cuda")
+
     def open(self) -> RetrainingController:
         """Check all arguments and open model, data and store."""
         started_at = time.monotonic() if self.options.started_at is None else self.options.started_at
@@ -220,7 +226,7 @@ class _Request:
                 workload=workload,
                 config=config,
                 name=name,
-                device=self.device,
+                device=f"{self.device} (emulated: its cores and its memory)" if self.is_emulated else self.device,
                 machine=self.machine,
                 signature=self.signature,
                 lessons=self._read_lessons(),

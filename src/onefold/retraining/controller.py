@@ -111,6 +111,8 @@ class RetrainingController:
             map_large_blocks()
         self.memory.open()
         job.network.eval()
+        floating = (weight.dtype for weight in job.network.parameters() if weight.is_floating_point())
+        job.data = job.data.with_dtype(next(floating, torch.float32))
         started = self.window.elapsed_s
         check_compatible(job.network, job.data, job.workload, job.config)
         forward_s = (self.window.elapsed_s - started) / 2  # of two samples, twice

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onefold.retraining.dataset_columns import dataset_columns
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
 
@@ -31,6 +32,7 @@ class Samples:
     rows: Indices
     device: torch.device
     channels_last: bool = False  # memory format of images; convolutions on a CPU are faster so
+    dtype: torch.dtype = torch.float32  # of floating-point inputs
     skipped: set[int] = field(default_factory=set)  # rows with NaN or infinity that were met so far
 
     def __len__(self) -> int:
@@ -42,8 +44,11 @@ class Samples:
         tensors = self._finite([_tensor(array, rows) for array in self.arrays], rows)
         return tuple(
             tensor.contiguous(memory_format=torch.channels_last) if self.channels_last and tensor.dim() == 4 else tensor
-            for tensor in (tensor.to(self.device) for tensor in tensors)
+            for tensor in (*(self._input(tensor) for tensor in tensors[:-1]), tensors[-1].to(self.device))
         )
+
+    def _input(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype) if tensor.is_floating_point() else tensor.to(self.device)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all samples in order."""
@@ -129,6 +134,10 @@ class Reference:
     judged: Samples
     replayed: Samples
 
+    def with_dtype(self, dtype: torch.dtype) -> Reference:
+        """Return the same samples with floating-point inputs of this type."""
+        return Reference(replace(self.judged, dtype=dtype), replace(self.replayed, dtype=dtype))
+
     def with_channels_last(self) -> Reference:
         """Return the same samples with images in channels-last memory format (NHWC)."""
         return Reference(replace(self.judged, channels_last=True), replace(self.replayed, channels_last=True))
@@ -141,6 +150,11 @@ class NewData:
     train: Samples
     validation: Samples
     reference: Reference | None = None
+
+    def with_dtype(self, dtype: torch.dtype) -> NewData:
+        """Return the same data with floating-point inputs of this type."""
+        train, validation = (replace(part, dtype=dtype) for part in (self.train, self.validation))
+        return NewData(train, validation, None if self.reference is None else self.reference.with_dtype(dtype))
 
     def with_channels_last(self) -> NewData:
         """Return the same data with images in channels-last memory format (NHWC)."""
@@ -188,6 +202,8 @@ def _check_count(count: int) -> None:
 
 
 def _check_arrays(part: Any) -> tuple[Any, ...]:
+    if (columns := dataset_columns(part)) is not None:
+        return columns
     if isinstance(part, Sequence) and not isinstance(part, str):
         arrays = tuple(part)
         if len(arrays) >= 2 and all(getattr(array, "shape", ()) for array in arrays):
@@ -195,7 +211,10 @@ def _check_arrays(part: Any) -> tuple[Any, ...]:
             if len(lengths) == 1 and lengths != {0}:
                 return arrays
             raise DatasetError(f"inputs and targets must have equal, non-zero lengths, got {sorted(lengths)}")
-    raise DatasetError("new data must be a tuple of arrays or tensors of equal length, inputs first and targets last")
+    raise DatasetError(
+        "new data must be a tuple of arrays or tensors of equal length, inputs first and targets last, or a torch "
+        "Dataset or DataLoader of such items"
+    )
 
 
 def _stratified(arrays: tuple[Any, ...], device: torch.device) -> Samples:
