@@ -27,7 +27,7 @@ from onefold.retraining.controller import RetrainingController
 from onefold.retraining.evaluation import MAX_REFERENCE_LOSS, MIN_SAMPLES
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
-from onefold.retraining.planning_context import MEMORY_MARGIN
+from onefold.retraining.planning_context import MEMORY_MARGIN, learning
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import BatchOrder, Reference, split_new_data, split_reference
 from onefold.retraining.strategy import plan_strategy
@@ -395,6 +395,42 @@ class Steering(RetrainingControl):
     def on_event(self, event: Any) -> None:
         if isinstance(event, MicroWindow) and event.number == self.after:
             self.act(self)
+
+
+def test_several_plans_are_tried_and_remembered(network: nn.Module, fog: Data) -> None:
+    work = retraining(network, fog, 2.0)
+    result = work.run()
+    tried = list(dict.fromkeys(window.plan for window in result.windows))
+    assert len(tried) >= 3
+    assert f"none of the {len(tried)} plans that were tried" in result.why
+    gained = {lesson.plan: lesson for lesson in work.lessons if lesson.gain_per_s is not None}
+    assert gained.keys() == {*tried}
+    first = {window.plan: window.gain_per_s for window in reversed(result.windows)}
+    assert {plan: lesson.gain_per_s for plan, lesson in gained.items()} == first
+    again = retraining(copy.deepcopy(network), fog, 2.0, lessons=tuple(work.lessons))
+    best = max(gained.values(), key=lambda lesson: lesson.gain_per_s or 0.0).plan
+    assert learning(again.plan_only()[0].plan) == learning(best)
+
+
+def test_a_report_claims_nothing_of_plans_that_were_not_tried(network: nn.Module, fog: Data, enough: Path) -> None:
+    stop = Steering(RetrainingControl.stop, after=1)
+    result = retraining(network, fog, control=stop, on_event=stop.on_event).run()
+    assert result.why == "it had 1 of 1 micro-window; no other plan was tried"
+
+
+def test_the_epochs_of_a_plan_are_a_limit(network: nn.Module, fog: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Data(tuple(part[:60] for part in fog.train), fog.validation)
+    work = retraining(network, few, 30.0)
+    plans = work.job.strategy.plans
+
+    def short(context: Any) -> Any:
+        work.job.strategy.search.offer([replace(item, plan=replace(item.plan, epochs=3)) for item in plans(context)])
+        return work.job.strategy.estimates()
+
+    monkeypatch.setattr(work.job.strategy, "plans", short)
+    result = work.run()
+    assert result.reactions[-1].rule == "epochs"
+    assert sum(window.samples for window in result.windows[:-1]) < 3 * 60
 
 
 def test_a_stopped_retraining_returns_its_best_model(network: nn.Module, fog: Data) -> None:

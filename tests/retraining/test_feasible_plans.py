@@ -22,7 +22,7 @@ from onefold.retraining.feasible_plans import (
     segment_counts,
 )
 from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
-from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext, learning, remembered_gains
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.rules import FACTS
@@ -110,6 +110,20 @@ def test_plans_fit_and_share_one_effective_batch(where: PlanningContext) -> None
         assert 1 <= estimate.plan.segments <= where.max_segments
         assert 0 <= estimate.plan.freeze_rate <= 1
         assert estimate.plan.optimizer == where.optimizer
+
+
+def test_plans_that_gained_before_come_first() -> None:
+    plans = [item.plan for item in feasible_plans(context(), RULES)]
+    gains = {learning(plans[0]): 0.01, learning(plans[2]): 0.2, learning(plans[3]): 0.4}
+    ranked = [item.plan for item in feasible_plans(replace(context(), gains=gains), RULES)]
+    assert ranked == [plans[3], plans[2], plans[1], *plans[4:], plans[0]]
+
+
+def test_gains_are_remembered_by_how_a_plan_learns() -> None:
+    plan = RetrainingPlan(8, 4, freeze_rate=0.5)
+    lessons = [MemoryLesson("here", "model", replace(plan, segments=count), 1, 1, count, 1.0) for count in (1, 3)]
+    known = remembered_gains([*lessons, MemoryLesson("here", "model", replace(plan, lr=0.1), 1, 1)])
+    assert known == {learning(replace(plan, batch_size=4, accumulation=8)): 2.0}
 
 
 def test_no_plan_if_nothing_fits() -> None:

@@ -134,6 +134,12 @@ def test_untried_plans_are_assumed_usual_and_as_fast_as_predicted() -> None:
 # Regressions
 
 
+def test_the_first_plan_is_the_best_if_none_was_tried() -> None:
+    search = GainSearch(0.5)
+    search.offer([PlanEstimate(plan, 5, update_s) for plan, update_s in zip(PLANS, (1.0, 0.1, 0.01))])
+    assert search.best() == PLANS[0]  # not the fastest one, which trains the fewest layers
+
+
 @pytest.mark.parametrize("first", [0.0, -0.5])
 def test_a_first_plan_without_gain_is_not_the_best(first: float) -> None:
     search = gain_search(1.0, count=2)

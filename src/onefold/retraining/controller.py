@@ -19,7 +19,7 @@ from onefold.retraining.memory_monitor import MemoryMonitor, monitor_for
 from onefold.retraining.messages import insufficient_memory_message, short_window_message
 from onefold.retraining.network_profile import NetworkProfile, profile_network
 from onefold.retraining.plan_runner import PlanOutOfMemory, PlanRunner
-from onefold.retraining.planning_context import PlanningContext
+from onefold.retraining.planning_context import PlanningContext, remembered_gains
 from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
 from onefold.retraining.rules import Verdict
 from onefold.retraining.samples import BatchOrder
@@ -41,7 +41,7 @@ from onefold.vocabulary.retraining import (
     RetrainingSummary,
 )
 
-MAX_MICRO_WINDOWS, MIN_MICRO_WINDOWS = 40, 8  # in a window
+MAX_MICRO_WINDOWS, MIN_MICRO_WINDOWS = 40, 12  # in the time for training
 UPDATES_PER_MICRO_WINDOW = 4  # of the slowest plan, at least
 EVALUATION_SHARE = 0.08  # of a micro-window, about, to evaluate a subset
 STATISTICS_SHARE = 0.02  # of the window, at most, to re-estimate BatchNorm statistics
@@ -195,6 +195,7 @@ class RetrainingController:
             len(self.job.data.train),
             self.has_batch_norm,
             self.job.optimizer,
+            remembered_gains(self.job.lessons),
         )
 
     @property
@@ -217,12 +218,13 @@ class RetrainingController:
             other_s = self.window.elapsed_s + self.window.reserve_s
             raise InputError(short_window_message(step_s, other_s, self.job.limits))
         slowest_s = max(estimate.update_s for estimate in plans)
+        training_s = max(0.0, self.window.left_s)
         wanted_s = max(
-            self.window.length_s / MAX_MICRO_WINDOWS,
+            training_s / MAX_MICRO_WINDOWS,
             UPDATES_PER_MICRO_WINDOW * slowest_s,
             self.evaluator.shortest_s / EVALUATION_SHARE,
         )
-        self.micro_window_s = min(wanted_s, self.window.length_s / MIN_MICRO_WINDOWS)
+        self.micro_window_s = min(wanted_s, training_s / MIN_MICRO_WINDOWS)
         self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)
         return plans
 
@@ -259,8 +261,10 @@ class RetrainingController:
     def _train(self) -> None:
         """Run micro-windows until the window is over or a rule ends the retraining."""
         stalled, last, lowest_loss = 0, self.best_subset, self.best_subset.loss
+        began_s = self.window.elapsed_s
         while self.window.left_s > 0:
-            plan = self.job.strategy.next_plan(self.window.elapsed_share)
+            trained_s = self.window.elapsed_s - began_s
+            plan = self.job.strategy.next_plan(trained_s / (trained_s + self.window.left_s))
             try:
                 window = self.runner.run(len(self.windows) + 1, plan, self.micro_window_s)
                 if window is None:
@@ -294,6 +298,7 @@ class RetrainingController:
         merit = self.job.strategy.tell(window.plan, gain, seconds / max(1, window.samples))
         score = None if evaluation is None else evaluation.score
         self.windows.append(replace(window, gain_per_s=gain, merit=merit, score=score))
+        self.runner.learn_gain(self.windows[-1])
         self.job.on_event(self.windows[-1])
 
     def _recover_from_out_of_memory(self, plan: RetrainingPlan) -> bool:
@@ -312,6 +317,10 @@ class RetrainingController:
         if self.job.control.problem not in ("", self._told):
             self._told = self.job.control.problem
             self._react("control file", self._told)
+        passes = sum(other.samples for other in self.windows) / len(self.job.data.train)
+        if passes >= plan.epochs:
+            self._react("epochs", f"all {plan.epochs} epochs are done")
+            return False
         if self.window.length_s != self._length_s:
             self._length_s = self.window.length_s
             self._react("window changes", f"the window is {duration(self._length_s)} now; replanning")
@@ -470,8 +479,13 @@ class RetrainingController:
         if chosen is None:
             return "re-estimating the BatchNorm statistics on the new data was enough"
         windows = sum(window.plan == chosen for window in self.windows)
+        tried = {window.plan for window in self.windows}
+        had = f"it had {windows} of {count(len(self.windows), 'micro-window')}"
+        others = len(self.job.strategy.estimates()) - len(tried)
+        if len(tried) == 1:
+            return f"{had}; no other plan was tried" if others > 0 else f"{had}: no other plan fits the limits"
         return (
-            f"it had {windows} of {len(self.windows)} micro-windows: no other plan had a higher merit, "
+            f"{had}: none of the {len(tried)} plans that were tried had a higher merit, "
             f"{self.job.alpha:g} x gain + {1 - self.job.alpha:g} / time"
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onefold.retraining.planning_context import PlanningContext
+from onefold.retraining.planning_context import PlanningContext, learning
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rules import Rules
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
@@ -26,6 +26,7 @@ MIN_UPDATES_PER_EPOCH = 8
 SMALLEST_EFFECTIVE_BATCH = 16
 STEADY_BATCH = 16  # samples, from which BatchNorm trains on batch statistics
 NEARLY_AS_FAST = 0.95
+GOOD_GAIN = 0.5  # of the best remembered one
 
 
 def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate, ...]:
@@ -119,4 +120,13 @@ def _apply_rules(context: PlanningContext, estimates: Sequence[PlanEstimate], ru
         if action != "refuse":
             kept.append((rank[action], position, estimate))
     chosen = [estimate for *_, estimate in sorted(kept, key=lambda entry: entry[:2])] if kept else list(estimates)
-    return tuple(chosen[:MAX_PLANS])
+    return tuple(sorted(chosen[:MAX_PLANS], key=lambda estimate: _remembered_rank(context, estimate.plan)))
+
+
+def _remembered_rank(context: PlanningContext, plan: RetrainingPlan) -> float:
+    """Rank plans that gained in earlier retrainings first, by their gain, and those that gained little last."""
+    best = max(context.gains.values(), default=0.0)
+    gain = context.gains.get(learning(plan))
+    if gain is None or best <= 0:
+        return 0.0
+    return -gain / best if gain >= GOOD_GAIN * best else 1.0

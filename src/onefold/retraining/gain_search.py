@@ -79,12 +79,15 @@ class GainSearch:
         return [plan for plan, record in self._records.items() if record.relative_gain is None]
 
     def best(self, like: RetrainingPlan | None = None) -> RetrainingPlan:
-        """Return the plan of the highest merit; with `like`, a plan that no longer fits, the one most similar to it."""
+        """Return the tried plan of the highest merit, or the first one if none was tried.
+
+        With `like`, a plan that no longer fits, the one most similar to it.
+        """
         if like is not None:
             return min(
                 self._records, key=lambda plan: (abs(plan.freeze_rate - like.freeze_rate), _lr_distance(plan, like))
             )
-        return max(self._tried() or list(self._records), key=self.merit)
+        return max(self._tried() or [next(iter(self._records))], key=self.merit)
 
     @property
     def estimates(self) -> tuple[PlanEstimate, ...]:

@@ -109,6 +109,16 @@ class PlanRunner:
         bound = SHRINK_FACTOR * self.profile.tensor_bytes(plan)
         self.profile.infeasible_tensor_bytes = min(self.profile.infeasible_tensor_bytes, bound)
 
+    def learn_gain(self, window: MicroWindow) -> None:
+        """Keep what a plan gained in its first micro-window, for later retrainings."""
+        seconds = max(1e-9, window.ended_s - window.began_s)
+        self.lessons = [
+            replace(lesson, gain_per_s=window.gain_per_s, samples_per_s=window.samples / seconds)
+            if lesson.plan == window.plan and lesson.gain_per_s is None
+            else lesson
+            for lesson in self.lessons
+        ]
+
     def _limit(self, now_s: float) -> int:
         """Return the memory limit, read at most every LIMIT_POLL_S."""
         if now_s - self._polled_at_s > LIMIT_POLL_S:
@@ -154,7 +164,9 @@ class PlanRunner:
             return
         added = measured_bytes - self.held_bytes
         lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensor_bytes(plan), added)
-        self.lessons = [*_without(self.lessons, plan), lesson]
+        before = next((earlier for earlier in self.lessons if earlier.plan == plan), lesson)
+        lesson = replace(lesson, gain_per_s=before.gain_per_s, samples_per_s=before.samples_per_s)
+        self.lessons = [*(earlier for earlier in self.lessons if earlier.plan != plan), lesson]
         self.profile.lessons = [*_without(self.profile.lessons, plan), lesson]
 
 

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from onefold.retraining.network_profile import NetworkProfile
-from onefold.vocabulary.retraining import PlanEstimate, RetrainingPlan
+from onefold.vocabulary.retraining import MemoryLesson, PlanEstimate, RetrainingPlan
 
 MEMORY_MARGIN = 0.03  # of the limit, left free
 LAYERS_PER_SEGMENT = 3  # at least
+Learning = tuple[float, int, float, str]  # freeze rate, effective batch, learning rate, optimizer
+
+
+def learning(plan: RetrainingPlan) -> Learning:
+    """Return what determines how a plan learns, but not its memory."""
+    return plan.freeze_rate, plan.effective_batch, plan.lr, plan.optimizer
+
+
+def remembered_gains(lessons: Iterable[MemoryLesson]) -> dict[Learning, float]:
+    """Return the mean gain of each plan in earlier retrainings."""
+    gains: dict[Learning, list[float]] = {}
+    for lesson in lessons:
+        if lesson.gain_per_s is not None:
+            gains.setdefault(learning(lesson.plan), []).append(lesson.gain_per_s)
+    return {key: sum(values) / len(values) for key, values in gains.items()}
 
 
 @dataclass(frozen=True)
@@ -22,6 +38,7 @@ class PlanningContext:
     samples: int
     has_batch_norm: bool
     optimizer: str = "adam"
+    gains: Mapping[Learning, float] = field(default_factory=dict)  # per second, in earlier retrainings
 
     @property
     def usable_bytes(self) -> float:

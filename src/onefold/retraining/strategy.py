@@ -17,7 +17,7 @@ from onefold.retraining.rules import Rules
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
-EXPLORATION_SHARE = 0.25  # of the window, at most, in which untried plans come first
+EXPLORATION_SHARE = 0.25  # of the time for training, at most, in which untried plans come first
 INITIAL_ALPHA = 0.5  # where alpha is searched for
 
 
@@ -31,7 +31,7 @@ class PlanStrategy(Protocol):
         """Return the plans to choose from, which fit the memory limit; empty if none fits."""
 
     def next_plan(self, elapsed_share: float) -> RetrainingPlan:
-        """Return the plan of the next micro-window, given the share of the window that has elapsed."""
+        """Return the plan of the next micro-window, given the share of the time for training that has elapsed."""
 
     def tell(self, plan: RetrainingPlan, gain_per_s: float, seconds_per_sample: float) -> float:
         """Record the result of a micro-window and return the merit of its plan."""

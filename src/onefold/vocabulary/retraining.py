@@ -106,13 +106,15 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLesson:
-    """Uncorrected prediction and measurement of a plan's memory, kept for later retrainings."""
+    """What a plan was measured to need and to gain, kept for later retrainings."""
 
     machine: str
     model: str  # signature of the network
     plan: RetrainingPlan
     predicted_bytes: int  # that the plan adds to the process
     measured_bytes: int
+    gain_per_s: float | None = None  # relative decrease of the loss per second in its first micro-window
+    samples_per_s: float | None = None  # in that micro-window
 
 
 @dataclass(frozen=True, slots=True)
