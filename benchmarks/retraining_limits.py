@@ -13,10 +13,11 @@ which makes any prediction look accurate.
 Limits: models trained on clean data are retrained on three kinds of new data, one of them without a shift, where it is
 easy to become worse. First the command is asked for the least memory that it needs; the limit is drawn above that,
 often by a few megabytes only. Half of the cases have the lessons of earlier ones. A retraining resets the high-water
-mark itself, so the final mark is not its peak: the mark is also polled from outside every few milliseconds, and the
-highest value counts, along with what the command reports. The window is compared with the whole life of the process,
-including start-up and exit of Python. A refusal must be true: the given memory is less than it needs, or the window is
-too short. If a control group is delegated in $ONEFOLD_CGROUP, the kernel enforces the limit too, by killing.
+mark itself, so the final mark is not its peak: the mark is also polled from outside every few milliseconds, along with
+the sum over the process and its children, and the highest value counts. The window is compared with the whole life of
+the process, including start-up and exit of Python. A refusal must be true: the given memory is less than it needs, or
+the window is too short. If a control group is delegated in $ONEFOLD_CGROUP, the kernel enforces the limit too, by
+killing. With `--state FILE` an interrupted run continues where it was.
 
 Halved: the same retraining twice, interleaved, once undisturbed. In the other run the data limit of the process is
 lowered from outside after half of the window, so that half of the memory above that of the process itself is left.
@@ -42,6 +43,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,25 +89,31 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=PARTS, help="measure these parts again; keep the results of the others"
     )
+    parser.add_argument(
+        "--state", type=Path, help="file with the rows that are done: an interrupted run continues from there"
+    )
     parser.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(CHILDREN[options.child](**json.load(sys.stdin))))
         return
     quick: bool = options.quick
+    state = State(options.state)
     figures = _earlier(quick) if options.only else {}
     asked = options.only or PARTS
     if "predictions" in asked:
-        figures["predictions"] = predictions(random.Random(1), 10 if quick else 60)
+        figures["predictions"] = predictions(random.Random(1), 10 if quick else 60, state)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), quick)
         print(f"data: {place.source}; the kernel's limit: {kernel_limit()}", flush=True)
         if "cases" in asked:
-            figures["cases"] = retrainings(place, random.Random(2), 8 if quick else 100)
+            figures["cases"] = retrainings(place, random.Random(2), 8 if quick else 100, state)
         if "long" in asked:
-            figures["long"] = retrainings(place, random.Random(3), 1 if quick else 6, 20.0 if quick else MINUTE_S)
+            figures["long"] = retrainings(
+                place, random.Random(3), 1 if quick else 6, state, 20.0 if quick else MINUTE_S
+            )
         if "halved" in asked:
-            figures["halved"] = halvings(place, 1 if quick else 6, 16.0 if quick else HALVED_S)
+            figures["halved"] = halvings(place, 1 if quick else 6, state, 16.0 if quick else HALVED_S)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     figures |= {
         "measured": {**figures.get("measured", {}), **dict.fromkeys(asked, now)}, "data": place.source,
@@ -116,12 +124,37 @@ def main() -> None:
         *survived(figures["halved"]),
     ]  # fmt: skip
     conclude("retraining_limits", claims, figures, quick=quick)
+    state.remove()
 
 
 def _earlier(quick: bool) -> Row:
     """Return the results of the last run."""
     content = json.loads((RESULTS / f"retraining_limits{'-quick' * quick}.json").read_text())
     return {"measured": dict.fromkeys(PARTS, content["when"]), **content["figures"]}
+
+
+class State:
+    """The rows that are done, one JSON line each, in a file that an interrupted run continues from."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self.rows: dict[str, Row] = {line["key"]: line["row"] for line in map(json.loads, lines)}
+
+    def row(self, part: str, number: int, measure: Callable[[], Row]) -> Row:
+        """Return a row that is done, or measure it and keep it."""
+        key = f"{part} {number}"
+        if key not in self.rows:
+            self.rows[key] = measure()
+            if self.path is not None:
+                with self.path.open("a") as file:
+                    file.write(json.dumps({"key": key, "row": self.rows[key]}) + "\n")
+        return self.rows[key]
+
+    def remove(self) -> None:
+        """Remove the file: the run is complete."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 # Watching a process from outside ------------------------------------------------------------------------------------
@@ -173,7 +206,7 @@ def watched(
                 pid, status, usage = os.wait4(process.pid, os.WNOHANG)
                 if pid:
                     break
-                peak = max(peak, _field(process.pid, "VmHWM"))
+                peak = max(peak, _field(process.pid, "VmHWM"), _tree_bytes(process.pid))
                 if time.monotonic() - done_at >= REACTS_S:
                     later = max(later, _field(process.pid, "VmRSS"))
                 if time.monotonic() - began >= at_s:
@@ -202,6 +235,29 @@ def child(called: str, **order: Any) -> Ran:
     if ran.status != 0:
         sys.exit(f"{called} {order} ended with {ran.status}: {ran.complaint}")
     return ran
+
+
+def _tree_bytes(pid: int) -> int:
+    """Return the memory of a process and its children; pages that they share count once. 0 without children."""
+    tree = [pid, *_children(pid)]
+    return sum(_proportional_bytes(one) for one in tree) if len(tree) > 1 else 0
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *_children(child)]
+    return found
+
+
+def _proportional_bytes(pid: int) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def _field(pid: int, name: str) -> int:
@@ -484,7 +540,7 @@ def _words() -> tuple[Any, Any, Any]:
 # Limits and windows -------------------------------------------------------------------------------------------------
 
 
-def retrainings(place: Place, rng: random.Random, count: int, window_s: float | None = None) -> list[Row]:
+def retrainings(place: Place, rng: random.Random, count: int, state: State, window_s: float | None = None) -> list[Row]:
     """Run the command with random limits above the least memory, and the given or random windows."""
     shared = place.fresh()
     rows: list[Row] = []
@@ -496,16 +552,22 @@ def retrainings(place: Place, rng: random.Random, count: int, window_s: float | 
         above = 10 ** rng.uniform(6.6, 8.8)  # 4 to 630 MB
         seconds = rng.uniform(3.0, 10.0 if place.quick else 20.0) if window_s is None else window_s
         optimizer = rng.choice(("adam", "adam", "sgd"))
-        least = _least(model, data, home, optimizer)
-        row = {
-            "model": model.name, "data": data.name, "home": "used" if home == shared else "fresh",
-            "optimizer": optimizer, "least MB": least / 1e6, "limit MB": (least + above) / 1e6,
-        }  # fmt: skip
-        rows.append({**row, **_retrained(model, data, home, optimizer, round(least + above), seconds, place.fresh())})
+
+        def measure(
+            model: Path = model, data: Path = data, home: Path = home, above: float = above, seconds: float = seconds,
+            optimizer: str = optimizer,
+        ) -> Row:  # fmt: skip
+            least = _least(model, data, home, optimizer)
+            row = {
+                "model": model.name, "data": data.name, "home": "used" if home == shared else "fresh",
+                "optimizer": optimizer, "least MB": least / 1e6, "limit MB": (least + above) / 1e6,
+            }  # fmt: skip
+            return row | _retrained(model, data, home, optimizer, round(least + above), seconds, place.fresh())
+
+        rows.append(state.row("cases" if window_s is None else "long", number, measure))
         _print_row("retraining", number, count, rows[-1])
     _rescore(rows)
-    for row in rows:
-        del row["folders"]
+    rows = [{key: value for key, value in row.items() if key != "folders"} for row in rows]
     table([{key: value for key, value in row.items() if key != "said"} for row in rows])
     return rows
 
@@ -577,8 +639,8 @@ def _plan(row: Row | None) -> str | None:
 
 def _rescore(rows: list[Row]) -> None:
     """Score given and saved weights again, of some runs that changed their model."""
-    changed = [row for row in rows if row["status"] == 0 and row["after"] != row["before"]][:RESCORED]
-    for row in changed:
+    changed = [row for row in rows if row["status"] == 0 and row["after"] != row["before"]]
+    for row in [row for row in changed if Path(row["folders"][1]).is_dir()][:RESCORED]:  # of this run
         given, saved, data = row["folders"]
         row = child("score", given=given, saved=saved, data=data).result
         row |= {"scored before": row["given"], "scored after": row["saved"]}
@@ -652,38 +714,42 @@ def planned(rows: list[Row]) -> list[Claim]:
 # A limit that is halved during retraining --------------------------------------------------------------------------
 
 
-def halvings(place: Place, count: int, window_s: float) -> list[Row]:
+def halvings(place: Place, count: int, state: State, window_s: float) -> list[Row]:
     rows = []
     for number in range(count):
-        name = list(place.large)[number % len(place.large)]
-        model, data = place.large[name], place.data(name, _negatives(name))
-        limit = _least(model, data, place.fresh(), "adam") + ROOM[number // len(place.large) % len(ROOM)]
-        quiet = _retrained(model, data, place.fresh(), "adam", limit, window_s, place.fresh())
-        held = round((quiet["held MB"] or 0) * 1e6)
-        lowered: Row = {}
-
-        def halve(pid: int, held: int = held, limit: int = limit, lowered: Row = lowered) -> None:
-            used, data = _field(pid, "VmRSS"), _field(pid, "VmData")
-            lowered["left"] = held + (limit - held) // 2
-            lowered["most"] = most = data - used + lowered["left"]
-            _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-            resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
-
-        disturbed = _retrained(
-            model, data, place.fresh(), "adam", limit, window_s, place.fresh(), at_s=window_s / 2, do=halve
-        )
-        gains = [(one["after"] or 0.0) - (one["before"] or 0.0) for one in (quiet, disturbed)]
-        rows.append({
-            "model": model.name, "window s": window_s, "limit MB": limit / 1e6, "held MB": held / 1e6,
-            "left MB": lowered.get("left", 0) / 1e6 or None, "status": disturbed["status"],
-            "wall s": disturbed["wall s"], "peak MB": disturbed["peak MB"], "later MB": disturbed["later MB"],
-            "windows": disturbed["windows"], "quiet plan": quiet["plan"],
-            "plan": disturbed["plan"], "reactions": disturbed["reactions"], "before": quiet["before"],
-            "gain by half": disturbed["by half"], "quiet gain": gains[0], "gain": gains[1], "said": disturbed["said"],
-        })  # fmt: skip
+        rows.append(state.row("halved", number, partial(_halving, place, number, window_s)))
         _print_row("halved", number, count, rows[-1])
     table([{key: value for key, value in row.items() if key != "said"} for row in rows])
     return rows
+
+
+def _halving(place: Place, number: int, window_s: float) -> Row:
+    name = list(place.large)[number % len(place.large)]
+    model, data = place.large[name], place.data(name, _negatives(name))
+    limit = _least(model, data, place.fresh(), "adam") + ROOM[number // len(place.large) % len(ROOM)]
+    quiet = _retrained(model, data, place.fresh(), "adam", limit, window_s, place.fresh())
+    held = round((quiet["held MB"] or 0) * 1e6)
+    lowered: Row = {}
+
+    def halve(pid: int) -> None:
+        used, data = _field(pid, "VmRSS"), _field(pid, "VmData")
+        lowered["left"] = held + (limit - held) // 2
+        lowered["most"] = most = data - used + lowered["left"]
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
+
+    disturbed = _retrained(
+        model, data, place.fresh(), "adam", limit, window_s, place.fresh(), at_s=window_s / 2, do=halve
+    )
+    gains = [(one["after"] or 0.0) - (one["before"] or 0.0) for one in (quiet, disturbed)]
+    return {
+        "model": model.name, "window s": window_s, "limit MB": limit / 1e6, "held MB": held / 1e6,
+        "left MB": lowered.get("left", 0) / 1e6 or None, "status": disturbed["status"],
+        "wall s": disturbed["wall s"], "peak MB": disturbed["peak MB"], "later MB": disturbed["later MB"],
+        "windows": disturbed["windows"], "quiet plan": quiet["plan"],
+        "plan": disturbed["plan"], "reactions": disturbed["reactions"], "before": quiet["before"],
+        "gain by half": disturbed["by half"], "quiet gain": gains[0], "gain": gains[1], "said": disturbed["said"],
+    }  # fmt: skip
 
 
 def survived(rows: list[Row]) -> list[Claim]:

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from small_networks import Kind, ResidualNet, cross_entropy
 
-from onefold.baselines.retraining import BASELINES
+from onefold.baselines.retraining import BASELINES, FIXED_BATCH
 from onefold.retraining.feasible_plans import LARGEST_BATCH, MAX_PLANS
 from onefold.retraining.network_profile import profile_network
 from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
@@ -64,8 +64,18 @@ def test_no_plan_if_nothing_fits(name: str) -> None:
     assert plan_strategy(name, RULES).plans(contexts()["none"]) == ()
 
 
+def test_the_fixed_plan_freezes_no_more_than_it_must() -> None:
+    _, roomy = chosen("fixed", "roomy")
+    _, tight = chosen("fixed", "tight")
+    assert roomy.plan.freeze_rate == 0.0
+    assert roomy.plan.segments == 1
+    assert roomy.plan.effective_batch == tight.plan.effective_batch == FIXED_BATCH
+    assert (tight.plan.freeze_rate, tight.plan.segments) >= (0.0, 1)
+    assert plan_strategy("fixed", RULES).is_adaptive  # it has all mechanisms but the search
+
+
 @pytest.mark.parametrize("where", ["roomy", "tight"])
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "onefold"])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ("onefold", "fixed")])
 def test_baselines_have_the_full_effective_batch(name: str, where: str) -> None:
     result, first = chosen(name, where)
     assert first.plan.effective_batch == EFFECTIVE_BATCH

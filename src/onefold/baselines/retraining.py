@@ -7,6 +7,8 @@ sage        both: the largest batch, then the fewest segments
 bayesian    plans proposed by Bayesian optimization, one per micro-window
 oom-retry   the largest batch, halved after each failed allocation
 last-layer  all layers but the last frozen, the largest batch that fits
+fixed       what one would choose by hand: updates of 32 samples, as few frozen layers and segments as fit; with the
+            re-estimated statistics, the decay of the learning rate and the evaluations of onefold
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onefold.retraining.feasible_plans import LARGEST_BATCH, largest_batch
+from onefold.retraining.feasible_plans import FREEZE_RATES, LARGEST_BATCH, largest_batch, segment_counts
 from onefold.retraining.planning_context import PlanningContext
 from onefold.retraining.strategy import register_strategy
 from onefold.search.algorithms import create_searcher
@@ -25,6 +27,7 @@ from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, Retrain
 from onefold.vocabulary.space import Choice, Float, Space
 
 STATIC_PLAN = RetrainingPlan(8, EFFECTIVE_BATCH // 8, freeze_rate=0.4, lr=1e-3)
+FIXED_BATCH, FIXED_LR = 32, 3.5e-4  # Adam's 1e-3 at 256 samples, scaled by the square root
 PROPOSALS = 20  # of Bayesian optimization for one micro-window, until one fits
 
 
@@ -109,6 +112,21 @@ class LastLayer(SinglePlanStrategy):
 
     def choose(self, context: PlanningContext) -> RetrainingPlan | None:
         return _with_largest_batch(context, replace(STATIC_PLAN, freeze_rate=1.0, segments=1))
+
+
+class Fixed(SinglePlanStrategy):
+    """The plan that one would choose by hand, with all mechanisms but the search."""
+
+    is_adaptive = True
+
+    def choose(self, context: PlanningContext) -> RetrainingPlan | None:
+        for freeze_rate in FREEZE_RATES:
+            for segments in segment_counts(context.max_segments):
+                for size in (FIXED_BATCH, FIXED_BATCH // 4, 1):
+                    plan = RetrainingPlan(size, FIXED_BATCH // size, freeze_rate, segments, lr=FIXED_LR)
+                    if context.fits(plan):
+                        return plan
+        return None
 
 
 class OomRetry(SinglePlanStrategy):
@@ -210,6 +228,7 @@ _SINGLE_PLAN = {
     "sage": Sage,
     "oom-retry": OomRetry,
     "last-layer": LastLayer,
+    "fixed": Fixed,
 }
 BASELINES = (*_SINGLE_PLAN, Bayesian.name)
 

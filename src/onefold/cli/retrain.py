@@ -65,7 +65,7 @@ def retrain(
     strategy: Annotated[
         str,
         typer.Option(
-            help="onefold, or a baseline: static, dgc, dga, sage, bayesian, oom-retry, last-layer",
+            help="onefold, or a baseline: static, dgc, dga, sage, bayesian, oom-retry, last-layer, fixed",
             rich_help_panel=PLANNING,
         ),
     ] = "onefold",
