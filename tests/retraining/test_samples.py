@@ -164,7 +164,7 @@ def test_rows_of_files_are_read_lazily(tmp_path: Path) -> None:
         (([1, 2, 3], [0, 1, 0]), "inputs first"),
         ("train.npz", "inputs first"),
         (None, "inputs first"),
-        (torch.utils.data.TensorDataset(torch.zeros(9, 2), torch.zeros(9)), "inputs first"),
+        (torch.utils.data.TensorDataset(torch.zeros(9, 2)), "inputs first"),
         ((np.zeros((4, 2)), np.zeros(4)), "at least 5 samples.*got 4"),
     ],
 )

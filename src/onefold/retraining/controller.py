@@ -304,9 +304,11 @@ class RetrainingController:
     def _recover_from_out_of_memory(self, plan: RetrainingPlan) -> bool:
         """Replan after a failed allocation; return False if no plan fits any more."""
         is_handled = self.job.strategy.on_out_of_memory()
-        if not is_handled and self.runner.estimate(plan).memory_bytes <= self.memory.limit():
+        is_predicted_to_fit = self.runner.estimate(plan).memory_bytes <= self.memory.limit()
+        if not is_handled and is_predicted_to_fit:
             self.runner.mark_infeasible(plan)  # the prediction was too low; the limit did not fall
-        self._react("memory ran out", f"{plan} does not fit; replanning")
+        has_shrunk = self.job.strategy.is_adaptive and not is_predicted_to_fit
+        self._react("memory shrinks" if has_shrunk else "memory ran out", f"{plan} does not fit; replanning")
         return self._replan()
 
     def _continue(self, plan: RetrainingPlan, window: MicroWindow, stalled: int) -> bool:

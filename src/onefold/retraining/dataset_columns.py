@@ -36,7 +36,7 @@ class DatasetColumn:
     def __init__(self, reader: DatasetReader, index: int) -> None:
         self._reader, self._index = reader, index
         first = torch.as_tensor(reader.dataset[0][index])
-        self.shape = (len(reader.dataset), *first.shape)
+        self.shape: tuple[int, ...] = (len(reader.dataset), *first.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -50,7 +50,7 @@ def dataset_columns(part: Any) -> tuple[Any, ...] | None:
 
     Of a `DataLoader` only the dataset counts: batches are planned.
     """
-    dataset = part.dataset if isinstance(part, torch.utils.data.DataLoader) else part
+    dataset: Any = part.dataset if isinstance(part, torch.utils.data.DataLoader) else part
     if isinstance(dataset, (Sequence, Tensor, np.ndarray)):
         return None
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or not len(dataset):

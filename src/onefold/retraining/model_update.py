@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -52,11 +53,19 @@ def write_model(
                         shutil.copy2(file, new)
             if summary.kept_new:
                 _replace_model(new, network, summary, keep_previous=is_in_place)
+            _sync(new)  # so that the time to write is part of what is reported
             summary = completed(summary)
             report = target / write_report(new, summary).name
         return report, summary
     except OSError as error:
         raise InputError(f"cannot save the model in {target}: {error.strerror or error}") from error
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def write_report(folder: Path, summary: RetrainingSummary) -> Path:

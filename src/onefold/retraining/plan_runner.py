@@ -59,6 +59,8 @@ class PlanRunner:
         if self.is_adaptive and _memory_shape(plan) not in self._probed:
             self._probe(plan)
         estimate = self.estimate(plan)
+        if self.is_adaptive and estimate.memory_bytes > self.memory.limit():
+            raise PlanOutOfMemory  # what was measured meanwhile has raised the prediction
         began, samples, updates, loss, longest = self.window.elapsed_s, 0, 0, 0.0, 0.0
         while True:
             started = self.window.elapsed_s
