@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from onefold.engine import Call, CallFailed, CallFinished, CallReported, Engine, Event
-from onefold.search import Decision, Search, planned_work, work_of
+from onefold.search import Decision, Search
 from onefold.serving.export import Exported
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store
+from onefold.study.effort import Effort, work_of_epoch
 from onefold.study.events import (
     EpochFinished,
     KnobsTuned,
@@ -34,6 +35,7 @@ from onefold.study.events import (
 )
 from onefold.study.failure_log import logged
 from onefold.study.interrupts import Interrupts
+from onefold.study.open_epochs import OpenEpochs
 from onefold.study.spec import Spec
 from onefold.study.worker_calls import export_and_train
 from onefold.training import calls
@@ -47,6 +49,7 @@ from onefold.vocabulary.records import (
     Epoch,
     Failure,
     FailureKind,
+    Grant,
     Measurement,
     Rung,
     RungState,
@@ -92,24 +95,13 @@ class Coordinator:
         self._earlier_s = elapsed_s  # of earlier runs
         self._began: float | None = None  # when the first rung of this run started
         self._trials: dict[int, Trial] = {}
-        # Of trials that are about to run or running, by rung and number; those of a promoted trial are read again.
-        self._epochs: dict[int, dict[tuple[int, int], Epoch]] = {}
+        self._epochs = OpenEpochs(store, name)
         self._rungs: dict[int, Rung] = {}  # by decision
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
-        self._planned = planned_work(
-            spec.rungs,
-            spec.budget,
-            spec.trial_batches,
-            top_k=spec.top_k * max(1, len(spec.arms)),  # an upper bound: arms share trials
-            slots=spec.parallelism.parallel,
-            afresh=spec.workload_objective is None,  # a function has no checkpoint to continue from
-        )
-        self._cost = Measurement.nothing()
-        self._work = 0.0  # the part of the planned work that is done
+        self._effort = Effort(spec)
         self._ranking = LiveRanking(spec.objective)
         self._failed: set[int] = set()  # trials
-        self._has_reported = False  # whether any trial has reported an epoch
 
     @property
     def elapsed_s(self) -> float:
@@ -167,19 +159,11 @@ class Coordinator:
         counts = self._store.epoch_counts(self._name) if has_failed else {}
         for rung in rungs:
             if rung.state is RungState.DECIDED:
-                self._load_epochs(rung.trial)
-                for epoch in self._epochs_of(rung):
-                    self._count(epoch, rung)
-                continue
-            self._cost += rung.measurement
-            done = 0.0
-            if rung.state is RungState.FAILED:
-                known = counts.get((rung.trial, rung.rung))
-                epochs = known.epochs if known is not None else 0
-                done = rung.measurement.time_s if rung.grant.time_s is not None else rung.grant.data * epochs
-            self._has_reported = self._has_reported or rung.state is RungState.DONE or done > 0
-            self._work += done
-            self._settle(rung, done)
+                self._epochs.open(rung.trial)
+                for epoch in self._epochs.of(rung):
+                    self._effort.count(epoch, rung)
+            else:
+                self._effort.restore(rung, self._grant_before(rung), counts)
 
     def run(self, interrupts: Interrupts) -> str:
         """Run until the search is over or a limit is reached; return the reason of the end."""
@@ -213,7 +197,7 @@ class Coordinator:
         return BudgetUse(
             trials=len(self._trials),
             time_s=self.elapsed_s,
-            joules=self._cost.energy.joules,
+            joules=self._effort.cost.energy.joules,
             best=self._best.metrics if self._best is not None else {},
         )
 
@@ -257,7 +241,7 @@ class Coordinator:
         if decision.is_new:
             trial = Trial(decision.trial, decision.config, refusals=decision.refusals, redraws=decision.redraws)
             self._trials[trial.number] = trial
-            self._epochs[trial.number] = {}
+            self._epochs.open(trial.number, is_new=True)
             self._store.save_trial(self._name, trial)
         self._save(rung)
         self._waiting.append(decision.number)
@@ -267,7 +251,7 @@ class Coordinator:
             self._began = time.monotonic()
         rung = self._rungs[decision]
         trial = self._trials[rung.trial]
-        self._load_epochs(rung.trial)
+        self._epochs.open(rung.trial)
         work = Assignment(
             trial=rung.trial,
             rung=rung.rung,
@@ -315,15 +299,14 @@ class Coordinator:
     def _take_epoch(self, epoch: Epoch, run: int) -> None:
         decision = self._running[run]
         reported = (*epoch.metrics, *self._spec.serving_metrics)
-        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._has_reported)
+        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._effort.has_reported)
         if missing is not None:
             self._engine.stop(run)
             self._take_failure(self._running.pop(run), missing, retry=False)
             return
-        if (epoch.rung, epoch.number) in self._epochs[epoch.trial]:
-            return  # reported again after a restart
-        self._epochs[epoch.trial][epoch.rung, epoch.number] = epoch
-        self._count(epoch, self._rungs[decision])
+        if not self._epochs.add(epoch):
+            return
+        self._effort.count(epoch, self._rungs[decision])
         self._store.save_epoch(self._name, epoch)
         if self._rungs[decision].attempts:
             self._save(replace(self._rungs[decision], attempts=0))
@@ -352,37 +335,15 @@ class Coordinator:
         for note in record.notes:
             self._on_event(KnobsTuned(self.progress, record.trial, record.epoch, note))
 
-    def _load_epochs(self, trial: int) -> None:
-        if trial not in self._epochs:
-            epochs = self._store.epochs(self._name, trial)
-            self._epochs[trial] = {(epoch.rung, epoch.number): epoch for epoch in epochs}
-
-    def _epochs_of(self, rung: Rung, since: int | None = None) -> list[Epoch]:
-        """Return the epochs of a rung, or of all rungs of its trial from `since` on."""
-        lowest = rung.rung if since is None else since
-        return [epoch for epoch in self._epochs[rung.trial].values() if lowest <= epoch.rung <= rung.rung]
-
-    def _count(self, epoch: Epoch, rung: Rung) -> None:
-        self._has_reported = True
-        self._cost += epoch.measurement
-        self._work += _work_done(epoch, rung)
-
-    def _settle(self, rung: Rung, done: float) -> None:
-        """Count a finished rung as all of its planned work, and remove the rest of a failed one from the plan.
-
-        `done` is the part of it that is counted already.
-        """
-        continues = rung.rung > 0 and not rung.grant.fresh and self._spec.workload_objective is not None
-        grants = {known.rung: known.grant for known in self._trials[rung.trial].rungs}
-        left = work_of(rung.grant, grants.get(rung.rung - 1) if continues else None) - done
-        if rung.state is RungState.DONE:
-            self._work += left
-        else:
-            self._planned -= left
+    def _grant_before(self, rung: Rung) -> Grant | None:
+        """Return the grant of the rung that this one continues, if it does not train from scratch."""
+        if rung.rung == 0 or rung.grant.fresh or self._spec.workload_objective is None:
+            return None
+        return next((known.grant for known in self._trials[rung.trial].rungs if known.rung == rung.rung - 1), None)
 
     def _take_result(self, decision: int) -> None:
         rung = self._rungs[decision]
-        epochs = self._epochs_of(rung, self._since(rung))
+        epochs = self._epochs.of(rung, self._since(rung))
         # A trial with all its epochs may have nothing left to do at a higher level: it keeps its result.
         standing = self._trials[rung.trial].metrics
         metrics = best_epoch(epochs, self._spec.epoch_objective).metrics if epochs else standing
@@ -436,13 +397,13 @@ class Coordinator:
         self._on_event(TrialFailed(self.progress, rung.trial, failure.kind.value, failure.reason))
 
     def _end(self, rung: Rung) -> None:
-        epochs = self._epochs_of(rung)
+        epochs = self._epochs.of(rung)
         cost = sum((epoch.measurement for epoch in epochs), Measurement.nothing())
         rung = replace(rung, measurement=cost, ended_s=self.elapsed_s)
         self._save(rung)
-        self._settle(rung, sum(_work_done(epoch, rung) for epoch in epochs))
+        self._effort.settle(rung, self._grant_before(rung), sum(work_of_epoch(epoch, rung) for epoch in epochs))
         self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
-        del self._epochs[rung.trial]
+        self._epochs.close(rung.trial)
 
     def _update_states(self) -> None:
         changed = {
@@ -501,7 +462,7 @@ class Coordinator:
         return StudyProgress(
             name=self._name,
             elapsed_s=self.elapsed_s,
-            left_s=self._left_s(),
+            left_s=self._effort.left_s(self.elapsed_s, self._spec.budget.minutes),
             trials_started=len(self._trials),
             trials_planned=sum(self._spec.trial_batches),
             trials_failed=len(self._failed),
@@ -509,14 +470,14 @@ class Coordinator:
             best_trial=best.number if best else None,
             best_config=best.config if best else Config(),
             best_metrics=best.metrics if best else {},
-            energy_j=self._cost.energy.joules,
-            energy_source=self._cost.energy.source,
+            energy_j=self._effort.cost.energy.joules,
+            energy_source=self._effort.cost.energy.source,
         )
 
     def _running_rung(self, decision: int) -> RunningRung:
         rung = self._rungs[decision]
         first = rung.rung if rung.grant.fresh else 0
-        done = self._epochs_of(rung, first)
+        done = self._epochs.of(rung, first)
         return RunningRung(
             rung.trial,
             rung.rung,
@@ -527,17 +488,3 @@ class Coordinator:
             sum(epoch.measurement.time_s for epoch in done),
             rung.grant.time_s,
         )
-
-    def _left_s(self) -> float | None:
-        """Estimate the time left: the remaining work at the pace so far, at most the rest of the time limit."""
-        minutes = self._spec.budget.minutes
-        limit = max(0.0, minutes * 60 - self.elapsed_s) if minutes is not None else None
-        if self._work <= 0:
-            return limit
-        left = self.elapsed_s * max(0.0, self._planned - self._work) / self._work
-        return left if limit is None else min(left, limit)
-
-
-def _work_done(epoch: Epoch, rung: Rung) -> float:
-    """Return the part of its rung's planned work that an epoch is."""
-    return rung.grant.data if rung.grant.time_s is None else epoch.measurement.time_s
