@@ -169,7 +169,7 @@ def load(
     if library is not None and library.file:
         known.insert(0, TVM)
     if library is None or runtime not in known:
-        raise ModelError(unknown("runtime", runtime, [ORT, *known], of=folder))
+        raise ModelError(unknown("runtime", runtime, dict.fromkeys([ORT, *known]), of=folder))
     if runtime == TVM:
         before, after = (opened.file(name) if opened.file(name).is_file() else None for name in (BEFORE, AFTER))
         return CompiledModel(opened.code(library.file), library, choice, before, after)
