@@ -20,7 +20,7 @@ from onefold.retraining.weight_snapshot import WeightSnapshot
 
 PIECES = 120  # long enough for the scheduler of a busy machine to let others run in between
 PIECE_S = 0.00037  # of the reference machine, idle
-SAVE_S, EXIT_S = 0.35, 0.35  # there: report and cards; end of the process
+SAVE_S, EXIT_S = 0.35, 0.8  # there: report and cards; end of the process, which unmaps what torch has loaded
 EXPORT_S, EXPORT_S_PER_MODULE, EXPORT_S_PER_BYTE = (
     1.2,
     4e-3,
