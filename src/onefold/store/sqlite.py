@@ -134,6 +134,8 @@ class SqliteBackend:
         copy = folder / f"{self.path.stem}-rescued-{os.getpid()}-{time.time_ns()}{self.path.suffix}"
         try:
             connection.exec_driver_sql("VACUUM INTO ?", (str(copy),))
+            # A log with content would be applied to whatever is put at the path, and damage it.
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         except DBAPIError as error:
             return f"Put the files back, then resume; they could not be copied ({error.orig})"
         return f"All that was recorded is in {copy}: put the files back, or move the copy to {self.path}, then resume"
