@@ -133,6 +133,12 @@ def test_all_trials_failed_gives_a_report(tmp_path: Path) -> None:
     assert "second" in (study.folder / "report.html").read_text()
 
 
+def test_the_message_of_a_study_of_one_failed_trial_counts_one(tmp_path: Path) -> None:
+    study = small(troubled, tmp_path, space=Space(kind=Choice("lines")), budget=Budget(trials=1))
+    with pytest.raises(StudyFailed, match="has no model: its only trial failed: "):
+        study.run()
+
+
 def test_a_listener_that_raises_does_not_concern_the_study(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen = []
 

@@ -225,6 +225,20 @@ def test_data_of_another_type_are_refused(tmp_path: Path) -> None:
         WorkloadTrainer(Wrong(), tmp_path)
 
 
+class Forgetful(Spirals):
+    def build(self, config: Config) -> Any:
+        super().build(config)  # and no return
+
+
+def test_a_network_of_another_type_is_refused(tmp_path: Path) -> None:
+    trainer = WorkloadTrainer(Forgetful(), tmp_path)
+    message = r"build\(\) of forgetful must return a torch.nn.Module, but returned NoneType"
+    with pytest.raises(WorkloadError, match=message):
+        trained(trainer, assignment())
+    with pytest.raises(WorkloadError, match=message):
+        trainer.throughput(CONFIG, 1, 0.01, tick=lambda: None)
+
+
 def test_an_unavailable_accelerator_is_refused() -> None:
     with pytest.raises(WorkloadError, match="unknown accelerator"):
         device_of("abacus")

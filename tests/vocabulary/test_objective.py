@@ -131,6 +131,10 @@ def test_an_objective_round_trips_through_json(metrics, sign, limit):
     [
         (lambda: Objective(), "needs a metric"),
         (lambda: Objective(maximize="loss", minimize="loss"), "can be a goal only once"),
+        (
+            lambda: Objective(minimize="value").check(["loss"]),
+            "give a goal, such as objective=Objective",
+        ),
         (lambda: Objective(maximize="acuracy").check(["accuracy", "loss"]), "did you mean 'accuracy'"),
         (
             lambda: Objective(maximize="loss", require={"size": at_most(1)}).check(["loss"]),
@@ -247,6 +251,7 @@ def test_a_study_stops_at_the_first_limit():
     budget = Budget(minutes=2, joules=50, target=0.9)
     assert BudgetUse(time_s=119, joules=49).reason_to_stop(budget, objective) is None
     assert "2 minutes" in BudgetUse(time_s=120).reason_to_stop(budget, objective)
+    assert "limit of 0.593 minutes" in BudgetUse(time_s=60).reason_to_stop(Budget(minutes=0.592991), objective)
     assert "50 J" in BudgetUse(joules=50).reason_to_stop(budget, objective)
     assert BudgetUse(joules=None).reason_to_stop(budget, objective) is None
     assert "target accuracy 0.9" in BudgetUse(best={"accuracy": 0.9, "size": 1}).reason_to_stop(budget, objective)

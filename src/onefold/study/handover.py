@@ -272,5 +272,6 @@ class Handover:
 def _reason_of_failure(trials: list[Trial], reason: str) -> str:
     failures = [trial.failure for trial in trials if trial.failure is not None]
     if failures:
-        return f"all {len(failures)} trials failed; the first: {failures[0].reason}"
+        which = "its only trial failed" if len(failures) == 1 else f"all {len(failures)} trials failed; the first"
+        return f"{which}: {failures[0].reason}"
     return f"{reason} before any trial finished an epoch"

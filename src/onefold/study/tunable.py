@@ -12,7 +12,7 @@ from onefold.study.options import check_compress_mode
 from onefold.training import calls
 from onefold.training.function_trainer import uses_budget
 from onefold.vocabulary.errors import InputError, SpaceError, WorkloadError
-from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.objective import VALUE, Objective
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import Workload
@@ -63,7 +63,7 @@ class Tunable:
     @property
     def objective(self) -> Objective:
         """Return the workload's objective; for a function, to minimize `value`."""
-        return self.workload.objective if self.workload is not None else Objective(minimize="value")
+        return self.workload.objective if self.workload is not None else Objective(minimize=VALUE)
 
     @property
     def rungs(self) -> str:

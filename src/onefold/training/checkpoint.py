@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from onefold.training.assignment import Assignment
+from onefold.training.network import build_network
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.trial_files import checkpoint_file
 from onefold.vocabulary.errors import StoreError
@@ -64,7 +65,7 @@ class TrainingState:
 def open_state(workload: Workload, assignment: Assignment, folder: Path, device: torch.device) -> TrainingState:
     """Return the state in the trial's checkpoint, or the initial state if it has none."""
     seed_everything(derive_seed(assignment.seed, assignment.trial))
-    model = workload.build(assignment.config).to(device)
+    model = build_network(workload, assignment.config).to(device)
     optimizer = workload.optimizer(model, assignment.config)
     schedule = workload.schedule(optimizer, assignment.config, assignment.max_epochs)
     initial = TrainingState(model, optimizer, schedule)

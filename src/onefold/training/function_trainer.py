@@ -30,6 +30,7 @@ from onefold.training.trainer import Tick
 from onefold.training.trial_files import function_folder
 from onefold.vocabulary.errors import NotANumber, WorkloadError
 from onefold.vocabulary.knobs import KnobRecord
+from onefold.vocabulary.objective import VALUE
 from onefold.vocabulary.records import Config, Epoch, Measurement, Metrics
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def reported_metrics(value: Any) -> Metrics:
 
     Raises NotANumber if one is not finite.
     """
-    metrics = as_metrics(value if isinstance(value, Mapping) else {"value": value})
+    metrics = as_metrics(value if isinstance(value, Mapping) else {VALUE: value})
     for name, number in metrics.items():
         if not math.isfinite(number):
             raise NotANumber(f"{name} is {number}")

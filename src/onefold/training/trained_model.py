@@ -10,6 +10,7 @@ import torch
 
 from onefold.model_folder import CARD, ModelFolder, read_card
 from onefold.training.metrics import as_metrics
+from onefold.training.network import build_network
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.splits import AnySplit, Splits, open_splits
 from onefold.training.weights import load_weights_into
@@ -104,7 +105,7 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
     try:
         workload = workload or load(reference)
         config = Config(card["config"])
-        network = workload.build(config)
+        network = build_network(workload, config)
         load_weights_into(network, folder.path)
     except OnefoldError:
         raise

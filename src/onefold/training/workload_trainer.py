@@ -13,6 +13,7 @@ from onefold import meter
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import load_weights
 from onefold.training.loop import evaluate, train
+from onefold.training.network import build_network
 from onefold.training.seeds import seed_everything
 from onefold.training.splits import StreamSplit, open_splits
 from onefold.training.trained_model import TrainedModel
@@ -80,7 +81,7 @@ class WorkloadTrainer:
         """Return the training throughput in batches per second, measured for about `seconds`."""
         torch.set_num_threads(threads)
         seed_everything(0)
-        network = self.workload.build(config).to(self.device).train()
+        network = build_network(self.workload, config).to(self.device).train()
         optimizer = self.workload.optimizer(network, config)
         counter = ThroughputCounter(seconds, tick)
         shuffle = torch.Generator().manual_seed(0)
@@ -105,7 +106,7 @@ class WorkloadTrainer:
         return TrainedModel(self.workload, config, self._network(config, weights).eval(), splits, tick=tick)
 
     def _network(self, config: Config, weights: str | Path | None) -> torch.nn.Module:
-        network: torch.nn.Module = self.workload.build(config)
+        network = build_network(self.workload, config)
         if weights is not None:
             network.load_state_dict(load_weights(self._folder / weights))
         return network

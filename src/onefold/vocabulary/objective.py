@@ -21,12 +21,15 @@ from typing import Any, Literal, get_args
 from onefold.vocabulary.errors import BudgetError, ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
 from onefold.vocabulary.pareto import crowding, fronts
+from onefold.vocabulary.quantities import number
 from onefold.vocabulary.records import Grant, Metrics
 from onefold.vocabulary.requirement import Bound
 from onefold.vocabulary.signature import suggest_fields
 
 Kind = Literal["multi", "epochs", "data", "time"]
 Growth = Literal["geometric", "linear"]
+
+VALUE = "value"  # the metric of a function that returns a number, which is minimized
 
 # Named expressions: the ratios of inference-aware tuning.
 RATIOS = {
@@ -104,7 +107,8 @@ class Objective:
         wanted = (metric for metric in self.metrics if metric not in known)
         for metric in (name for expression in wanted for name in _inputs(expression)):
             if metric not in known:
-                raise ObjectiveError(unknown("metric", metric, known))
+                advice = '; give a goal, such as objective=Objective(minimize="loss")' if metric == VALUE else ""
+                raise ObjectiveError(unknown("metric", metric, known) + advice)
 
     def losses(self, metrics: Metrics) -> tuple[float, ...]:
         """Return one number per goal; smaller is better."""
@@ -292,7 +296,7 @@ class BudgetUse:
     def reason_to_stop(self, budget: Budget, objective: Objective) -> str | None:
         """Return which limit is reached, as a message; None if the study may continue."""
         if budget.minutes is not None and self.time_s >= budget.minutes * 60:
-            return f"the time limit of {budget.minutes:g} minutes was reached"
+            return f"the time limit of {number(budget.minutes)} minutes was reached"
         if budget.joules is not None and self.joules is not None and self.joules >= budget.joules:
             return f"the energy limit of {budget.joules:g} J was reached"
         goal = objective.goals[0]
