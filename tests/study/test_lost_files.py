@@ -64,6 +64,27 @@ def test_a_lost_store_stops_the_study_and_what_was_recorded_is_rescued(tmp_path:
     assert [trial.config for trial in result.trials] == [trial.config for trial in whole.trials]
 
 
+def test_a_log_that_others_read_has_to_be_removed_before_the_rescued_copy_is_used(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def read_and_delete() -> None:
+        reader.append(sqlite3.connect(home / "store.db"))
+        reader[0].execute("BEGIN")
+        reader[0].execute("SELECT * FROM studies").fetchall()
+        (home / "store.db").unlink()
+
+    reader: list[sqlite3.Connection] = []
+    study = small(lambda config: config.x, home, space=SPACE, on_event=after_two(read_and_delete), name="s")
+    with pytest.raises(StoreError, match=r"remove .*store\.db-wal and store\.db-shm and move the copy"):
+        study.run()
+    reader[0].close()
+    for name in ("store.db-wal", "store.db-shm"):
+        (home / name).unlink(missing_ok=True)
+    next(home.glob("store-rescued-*.db")).replace(home / "store.db")
+    with closing(open_store(home / "store.db")) as store:
+        assert [trial.number for trial in store.trials("s") if trial.metrics] == [0, 1, 2]
+
+
 def test_a_home_that_is_deleted_is_rescued_into_the_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from onefold.store.read_only import connect_read_only, is_writable
 from onefold.vocabulary.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
+RESCUE_TIMEOUT_MS = 1000  # for readers of a store that is lost
 # WAL lets others read meanwhile; FULL makes every commit wait for the disk.
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
 
@@ -135,10 +136,14 @@ class SqliteBackend:
         try:
             connection.exec_driver_sql("VACUUM INTO ?", (str(copy),))
             # A log with content would be applied to whatever is put at the path, and damage it.
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {RESCUE_TIMEOUT_MS}")
+            is_busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar()
         except DBAPIError as error:
             return f"Put the files back, then resume; they could not be copied ({error.orig})"
-        return f"All that was recorded is in {copy}: put the files back, or move the copy to {self.path}, then resume"
+        move = f"move the copy to {self.path}"
+        if is_busy:  # another process reads the log
+            move = f"remove {self.path}-wal and {self.path.name}-shm and {move}"
+        return f"All that was recorded is in {copy}: put the files back, or {move}, then resume"
 
     def explain(self, error: BaseException | None) -> str:
         code = getattr(error, "sqlite_errorcode", None)
