@@ -257,14 +257,14 @@ def test_jobs_of_one_thread_run_side_by_side_on_different_cores_also_of_two_home
     assert taken is not None
     try:
         servers[0].start()
-        wait_until(lambda: here.studies == ["a", "c"])
+        wait_until(lambda: sorted(here.studies) == ["a", "c"])
         servers[1].start()
         wait_until(lambda: there.queue.server is not None)
-        used = [line.split()[1] for line in here.started]
-        assert len(set(used)) == 2
+        used = dict(line.split()[:2] for line in here.started)
+        assert used["a"] != used["c"]
         here.end("a")
         wait_until(lambda: there.studies == ["b"])
-        assert there.started[0].split()[1] == used[0]
+        assert there.started[0].split()[1] == used["a"]
         assert here.job("c").ended is None
         here.end("c")
         there.end("b")
