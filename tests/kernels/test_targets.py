@@ -62,7 +62,7 @@ def test_the_processor_can_be_overridden() -> None:
 
 
 def test_an_unknown_processor_is_an_error() -> None:
-    with pytest.raises(DeviceError, match="unknown processor 'cortex-a722' for LLVM; did you mean 'cortex-a72'"):
+    with pytest.raises(DeviceError, match="unknown processor 'cortex-a722' of LLVM; did you mean 'cortex-a72'"):
         target_of(PI, is_host=False, processor="cortex-a722").tvm_target()
 
 

@@ -33,7 +33,7 @@ CONFIG = Config(
     batch_size=32, optimizer="adam", lr=3e-3, weight_decay=1e-5,
 )  # fmt: skip
 # Long enough for a busy machine; a rule ends the retraining as soon as the model is better.
-WINDOW = "300s"
+WINDOW = "150s"
 ENOUGH = """
 [[react]]
 name = "seen enough"
@@ -112,7 +112,7 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
 
     assert result.summary.kept_new
     assert result.folder == folder
-    assert result.summary.limits.window_s == 300
+    assert result.summary.limits.window_s == 150
     assert not list(folder.glob("*new*"))
     kept = content_of(folder / PREVIOUS)
     for name in ("weights.safetensors", "model.json", "model.onnx", "deployment.json"):
@@ -194,7 +194,7 @@ def test_memory_measurements_are_stored_for_the_next_time(
 
 def test_planning_changes_nothing(folder: Path, new: Path, empty: Path) -> None:
     before = content_of(folder)
-    feasible = plan_retraining(folder, new, memory="100GB", window="300s", options=RetrainingOptions(home=empty))
+    feasible = plan_retraining(folder, new, memory="100GB", window=WINDOW, options=RetrainingOptions(home=empty))
     assert 1 <= len(feasible.plans) <= 10
     assert feasible.limits.memory_bytes == 100 * 10**9
     assert content_of(folder) == before
