@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from onefold.arrays.model_inputs import model_inputs
 from onefold.device.inference_session import open_inference_session
 from onefold.device.session_options import session_options
 from onefold.kernels.kernel_library import LibraryManifest, PartTensors
@@ -56,22 +57,16 @@ class CompiledModel:
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs for any number of samples, computed in batches of the compiled size."""
         size = self.manifest.batch_size
-        if len(inputs) != len(self._dtypes):
-            names = ", ".join(self.manifest.inputs)
-            raise ModelError(f"the model takes {len(self._dtypes)} inputs ({names}), got {len(inputs)}")
         try:
-            arrays = [
-                np.asarray(value).astype(dtype, "C", "same_kind", copy=False)
-                for value, dtype in zip(inputs, self._dtypes)
-            ]
+            arrays = model_inputs(inputs, list(self.manifest.inputs), self._dtypes)
             count = len(arrays[0])
-            if any(len(array) != count for array in arrays):
-                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
             if count == size:
                 outputs = self._run(arrays)
             else:
                 batches = [self._run_padded(arrays, start, size) for start in range(0, max(1, count), size)]
                 outputs = [np.concatenate(parts)[:count] for parts in zip(*batches)]
+        except ModelError:
+            raise
         except Exception as error:  # numpy and TVM raise many types
             raise ModelError(f"the model takes {self.manifest.inputs}, the batch first: {error}") from error
         return outputs[0] if len(outputs) == 1 else outputs

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from onefold.arrays.model_inputs import model_inputs
 from onefold.device.inference_session import open_inference_session
 from onefold.device.session_options import session_options
 from onefold.serving.scenario_settings import ScenarioSettings
@@ -40,19 +43,10 @@ class ServedModel:
         Inputs may be lists or arrays of another precision of the same kind. Returns an array, or a list of arrays for a
         model with several outputs. Raises ModelError if the inputs do not fit the model.
         """
-        import numpy as np
-
-        if len(inputs) != len(self._names):
-            raise ModelError(f"the model takes {len(self._names)} inputs ({', '.join(self._names)}), got {len(inputs)}")
         size = self.point.batch_size
         try:
-            arrays = [
-                np.asarray(value).astype(dtype, "C", "same_kind", copy=False)
-                for value, dtype in zip(inputs, self._dtypes)
-            ]
+            arrays = model_inputs(inputs, self._names, self._dtypes)
             count = len(arrays[0])
-            if any(len(array) != count for array in arrays):
-                raise ValueError(f"the inputs have different numbers of samples: {[len(array) for array in arrays]}")
             if count <= size:
                 outputs = self._run_batch(arrays)
             else:
@@ -61,6 +55,8 @@ class ServedModel:
                     for start in range(0, count, size)
                 ]
                 outputs = [np.concatenate(parts) for parts in zip(*batches)]
+        except ModelError:
+            raise
         except Exception as error:  # numpy and the runtime raise many types
             expected = ", ".join(f"{value.name} {value.type} {value.shape}" for value in self.session.get_inputs())
             raise ModelError(f"the model takes {expected}, the batch first: {error}") from error
