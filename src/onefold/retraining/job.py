@@ -44,3 +44,8 @@ class RetrainingJob:
     started_at: float | None = None  # on the clock; None for now
     on_event: Callable[[RetrainingEvent], None] = lambda _: None
     clock: Clock = time.monotonic
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the memory of the process counts, rather than that of a GPU."""
+        return self.data.train.device.type == "cpu"

@@ -1,0 +1,38 @@
+"""The network as it was given: its weights and their memory format, to return to."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from onefold.retraining.weight_snapshot import WeightSnapshot
+
+
+class GivenNetwork:
+    """Restore a network to the state in which it was given."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self._snapshot: WeightSnapshot | None = None
+        self._strides: dict[nn.Parameter, tuple[int, ...]] = {}
+
+    def capture(self) -> WeightSnapshot:
+        """Take a snapshot of the weights, which `restore` returns to. Raises InputError if no disk has the space."""
+        self._snapshot = WeightSnapshot(self.network)
+        return self._snapshot
+
+    def use_channels_last(self) -> None:
+        """Change the weights of convolutions to the channels-last memory format (NHWC)."""
+        self._strides = {weight: weight.stride() for weight in self.network.parameters()}
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def restore(self) -> None:
+        """Return to the given weights, if they were captured."""
+        if self._snapshot is not None:
+            self._snapshot.restore()
+
+    def restore_memory_format(self) -> None:
+        """Return to the given memory format; the weights keep their values."""
+        for weight, strides in self._strides.items():
+            if weight.stride() != strides:
+                weight.data = torch.empty_like(weight.data).as_strided(weight.shape, strides).copy_(weight.data)

@@ -1,0 +1,217 @@
+"""The second phase of a retraining: plan, train in micro-windows, and react to rules."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import chain
+
+from onefold.retraining.batch_norm import reestimate_statistics
+from onefold.retraining.evaluation import Evaluation
+from onefold.retraining.messages import insufficient_memory_message, short_window_message
+from onefold.retraining.plan_runner import PlanOutOfMemory
+from onefold.retraining.preparation import Baseline, PreparedNetwork
+from onefold.retraining.retraining_record import RetrainingRecord
+from onefold.retraining.rule_facts import RetrainingProgress, plan_facts
+from onefold.retraining.rules import Verdict
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.quantities import duration
+from onefold.vocabulary.retraining import MicroWindow, PlanEstimate, RetrainingPlan
+
+MAX_MICRO_WINDOWS, MIN_MICRO_WINDOWS = 40, 12  # in the time for training
+UPDATES_PER_MICRO_WINDOW = 4  # of the slowest plan, at least
+EVALUATION_SHARE = 0.08  # of a micro-window, about, to evaluate a subset
+STATISTICS_SHARE = 0.02  # of the window, at most, to re-estimate BatchNorm statistics
+MIN_STATISTICS_SAMPLES = 32
+
+
+class MicroWindowTraining:
+    """Train a prepared network. `prepared.best` keeps the best model on the validation subset."""
+
+    def __init__(self, prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> None:
+        self.prepared, self.baseline, self.record = prepared, baseline, record
+        self.job, self.window, self.memory = prepared.job, prepared.window, prepared.memory
+        self.strategy, self.runner, self.evaluator = self.job.strategy, prepared.runner, baseline.evaluator
+        self.first_subset = self.best_subset = baseline.subset
+        self.micro_window_s = 0.0
+        self.lr_halvings = 0
+        self._length_s = self.job.limits.window_s  # of the window, when plans were last made
+        self._told = ""
+
+    def plan(self) -> tuple[PlanEstimate, ...]:
+        """Return the plans that fit now, and size the micro-windows for them. Raises InputError if none fits."""
+        prepared = self.prepared
+        context = prepared.context()
+        plans = self.strategy.plans(context)
+        if not plans or prepared.other_bytes > context.limit_bytes:
+            raise InputError(insufficient_memory_message(context, self.job.limits, prepared.other_bytes))
+        step_s = min(estimate.update_s / estimate.plan.accumulation for estimate in plans)
+        if step_s > context.left_s and not self.window.is_stopped:
+            other_s = self.window.elapsed_s + self.window.reserve_s
+            raise InputError(short_window_message(step_s, other_s, self.job.limits))
+        slowest_s = max(estimate.update_s for estimate in plans)
+        training_s = max(0.0, self.window.left_s)
+        wanted_s = max(
+            training_s / MAX_MICRO_WINDOWS,
+            UPDATES_PER_MICRO_WINDOW * slowest_s,
+            self.evaluator.shortest_s / EVALUATION_SHARE,
+        )
+        self.micro_window_s = min(wanted_s, training_s / MIN_MICRO_WINDOWS)
+        self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)
+        return plans
+
+    def reestimate_statistics(self) -> None:
+        """Re-estimate the BatchNorm statistics on the new data; keep them if the loss falls."""
+        job, prepared = self.job, self.prepared
+        samples = min(len(job.data.train), self.evaluator.samples_within(STATISTICS_SHARE * self.window.length_s))
+        if not (self.strategy.is_adaptive and prepared.has_batch_norm and samples >= MIN_STATISTICS_SAMPLES):
+            return
+        parts = [job.data.train.first(samples)]
+        parts += [job.data.reference.replayed] if job.data.reference is not None else []
+        batches = chain.from_iterable(part.batches(self.evaluator.batch_size) for part in parts)
+        reestimate_statistics(job.network, batches)
+        after = self.evaluator.evaluate_subset()
+        if after.loss < self.best_subset.loss and after.keeps_reference:
+            self.best_subset = after
+            prepared.best.capture()
+            self.record.react("batch norms", f"statistics re-estimated on {samples} samples of the new data")
+        else:
+            prepared.best.restore()
+
+    def run(self) -> None:
+        """Run micro-windows until the window is over or a rule ends the retraining."""
+        stalled, last, lowest_loss = 0, self.best_subset, self.best_subset.loss
+        began_s = self.window.elapsed_s
+        while self.window.left_s > 0:
+            trained_s = self.window.elapsed_s - began_s
+            plan = self.strategy.next_plan(trained_s / (trained_s + self.window.left_s))
+            try:
+                window = self.runner.run(len(self.record.windows) + 1, plan, self.micro_window_s)
+                if window is None:
+                    break
+                self.evaluator.shrink_batch(self.prepared.evaluation_bytes())
+                evaluation = self.evaluator.evaluate_subset() if self.strategy.is_adaptive else None
+            except PlanOutOfMemory:
+                if not self._recover_from_out_of_memory(plan):
+                    break
+                continue
+            self.window.reserve_s = self.prepared.reserve.seconds
+            self._record(window, last, evaluation)
+            if evaluation is not None:
+                is_better = evaluation.is_better_than(self.best_subset)
+                stalled = 0 if is_better or evaluation.loss < lowest_loss else stalled + 1
+                last, lowest_loss = evaluation, min(lowest_loss, evaluation.loss)
+                if is_better:
+                    self.best_subset = evaluation
+                    self.prepared.best.capture()
+            if not self._continue(plan, self.record.windows[-1], stalled):
+                break
+
+    def _record(self, window: MicroWindow, before: Evaluation, evaluation: Evaluation | None) -> None:
+        """Record a micro-window with its gain: on validation data if it was evaluated, else on its training data."""
+        seconds = max(1e-9, window.ended_s - window.began_s)
+        if evaluation is not None:
+            gain = _relative_decrease(before.loss, evaluation.loss) / seconds
+        else:
+            previous_loss = self.record.windows[-1].loss if self.record.windows else window.loss
+            gain = _relative_decrease(previous_loss, window.loss) / seconds
+        merit = self.strategy.tell(window.plan, gain, seconds / max(1, window.samples))
+        score = None if evaluation is None else evaluation.score
+        window = replace(window, gain_per_s=gain, merit=merit, score=score)
+        self.runner.learn_gain(window)
+        self.record.add(window)
+
+    def _recover_from_out_of_memory(self, plan: RetrainingPlan) -> bool:
+        """Replan after a failed allocation; return False if no plan fits any more."""
+        is_handled = self.strategy.on_out_of_memory()
+        is_predicted_to_fit = self.runner.estimate(plan).memory_bytes <= self.memory.limit()
+        if not is_handled and is_predicted_to_fit:
+            self.runner.mark_infeasible(plan)  # the prediction was too low; the limit did not fall
+        has_shrunk = self.strategy.is_adaptive and not is_predicted_to_fit
+        self.record.react("memory shrinks" if has_shrunk else "memory ran out", f"{plan} does not fit; replanning")
+        return self._replan()
+
+    def _replan(self) -> bool:
+        """Search for plans under the present limit; return False if none fits any more."""
+        self.runner.release()
+        self.runner.update_held_bytes()
+        self.evaluator.fit_batch(self.prepared.evaluation_bytes())
+        try:
+            self.plan()
+        except InputError as error:
+            self.record.react("no plan fits any more", str(error))
+            return False
+        return True
+
+    def _continue(self, plan: RetrainingPlan, window: MicroWindow, stalled: int) -> bool:
+        """Apply changes of the limits and the first rule that holds; return False to end the retraining."""
+        if self.window.is_stopped:
+            self.record.react("stopped", "asked to end: the best model so far is returned")
+            return False
+        if self.job.control.problem not in ("", self._told):
+            self._told = self.job.control.problem
+            self.record.react("control file", self._told)
+        passes = sum(other.samples for other in self.record.windows) / len(self.job.data.train)
+        if passes >= plan.epochs:
+            self.record.react("epochs", f"all {plan.epochs} epochs are done")
+            return False
+        if self.window.length_s != self._length_s:
+            self._length_s = self.window.length_s
+            self.record.react("window changes", f"the window is {duration(self._length_s)} now; replanning")
+            return self._replan()
+        estimate = self.runner.estimate(plan)
+        if not self.strategy.is_adaptive:
+            if estimate.memory_bytes > self.memory.limit():
+                self.record.react("memory shrinks", "replanning")
+                return self._replan()
+            return math.isfinite(window.loss)
+        progress = self._progress(plan, window, stalled, estimate)
+        fastest = max(other.samples_per_s for other in self.strategy.estimates())
+        facts = {**plan_facts(self.prepared.context(), estimate, fastest), **progress.facts()}
+        verdict = self.job.rules.reaction(facts)
+        return True if verdict is None else self._apply(verdict)
+
+    def _progress(
+        self, plan: RetrainingPlan, window: MicroWindow, stalled: int, estimate: PlanEstimate
+    ) -> RetrainingProgress:
+        oriented = self.evaluator.oriented
+        return RetrainingProgress(
+            elapsed_s=self.window.elapsed_s,
+            left_s=self.window.left_s,
+            micro_window_s=self.micro_window_s,
+            windows=self.record.windows,
+            best_score=oriented(self.best_subset.score),
+            first_score=oriented(self.first_subset.score),
+            score=oriented(window.score if window.score is not None else math.nan),
+            stalled=stalled,
+            best_other_merit=self.strategy.best_other_merit(plan),
+            predicted_bytes=estimate.memory_bytes,
+            limit_bytes=self.memory.limit(),
+            used_bytes=self.memory.used(),
+            plans=len(self.strategy.estimates()),
+            lowered=self.lr_halvings,
+        )
+
+    def _apply(self, verdict: Verdict) -> bool:
+        """Carry out the action of a rule; return False to end the retraining."""
+        if verdict.then == "switch plan":
+            self.strategy.switch_plan()
+            return True
+        is_regular_end = verdict.then == "finish" and self.window.left_s <= self.micro_window_s
+        if not is_regular_end:
+            self.record.react(verdict.rule, verdict.said)
+        if verdict.then == "replan":
+            return self._replan()
+        if verdict.then in ("lower lr", "restore best"):
+            self.runner.lr_factor, self.lr_halvings = self.runner.lr_factor / 2, self.lr_halvings + 1
+        if verdict.then == "restore best":
+            self.prepared.best.restore()
+            self.runner.stepper.reset_optimizer()
+        return verdict.then != "finish"
+
+
+def _relative_decrease(before: float, after: float) -> float:
+    """Return by what share a loss fell; 0 if either is not finite."""
+    if not (math.isfinite(before) and math.isfinite(after)) or before <= 0:
+        return 0.0
+    return (before - after) / before

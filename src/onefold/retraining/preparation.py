@@ -1,0 +1,198 @@
+"""The first phase of a retraining: check the data, profile the network, evaluate the given model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from onefold.retraining.allocator import map_large_blocks, release_free_memory
+from onefold.retraining.batch_norm import batch_norms
+from onefold.retraining.data_compatibility import check_compatible
+from onefold.retraining.evaluation import Evaluation, Evaluator
+from onefold.retraining.given_network import GivenNetwork
+from onefold.retraining.job import RetrainingJob
+from onefold.retraining.memory_monitor import MemoryMonitor
+from onefold.retraining.memory_trace import LossFunction
+from onefold.retraining.messages import insufficient_memory_message, short_window_message
+from onefold.retraining.network_profile import NetworkProfile, profile_network
+from onefold.retraining.plan_runner import PlanOutOfMemory, PlanRunner
+from onefold.retraining.planning_context import PlanningContext, remembered_gains
+from onefold.retraining.samples import BatchOrder
+from onefold.retraining.stages import split_into_stages
+from onefold.retraining.time_reserve import EXIT_S, TimeReserve, python_slowdown, time_write
+from onefold.retraining.time_window import TimeWindow
+from onefold.retraining.training_step import Stepper
+from onefold.retraining.weight_snapshot import WeightSnapshot
+from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.retraining import PhaseStarted
+
+PROFILED_SAMPLES = 4
+PROFILING_FORWARDS = 15  # of two samples; profiling takes at least as long as so many
+
+
+@dataclass(frozen=True)
+class PreparedNetwork:
+    """A profiled network, ready to be trained within the limits."""
+
+    job: RetrainingJob
+    window: TimeWindow
+    memory: MemoryMonitor
+    given: GivenNetwork
+    best: WeightSnapshot  # of the best model so far
+    reserve: TimeReserve
+    profile: NetworkProfile
+    runner: PlanRunner
+    has_batch_norm: bool
+    profiling_bytes: int  # of the process while the network was profiled
+    planning_bytes: int  # that profiling added to it
+
+    def context(self) -> PlanningContext:
+        """Return the inputs of a search for plans, as of now."""
+        return PlanningContext(
+            self.profile,
+            self.runner.held_bytes,
+            self.memory.limit(),
+            max(self.window.left_s, 0.0),
+            len(self.job.data.train),
+            self.has_batch_norm,
+            self.job.optimizer,
+            remembered_gains(self.job.lessons),
+        )
+
+    @property
+    def other_bytes(self) -> int:
+        """The memory of the process that everything but training needs at least: profiling and saving the model."""
+        return max(self.profiling_bytes, self.runner.held_bytes + self.job.save_bytes)
+
+    def evaluation_bytes(self) -> int:
+        """Return what an evaluation may add to the process."""
+        return round(self.context().usable_bytes) - self.runner.held_bytes
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The evaluation of the given model, which a new one must surpass."""
+
+    evaluator: Evaluator
+    all: Evaluation  # of all validation data
+    subset: Evaluation
+    evaluation_s: float  # that evaluating all took
+
+
+def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given: GivenNetwork) -> PreparedNetwork:
+    """Check the data and profile the network.
+
+    Raises:
+        InputError: The window is too short.
+        DatasetError: The network cannot be trained on the data.
+    """
+    torch.manual_seed(job.seed)
+    if job.is_on_cpu:
+        map_large_blocks()
+    memory.open()
+    forward_s = _check_data(job, window)
+    _require(PROFILING_FORWARDS * forward_s, job, window)
+    if job.strategy.is_adaptive and any(isinstance(module, nn.Conv2d) for module in job.network.modules()):
+        given.use_channels_last()
+        job.data = job.data.with_channels_last()
+    job.on_event(PhaseStarted("profiling the network"))
+    snapshot, best = given.capture(), WeightSnapshot(job.network)
+    reserve = _time_reserve(job, window, snapshot)
+    window.reserve_s = reserve.seconds
+    _require(PROFILING_FORWARDS * forward_s, job, window)
+    used = memory.used()
+    memory.reset_peak()
+    batch = job.data.train.few(PROFILED_SAMPLES)
+    staged = split_into_stages(job.network, batch[:-1])
+    profile = profile_network(staged, batch, loss_function(job), job.lessons, job.clock)
+    profiling_bytes = memory.peak() or used
+    release_free_memory()
+    has_batch_norm = bool(batch_norms(job.network))
+    runner = _plan_runner(job, window, memory, profile)
+    return PreparedNetwork(
+        job, window, memory, given, best, reserve, profile, runner, has_batch_norm,
+        profiling_bytes, max(0, profiling_bytes - used),
+    )  # fmt: skip
+
+
+def evaluate_given(prepared: PreparedNetwork) -> Baseline:
+    """Evaluate the given model.
+
+    Raises:
+        InputError: The memory limit or the window is too small.
+    """
+    job, window = prepared.job, prepared.window
+    job.on_event(PhaseStarted("evaluating the given model"))
+    evaluator = Evaluator(job, prepared.profile, prepared.evaluation_bytes(), prepared.reserve)
+    _require(evaluator.samples * evaluator.sample_s / 2, job, window)  # which is a rough estimate
+    started = window.elapsed_s
+    try:
+        before = evaluator.evaluate()
+    except PlanOutOfMemory:
+        message = insufficient_memory_message(prepared.context(), job.limits, prepared.other_bytes)
+        raise InputError(message) from None
+    evaluation_s = window.elapsed_s - started
+    window.reserve_s = prepared.reserve.seconds
+    subset = evaluator.evaluate_subset() if job.strategy.is_adaptive else before
+    return Baseline(evaluator, before, subset, evaluation_s)
+
+
+def _check_data(job: RetrainingJob, window: TimeWindow) -> float:
+    """Check that the network can be trained on the data; return the seconds of a forward pass of two samples."""
+    job.network.eval()
+    floating = (weight.dtype for weight in job.network.parameters() if weight.is_floating_point())
+    job.data = job.data.with_dtype(next(floating, torch.float32))
+    started = window.elapsed_s
+    check_compatible(job.network, job.data, job.workload, job.config)
+    return (window.elapsed_s - started) / 2  # of two samples, twice
+
+
+def _require(seconds: float, job: RetrainingJob, window: TimeWindow) -> None:
+    """Raise InputError if the window is too short for what takes this long before training can begin."""
+    if window.left_s < seconds and not window.is_stopped:
+        needed_s = window.elapsed_s + seconds + window.reserve_s
+        raise InputError(short_window_message(0.0, needed_s, job.limits))
+
+
+def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapshot) -> TimeReserve:
+    """Measure what determines how long the end of the retraining takes."""
+    started = window.elapsed_s
+    release_free_memory()
+    collection_s = window.elapsed_s - started  # long in a process with many objects
+    slowdown = python_slowdown(job.clock)
+    has_folder = job.save_s > 0
+    return TimeReserve(
+        collection_s=collection_s,
+        write_s=time_write(snapshot, job.clock) if has_folder else 0.0,
+        save_s=job.save_s * slowdown,
+        exit_s=EXIT_S * slowdown if has_folder else 0.0,
+    )
+
+
+def _plan_runner(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, profile: NetworkProfile) -> PlanRunner:
+    is_adaptive = job.strategy.is_adaptive
+    reference = job.data.reference if is_adaptive else None
+    replayed = None if reference is None else reference.replayed
+    return PlanRunner(
+        Stepper(profile.staged, profile.trace, loss_function(job), running_statistics=is_adaptive),
+        profile,
+        memory,
+        window,
+        BatchOrder(job.data.train, job.seed, replayed),
+        memory.used(),
+        job.machine,
+        job.signature,
+        is_adaptive,
+    )
+
+
+def loss_function(job: RetrainingJob) -> LossFunction:
+    """Return the loss of the workload, with the configuration of the model."""
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        value: Tensor = job.workload.loss(outputs, targets, job.config)
+        return value
+
+    return loss
