@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from onefold.device import Device
 
 settings.register_profile("onefold", deadline=None)  # the duration of an example depends on the machine
 settings.load_profile("onefold")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _default_hang_up() -> None:
+    """Handle SIGHUP as in a terminal, also when the tests run under nohup: commands keep a signal that is ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,6 +7,7 @@ Exit codes: 0 success, 2 bad input, 3 trouble with the store, 4 the study has no
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -25,10 +26,15 @@ from onefold.vocabulary.workload_reference import bundled_workloads
 
 
 class OnefoldGroup(TyperGroup):
-    """Ends a command that raises OnefoldError or is interrupted with one line and its exit code."""
+    """Ends a command that raises OnefoldError or is interrupted with one line and its exit code.
+
+    The object of the context, if any, is called before the command begins: it installs the signal handlers.
+    """
 
     def invoke(self, ctx: Any) -> Any:  # typer keeps its Context type private
         try:
+            if ctx.obj is not None:
+                ctx.obj()  # from here on an interruption is caught
             return super().invoke(ctx)
         except OnefoldError as error:
             message = cli_message(error, self.commands.get(ctx.invoked_subcommand or ""))
@@ -95,5 +101,4 @@ def workloads() -> None:
 
 def main() -> None:
     """Run a command. SIGTERM and SIGHUP interrupt it like Ctrl-C."""
-    handle_interrupts(interrupt)
-    app()
+    app(obj=partial(handle_interrupts, interrupt))
