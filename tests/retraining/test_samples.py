@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.datasets.rows import Rows
-from onefold.retraining.samples import MIN_SAMPLES, VALIDATION_SHARE, BatchOrder, NewData, Samples, split_new_data
+from onefold.retraining.samples import (
+    MIN_SAMPLES,
+    VALIDATION_SHARE,
+    BatchOrder,
+    NewData,
+    Samples,
+    split_new_data,
+    split_reference,
+)
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
 
@@ -28,6 +36,15 @@ def of(inputs: Any, targets: Any) -> NewData:
 def numbered(targets: np.ndarray) -> NewData:
     """Return samples whose input is their index."""
     return of(np.arange(len(targets), dtype=np.float32)[:, None], targets)
+
+
+@given(counts=st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= MIN_SAMPLES))
+def test_each_class_of_a_reference_set_is_judged_and_replayed(counts: list[int]) -> None:
+    targets = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    reference = split_reference(Data((np.arange(len(targets), dtype=np.float32)[:, None], targets)), CPU)
+    judged, replayed = (Counter(targets[part.rows].tolist()) for part in (reference.judged, reference.replayed))
+    assert sorted([*reference.judged.rows, *reference.replayed.rows]) == list(range(len(targets)))
+    assert all(judged[label] - replayed[label] in (0, 1) for label in range(len(counts)))
 
 
 @given(counts=st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda counts: sum(counts) >= MIN_SAMPLES))

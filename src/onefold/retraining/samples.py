@@ -91,8 +91,11 @@ class Samples:
 class BatchOrder:
     """Shuffled sample indices, epoch after epoch, mixed with replayed samples of the original data."""
 
-    def __init__(self, samples: Samples, seed: int, replayed: Samples | None = None) -> None:
+    def __init__(
+        self, samples: Samples, seed: int, replayed: Samples | None = None, replayed_share: float = REPLAYED_SHARE
+    ) -> None:
         self.samples = samples
+        self.replayed_share = replayed_share
         self.replayed = replayed
         self._rng = np.random.default_rng(seed)
         self._remaining: Indices = np.empty(0, np.intp)
@@ -104,7 +107,7 @@ class BatchOrder:
         """
         if len(self._remaining) < 2:
             self._remaining = self._rng.permutation(len(self.samples)).astype(np.intp)
-        replayed = 0 if self.replayed is None else round(REPLAYED_SHARE * count)
+        replayed = 0 if self.replayed is None else round(self.replayed_share * count)
         taken, self._remaining = self._remaining[: count - replayed], self._remaining[count - replayed :]
         if self.replayed is None or not replayed:
             return taken
@@ -172,9 +175,19 @@ def split_reference(data: Data, device: torch.device) -> Reference:
     arrays = _check_arrays(data.train)
     _check_count(len(arrays[-1]))
     samples = _stratified(arrays, device)
-    return Reference(
-        replace(samples, rows=samples.rows[0::2]), replace(samples, rows=samples.rows[1::2], skipped=set())
-    )
+    targets = _classes(arrays)
+    ranks = np.arange(len(samples)) if targets is None else _ranks_in_class(targets[samples.rows])
+    judged, replayed = (samples.rows[ranks % 2 == half] for half in (0, 1))
+    return Reference(replace(samples, rows=judged), replace(samples, rows=replayed, skipped=set()))
+
+
+def _ranks_in_class(targets: NDArray[np.int64]) -> Indices:
+    """Return for each target how many equal ones come before it."""
+    ranks = np.empty(len(targets), np.intp)
+    for label in np.unique(targets):
+        members = np.flatnonzero(targets == label)
+        ranks[members] = np.arange(len(members))
+    return ranks
 
 
 def split_new_data(data: Data, device: torch.device, reference: Reference | None = None) -> NewData:
@@ -220,15 +233,22 @@ def _check_arrays(part: Any) -> tuple[Any, ...]:
 def _stratified(arrays: tuple[Any, ...], device: torch.device) -> Samples:
     """Return all rows, shuffled so that every prefix has about the class proportions of the whole."""
     order = np.random.RandomState(0).permutation(len(arrays[-1]))
-    first = _tensor(arrays[-1], np.arange(1))
-    if first.dim() > 1 or first.is_floating_point():  # no classes: nothing to read
+    targets = _classes(arrays)
+    if targets is None:
         return Samples(arrays, order.astype(np.intp), device)
-    targets = np.asarray(_tensor(arrays[-1], np.arange(len(order))))
     position = np.empty(len(targets))
     for label in np.unique(targets):
         members = order[targets[order] == label]
         position[members] = (np.arange(len(members)) + 0.5) / len(members)
     return Samples(arrays, order[np.argsort(position[order], kind="stable")].astype(np.intp), device)
+
+
+def _classes(arrays: tuple[Any, ...]) -> NDArray[np.int64] | None:
+    """Read all targets, if they are classes; None, without reading them, if they are not."""
+    first = _tensor(arrays[-1], np.arange(1))
+    if first.dim() > 1 or first.is_floating_point():
+        return None
+    return np.asarray(_tensor(arrays[-1], np.arange(len(arrays[-1]))))
 
 
 def _tensor(array: Any, rows: Indices) -> Tensor:
