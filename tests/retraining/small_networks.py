@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformer_networks import CLASSES, WORDS, BertClassifier, EncoderNet, Logits, VisionTransformer
 
-CLASSES, WORDS = 5, 20
 Batch = tuple[Tensor, ...]
 
 
@@ -213,6 +213,10 @@ KINDS = {
     "inverted": Kind(InvertedNet, (3, 16, 16)),
     "transformer": Kind(lambda: Transformer(dropout=0.0), (6,), takes_words=True),
     "dropping transformer": Kind(Transformer, (6,), takes_words=True),
+    "torch encoder": Kind(lambda: EncoderNet(is_masked=False), (6,), takes_words=True),
+    "masked torch encoder": Kind(EncoderNet, (6,), takes_words=True),
+    "image transformer": Kind(VisionTransformer, (3, 8, 8)),
+    "BERT": Kind(lambda: Logits(BertClassifier), (6,), takes_words=True),
     "recurrent": Kind(Recurrent, (32,), takes_words=True),
     "deciding": Kind(DecidingNet, (8,)),
     "partly deciding": Kind(PartlyDecidingNet, (8,)),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +16,10 @@ from hypothesis import strategies as st
 from small_networks import CLASSES, KINDS, Batch, cross_entropy
 from torch import Tensor, nn
 from torch.nn import functional
+from transformer_networks import PADDING, WORDS, BertClassifier, ClassifierOutput, EncoderNet
 
 from onefold.retraining.stages import StagedNetwork, split_into_stages
+from onefold.retraining.value_tracer import without_fast_path
 
 rates = st.floats(0, 1)
 
@@ -38,7 +43,7 @@ def order_of_use(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[nn.Para
         for module in network.modules()
         if not list(module.children())
     ]
-    with torch.no_grad():
+    with torch.no_grad(), without_fast_path():  # which calls no modules
         network.eval()(*inputs)
     for hook in hooks:
         hook.remove()
@@ -124,6 +129,102 @@ def test_a_transformer_is_cut_between_attention_and_mlp() -> None:
     assert "positions" in names  # a weight that belongs to no layer
 
 
+def blocks_of(staged: StagedNetwork) -> list[str]:
+    """Return the names of the stages inside a layer, and whether they take an input of the network too."""
+    return [f"{stage.name}{'+' if stage.side_inputs else ''}" for stage in staged.stages if ".0." in stage.name]
+
+
+def test_a_torch_encoder_is_cut_into_its_layers_and_each_attention_makes_its_mask() -> None:
+    layer = [
+        "encoder.layers.0.self_attn",
+        "encoder.layers.0.norm1",
+        "encoder.layers.0.linear1",
+        "encoder.layers.0.norm2",
+    ]
+    assert blocks_of(staged_once("torch encoder")) == layer
+    assert blocks_of(staged_once("masked torch encoder")) == [f"{layer[0]}+", *layer[1:]]
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_causal_masks_are_made_by_each_layer(is_masked: bool) -> None:
+    network = EncoderNet(is_masked=is_masked, is_causal=True)
+    words = torch.randint(1, WORDS, (4, 6))
+    words[:2, 4:] = PADDING
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Support for mismatched")
+        staged = split_into_stages(network, [words])
+        network.eval()
+        torch.testing.assert_close(staged(words), network(words))
+    assert len(blocks_of(staged)) == 4
+
+
+def test_an_image_transformer_is_cut_between_attention_and_mlp() -> None:
+    assert [stage.name for stage in staged_once("image transformer").stages] == [
+        "patch_embed.proj", "cls_token", "pos_embed", "blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1",
+        "blocks.1.norm2", "norm", "head",
+    ]  # fmt: skip
+
+
+def test_a_bert_is_cut_into_its_layers() -> None:
+    names = [stage.name.removeprefix("network.encoder.layer.") for stage in staged_once("BERT").stages]
+    assert [name for name in names if name.startswith("0")] == [
+        "0.attention.query", "0.attention_norm", "0.intermediate", "0.norm",
+    ]  # fmt: skip
+    assert names[-2:] == ["network.pooler", "network.classifier"]
+
+
+def test_records_keep_their_type_and_a_mask_may_be_an_input() -> None:
+    network = BertClassifier().eval()
+    words = torch.randint(1, WORDS, (4, 6))
+    mask = (torch.arange(6) < torch.tensor([[6], [3], [5], [1]])).long()
+    staged = split_into_stages(network, [words, mask])
+    assert len(staged.stages) > 8
+    result, expected = staged(words, mask), network(words, mask)
+    assert isinstance(result, ClassifierOutput)
+    assert list(result) == ["logits"]
+    torch.testing.assert_close(result.logits, expected.logits)
+    assert not torch.allclose(expected.logits, network(words).logits)
+
+
+def test_intermediate_outputs_that_are_returned_prevent_cuts() -> None:
+    network, words = BertClassifier(output_hidden_states=True).eval(), torch.randint(1, WORDS, (4, 6))
+    staged = split_into_stages(network, [words])
+    assert not any(stage.name.startswith("encoder.layer.1") for stage in staged.stages)
+    assert all(torch.equal(one, other) for one, other in zip(staged(words).hidden_states, network(words).hidden_states))
+
+
+Two = namedtuple("Two", ["logits", "auxiliary"])
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda one, two: {"logits": one, "auxiliary": two},
+        lambda one, two: (one, two),
+        lambda one, two: [two, {"logits": one, "nothing": None}],
+        Two,
+        lambda one, two: OrderedDict(logits=one, auxiliary=two),
+    ],
+    ids=["dict", "tuple", "nested", "namedtuple", "OrderedDict"],
+)
+def test_the_last_stage_returns_what_the_network_does(returned: Callable[[Tensor, Tensor], Any]) -> None:
+    class Returning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.middle, self.head, self.other = (nn.Linear(8, 8) for _ in range(4))
+
+        def forward(self, x: Tensor) -> Any:
+            x = self.middle(self.body(x).relu()).relu()
+            return returned(self.head(x), self.other(x))
+
+    network = Returning()
+    staged = split_into_stages(network, [X])
+    assert [stage.name for stage in staged.stages] == ["body", "middle", "head"]
+    result, expected = staged(X), network(X)
+    assert type(result) is type(expected)
+    torch.testing.assert_close(result, expected)
+
+
 def test_untraceable_modules_stay_in_one_piece() -> None:
     assert [stage.name for stage in staged_once("deciding").stages] == ["network"]
     assert staged_once("deciding").stages[0].module is staged_once("deciding").network
@@ -138,7 +239,7 @@ def test_leading_layers_without_weights_may_be_frozen_at_any_rate() -> None:
     assert any(stage.weights for stage in staged.stages[staged.frozen_stages(1.0) :])
 
 
-def test_several_inputs_enter_the_first_stage() -> None:
+def test_an_input_enters_the_stage_that_needs_it() -> None:
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +250,7 @@ def test_several_inputs_enter_the_first_stage() -> None:
 
     network, inputs = Both(), (torch.randn(4, 8), torch.randn(4, 4))
     staged = split_into_stages(network, inputs)
-    assert len(staged.stages) == 2
+    assert [(stage.name, stage.side_inputs) for stage in staged.stages] == [("one", ()), ("other", (1,)), ("head", ())]
     assert torch.equal(staged(*inputs), network(*inputs))
 
 
@@ -218,6 +319,94 @@ def test_functional_dropout_does_not_prevent_splitting() -> None:
     names = [stage.name for stage in staged_once("dropping transformer").stages]
     assert {"embedding", "positions", "norm", "head"} < set(names)
     assert {name.split(".")[1] for name in names if name.startswith("blocks")} == {"0", "1"}
+
+
+class WithNumbers(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = x.shape
+        scale = torch.ones(rows, columns, device=x.device) if columns > 4 else None
+        for _ in range(columns // 8):
+            x = self.body(x * scale) / len(scale[0])
+        return self.head(x.reshape(rows, -1))
+
+
+def test_control_flow_may_depend_on_sizes() -> None:
+    network = WithNumbers()
+    staged = split_into_stages(network, [X])
+    assert [stage.name for stage in staged.stages] == ["body", "head"]
+    assert torch.equal(staged(X[:3]), network(X[:3]))
+
+
+class WithBatchSize(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) if len(x) > 2 else self.head(x)
+
+
+class WithItem(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) if x.max().item() > 0 else self.head(x)
+
+
+class WithSelection(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)) if len(x[x[:, 0] > 0]) else self.head(x)
+
+
+class WithoutGradient(Simple):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.body(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    "build", [WithBatchSize, WithItem, WithSelection, WithoutGradient], ids=lambda one: one.__name__
+)
+def test_what_a_graph_cannot_hold_is_one_stage(build: Callable[[], nn.Module]) -> None:
+    network = build()
+    assert [stage.module for stage in split_into_stages(network, [X]).stages] == [network]
+
+
+def test_a_mask_that_is_filled_in_place_is_made_again() -> None:
+    class Filled(Simple):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.zeros_like(x).masked_fill_(x > 0, -1.0)
+            return self.head(self.body(x + mask).relu()) + mask[:, :CLASSES]
+
+    network = Filled()
+    staged = split_into_stages(network, [X])
+    assert [(stage.name, stage.side_inputs) for stage in staged.stages] == [("body", ()), ("head", (0,))]
+    assert torch.equal(staged(X), network(X))
+
+
+def test_an_input_that_is_changed_in_place_is_not_used_again() -> None:
+    class Changing(Simple):
+        def forward(self, x: Tensor) -> Tensor:
+            x.clamp_(min=0)
+            return self.head(self.body(x) + x)
+
+    network = Changing()
+    staged = split_into_stages(network, [X.clone()])
+    assert torch.equal(staged(X.clone()), network(X.clone()))
+
+
+def test_random_numbers_of_the_shape_of_an_input_are_drawn_once() -> None:
+    class Noisy(Simple):
+        def forward(self, x: Tensor) -> Tensor:
+            noise = torch.rand_like(x)
+            return self.head(self.body(x + noise) - noise)
+
+    network = Noisy()
+    staged = split_into_stages(network, [X])
+    torch.manual_seed(3)
+    expected = network(X)
+    torch.manual_seed(3)
+    assert torch.equal(staged(X), expected)
+
+
+def test_the_fast_path_setting_is_preserved() -> None:
+    split_into_stages(EncoderNet(), KINDS["torch encoder"].batch(4)[:-1])
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_modules_keep_individual_training_modes() -> None:

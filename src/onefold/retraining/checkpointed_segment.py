@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from onefold.retraining.backward_pass import gradient_edge, run_backward
+from onefold.retraining.forward_graph import Inputs
 from onefold.retraining.rng_state import RngState
 from onefold.retraining.stages import Stage
 
@@ -21,18 +22,22 @@ TrackingNorm = nn.modules.batchnorm._NormBase  # BatchNorm and InstanceNorm
 
 
 class StageSequence:
-    """A few consecutive stages as one callable."""
+    """A few consecutive stages as one callable, which continues from the output of the stage before them."""
 
-    def __init__(self, stages: Sequence[Stage], segment: range) -> None:
-        """Select the stages of a segment; indices past the last stage stand for the loss and are ignored."""
+    def __init__(self, stages: Sequence[Stage], segment: range, inputs: Inputs) -> None:
+        """Select the stages of a segment; indices past the last stage stand for the loss and are ignored.
+
+        `inputs` are those of the network, which some stages take too.
+        """
         self.stages = [stages[index] for index in segment if index < len(stages)]
+        self.inputs = inputs
 
-    def __call__(self, *inputs: Tensor) -> Any:
-        values: list[Any] = list(inputs)
-        del inputs
+    def __call__(self, *values: Any) -> Any:
+        current: Sequence[Any] = values
+        del values
         for stage in self.stages:
-            values = [stage(*values)]
-        return values[0]
+            current = [stage.run(self.inputs, *current)]
+        return current[0]
 
 
 def checkpoint(run: StageSequence, *inputs: Tensor) -> Any:

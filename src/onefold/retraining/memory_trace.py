@@ -171,11 +171,12 @@ def _record_stages(staged: StagedNetwork, batch: list[Tensor], loss: LossFunctio
     """Yield a recording of each stage, and of the loss."""
     *inputs, targets = batch
     values: list[Tensor] = inputs
-    existing = [*staged.network.parameters(), *staged.network.buffers()]
+    existing = [*staged.network.parameters(), *staged.network.buffers(), *inputs]
     for stage in staged.stages:
-        recording, output = _record(stage, values, stage.weights, existing)
+        run = partial(stage.run, inputs)
+        recording, output = _record(run, values, stage.weights, existing)
         if not isinstance(output, Tensor):  # only the loss can reduce several outputs to one tensor
-            run = partial(stage_with_loss, stage.module, loss, targets)
+            run = partial(stage_with_loss, run, loss, targets)
             yield _record(run, values, stage.weights, [*existing, targets])[0]
             return
         yield recording

@@ -62,12 +62,14 @@ def _fit(small_s: float, large_s: float) -> BatchCost:
 def _time_once(
     staged: StagedNetwork, batch: list[Tensor], loss: LossFunction, clock: Clock
 ) -> list[tuple[float, float]]:
-    *values, targets = batch
+    *inputs, targets = batch
+    values = inputs
     times: list[tuple[float, float]] = []
     for stage in staged.stages:
-        forward_s, backward_s, output = _time_stage(stage, values, stage.weights, clock)
+        run = partial(stage.run, inputs)
+        forward_s, backward_s, output = _time_stage(run, values, stage.weights, clock)
         if not isinstance(output, Tensor):
-            run = partial(stage_with_loss, stage.module, loss, targets)
+            run = partial(stage_with_loss, run, loss, targets)
             return [*times, _time_stage(run, values, stage.weights, clock)[:2]]
         times.append((forward_s, backward_s))
         values = [output]

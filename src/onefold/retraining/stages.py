@@ -1,7 +1,8 @@
-"""A network as a sequence of stages, each of which takes one tensor and returns one.
+"""A network as a sequence of stages, each of which continues from the tensor that the one before it returns.
 
-The forward is traced with `torch.fx` and cut wherever later layers need a single tensor: between the blocks of a
-residual network, between attention and MLP of a transformer block. No annotations are needed. A module that cannot be
+The graph of the forward is cut wherever later layers need a single tensor: between the blocks of a residual network,
+between attention and MLP of a transformer block. What is computed from the inputs without weights, such as a mask or
+the batch size, is computed again by each stage that needs it. No annotations are needed. A module that cannot be
 traced, such as one with data-dependent control flow, stays in one piece. A network that cannot be traced at all is one
 stage: it can be trained in small batches, but neither partly frozen nor checkpointed.
 """
@@ -12,16 +13,26 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
+from onefold.retraining.forward_graph import (
+    LARGE_BATCH,
+    SMALL_BATCH,
+    Inputs,
+    drop_constants,
+    resized,
+    trace_forward,
+)
+from onefold.retraining.graph_nodes import computed_from_inputs, is_inplace, is_weight
 from onefold.retraining.rng_state import RngState
-
-Inputs = Sequence[Tensor]
+from onefold.retraining.value_tracer import IS_TENSOR, without_fast_path
+from onefold.vocabulary.outputs import parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +42,11 @@ class Stage:
     name: str
     module: nn.Module
     layers: int  # modules that own weights, and weights used directly
+    side_inputs: tuple[int, ...] = ()  # inputs of the network that it takes besides the previous stage's output
+
+    def run(self, inputs: Inputs, *values: Any) -> Any:
+        """Continue from the previous stage's output. `inputs` are those of the network, also for the first stage."""
+        return self(*values, *(inputs[index] for index in self.side_inputs))
 
     def __call__(self, *values: Any) -> Any:
         """Run the stage. Bypasses GraphModule.__call__, which imports the compiler to format errors."""
@@ -71,152 +87,67 @@ class StagedNetwork:
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Run all stages."""
-        values: Any = inputs
-        for index, stage in enumerate(self.stages):
-            values = stage(*values) if index == 0 else stage(values)
-        return values
+        values: Sequence[Any] = inputs
+        for stage in self.stages:
+            values = [stage.run(inputs, *values)]
+        return values[0]
 
 
 def split_into_stages(network: nn.Module, inputs: Inputs) -> StagedNetwork:
     """Split a network into stages. `inputs` are a few samples to run it with; its state is preserved."""
     attributes = set(vars(network))
     try:
-        with preserved_state(network):
-            graph = _trace(network)
-            if graph is not None:
-                staged = StagedNetwork(network, _stages(network, graph, _tensor_nodes(network, graph, inputs)))
-                if staged.stages and _is_equivalent(network, staged, inputs):
-                    return staged
-    except Exception:  # noqa: BLE001 - a traced graph may fail to run in any way, for instance without a default
-        pass
+        with preserved_state(network), without_fast_path():
+            staged = _split(network, inputs)
+    except Exception:  # noqa: BLE001 - a traced graph may fail to run in any way
+        staged = None
     finally:
-        _drop_constants(network, attributes)
-    return StagedNetwork(network, (Stage("network", network, _layer_count(network)),))
+        drop_constants(network, attributes)
+    return staged or StagedNetwork(network, (Stage("network", network, _layer_count(network)),))
 
 
-class _Tracer(Tracer):
-    """Trace into every module except those that are known to be untraceable."""
-
-    def __init__(self, untraceable: set[str]) -> None:
-        super().__init__()
-        self.untraceable = untraceable
-        self.call_stack: list[str] = []
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return (
-            module_qualified_name in self.untraceable
-            or not list(m.children())
-            or super().is_leaf_module(m, module_qualified_name)
-        )
-
-    def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.call_stack.append(self.path_of_module(m))
-        value = super().call_module(m, forward, args, kwargs)
-        self.call_stack.pop()
-        return value
-
-
-def _trace(network: nn.Module) -> Graph | None:
-    """Return the graph of the forward with untraceable modules as leaves; None if the network itself is untraceable."""
-    untraceable: set[str] = set()
-    attributes = set(vars(network))
-    while True:
-        graphs = []
-        for training in (False, True):
-            tracer = _Tracer(untraceable)
-            _drop_constants(network, attributes)
-            try:
-                graphs.append(tracer.trace(network.train(training)))
-            except Exception:  # noqa: BLE001 - a forward may raise anything when it meets a proxy
-                culprit = tracer.call_stack[-1] if tracer.call_stack else ""
-                break
-        else:
-            mode_dependent = _mode_dependent_module(*graphs)
-            if mode_dependent is None:
-                traced = GraphModule(network, graphs[1])
-                traced.graph.eliminate_dead_code()  # an unused half of a pair would count as needed
-                return traced.graph
-            culprit = mode_dependent
-        if not culprit or culprit in untraceable:
-            return None
-        untraceable.add(culprit)
-
-
-def _drop_constants(network: nn.Module, attributes: set[str]) -> None:
-    """Remove the attributes that torch.fx adds to the network for constants in its forward."""
-    for name in set(vars(network)) - attributes:
-        delattr(network, name)
-
-
-def _mode_dependent_module(serving: Graph, training: Graph) -> str | None:
-    """Return the module whose forward reads `training`, as functional dropout does: a graph would fix its value."""
-    for first, other in zip_longest(training.nodes, serving.nodes):
-        if first is None or other is None or (first.op, first.target, str(first.args), str(first.kwargs)) != (
-            other.op, other.target, str(other.args), str(other.kwargs)
-        ):  # fmt: skip
-            stack = [*(first or other).meta.get("nn_module_stack", ())]
-            return stack[-1] if stack else ""
+def _split(network: nn.Module, inputs: Inputs) -> StagedNetwork | None:
+    graph = trace_forward(network, inputs)
+    if graph is None:
+        return None
+    for sides in (computed_from_inputs(network, graph), set()):  # a random number must not be computed again
+        staged = StagedNetwork(network, _stages(network, graph, sides))
+        if staged.stages and _is_equivalent(network, staged, inputs):
+            return staged
     return None
-
-
-class _TensorRecorder(Interpreter):
-    """Run a graph and record which of its nodes produce tensors."""
-
-    def __init__(self, module: GraphModule) -> None:
-        super().__init__(module)
-        self.tensors: set[str] = set()
-
-    def run_node(self, n: Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Tensor):
-            self.tensors.add(n.name)
-        return value
-
-
-def _tensor_nodes(network: nn.Module, graph: Graph, inputs: Inputs) -> set[str]:
-    recorder = _TensorRecorder(GraphModule(network, graph))
-    with torch.no_grad(), preserved_state(network):
-        network.eval()
-        recorder.run(*inputs)
-    return recorder.tensors
 
 
 @dataclass(frozen=True)
 class _Section:
     """A run of nodes between two cuts."""
 
-    inputs: list[Node]
+    inputs: list[Node]  # placeholders, or the last node before the cut
     nodes: list[Node]
-    output: Node
+    output: Any  # a node, or a structure of nodes
 
 
-def _stages(network: nn.Module, graph: Graph, tensors: set[str]) -> tuple[Stage, ...]:
-    """Cut the graph wherever a single tensor is live."""
+def _stages(network: nn.Module, graph: Graph, sides: set[Node]) -> tuple[Stage, ...]:
+    """Cut the graph wherever a single tensor is live, besides what is computed from the inputs alone."""
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     end = next(node for node in graph.nodes if node.op == "output")
-    if not isinstance(end.args[0], Node) or not nodes:
+    if not nodes:
         return ()
     position = {node: index for index, node in enumerate(nodes)}
     last_use = {node: max((position.get(user, len(nodes)) for user in node.users), default=-1) for node in graph.nodes}
     sections: list[_Section] = []
     inputs, first = placeholders, 0
+    live = {node for node in placeholders if last_use[node] >= 0}
     for index, node in enumerate(nodes):
-        live = [other for other in [*placeholders, *nodes[: index + 1]] if last_use[other] > index]
+        live = {other for other in [*live, node] if last_use[other] > index}
         is_last = index == len(nodes) - 1
-        is_overwritten = any(_is_inplace(network, user) for user in node.users)  # could not be recomputed from
-        if is_last or (live == [node] and node.name in tensors and not is_overwritten):
+        is_overwritten = any(is_inplace(network, user) for user in node.users)  # could not be recomputed from
+        is_boundary = live == {node} if node in sides else live - sides == {node}
+        if is_last or (is_boundary and node.meta.get(IS_TENSOR) and not is_overwritten):
             sections.append(_Section(inputs, nodes[first : index + 1], end.args[0] if is_last else node))
             inputs, first = [node], index + 1
-    return tuple(_stage(network, section) for section in _merge_weightless(network, sections))
-
-
-def _is_inplace(network: nn.Module, node: Node) -> bool:
-    """Return whether an operation overwrites its input."""
-    if node.op == "call_module":
-        return bool(getattr(network.get_submodule(str(node.target)), "inplace", False))
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return bool(node.kwargs.get("inplace")) or name in ("iadd", "isub", "imul") or name.endswith("_")
+    merged = _merge_weightless(network, sections)
+    return tuple(_stage(network, section, placeholders) for section in merged)
 
 
 def _merge_weightless(network: nn.Module, sections: list[_Section]) -> list[_Section]:
@@ -236,29 +167,44 @@ def _weighted_targets(network: nn.Module, nodes: Sequence[Node]) -> list[str]:
     targets = []
     for node in nodes:
         is_module = node.op == "call_module" and any(True for _ in network.get_submodule(str(node.target)).parameters())
-        if is_module or (node.op == "get_attr" and _is_weight(network, str(node.target))):
+        if is_module or (node.op == "get_attr" and is_weight(network, str(node.target))):
             targets.append(str(node.target))
     return list(dict.fromkeys(targets))
 
 
-def _stage(network: nn.Module, section: _Section) -> Stage:
+def _stage(network: nn.Module, section: _Section, placeholders: list[Node]) -> Stage:
+    needed = _needed_sides(section)
+    sides = [node for node in placeholders if node in needed]
     graph = Graph()
-    defaults = {node: node.args if node.op == "placeholder" else () for node in section.inputs}
     copies: dict[Node, Node] = {
-        node: graph.create_node("placeholder", node.name, args=defaults[node], name=node.name)
-        for node in section.inputs
+        node: graph.create_node("placeholder", node.name, name=node.name) for node in [*section.inputs, *sides]
     }
-    for node in section.nodes:
+    for node in [*(node for node in needed if node.op != "placeholder"), *section.nodes]:
         copies[node] = graph.node_copy(node, lambda original: copies[original])
-    graph.output(copies[section.output])
+    graph.output(map_arg(section.output, lambda original: copies[original]))
     targets = _weighted_targets(network, section.nodes)
     layers = sum(_layer_count(network.get_submodule(name)) if _is_module(network, name) else 1 for name in targets)
-    return Stage(targets[0] if targets else "start", GraphModule(network, graph), layers)
+    return Stage(
+        targets[0] if targets else "start",
+        GraphModule(network, graph),
+        layers,
+        tuple(placeholders.index(node) for node in sides),
+    )
 
 
-def _is_weight(network: nn.Module, name: str) -> bool:
-    path, _, attribute = name.rpartition(".")
-    return isinstance(getattr(network.get_submodule(path), attribute), nn.Parameter)
+def _needed_sides(section: _Section) -> list[Node]:
+    """Return the nodes before a section that it computes again, in the order of the graph."""
+    known, needed = {*section.inputs, *section.nodes}, set()
+    outputs: list[Node] = []
+    map_arg(section.output, outputs.append)
+    open_nodes = [*outputs, *(part for node in section.nodes for part in node.all_input_nodes)]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in known and node not in needed:
+            needed.add(node)
+            open_nodes += node.all_input_nodes
+    graph = section.nodes[0].graph
+    return [node for node in graph.nodes if node in needed] if needed else []
 
 
 def _is_module(network: nn.Module, name: str) -> bool:
@@ -277,14 +223,39 @@ def _layer_count(module: nn.Module) -> int:
 def _is_equivalent(network: nn.Module, staged: StagedNetwork, inputs: Inputs) -> bool:
     """Return whether the stages compute what the network does, in training and in evaluation mode."""
     with torch.no_grad(), preserved_state(network):
-        for training in (False, True):
+        for training, size in ((False, LARGE_BATCH), (True, SMALL_BATCH)):
             network.train(training)
             torch.manual_seed(0)
-            expected = network(*inputs)
+            expected = network(*resized(inputs, size))
             torch.manual_seed(0)
-            if not isinstance(expected, Tensor) or not torch.allclose(expected, staged(*inputs), equal_nan=True):
+            if not _is_equal(staged(*resized(inputs, size)), expected):
                 return False
     return True
+
+
+def _is_equal(result: Any, expected: Any) -> bool:
+    """Return whether two outputs have the same structure and the same values, up to rounding."""
+    if isinstance(expected, Tensor):
+        return isinstance(result, Tensor) and _is_close(result, expected)
+    if type(result) is not type(expected):
+        return False
+    inside = parts(expected)
+    if inside is None:
+        return bool(result == expected)
+    others = parts(result) or []
+    return [key for key, _ in others] == [key for key, _ in inside] and all(
+        _is_equal(value, other) for (_, value), (_, other) in zip(others, inside)
+    )
+
+
+def _is_close(result: Tensor, expected: Tensor) -> bool:
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        return False
+    return (
+        torch.allclose(result, expected, equal_nan=True)
+        if expected.is_floating_point()
+        else torch.equal(result, expected)
+    )
 
 
 class preserved_state:  # noqa: N801 - used as `with preserved_state(network):`

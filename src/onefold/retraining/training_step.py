@@ -98,11 +98,13 @@ class Stepper:
         values: list[Tensor] = inputs
         with torch.no_grad():
             for stage in stages[: self._frozen]:
-                values = [stage(*values)]
+                values = [stage.run(inputs, *values)]
         for segment in self._segments[:-1]:
-            boundary = checkpoint(StageSequence(stages, segment), *values)  # stays alive, as the memory model assumes
+            boundary = checkpoint(
+                StageSequence(stages, segment, inputs), *values
+            )  # stays alive, as the memory model assumes
             values = [boundary]
-        outputs = StageSequence(stages, self._segments[-1])(*values)
+        outputs = StageSequence(stages, self._segments[-1], inputs)(*values)
         values = []
         loss = self.loss(outputs, targets)
         del outputs
