@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"device", "meter", "model_folder", "processes"},
     "serving": {"device", "kernels", "model_folder", "search"},
     "compression": {"device", "processes", "serving", "training"},
-    "retraining": {"meter", "search", "training"},
+    "retraining": {"meter", "model_folder", "search", "training"},
     "impact_analysis": set(),
     "report": {"impact_analysis", "serving", "store"},
 }

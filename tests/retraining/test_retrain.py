@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 import shutil
 from contextlib import closing
 from dataclasses import replace
@@ -19,9 +20,11 @@ from torch.nn import functional
 
 from onefold import Config, Data, RetrainingOptions, datasets, deploy
 from onefold.baselines import shifted_datasets
+from onefold.model_folder import PREVIOUS
+from onefold.retraining import model_update
 from onefold.retraining.api import _Request, plan_retraining, retrain
-from onefold.retraining.model_update import PREVIOUS
-from onefold.serving.export import export
+from onefold.serving.export import difference, export
+from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
 from onefold.training.weights import read_weights, write_weights
 from onefold.vocabulary.errors import InputError
@@ -101,13 +104,14 @@ def content_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_deployment_folder_is_updated_in_place_with_a_backup(
-    folder: Path, new: Path, fog: Data, quick: dict[str, Any], this_host: Any
+    folder: Path, new: Path, fog: Data, quick: dict[str, Any], this_host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export(network_of(folder), [fog.train[0][:8]], folder / "model.onnx")
     (folder / "deployment.json").write_text(
         json.dumps({"model": {"study": "digits-1"}, "devices": [], "version": 1, "runtime": "", "host": this_host.name})
     )
     before = content_of(folder)
+    monkeypatch.setattr(model_update, "export", None)  # the file gets new weights, without another export
     result = retrain(folder, new, memory="100GB", **quick)
 
     assert result.summary.kept_new
@@ -139,6 +143,33 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
     assert "<html" in result.report.read_text()
     expected = json.loads((folder / "retraining.json").read_text())
     assert result.summary.metric in json.dumps(expected)
+
+
+def test_a_model_whose_weights_cannot_be_exchanged_is_exported_again(folder: Path, fog: Data) -> None:
+    network = network_of(folder)
+    export(network, [fog.train[0][:8]], folder / "model.onnx")
+    exchange = WeightExchange.of(network, folder / "model.onnx")
+    other = network_of(folder)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(1.5)
+    assert difference(other, folder / "model.onnx") > 0.01
+    model_update._write_onnx(folder, other, exchange)  # which is that of another network
+    assert difference(other, folder / "model.onnx") < 1e-3
+
+
+def test_a_refused_window_names_one_that_suffices(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
+    export(network_of(folder), [fog.train[0][:8]], folder / "model.onnx")
+    window, tries = 0.05, 0
+    while tries < 4:  # each of which may be refused later than the one before
+        try:
+            retrain(folder, fog, window=window, options=quick["options"])
+            break
+        except InputError as refusal:
+            named = re.search(r"set window to (\d+)s or more", str(refusal))
+            assert named is not None
+            window, tries = float(named[1]), tries + 1
+    assert 1 <= tries < 4
 
 
 def test_a_model_that_does_not_improve_is_unchanged(folder: Path, fog: Data, quick: dict[str, Any]) -> None:

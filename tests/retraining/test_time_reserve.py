@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from small_networks import KINDS
 
+from onefold.retraining.save_cost import save_bytes, weight_bytes, written_bytes
 from onefold.retraining.time_reserve import (
     MAX_JITTER,
     PIECE_S,
     PIECES,
     TimeReserve,
-    export_s,
     jitter,
     python_slowdown,
+    save_s,
     time_write,
 )
 from onefold.retraining.weight_snapshot import WeightSnapshot
 
 
 def reserve(*evaluations_s: float, samples: int = 100) -> TimeReserve:
-    result = TimeReserve(collection_s=0.1, write_s=0.05, save_s=1.0, exit_s=0.3, samples=samples)
+    result = TimeReserve(collection_s=0.1, write_s=0.2, save_s=1.0, exit_s=0.3, samples=samples)
     for seconds in evaluations_s:
         result.observe(seconds, samples)
     return result
@@ -27,7 +30,7 @@ def reserve(*evaluations_s: float, samples: int = 100) -> TimeReserve:
 
 def test_a_steady_machine_reserves_what_was_measured() -> None:
     steady = reserve(0.5, 0.5, 0.5)
-    once = 0.1 + 4 * 0.05 + 1.0 + 0.3
+    once = 0.1 + 0.2 + 1.0 + 0.3
     assert steady.evaluation_s == pytest.approx(0.5)
     assert once < steady.end_s < 1.3 * once
     assert 2 * 0.5 + 0.1 + once < steady.seconds < 1.4 * (2 * 0.5 + 0.1 + once)
@@ -45,7 +48,7 @@ def test_the_reserve_recovers_when_the_machine_does() -> None:
 
 
 def test_subsets_count_by_their_size() -> None:
-    result = TimeReserve(0.1, 0.05, 1.0, 0.3, samples=1000)
+    result = TimeReserve(0.1, 0.2, 1.0, 0.3, samples=1000)
     result.observe(0.2, 100)
     assert result.evaluation_s == pytest.approx(2.0)
 
@@ -64,5 +67,30 @@ def test_python_is_compared_with_the_reference_machine() -> None:
 
 def test_larger_networks_take_longer_to_save() -> None:
     small, large = KINDS["perceptron"].network(), KINDS["residual"].network()
-    assert 0 < export_s(small) < export_s(large)
+    assert 0 < save_s(small, is_served=True) < save_s(large, is_served=True)
     assert time_write(WeightSnapshot(small)) > 0
+
+
+def test_exchanging_weights_takes_less_than_an_export() -> None:
+    network = KINDS["residual"].network()
+    plain, exported = save_s(network, is_served=False), save_s(network, is_served=True)
+    exchanged = save_s(network, is_served=True, is_exchanged=True)
+    assert plain < exchanged < exported
+    assert save_bytes(network, is_served=True, is_exchanged=True) < save_bytes(network, is_served=True)
+
+
+def test_a_rough_evaluation_counts_until_one_is_timed() -> None:
+    result = TimeReserve(0.1, 0.2, 1.0, 0.3, rough_evaluation_s=7.0, samples=100)
+    assert result.evaluation_s == 7.0
+    result.observe(0.5, 100)
+    assert result.evaluation_s == pytest.approx(0.5)
+
+
+def test_saving_copies_the_folder_but_not_the_previous_model(tmp_path: Path) -> None:
+    network = KINDS["perceptron"].network()
+    (tmp_path / "previous").mkdir()
+    for name, size in (("model.onnx", 1000), ("model.json", 10), ("previous/model.onnx", 5000)):
+        (tmp_path / name).write_bytes(bytes(size))
+    weights = written_bytes(network, None)
+    assert weights == weight_bytes(network) > 0
+    assert written_bytes(network, tmp_path) == weights + 1000 + 10 + 1000  # a copy of both, and the new ONNX file

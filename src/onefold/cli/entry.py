@@ -1,14 +1,18 @@
-"""The first steps of the command `onefold`: what a signal does while the modules of the command are loaded.
+"""The first and the last steps of the command `onefold`.
 
-This module loads next to nothing, since a signal before it has run ends in a traceback.
+This module loads next to nothing, since a signal before `main` has run ends in a traceback.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from types import FrameType
 
 from onefold.processes.interrupt_signals import handle_interrupts
+
+TIMED = "retrain"  # the command whose window includes the end of its process
 
 
 def main() -> None:
@@ -16,7 +20,23 @@ def main() -> None:
     handle_interrupts(_leave)
     from onefold.cli.app import main as run_command
 
-    run_command()
+    try:
+        run_command()
+    except SystemExit as ended:
+        if sys.argv[1:2] == [TIMED] and isinstance(ended.code, int | None):
+            _end(ended.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """Exit without unloading the modules one by one, which takes a second on a busy machine once torch is loaded."""
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # the reader is gone
+        code = code or 1
+    os._exit(code)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers

@@ -11,7 +11,16 @@ A folder is written by `new_generation`, which replaces it in one rename, and re
 the digests. Code that a folder contains or names runs only if the caller trusts the folder, or if this home wrote it.
 """
 
-from onefold.model_folder.card import CARD, LEGACY_WEIGHTS, REFERENCE, WEIGHTS, find_weights, has_weights, read_card
+from onefold.model_folder.card import (
+    CARD,
+    LEGACY_WEIGHTS,
+    PREVIOUS,
+    REFERENCE,
+    WEIGHTS,
+    find_weights,
+    has_weights,
+    read_card,
+)
 from onefold.model_folder.generation import new_generation
 from onefold.model_folder.manifest import MANIFEST, Manifest
 from onefold.model_folder.opened import ModelFolder, open_folder
@@ -21,6 +30,7 @@ __all__ = [
     "CARD",
     "LEGACY_WEIGHTS",
     "MANIFEST",
+    "PREVIOUS",
     "REFERENCE",
     "WEIGHTS",
     "Manifest",

@@ -11,6 +11,7 @@ from onefold.vocabulary.errors import InputError
 WEIGHTS = "weights.safetensors"
 LEGACY_WEIGHTS = "weights.pt"  # of version 0.1, and of state dicts that safetensors cannot store
 CARD = "model.json"
+PREVIOUS = "previous"  # folder of the model that a retraining replaced
 REFERENCE = "reference.npz"  # a few samples of the validation data
 MAX_CARD_BYTES = 16_000_000
 

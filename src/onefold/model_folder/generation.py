@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -38,7 +38,12 @@ _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES, errno
 
 @contextmanager
 def new_generation(
-    folder: str | Path, *, home: str | Path | None = None, update: bool = False, record: bool = True
+    folder: str | Path,
+    *,
+    home: str | Path | None = None,
+    update: bool = False,
+    record: bool = True,
+    omit: Collection[str] = (),
 ) -> Iterator[Path]:
     """Yield a folder to write the next generation of a model folder into; it replaces the present one at the end.
 
@@ -49,6 +54,7 @@ def new_generation(
         home: The folder of studies that records the new generation as its own.
         update: Start from a copy of the present files instead of an empty folder.
         record: Whether code in the new generation may run in this home; False if it contains files from elsewhere.
+        omit: Names that are not copied.
 
     Raises:
         OSError: The folder cannot be written.
@@ -66,7 +72,7 @@ def new_generation(
         stack.enter_context(_locked(staging))
         staging.chmod(0o777 & ~_umask())
         if update and target.is_dir():
-            _copy_own_files(target, staging)
+            _copy_own_files(target, staging, omit)
         yield staging
         manifest = manifest_of(staging)
         (staging / MANIFEST).write_bytes(manifest.to_bytes())
@@ -129,9 +135,9 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(code, os.strerror(code), str(other))
 
 
-def _copy_own_files(source: Path, target: Path) -> None:
+def _copy_own_files(source: Path, target: Path, omit: Collection[str]) -> None:
     for entry in source.iterdir():
-        if entry.name not in OWN_NAMES or entry.is_symlink():
+        if entry.name not in OWN_NAMES or entry.name in omit or entry.is_symlink():
             continue
         if entry.is_dir():
             shutil.copytree(entry, target / entry.name, symlinks=True)

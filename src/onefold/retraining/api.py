@@ -27,6 +27,7 @@ from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
 from onefold.serving import deploy
+from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
@@ -179,6 +180,11 @@ class _Request:
         return open_folder(self.model, trust=self.trust, home=self.options.home)
 
     @property
+    def _is_served(self) -> bool:
+        """Whether the folder has an ONNX file, which is to have the new weights too."""
+        return self.source is not None and self.source.file(deploy.MODEL).is_file()
+
+    @property
     def is_emulated(self) -> bool:
         """Whether this machine stands for the device."""
         return self.device != HOST and not self.device.startswith("cuda")
@@ -192,9 +198,9 @@ class _Request:
         from onefold.retraining.messages import short_window_message
         from onefold.retraining.rule_file import read_rules
         from onefold.retraining.samples import split_new_data
-        from onefold.retraining.save_cost import save_bytes
+        from onefold.retraining.save_cost import save_bytes, written_bytes
         from onefold.retraining.strategy import plan_strategy
-        from onefold.retraining.time_reserve import SAVE_S, export_s
+        from onefold.retraining.time_reserve import EXIT_S, save_s
 
         options = self.options
         if self.save is not None and Path(self.save).is_file():
@@ -213,7 +219,9 @@ class _Request:
         network = network.to(accelerator)
         self.signature = _signature(network)
         self.machine = _machine(accelerator)
-        is_served = self.source is not None and self.source.file(deploy.MODEL).is_file()
+        self.exchange = self._open_exchange(network)
+        is_saved = self.source is not None or self.save is not None
+        kinds = {"is_served": self._is_served, "is_exchanged": self.exchange is not None}
         return RetrainingController(
             RetrainingJob(
                 network=network,
@@ -235,8 +243,10 @@ class _Request:
                 alpha=REPORTED_ALPHA if alpha is None else alpha,
                 seed=options.seed,
                 started_at=started_at,
-                save_bytes=save_bytes(network, is_served=is_served) if self.source or self.save else 0,
-                save_s=SAVE_S + (export_s(network) if is_served else 0.0) if self.source or self.save else 0.0,
+                save_bytes=save_bytes(network, **kinds) if is_saved else 0,
+                save_s=save_s(network, **kinds) if is_saved else 0.0,
+                written_bytes=written_bytes(network, self.source.path if self.source else None) if is_saved else 0,
+                exit_s=0.0 if options.started_at is None else EXIT_S,
                 control=options.control or RetrainingControl(),
                 on_event=self.on_event or (lambda _: None),
             )
@@ -257,7 +267,8 @@ class _Request:
         from onefold.retraining.model_update import write_model
 
         target = Path(folder)
-        report, summary = write_model(self.source, target, network, summary, Home(self.options.home).path, completed)
+        home = Home(self.options.home).path
+        report, summary = write_model(self.source, target, network, summary, home, completed, self.exchange)
         return RetrainingResult(network, summary, target, report)
 
     def save_lessons(self, lessons: Sequence[MemoryLesson]) -> None:
@@ -309,6 +320,12 @@ class _Request:
             network, workload, config = load_network(folder, self.workload)
             return network, workload, config, folder.path.name or str(folder.path)
         return self.model, self.workload or Workload(), self.options.config or Config(), type(self.model).__name__
+
+    def _open_exchange(self, network: nn.Module) -> WeightExchange | None:
+        """Return how to give the ONNX file in the folder new weights; None if it has to be exported again."""
+        if self.source is None or not self._is_served:
+            return None
+        return WeightExchange.of(network, self.source.file(deploy.MODEL))
 
     def _open_data(self, accelerator: torch.device, limits: RetrainingLimits) -> Data:
         if isinstance(self.data, (str, Path)):

@@ -39,7 +39,9 @@ class RetrainingJob:
     alpha: float = DEFAULT_ALPHA
     seed: int = 0
     save_bytes: int = 0  # of memory that writing the model will need
-    save_s: float = 0.0  # that writing the model takes on the idle reference machine
+    save_s: float = 0.0  # that saving takes on the idle reference machine, besides writing files
+    written_bytes: int = 0  # that saving writes onto the disk
+    exit_s: float = 0.0  # that ending the process takes there, if the window includes it
     control: RetrainingControl = field(default_factory=RetrainingControl)
     started_at: float | None = None  # on the clock; None for now
     on_event: Callable[[RetrainingEvent], None] = lambda _: None

@@ -9,6 +9,7 @@ from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
 from onefold.vocabulary.quantities import duration, share, size
 from onefold.vocabulary.retraining import RetrainingLimits, RetrainingPlan
 
+MARGIN = 1.15  # of the suggested window: measured times scatter
 STEPS = 20  # that the suggested window leaves room for
 
 
@@ -41,5 +42,5 @@ def short_window_message(step_s: float, other_s: float, limits: RetrainingLimits
     return (
         f"{step}loading, evaluating and saving the model {'' if step else 'takes at least '}{duration(other_s)}, "
         f"but the window is {duration(limits.window_s)}; set window to "
-        f"{max(1, math.ceil(other_s + STEPS * step_s))}s or more"
+        f"{max(1, math.ceil(MARGIN * other_s + STEPS * step_s))}s or more"
     )

@@ -11,17 +11,17 @@ from pathlib import Path
 from torch import nn
 
 from onefold.arrays.files import read_arrays
-from onefold.model_folder import CARD, ModelFolder, new_generation
+from onefold.model_folder import CARD, PREVIOUS, ModelFolder, find_weights, new_generation
 from onefold.report.retraining import RetrainingReport
 from onefold.retraining.allocator import release_free_memory
 from onefold.serving import deploy
-from onefold.serving.export import SAMPLES, check, export, samples_beside
+from onefold.serving.export import SAMPLES, TOLERANCE, check, difference, export, samples_beside
+from onefold.serving.weight_exchange import WeightExchange
 from onefold.training.weights import write_weights
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.retraining import RetrainingSummary
 
-PREVIOUS = "previous"  # folder of the model that was replaced
 REPORT = "retraining.html"
 
 
@@ -32,13 +32,23 @@ def write_model(
     summary: RetrainingSummary,
     home: Path,
     completed: Callable[[RetrainingSummary], RetrainingSummary],
+    exchange: WeightExchange | None = None,
 ) -> tuple[Path, RetrainingSummary]:
     """Write the new model, if it is better, and the report into `target`.
 
-    `completed` is called when the model is written, with what was measured until then. Returns the path of the report
-    and the completed summary.
-
     A model that is updated in place keeps its previous files in `previous/`.
+
+    Args:
+        source: The folder that the model was read from.
+        target: The folder to write.
+        network: The network with its new weights.
+        summary: The outcome.
+        home: The folder of studies that records the new folder.
+        completed: Called when the model is written, with the summary of what was measured until then.
+        exchange: Gives the ONNX file in the source the new weights; without it the network is exported again.
+
+    Returns:
+        The path of the report, and the completed summary.
 
     Raises:
         InputError: The folder cannot be written.
@@ -46,13 +56,14 @@ def write_model(
     is_in_place = source is not None and target.resolve() == source.path.resolve()
     record = source is None or source.is_trusted
     try:
-        with new_generation(target, home=home, update=is_in_place, record=record) as new:
+        omitted = {PREVIOUS} if is_in_place and summary.kept_new else set()
+        with new_generation(target, home=home, update=is_in_place, record=record, omit=omitted) as new:
             if source is not None and not is_in_place:
                 for file in source.path.iterdir():
                     if file.is_file() and not file.is_symlink():
                         shutil.copy2(file, new)
             if summary.kept_new:
-                _replace_model(new, network, summary, keep_previous=is_in_place)
+                _replace_model(new, network, summary, exchange, keep_previous=is_in_place)
             _sync(new)  # so that the time to write is part of what is reported
             summary = completed(summary)
             report = target / write_report(new, summary).name
@@ -76,18 +87,27 @@ def write_report(folder: Path, summary: RetrainingSummary) -> Path:
     return path
 
 
-def _replace_model(folder: Path, network: nn.Module, summary: RetrainingSummary, *, keep_previous: bool) -> None:
+def _replace_model(
+    folder: Path,
+    network: nn.Module,
+    summary: RetrainingSummary,
+    exchange: WeightExchange | None,
+    *,
+    keep_previous: bool,
+) -> None:
     """Replace the files of the model in a new generation of its folder."""
     if keep_previous:
         previous = folder / PREVIOUS
         shutil.rmtree(previous, ignore_errors=True)
         previous.mkdir()
-        for file in folder.iterdir():
-            if file.is_file():
+        for file in [entry for entry in folder.iterdir() if entry.is_file()]:
+            if file == find_weights(folder):
+                file.rename(previous / file.name)  # it is about to be written again
+            else:
                 shutil.copy2(file, previous)
     write_weights(folder, network.state_dict())
     if (folder / deploy.MODEL).is_file():
-        _export(folder, network)
+        _write_onnx(folder, network, exchange)
     for name in (CARD, deploy.DEPLOYMENT):
         if (folder / name).is_file():
             _add_summary(folder / name, summary)
@@ -106,8 +126,14 @@ def _add_summary(file: Path, summary: RetrainingSummary) -> None:
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _export(folder: Path, network: nn.Module) -> None:
-    """Export the network to ONNX again, and check its outputs against torch."""
+def _write_onnx(folder: Path, network: nn.Module, exchange: WeightExchange | None) -> None:
+    """Give the ONNX file the weights of the network, and check its outputs against torch."""
+    if exchange is not None and exchange.fits(network):
+        release_free_memory()
+        (folder / deploy.MODEL).unlink()
+        exchange.write(folder / deploy.MODEL)
+        if difference(network, folder / deploy.MODEL) <= TOLERANCE:
+            return
     inputs = list(read_arrays(samples_beside(folder / deploy.MODEL), rows=SAMPLES).values())
     release_free_memory()
     export(network, inputs, folder / deploy.MODEL)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from onefold.retraining.allocator import map_large_blocks, release_free_memory
 from onefold.retraining.batch_norm import batch_norms
 from onefold.retraining.data_compatibility import check_compatible
-from onefold.retraining.evaluation import Evaluation, Evaluator
+from onefold.retraining.evaluation import MIN_SAMPLES, Evaluation, Evaluator
 from onefold.retraining.given_network import GivenNetwork
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import MemoryMonitor
@@ -20,8 +20,9 @@ from onefold.retraining.network_profile import NetworkProfile, profile_network
 from onefold.retraining.plan_runner import PlanOutOfMemory, PlanRunner
 from onefold.retraining.planning_context import PlanningContext, remembered_gains
 from onefold.retraining.samples import BatchOrder
+from onefold.retraining.save_cost import weight_bytes
 from onefold.retraining.stages import split_into_stages
-from onefold.retraining.time_reserve import EXIT_S, TimeReserve, python_slowdown, time_write
+from onefold.retraining.time_reserve import TimeReserve, python_slowdown, time_write
 from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.retraining.weight_snapshot import WeightSnapshot
@@ -93,13 +94,12 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
         map_large_blocks()
     memory.open()
     forward_s = _check_data(job, window)
-    _require(PROFILING_FORWARDS * forward_s, job, window)
     if job.strategy.is_adaptive and any(isinstance(module, nn.Conv2d) for module in job.network.modules()):
         given.use_channels_last()
         job.data = job.data.with_channels_last()
     job.on_event(PhaseStarted("profiling the network"))
     snapshot, best = given.capture(), WeightSnapshot(job.network)
-    reserve = _time_reserve(job, window, snapshot)
+    reserve = _time_reserve(job, window, snapshot, forward_s)
     window.reserve_s = reserve.seconds
     _require(PROFILING_FORWARDS * forward_s, job, window)
     used = memory.used()
@@ -126,7 +126,9 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
     job, window = prepared.job, prepared.window
     job.on_event(PhaseStarted("evaluating the given model"))
     evaluator = Evaluator(job, prepared.profile, prepared.evaluation_bytes(), prepared.reserve)
-    _require(evaluator.samples * evaluator.sample_s / 2, job, window)  # which is a rough estimate
+    prepared.reserve.rough_evaluation_s = evaluator.samples * evaluator.sample_s / 2
+    window.reserve_s = prepared.reserve.seconds
+    _require(prepared.reserve.rough_evaluation_s, job, window)
     started = window.elapsed_s
     try:
         before = evaluator.evaluate()
@@ -156,18 +158,19 @@ def _require(seconds: float, job: RetrainingJob, window: TimeWindow) -> None:
         raise InputError(short_window_message(0.0, needed_s, job.limits))
 
 
-def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapshot) -> TimeReserve:
+def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapshot, forward_s: float) -> TimeReserve:
     """Measure what determines how long the end of the retraining takes."""
     started = window.elapsed_s
     release_free_memory()
     collection_s = window.elapsed_s - started  # long in a process with many objects
     slowdown = python_slowdown(job.clock)
-    has_folder = job.save_s > 0
+    writes = job.written_bytes / max(1, weight_bytes(job.network))
     return TimeReserve(
         collection_s=collection_s,
-        write_s=time_write(snapshot, job.clock) if has_folder else 0.0,
+        write_s=writes * time_write(snapshot, job.clock) if writes else 0.0,
         save_s=job.save_s * slowdown,
-        exit_s=EXIT_S * slowdown if has_folder else 0.0,
+        exit_s=job.exit_s * slowdown,
+        rough_evaluation_s=min(MIN_SAMPLES, len(job.data.validation)) * forward_s / 4,
     )
 
 
