@@ -12,18 +12,18 @@ from pathlib import Path
 
 @dataclass
 class Outcome:
-    """What was done in one scenario, and what was found."""
+    """The disturbances of one scenario and the faults that they caused."""
 
     scenario: str
     seed: int
-    kills: dict[str, int] = field(default_factory=dict)  # by process and way
+    kills: dict[str, int] = field(default_factory=dict)  # by process and moment
     stops: dict[str, int] = field(default_factory=dict)
     lost: int = 0
     twice: int = 0
     different: int = 0  # studies with other decisions
     mixed: int = 0  # model folders that are not one generation
     orphans: int = 0  # processes and temporary folders that are left
-    unfinished: int = 0  # studies and commands that did not end as an undisturbed one
+    unfinished: int = 0  # studies and commands that did not end like undisturbed ones
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -35,13 +35,13 @@ class Outcome:
     def stopped(self) -> int:
         return sum(self.stops.values())
 
-    def count(self, kind: str, process: str, way: str) -> None:
+    def count(self, kind: str, process: str, moment: str) -> None:
         """Count a disturbance."""
         counts = self.stops if kind == "stop" else self.kills
-        counts[f"{process} {way}"] = counts.get(f"{process} {way}", 0) + 1
+        counts[f"{process} {moment}"] = counts.get(f"{process} {moment}", 0) + 1
 
 
-class Progress:
+class OutcomeFiles:
     """The outcomes in a folder: those of earlier and of parallel runs count too."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""Run a function in a process of its own, forked from this one, which has imported everything already.
+"""Run a function in a process forked from this one, which has imported everything already.
 
-So a kill costs a fraction of a second instead of the seconds that imports take. What the function starts is started as
-always. This process has a single thread and runs no numerical code, so that it can be forked.
+A restart thus costs a fraction of a second instead of the seconds that imports take. Processes that the function starts
+are not affected. This process has a single thread and runs no numerical code, so that it can be forked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from killing.injection import Trace, kill_at_call
+from fault_injection.syscall_kills import Trace, kill_at_call
 from onefold.processes.entry import die_with_parent
 from onefold.vocabulary.errors import OnefoldError
 
@@ -29,16 +29,19 @@ ORPHAN_TIMEOUT_S = 30.0
 
 
 class Command:
-    """A function that runs in a forked process, with its output in `place`/log; its mark outlives it."""
+    """A function that runs in a forked process, with its output in `folder`/log.
 
-    def __init__(self, function: Callable[[], object], place: Path) -> None:
+    Its descendants inherit a mark in their environment, by which they are found after its end.
+    """
+
+    def __init__(self, function: Callable[[], object], folder: Path) -> None:
         self.mark = uuid.uuid4().hex
         self.status: int | None = None  # of waitpid
         sys.stdout.flush()
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _run(function, place, self.mark, parent)
+            _run(function, folder, self.mark, parent)
         self._pidfd = os.pidfd_open(self.pid)
 
     @property
@@ -77,58 +80,58 @@ class Command:
 
     def children(self, module: str) -> list[psutil.Process]:
         """Return its descendants that run a module."""
-        found = []
+        children = []
         with suppress(psutil.Error):
             for child in psutil.Process(self.pid).children(recursive=True):
                 with suppress(psutil.Error):
                     if module in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
-                        found.append(child)
-        return found
+                        children.append(child)
+        return children
 
     def orphans(self, timeout_s: float = ORPHAN_TIMEOUT_S) -> list[str]:
         """Return the command lines of descendants that still run a while after its end, and kill them."""
         deadline = time.monotonic() + timeout_s
-        while (left := self._descendants()) and time.monotonic() < deadline:
+        while (remaining := self._descendants()) and time.monotonic() < deadline:
             time.sleep(0.05)
         lines = []
-        for process in left:
+        for process in remaining:
             with suppress(psutil.Error):
                 lines.append(" ".join(process.cmdline()))
                 process.kill()
         return lines
 
     def close(self) -> None:
-        """Kill it and what is left of it."""
+        """Kill it and its descendants."""
         self.kill()
         self.orphans(0.0)
         os.close(self._pidfd)
 
     def _descendants(self) -> list[psutil.Process]:
         """Return the processes with its mark, and its guard."""
-        found = []
+        descendants = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 line = process.cmdline()
                 is_guard = any(word.endswith("marked.py") for word in line) and str(self.pid) in line
                 environment = Path(f"/proc/{process.pid}/environ").read_bytes()
                 if is_guard or f"{MARK}={self.mark}".encode() in environment:
-                    found.append(process)
-        return found
+                    descendants.append(process)
+        return descendants
 
 
-def _run(function: Callable[[], object], place: Path, mark: str, parent: int) -> None:
+def _run(function: Callable[[], object], folder: Path, mark: str, parent: int) -> None:
     """Run the function in the forked process, and exit."""
     code = 1
     try:
         die_with_parent(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        folders = {"TMPDIR": place / "tmp", "XDG_RUNTIME_DIR": place / "runtime", "ONEFOLD_HOME": place / "home"}
-        for folder in folders.values():
-            folder.mkdir(exist_ok=True)
-        os.environ |= {MARK: mark, **{name: str(folder) for name, folder in folders.items()}}
+        folders = {"TMPDIR": folder / "tmp", "XDG_RUNTIME_DIR": folder / "runtime", "ONEFOLD_HOME": folder / "home"}
+        for path in folders.values():
+            path.mkdir(exist_ok=True)
+        os.environ |= {MARK: mark, **{name: str(path) for name, path in folders.items()}}
         tempfile.tempdir = None
-        os.chdir(place)
-        log = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.chdir(folder)
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for descriptor in (1, 2):
             os.dup2(log, descriptor)
         function()

@@ -14,12 +14,12 @@ from onefold.study import Home
 from onefold.vocabulary.errors import OnefoldError
 from onefold.vocabulary.records import RungState, StudyState
 
-DETERMINED = ("train_loss", "loss", "accuracy", "parameters")  # by the seed; times, energy and latencies are not
+DETERMINED = ("train_loss", "loss", "accuracy", "parameters")  # by the seed, unlike times, energy and latencies
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a study decided and found, without what clocks say."""
+    """The decisions and results of a study, without times."""
 
     decisions: list[Any]
     results: list[Any]
@@ -54,12 +54,12 @@ def _determined(metrics: Any) -> tuple[tuple[str, float], ...]:
     return tuple((name, metrics[name]) for name in DETERMINED if name in metrics)
 
 
-def _missing(wanted: list[Any], found: list[Any]) -> int:
-    return sum((Counter(map(repr, wanted)) - Counter(map(repr, found))).values())
+def _missing(expected: list[Any], actual: list[Any]) -> int:
+    return sum((Counter(map(repr, expected)) - Counter(map(repr, actual))).values())
 
 
 def fault_of_folder(folder: Path) -> str | None:
-    """Return why a model folder is not one whole generation, or None; a folder that does not exist is whole."""
+    """Return why a model folder is not one complete generation; None if it is, or does not exist."""
     if not folder.exists():
         return None
     try:
@@ -75,7 +75,7 @@ def fault_of_folder(folder: Path) -> str | None:
     return fault_of_folder(previous) if previous.is_dir() else None
 
 
-def leftovers(place: Path) -> list[str]:
+def leftovers(folder: Path) -> list[str]:
     """Return the temporary folders and abandoned generations that are left below a folder."""
-    temporary = [path.name for path in (place / "tmp").glob("onefold-*")]
-    return temporary + [str(path.relative_to(place)) for path in place.rglob(".*.new-*")]
+    temporary = [path.name for path in (folder / "tmp").glob("onefold-*")]
+    return temporary + [str(path.relative_to(folder)) for path in folder.rglob(".*.new-*")]

@@ -1,8 +1,8 @@
 """Kill a process at the n-th of its system calls that change files, before or after the call takes effect.
 
-The process is traced with ptrace(2) from the moment it is told to, so no code of it has to be changed, and the calls of
-SQLite and other native code count like those of Python. Only its main thread is watched, which is the one that writes
-in all of Onefold's processes. Linux on x86-64 only.
+The process is traced with ptrace(2), so none of its code has to be changed, and the calls of SQLite and other native
+code count like those of Python. Only its main thread is traced, which is the one that writes in all of Onefold's
+processes. Linux on x86-64 only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Trace:
 
 
 def is_supported() -> bool:
-    """Return whether system calls can be watched here."""
+    """Return whether system calls can be traced on this platform."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -107,14 +107,14 @@ def _next_stop(pid: int, deadline: float) -> int | None:
             return 0
         if waited:
             return status
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
             return None
-        signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
+        signal.sigtimedwait({signal.SIGCHLD}, min(remaining_s, 1.0))
 
 
 def _kill(pid: int) -> int:
-    """Kill a traced process and wait for it, since its parent hears of its end only after its tracer."""
+    """Kill a traced process and wait for it, since its parent is notified of its end only after its tracer."""
     os.kill(pid, signal.SIGKILL)
     while True:
         try:
