@@ -39,11 +39,13 @@ def _steps(trials: tuple[Trial, ...]) -> Any:
         yield {"time_s": rung.ended_s or 0.0, "joules": joules, "accuracy": best}
 
 
-def until(steps: list[dict[str, float]], accuracy: float) -> dict[str, float] | None:
+def first_at(steps: list[dict[str, float]], accuracy: float) -> dict[str, float] | None:
+    """Return the first step with this accuracy; None if there is none."""
     return next((step for step in steps if step["accuracy"] >= accuracy), None)
 
 
 def plot(curves: dict[str, dict[str, list[list[dict[str, float]]]]], name: str) -> Path:
+    """Plot the best accuracy so far over time, for each workload."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -75,12 +77,12 @@ def main() -> None:
             target = runs["epochs"][-1]["accuracy"] - MARGIN
             for kind, steps in runs.items():
                 curves.setdefault(workload, {}).setdefault(kind, []).append(steps)
-                reached = until(steps, target)
+                at_target = first_at(steps, target)
                 rows.append(
                     {
                         "workload": workload, "seed": seed, "budget": kind, "target accuracy": target,
-                        "time s": reached["time_s"] if reached else None,
-                        "energy J (modelled)": reached["joules"] if reached else None,
+                        "time s": at_target["time_s"] if at_target else None,
+                        "energy J (modelled)": at_target["joules"] if at_target else None,
                         "final accuracy": steps[-1]["accuracy"], "whole study s": steps[-1]["time_s"],
                     }
                 )  # fmt: skip
@@ -91,21 +93,21 @@ def main() -> None:
     claims = []
     for workload in workloads:
         for cost in ("time s", "energy J (modelled)"):
-            for other in ("epochs", "data"):
-                claims.append(_claim(rows, workload, cost, other))
+            for baseline in ("epochs", "data"):
+                claims.append(_claim(rows, workload, cost, baseline))
     conclude("budgets", claims, {"rows": rows, "plot": f"{name}.svg"}, quick=options.quick)
 
 
-def _claim(rows: list[dict[str, Any]], workload: str, cost: str, other: str) -> Claim:
+def _claim(rows: list[dict[str, Any]], workload: str, cost: str, baseline: str) -> Claim:
     names = {"time s": "time", "energy J (modelled)": "energy (modelled)"}
-    ours = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == "multi"]
-    theirs = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == other]
-    label = f"{workload}: {names[cost]} to the target accuracy, multi relative to {other}"
-    if any(value is None for value in ours):
+    multi = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == "multi"]
+    others = [row[cost] for row in rows if row["workload"] == workload and row["budget"] == baseline]
+    label = f"{workload}: {names[cost]} to the target accuracy, multi relative to {baseline}"
+    if any(value is None for value in multi):
         return Claim(label, "< 1x", "multi misses the target", False)
-    ratios = [our / their for our, their in zip(ours, theirs) if their is not None]
+    ratios = [value / other for value, other in zip(multi, others) if other is not None]
     if not ratios:
-        return Claim(label, "< 1x", f"{other} misses the target", True)
+        return Claim(label, "< 1x", f"{baseline} misses the target", True)
     return Claim(label, "< 1x", f"{median(ratios):.2f}x", median(ratios) < 1)
 
 

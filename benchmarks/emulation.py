@@ -23,7 +23,7 @@ from onefold.device.host import host
 from onefold.serving.export import samples_beside
 from onefold.vocabulary.serving import ServingPoint
 
-WITHIN = 0.10
+MAX_ERROR = 0.10
 EFFORT = TimingEffort(warm_up_runs=3, min_runs=20, max_runs=1000, max_seconds=0.4, precision=0.005)
 PLAIN = """
 import json, statistics, sys, time
@@ -32,8 +32,8 @@ model, samples, batch, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), flo
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
 session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-kept = numpy.load(samples)
-feed = {name: numpy.resize(kept[name], (batch, *kept[name].shape[1:])) for name in kept.files}
+arrays = numpy.load(samples)
+feed = {name: numpy.resize(arrays[name], (batch, *arrays[name].shape[1:])) for name in arrays.files}
 for _ in range(3):
     session.run(None, feed)
 times, end = [], time.perf_counter() + seconds
@@ -45,13 +45,13 @@ print(json.dumps(statistics.median(times)))
 """
 
 
-def real(model: Path, batch: int, core: int) -> float:
+def pinned_latency_s(model: Path, batch: int, core: int) -> float:
     """Return the median latency of plain ONNX Runtime pinned to a core."""
     command = [sys.executable, "-c", PLAIN, str(model), str(samples_beside(model)), str(batch), str(EFFORT.max_seconds)]
-    done = subprocess.run(
+    ended = subprocess.run(
         ["taskset", "-c", str(core), *command], stdout=subprocess.PIPE, text=True, check=True
     )  # fmt: skip
-    return float(json.loads(done.stdout))
+    return float(json.loads(ended.stdout))
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
                     emulated, measured = [], []
                     for _ in range(rounds):
                         emulated.append(session.serve(model, point, EFFORT).latency_s)
-                        measured.append(real(model, batch, core))
+                        measured.append(pinned_latency_s(model, batch, core))
                     ratio = median(emulated) / median(measured)
                     rows.append(
                         {"network": name, "batch": batch, "emulated ms": median(emulated) * 1e3,
@@ -80,8 +80,8 @@ def main() -> None:
                     table(rows[-1:])
     table(rows)
     worst = max(abs(row["ratio"] - 1) for row in rows)
-    claim = Claim("emulated one-core device against a run pinned to that core", f"within {WITHIN:.0%}",
-                  f"{worst:.1%} (worst of {len(rows)})", worst <= WITHIN)  # fmt: skip
+    claim = Claim("emulated one-core device against a run pinned to that core", f"within {MAX_ERROR:.0%}",
+                  f"{worst:.1%} (worst of {len(rows)})", worst <= MAX_ERROR)  # fmt: skip
     conclude("emulation", [claim], rows, quick=options.quick)
 
 

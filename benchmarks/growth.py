@@ -3,7 +3,7 @@
 The processor time of the coordinator with its store is taken per trial, over the last 100 trials before each size, from
 one study of a plain function that reports three epochs. Optuna runs the same trials with the same sampler and reports
 the same three values, on SQLite with a write-ahead log, which is its faster setting. Its study is filled with finished
-trials up to each window, since only the window is timed. Start-up and hand-over are not part of a trial.
+trials up to each window, since only the window is timed. Start-up and handover are not part of a trial.
 
 The stored study has 100 epochs in each trial and is then extended: resuming is timed from outside, from the start of
 the process to its first new trial, as is its peak memory. `list`, `show` and `report` are timed as commands.
@@ -30,19 +30,22 @@ WINDOW = 100  # trials whose processor time is taken
 SIZES, QUICK_SIZES = (250, 500, 1_000, 2_500, 5_000, 10_000), (250, 500, 1_000)
 STORED, QUICK_STORED = (10_000, 100), (1_000, 100)  # trials, and epochs of each
 SAMPLERS = ("random", "tpe")
-BASE = 500  # the size that the largest is compared with
+BASE_SIZE = 500  # the size that the largest is compared with
 
 
 def loss(x: float, y: float, epoch: int) -> float:
+    """Return the loss of a trial after an epoch."""
     return ((x - 0.3) ** 2 + (y - 0.7) ** 2) / epoch
 
 
 def function(config: Any, run: Any) -> Any:
+    """Report the loss of each epoch, at no cost."""
     for epoch in range(1, run.epochs + 1):
         yield {"loss": loss(config["x"], config["y"], epoch)}
 
 
-def new_study(name: str, home: Path, trials: int, epochs: int, sampler: str, on_event: Any = None) -> Any:
+def create_study(name: str, home: Path, trials: int, epochs: int, sampler: str, on_event: Any = None) -> Any:
+    """Return a study of the function in the process of its coordinator."""
     from onefold import Budget, Float, Objective, ParallelismOptions, SearchOptions, Space, Study
 
     return Study(
@@ -67,7 +70,7 @@ def onefold_times(sampler: str, sizes: tuple[int, ...], home: Path) -> dict[int,
         if event.kind == "trial":
             times.append(time.process_time())
 
-    new_study(sampler, home, sizes[-1] + 1, REPORTED, sampler, on_event).run()
+    create_study(sampler, home, sizes[-1] + 1, REPORTED, sampler, on_event).run()
     return {size: (times[size] - times[size - WINDOW]) / WINDOW for size in sizes}
 
 
@@ -87,9 +90,9 @@ def optuna_times(sampler: str, sizes: tuple[int, ...], home: Path) -> dict[int, 
     }
     study = optuna.create_study(storage=storage, sampler=samplers[sampler](), pruner=optuna.pruners.NopPruner())
     rng, unit = random.Random(0), optuna.distributions.FloatDistribution(0, 1)
-    times, known = {}, 0
+    times, finished = {}, 0
     for size in sizes:
-        for _ in range(size - WINDOW - known):
+        for _ in range(size - WINDOW - finished):
             x, y = rng.random(), rng.random()
             values = {epoch: loss(x, y, epoch) for epoch in range(1, REPORTED + 1)}
             study.add_trial(
@@ -100,39 +103,50 @@ def optuna_times(sampler: str, sizes: tuple[int, ...], home: Path) -> dict[int, 
                     intermediate_values=values,
                 )
             )
-        began = time.process_time()
+        started = time.process_time()
         for _ in range(WINDOW):
             trial = study.ask()
             x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
             for epoch in range(1, REPORTED + 1):
                 trial.report(loss(x, y, epoch), epoch)
             study.tell(trial, loss(x, y, REPORTED))
-        times[size] = (time.process_time() - began) / WINDOW
-        known = size
+        times[size] = (time.process_time() - started) / WINDOW
+        finished = size
     return times
 
 
-def fill(home: Path, trials: int, epochs: int) -> None:
+def store_study(home: Path, trials: int, epochs: int) -> None:
     """Store a study that has ended, with all its trials and epochs."""
     from onefold.study import Home
     from onefold.study.coordinator import DONE
-    from onefold.vocabulary import records as r
+    from onefold.vocabulary.records import (
+        Config,
+        Energy,
+        Epoch,
+        Grant,
+        Measurement,
+        Rung,
+        RungState,
+        StudyState,
+        Trial,
+        TrialState,
+    )  # fmt: skip
 
-    new_study("big", home, trials, epochs, "random")
-    rng, cost = random.Random(0), r.Measurement(0.5, 0.4, r.Energy(3.25, "modelled"), 100_000_000)
+    create_study("big", home, trials, epochs, "random")
+    rng, cost = random.Random(0), Measurement(0.5, 0.4, Energy(3.25, "modelled"), 100_000_000)
     with closing(Home(home).store()) as store:
         with store.transaction():
             for number in range(trials):
                 x, y = rng.random(), rng.random()
-                state, grant = r.TrialState.DONE, r.Grant(1, epochs, 1.0)
-                store.save_trial("big", r.Trial(number, r.Config(x=x, y=y), state))
+                state, grant = TrialState.DONE, Grant(1, epochs, 1.0)
+                store.save_trial("big", Trial(number, Config(x=x, y=y), state))
                 metrics = {"loss": loss(x, y, epochs), "train_time_s": 50.0}
-                rung = r.Rung(number, number, 0, 0, grant, state=r.RungState.DONE, metrics=metrics, measurement=cost)
+                rung = Rung(number, number, 0, 0, grant, state=RungState.DONE, metrics=metrics, measurement=cost)
                 store.save_rung("big", replace(rung, started_s=50.0 * number, ended_s=50.0 * number + 50))
                 for epoch in range(1, epochs + 1):
                     reported = {"loss": loss(x, y, epoch), "train_time_s": 0.5 * epoch}
-                    store.save_epoch("big", r.Epoch(number, epoch, 0, reported, cost))
-        store.save_study(replace(store.study("big"), state=r.StudyState.DONE, reason=DONE))
+                    store.save_epoch("big", Epoch(number, epoch, 0, reported, cost))
+        store.save_study(replace(store.study("big"), state=StudyState.DONE, reason=DONE))
 
 
 def resume(home: Path) -> None:
@@ -146,29 +160,29 @@ def resume(home: Path) -> None:
     Study.open("big", home=home, workload=function, on_event=on_event).run()
 
 
-def process(*words: object) -> tuple[float, int]:
+def run_process(*arguments: object) -> tuple[float, int]:
     """Return the seconds and the peak memory of a process, measured from outside."""
     with Stopwatch() as watch:
-        child = subprocess.Popen([sys.executable, *map(str, words)], stdout=subprocess.DEVNULL)
+        child = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        sys.exit(f"{words} ended with {child.returncode}")
+        sys.exit(f"{arguments} ended with {child.returncode}")
     return watch.seconds, usage.ru_maxrss * 1024
 
 
-def stored(home: Path, trials: int, epochs: int) -> dict[str, float]:
+def time_commands(home: Path, trials: int, epochs: int) -> dict[str, float]:
     """Return the seconds of each command over a large store, and the memory of a resumed study."""
     from onefold import Study
 
-    fill(home, trials, epochs)
+    store_study(home, trials, epochs)
     figures = {}
     for command in ("list", "show", "report"):
         study = () if command == "list" else ("big",)
         output = ("--output", home / "report.html") if command == "report" else ()
-        figures[f"{command} s"], _ = process("-m", "onefold.cli", command, *study, *output, "--home", home)
+        figures[f"{command} s"], _ = run_process("-m", "onefold.cli", command, *study, *output, "--home", home)
     Study.open("big", home=home, workload=function).extend(trials=1)
-    figures["resume s"], memory = process(__file__, "--resume", home)
+    figures["resume s"], memory = run_process(__file__, "--resume", home)
     return {**figures, "memory MB": memory / 1e6}
 
 
@@ -178,30 +192,30 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for sampler in SAMPLERS:
         with tempfile.TemporaryDirectory() as folder:
-            ours = onefold_times(sampler, sizes, Path(folder))
-            theirs = optuna_times(sampler, sizes, Path(folder))
+            onefold_s = onefold_times(sampler, sizes, Path(folder))
+            optuna_s = optuna_times(sampler, sizes, Path(folder))
         rows += [
             {
                 "sampler": sampler,
                 "trials": size,
-                "onefold ms/trial": 1000 * ours[size],
-                "optuna ms/trial": 1000 * theirs[size],
-                "ratio": ours[size] / theirs[size],
+                "onefold ms/trial": 1000 * onefold_s[size],
+                "optuna ms/trial": 1000 * optuna_s[size],
+                "ratio": onefold_s[size] / optuna_s[size],
             }
             for size in sizes
         ]
     table(rows)
     with tempfile.TemporaryDirectory() as folder:
-        figures = stored(Path(folder), trials, epochs)
+        figures = time_commands(Path(folder), trials, epochs)
     table([{"trials": trials, "epochs": trials * epochs, **figures}])
     cost = {(row["sampler"], row["trials"]): row["onefold ms/trial"] for row in rows}
-    growth = max(cost[sampler, sizes[-1]] / cost[sampler, BASE] for sampler in SAMPLERS)
+    growth = max(cost[sampler, sizes[-1]] / cost[sampler, BASE_SIZE] for sampler in SAMPLERS)
     worst = max(row["ratio"] for row in rows)
     slowest = max(figures["list s"], figures["show s"])
     resumed, reported, memory = figures["resume s"], figures["report s"], figures["memory MB"]
     claims = [
         Claim(
-            f"processor time per trial at {sizes[-1]} trials relative to {BASE}",
+            f"processor time per trial at {sizes[-1]} trials relative to {BASE_SIZE}",
             "<= 1.3x",
             f"{growth:.2f}x",
             growth <= 1.3,

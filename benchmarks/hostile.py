@@ -1,4 +1,4 @@
-"""Model folders of strangers: every entry point with every attack; no code runs, nothing outside is read or changed.
+"""Untrusted model folders: every entry point with every attack; no code runs, nothing outside is read or changed.
 
 The cases are those of `tests/hostile`: pickles, native libraries, Python code that the model card names, symbolic
 links, pipes, paths that lead out of the folder, bombs (archives, headers and JSON) and hostile ONNX files, each given
@@ -22,7 +22,7 @@ WITHSTOOD = ("refused", "without effect")
 
 
 class Collector:
-    """A plugin of pytest that keeps the outcome of each test."""
+    """A pytest plugin that keeps the outcome of each test."""
 
     def __init__(self) -> None:
         self.reports: list[pytest.TestReport] = []
@@ -66,15 +66,15 @@ def main() -> None:
     print("Refused cases; the others had no effect on that entry point:")
     table(rows)
     failed = sum(not case.passed for case in cases)
-    live = sum(control.passed for control in controls)
+    effective = sum(control.passed for control in controls)
     claims = [
         Claim("cases: entry points x attacks", ">= 200", f"{len(cases)}", len(cases) >= 200),
         Claim("cases in which code ran, or a file outside was read or changed", "0", str(failed), failed == 0),
         Claim(
             "attacks that succeed with a careless reader",
             f"all {len(controls)}",
-            str(live),
-            live == len(controls) > 0,
+            str(effective),
+            effective == len(controls) > 0,
         ),
     ]
     conclude("hostile", claims, rows, quick=options.quick)

@@ -1,4 +1,4 @@
-"""In-loop compression against compression after the study: which finds the better small models in equal time?
+"""In-loop compression against compression after the study, in equal time.
 
 Two steps: tune for accuracy, then build four variants of each of the best ten trials. One loop: the recipe is part of
 the search over accuracy, latency and encoded size, with the same time and as many workers; a trial may train as many
@@ -16,7 +16,7 @@ import os
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,14 @@ from onefold.vocabulary.workload_reference import load
 from onefold.workloads.lenet import FashionLenet
 from onefold.workloads.text_cnn import NewsgroupsCnn
 
+Row = dict[str, Any]
 WORKLOADS = {"a quarter of Fashion-MNIST": "QuarterOfFashion", "half of 20 Newsgroups": "HalfOfNewsgroups"}
 SEEDS = (0, 1, 2)
 TRIALS, MAX_EPOCHS = 12, 4
-WITHIN = 0.05  # of the best plain model's accuracy
+MAX_WORKERS = 5  # of one study
+MAX_ACCURACY_LOSS = 0.05  # of the best plain model
 METRIC, COSTS = "accuracy", ("latency_s", "encoded_bytes")
+TWO_STEPS, ONE_LOOP = METHODS = ("two steps", "one loop")
 RESERVED_S = 15.0  # for the handover, which counts as part of the loop's time
 
 
@@ -68,29 +71,46 @@ class HalfOfNewsgroups(NewsgroupsCnn):
 
 
 def part_of(data: Data, share: float) -> Data:
+    """Return data with a share of the training samples."""
     return replace(data, train=tuple(part[: int(share * len(part))] for part in data.train))
 
 
-def compare(job: tuple[str, int, str, list[int], int, int]) -> dict[str, Any]:
-    """Run both on one workload with one seed; return their final models, still to be timed."""
-    title, seed, folder, cores, trials, epochs = job
-    workload = f"{Path(__file__).resolve()}:{WORKLOADS[title]}"
-    os.sched_setaffinity(0, cores)  # disjoint from those of jobs that run in parallel
-    workers = len(cores)
-    place = Path(folder) / f"{WORKLOADS[title]}-{seed}"
-    began = time.monotonic()
-    two = two_steps(workload, seed, place / "two", workers, trials, epochs)
-    seconds = time.monotonic() - began
-    print(f"{title}, seed {seed}: two steps took {seconds:.0f} s", flush=True)
-    began = time.monotonic()
-    one, begun = one_loop(workload, seed, place / "one", workers, seconds, epochs + EPOCHS)
+@dataclass(frozen=True)
+class Comparison:
+    """A workload and a seed with which both methods are run, on cores of their own."""
+
+    workload: str  # the title
+    seed: int
+    folder: Path
+    cores: list[int]
+    trials: int
+    epochs: int
+
+    @property
+    def reference(self) -> str:
+        """Return the reference of the workload."""
+        return f"{Path(__file__).resolve()}:{WORKLOADS[self.workload]}"
+
+
+def compare(comparison: Comparison) -> Row:
+    """Run both methods; return their final models, still to be timed."""
+    os.sched_setaffinity(0, comparison.cores)  # disjoint from those of comparisons that run in parallel
+    started = time.monotonic()
+    two_step_models = run_two_steps(comparison)
+    seconds = time.monotonic() - started
+    print(f"{comparison.workload}, seed {comparison.seed}: two steps took {seconds:.0f} s", flush=True)
+    started = time.monotonic()
+    loop_models, trials = run_one_loop(comparison, seconds)
     return {
-        "workload": title, "seed": seed, "two steps": two, "one loop": one, "begun": begun,
-        "seconds": seconds, "loop seconds": time.monotonic() - began,
+        "workload": comparison.workload, "seed": comparison.seed, TWO_STEPS: two_step_models, ONE_LOOP: loop_models,
+        "loop trials": trials, "seconds": seconds, "loop seconds": time.monotonic() - started,
     }  # fmt: skip
 
 
-def two_steps(workload: str, seed: int, folder: Path, workers: int, trials: int, epochs: int) -> list[dict[str, Any]]:
+def run_two_steps(comparison: Comparison) -> list[Row]:
+    """Tune for accuracy, then build variants of the best trials; return all final models."""
+    workload, seed, workers = comparison.reference, comparison.seed, len(comparison.cores)
+    folder, trials, epochs = comparison.folder / "two-steps", comparison.trials, comparison.epochs
     home = Home(folder)
     study = Study(
         workload,
@@ -117,7 +137,7 @@ def two_steps(workload: str, seed: int, folder: Path, workers: int, trials: int,
         variants = builder.build(requests)
         return [
             {
-                "what": f"trial {request.trial}, {variant.recipe}",
+                "model": f"trial {request.trial}, {variant.recipe}",
                 "plain": variant.recipe.is_plain,
                 "file": str(builder.file(request, variant.recipe)),
                 METRIC: variant.metrics[METRIC],
@@ -127,11 +147,12 @@ def two_steps(workload: str, seed: int, folder: Path, workers: int, trials: int,
         ]
 
 
-def one_loop(
-    workload: str, seed: int, place: Path, workers: int, seconds: float, epochs: int
-) -> tuple[list[dict[str, Any]], int]:
-    home = Home(place)
-    bounds = dict([requirement(f"{METRIC}>=best-{WITHIN}")])
+def run_one_loop(comparison: Comparison, seconds: float) -> tuple[list[Row], int]:
+    """Tune with the recipe in the search; return the models on the Pareto front, and the number of trials."""
+    workload, seed, workers = comparison.reference, comparison.seed, len(comparison.cores)
+    folder, epochs = comparison.folder / "one-loop", comparison.epochs + EPOCHS
+    home = Home(folder)
+    bounds = dict([requirement(f"{METRIC}>=best-{MAX_ACCURACY_LOSS}")])
     minutes = max(seconds - RESERVED_S, seconds / 2) / 60
     study = Study(
         workload,
@@ -149,32 +170,32 @@ def one_loop(
     study.run()
     compressed = load(f"compressed+{workload}")
     trainer = WorkloadTrainer(compressed, study.folder, exporter=export_network)
-    found = []
+    models = []
     for trial in front(study.trials, study.spec.objective):
         weights = best_weights_file(study.folder, trial.number, trial.finished_rungs[-1].rung)
-        file = place / "front" / f"{trial.number}.onnx"
+        file = folder / "front" / f"{trial.number}.onnx"
         file.parent.mkdir(exist_ok=True)
         list(export_trained(trainer, trial.config, str(weights), str(file), tick=lambda: None))
         network, batches = OnnxModule(file), trainer.splits.validation.batches(128)
         plain = {name: value for name, value in trial.config.items() if not name.startswith("compress_")}
         metrics = compressed.inner.evaluate(network, batches, type(trial.config)(plain))  # type: ignore[attr-defined]
-        what = f"trial {trial.number}, {dict(trial.config)}"
-        found.append({"what": what, "plain": False, "file": str(file), METRIC: metrics[METRIC]})
-    return found, len(study.trials)
+        model = f"trial {trial.number}, {dict(trial.config)}"
+        models.append({"model": model, "plain": False, "file": str(file), METRIC: metrics[METRIC]})
+    return models, len(study.trials)
 
 
-def measure_models(found: list[dict[str, Any]], folder: Path) -> None:
+def measure_models(results: list[Row], folder: Path) -> None:
     """Time all models interleaved, with nothing else running, and pack them."""
     from onefold.serving.export import samples_beside
 
     here = host(folder / "devices")
-    models = [model for one in found for way in ("two steps", "one loop") for model in one[way]]
-    donors = {one["workload"]: samples_beside(Path(one["two steps"][0]["file"])) for one in found}
-    for one in found:
-        for model in one["one loop"]:
-            beside = samples_beside(Path(model["file"]))
-            if not beside.exists():
-                beside.write_bytes(donors[one["workload"]].read_bytes())
+    models = [model for result in results for method in METHODS for model in result[method]]
+    samples = {result["workload"]: samples_beside(Path(result[TWO_STEPS][0]["file"])) for result in results}
+    for result in results:
+        for model in result[ONE_LOOP]:
+            file = samples_beside(Path(model["file"]))
+            if not file.exists():
+                file.write_bytes(samples[result["workload"]].read_bytes())
     with open_session(here, here) as session:
         served = measure_single_sample(session, [Path(model["file"]) for model in models], 2)
     for model in models:
@@ -184,63 +205,66 @@ def measure_models(found: list[dict[str, Any]], folder: Path) -> None:
         del model["file"]
 
 
-def hypervolume(models: list[dict[str, Any]], best: float, largest: dict[str, float]) -> float:
+def hypervolume(models: list[Row], best: float, largest: dict[str, float]) -> float:
     """Return the volume that the models dominate, each axis scaled from 0 (the reference point) to 1 (the ideal)."""
     points = [
         (
-            (model[METRIC] - best + WITHIN) / (1 - best + WITHIN),
+            (model[METRIC] - best + MAX_ACCURACY_LOSS) / (1 - best + MAX_ACCURACY_LOSS),
             *(1 - model[cost] / largest[cost] for cost in COSTS),
         )
         for model in models
     ]
     points = [point for point in points if min(point) > 0]
     volume, edges = 0.0, sorted({point[0] for point in points})
-    for below, edge in zip([0.0, *edges], edges):  # slices along the first axis, each a union of rectangles
-        area, reached = 0.0, 0.0
+    for previous, edge in zip([0.0, *edges], edges):  # slices along the first axis, each a union of rectangles
+        area, top = 0.0, 0.0
         for _, x, y in sorted((point for point in points if point[0] >= edge), key=lambda point: -point[1]):
-            area += x * max(0.0, y - reached)
-            reached = max(reached, y)
-        volume += (edge - below) * area
+            area += x * max(0.0, y - top)
+            top = max(top, y)
+        volume += (edge - previous) * area
     return volume
+
+
+def comparison_row(result: Row) -> Row:
+    """Return the hypervolumes of both methods on one workload with one seed."""
+    best = max(model[METRIC] for model in result[TWO_STEPS] if model["plain"])
+    largest = {cost: max(model[cost] for method in METHODS for model in result[method]) for cost in COSTS}
+    volumes = {method: hypervolume(result[method], best, largest) for method in METHODS}
+    return {
+        "workload": result["workload"], "seed": result["seed"], "seconds": result["seconds"],
+        "loop seconds": result["loop seconds"], "trials in the loop": result["loop trials"], "best plain": best,
+        **volumes, "ratio": volumes[ONE_LOOP] / max(volumes[TWO_STEPS], 1e-9),
+    }  # fmt: skip
 
 
 def main() -> None:
     quick = arguments(__doc__).quick
     workloads, seeds = (list(WORKLOADS)[:1], SEEDS[:1]) if quick else (list(WORKLOADS), SEEDS)
+    trials, epochs = (4, 2) if quick else (TRIALS, MAX_EPOCHS)
     cores = sorted(os.sched_getaffinity(0))
-    workers = min(5, len(cores))
-    side_by_side = max(1, len(cores) // workers)
-    sizes = (4, 2) if quick else (TRIALS, MAX_EPOCHS)
+    workers = min(MAX_WORKERS, len(cores))
+    shares = [cores[at : at + workers] for at in range(0, len(cores) - workers + 1, workers)]
+    results: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        shares = [cores[index * workers : (index + 1) * workers] for index in range(side_by_side)]
-        jobs = [(workload, seed, folder, *sizes) for workload in workloads for seed in seeds]
-        found = []
-        for wave in (jobs[at : at + side_by_side] for at in range(0, len(jobs), side_by_side)):
-            with ProcessPoolExecutor(len(wave), multiprocessing.get_context("spawn")) as pool:
-                given = [(*job[:3], share, *job[3:]) for job, share in zip(wave, shares)]
-                found += list(pool.map(compare, given))
-        measure_models(found, Path(folder))
-    rows = []
-    for one in found:
-        best = max(model[METRIC] for model in one["two steps"] if model["plain"])
-        every = [*one["two steps"], *one["one loop"]]
-        largest = {cost: max(model[cost] for model in every) for cost in COSTS}
-        volumes = {way: hypervolume(one[way], best, largest) for way in ("two steps", "one loop")}
-        rows.append(
-            {
-                "workload": one["workload"], "seed": one["seed"], "seconds": one["seconds"],
-                "loop seconds": one["loop seconds"], "trials in the loop": one["begun"],
-                "best plain": best, **volumes,
-                "ratio": volumes["one loop"] / max(volumes["two steps"], 1e-9),
-            }
-        )  # fmt: skip
+        jobs = [(workload, seed) for workload in workloads for seed in seeds]
+        for at in range(0, len(jobs), len(shares)):
+            comparisons = [
+                Comparison(workload, seed, Path(folder) / f"{WORKLOADS[workload]}-{seed}", share, trials, epochs)
+                for (workload, seed), share in zip(jobs[at:], shares)
+            ]
+            with ProcessPoolExecutor(len(comparisons), multiprocessing.get_context("spawn")) as pool:
+                results += pool.map(compare, comparisons)
+        measure_models(results, Path(folder))
+    rows = [comparison_row(result) for result in results]
     table(rows)
     claims = []
     for workload in workloads:
         ratios = [row["ratio"] for row in rows if row["workload"] == workload]
-        said = f"{median(ratios):.2f}x ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
-        claims.append(Claim(f"{workload}: hypervolume of one loop against two steps", "> 1x", said, median(ratios) > 1))
-    conclude("in_loop", claims, {"rows": rows, "found": found}, quick=quick)
+        measured = f"{median(ratios):.2f}x ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+        claims.append(
+            Claim(f"{workload}: hypervolume of one loop against two steps", "> 1x", measured, median(ratios) > 1)
+        )
+    conclude("in_loop", claims, {"rows": rows, "models": results}, quick=quick)
 
 
 if __name__ == "__main__":

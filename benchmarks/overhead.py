@@ -18,19 +18,21 @@ WORKERS = 2
 
 
 def work(config: dict[str, float]) -> float:
+    """Sleep, and return a loss."""
     time.sleep(WORK_S)
     return (config["x"] - 0.3) ** 2 + (config["y"] - 0.7) ** 2
 
 
 def onefold_run(trials: int, search: str) -> dict[str, float]:
+    """Return the times of a study of Onefold."""
     from onefold import Budget, Float, ParallelismOptions, Space, Study
 
     space = Space(x=Float(0, 1), y=Float(0, 1))
-    began: list[float] = []
+    started: list[float] = []
 
     def on_event(event: object) -> None:
         if getattr(event, "kind", "") == "started":
-            began.append(time.monotonic())
+            started.append(time.monotonic())
 
     with tempfile.TemporaryDirectory() as home, Stopwatch() as watch:
         study = Study(
@@ -44,10 +46,11 @@ def onefold_run(trials: int, search: str) -> dict[str, float]:
         )
         study.run()
         ended = time.monotonic()
-    return {"total_s": watch.seconds, "loop_s": ended - began[0]}
+    return {"total_s": watch.seconds, "loop_s": ended - started[0]}
 
 
 def optuna_run(trials: int) -> dict[str, float]:
+    """Return the times of a study of Optuna on SQLite."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -63,12 +66,13 @@ def optuna_run(trials: int) -> dict[str, float]:
 
 
 def ray_run(trials: int) -> dict[str, float]:
+    """Return the times of Ray Tune."""
     import ray
     from ray import tune
 
     with tempfile.TemporaryDirectory() as folder, Stopwatch() as watch:
         ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, configure_logging=False)
-        began = time.monotonic()
+        started = time.monotonic()
         tuner = tune.Tuner(
             lambda config: {"loss": work(config)},
             param_space={"x": tune.uniform(0, 1), "y": tune.uniform(0, 1)},
@@ -76,7 +80,7 @@ def ray_run(trials: int) -> dict[str, float]:
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         )
         tuner.fit()
-        loop_s = time.monotonic() - began
+        loop_s = time.monotonic() - started
         ray.shutdown()
     return {"total_s": watch.seconds, "loop_s": loop_s}
 
@@ -110,10 +114,10 @@ def main() -> None:
         )
     table(rows)
     overhead = {row["tuner"]: float(row["overhead ms/trial"]) for row in rows}
-    ours = max(overhead["onefold, TPE"], overhead["onefold, random"])
-    ratio = overhead["ray tune, random"] / ours
+    onefold_ms = max(overhead["onefold, TPE"], overhead["onefold, random"])
+    ratio = overhead["ray tune, random"] / onefold_ms
     claims = [
-        Claim("overhead of a durable trial", "<= 20 ms", f"{ours:.1f} ms", ours <= 20),
+        Claim("overhead of a durable trial", "<= 20 ms", f"{onefold_ms:.1f} ms", onefold_ms <= 20),
         Claim("overhead of Ray Tune relative to Onefold", "> 50x", f"{ratio:.0f}x", ratio > 50),
     ]
     conclude("overhead", claims, rows, quick=options.quick)

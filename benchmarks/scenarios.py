@@ -1,4 +1,4 @@
-"""Simulated response times against MLPerf LoadGen: does a client see what the settings promise?
+"""Simulated response times against those that MLPerf LoadGen measures.
 
 Two real networks in ONNX Runtime with one thread: an LSTM that benefits from batching, and M5, which hardly does. Each
 is tested under two loads at 60 % of its capacity at batch size 1:
@@ -49,8 +49,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 SAMPLES_PER_QUERY = 8
 LOAD = 0.6  # share of the capacity at batch size 1
-WITHIN = 0.15
-REST_S = 0.002  # idle gap, as in TimingEffort AFTER_IDLE
+MAX_ERROR = 0.15  # of a prediction
+IDLE_S = 0.002  # as in TimingEffort AFTER_IDLE
 BACKLOG = 4  # queued batches while the curve is measured
 LATE_S = 0.001  # above the jitter of a clock
 LIBRARY = 256  # size of LoadGen's sample library
@@ -59,10 +59,16 @@ Sample = tuple[int, int]  # LoadGen's request id, and the index of the sample
 
 
 @dataclass(frozen=True)
-class Plan:
+class Effort:
+    """How much is measured."""
+
     rounds: int
     curve_runs: int
-    seconds: float
+    seconds: float  # of a LoadGen run
+
+
+EFFORT = Effort(rounds=5, curve_runs=200, seconds=15)
+QUICK_EFFORT = Effort(rounds=2, curve_runs=60, seconds=6)
 
 
 class System:
@@ -75,26 +81,27 @@ class System:
         self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self.inputs = inputs
 
-    def run(self, places: list[int]) -> None:
-        self.session.run(None, {"x": self.inputs[places]})
+    def run(self, indices: list[int]) -> None:
+        """Serve a batch of the samples with these indices."""
+        self.session.run(None, {"x": self.inputs[indices]})
 
     def start(
-        self, answer: Callable[[list[Sample]], None], batch_size: int, wait_s: float, *, whole: bool
+        self, on_answer: Callable[[list[Sample]], None], batch_size: int, wait_s: float, *, whole: bool
     ) -> tuple[BatchingQueue[list[Sample]], threading.Thread]:
         """Return a queue and the thread that serves it; with `whole`, batches do not mix queries."""
-        line: BatchingQueue[list[Sample]] = BatchingQueue()
+        queue: BatchingQueue[list[Sample]] = BatchingQueue()
 
         def serve() -> None:
-            while taken := line.take(1 if whole else batch_size, wait_s):
-                samples = [sample for query in taken for sample in query]
+            while queries := queue.take(1 if whole else batch_size, wait_s):
+                samples = [sample for query in queries for sample in query]
                 for size in split(len(samples), batch_size):
                     batch, samples = samples[:size], samples[size:]
-                    self.run([place for _, place in batch])
-                    answer(batch)
+                    self.run([index for _, index in batch])
+                    on_answer(batch)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        return line, thread
+        return queue, thread
 
 
 def export(workload: str, sizes: dict[str, Any], folder: Path) -> System:
@@ -118,56 +125,57 @@ def export(workload: str, sizes: dict[str, Any], folder: Path) -> System:
     return System(file, inputs)
 
 
-def measure(system: System, runs: int) -> list[Served]:
+def measure_curve(system: System, runs: int) -> list[Served]:
     """Measure the latency curve, batch sizes interleaved: back to back with a backlog, and after an idle gap."""
     answered_s: list[float] = []
     expected = BACKLOG
     all_answered = threading.Event()
 
-    def answer(batch: list[Sample]) -> None:
+    def on_answer(batch: list[Sample]) -> None:
         # LoadGen gets no responses here, but the list of them is created, since every batch has that cost.
         [loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch]
         answered_s.append(time.perf_counter())
         if len(answered_s) == expected:
             all_answered.set()
 
-    line, thread = system.start(answer, max(SIZES), 0.0, whole=True)
-    times: dict[int, list[float]] = {size: [] for size in SIZES}
+    queue, thread = system.start(on_answer, max(SIZES), 0.0, whole=True)
+    busy_s: dict[int, list[float]] = {size: [] for size in SIZES}
     for run in range(-2, runs // (BACKLOG - 1)):
         for size in SIZES:
             all_answered.clear()
             answered_s.clear()
-            line.add([[(index, index) for index in range(size)]] * BACKLOG)
+            queue.add([[(index, index) for index in range(size)]] * BACKLOG)
             all_answered.wait()
             if run >= 0:
-                times[size] += np.diff(answered_s).tolist()
+                busy_s[size] += np.diff(answered_s).tolist()
     expected = 1
-    rested: dict[int, list[float]] = {size: [] for size in SIZES}
+    idle_s: dict[int, list[float]] = {size: [] for size in SIZES}
     for _ in range(runs):
         for size in SIZES:
             all_answered.clear()
             answered_s.clear()
-            time.sleep(REST_S)
-            came_s = time.perf_counter()
-            line.add([[(index, index) for index in range(size)]])
+            time.sleep(IDLE_S)
+            arrived_s = time.perf_counter()
+            queue.add([[(index, index) for index in range(size)]])
             all_answered.wait()
-            rested[size].append(answered_s[0] - came_s)
-    line.close()
+            idle_s[size].append(answered_s[0] - arrived_s)
+    queue.close()
     thread.join()
-    return [_served(size, np.array(found), np.array(rested[size])) for size, found in times.items()]
+    return [_served(size, np.array(times_s), np.array(idle_s[size])) for size, times_s in busy_s.items()]
 
 
-def _served(size: int, times: np.ndarray, rested: np.ndarray) -> Served:
-    p50, p90, p99 = (float(np.quantile(times, share)) for share in (0.5, 0.9, 0.99))
+def _served(size: int, busy_s: np.ndarray, idle_s: np.ndarray) -> Served:
+    """Return a point of the latency curve from latencies with a backlog and after an idle gap."""
+    p50, p90, p99 = (float(np.quantile(busy_s, share)) for share in (0.5, 0.9, 0.99))
     # Confidence interval of the median by order statistics, in normal approximation.
-    half = 0.98 / len(times) ** 0.5
-    low, high = (float(np.quantile(times, share)) for share in (max(0.0, 0.5 - half), min(1.0, 0.5 + half)))
-    after_rest = tuple(float(np.quantile(rested, share)) for share in (0.5, 0.9, 0.99))
+    half = 0.98 / len(busy_s) ** 0.5
+    low, high = (float(np.quantile(busy_s, share)) for share in (max(0.0, 0.5 - half), min(1.0, 0.5 + half)))
+    after_idle = tuple(float(np.quantile(idle_s, share)) for share in (0.5, 0.9, 0.99))
     energy, point = Energy(None, "unavailable"), ServingPoint(batch_size=size)
-    return Served(point, p50, p90, p99, low, high, len(times), energy, None, LatencySource.MEASURED, after_rest)
+    return Served(point, p50, p90, p99, low, high, len(busy_s), energy, None, LatencySource.MEASURED, after_idle)
 
 
-def judge(
+def run_scenario(
     system: System, scenario: Scenario, batch_size: int, wait_s: float, seconds: float, seed: int
 ) -> dict[str, float]:
     """Return mean and p99 of a policy by LoadGen, and how many queries started late."""
@@ -177,18 +185,18 @@ def judge(
     settings.min_duration_ms = 0
     late = [0]
 
-    def answer(batch: list[Sample]) -> None:
+    def on_answer(batch: list[Sample]) -> None:
         loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(number, 0, 0) for number, _ in batch])
 
-    line, thread = system.start(answer, batch_size, wait_s, whole=isinstance(scenario, MultiStream))
+    queue, thread = system.start(on_answer, batch_size, wait_s, whole=isinstance(scenario, MultiStream))
 
-    def issue_single(numbers: list[int], places: list[int]) -> None:
-        line.add([[sample] for sample in zip(numbers, places)])
+    def issue_single(requests: list[int], indices: list[int]) -> None:
+        queue.add([[sample] for sample in zip(requests, indices)])
 
     due_s = [0.0]
 
-    def issue_at_ticks(numbers: list[int], places: list[int]) -> None:
-        line.add([list(zip(numbers, places))])
+    def issue_at_ticks(requests: list[int], indices: list[int]) -> None:
+        queue.add([list(zip(requests, indices))])
         now_s = time.perf_counter()
         due_s[0] = due_s[0] or now_s
         late[0] += now_s - due_s[0] > LATE_S
@@ -207,7 +215,7 @@ def judge(
         queries = round(seconds * scenario.rate_per_s)
     settings.min_query_count = queries
     log = _run_loadgen(issue, settings)
-    line.close()
+    queue.close()
     thread.join()
     kind = "per_query_" if isinstance(scenario, MultiStream) else ""
     return {
@@ -219,6 +227,7 @@ def judge(
 
 
 def _run_loadgen(issue: Callable[[list[int], list[int]], None], settings: Any) -> dict[str, Any]:
+    """Run LoadGen; return the entries of its log."""
     with tempfile.TemporaryDirectory() as folder:
         output = loadgen.LogOutputSettings()
         output.outdir = folder
@@ -241,62 +250,66 @@ def compare(
     policies: dict[str, tuple[int, float]],
     curve: LatencyCurve,
     choice: ScenarioSettings,
-    plan: Plan,
-    number: int,
+    effort: Effort,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """Run one round of a network in a scenario: predict, run LoadGen and load-test each policy."""
     rows = []
     for policy, (batch_size, wait_s) in policies.items():
-        predicted = predict(scenario, curve, batch_size, wait_s, seed=number)
-        judged = judge(system, scenario, batch_size, wait_s, plan.seconds, number)
-        tried = replace(choice, point=replace(choice.point, batch_size=batch_size), wait_s=wait_s)
-        own = load_test(lambda size: system.run(list(range(size))), scenario, tried, plan.seconds / 2, number)
+        predicted = predict(scenario, curve, batch_size, wait_s, seed=seed)
+        measured = run_scenario(system, scenario, batch_size, wait_s, effort.seconds, seed)
+        policy_settings = replace(choice, point=replace(choice.point, batch_size=batch_size), wait_s=wait_s)
+        confirmed = load_test(
+            lambda size: system.run(list(range(size))), scenario, policy_settings, effort.seconds / 2, seed
+        )
         rows.append(
             {
                 "policy": policy,
                 "batch": batch_size,
                 "wait ms": wait_s * 1e3,
                 "predicted mean ms": predicted.mean_s * 1e3,
-                "LoadGen mean ms": judged["mean ms"],
-                "confirm mean ms": own.mean_s * 1e3,
+                "LoadGen mean ms": measured["mean ms"],
+                "confirm mean ms": confirmed.mean_s * 1e3,
                 "predicted p99 ms": predicted.p99_s * 1e3,
-                "LoadGen p99 ms": judged["p99 ms"],
-                "confirm p99 ms": own.p99_s * 1e3,
-                "late": judged["late"],
-                "queries": judged["queries"],
+                "LoadGen p99 ms": measured["p99 ms"],
+                "confirm p99 ms": confirmed.p99_s * 1e3,
+                "late": measured["late"],
+                "queries": measured["queries"],
             }
         )
     return rows
 
 
-def middle(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def medians_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the medians over the rounds of one network, scenario and policy."""
     return {
         key: value if isinstance(value, str) else median(row[key] for row in rows) for key, value in rows[0].items()
     }
 
 
-def off(row: dict[str, Any], figure: str) -> float:
+def prediction_error(row: dict[str, Any], figure: str) -> float:
     """Return the error of the prediction relative to LoadGen's figure."""
     return abs(float(row[f"predicted {figure} ms"]) / float(row[f"LoadGen {figure} ms"]) - 1)
 
 
 def claims_of(rows: list[dict[str, Any]]) -> list[Claim]:
+    """Return the claims from the medians over rounds."""
     claims = []
     for kind in ("fixed rate", "Poisson"):
         recommended = [row for row in rows if row["arrivals"] == kind and row["policy"] == "recommended"]
         for figure in ("mean", "p99"):
-            errors = {row["network"]: off(row, figure) for row in recommended}
+            errors = {row["network"]: prediction_error(row, figure) for row in recommended}
             measured = ", ".join(f"{network} {error:.1%}" for network, error in errors.items())
             title = f"{kind}: predicted {figure} response against LoadGen's"
-            claims.append(Claim(title, f"within {WITHIN:.0%}", measured, max(errors.values()) <= WITHIN))
+            claims.append(Claim(title, f"within {MAX_ERROR:.0%}", measured, max(errors.values()) <= MAX_ERROR))
         ratios = {}
         for row in recommended:
             single = next(
-                o for o in rows if o["policy"] == "one by one" and all(o[k] == row[k] for k in ("network", "arrivals"))
+                other
+                for other in rows
+                if other["policy"] == "one by one" and all(other[key] == row[key] for key in ("network", "arrivals"))
             )
-            same = row["batch"] == 1
-            ratios[row["network"]] = 1.0 if same else row["LoadGen mean ms"] / single["LoadGen mean ms"]
+            ratios[row["network"]] = 1.0 if row["batch"] == 1 else row["LoadGen mean ms"] / single["LoadGen mean ms"]
         measured = ", ".join(f"{network} {ratio:.2f}x" for network, ratio in ratios.items())
         claims.append(
             Claim(
@@ -311,37 +324,39 @@ def claims_of(rows: list[dict[str, Any]]) -> list[Claim]:
 
 def main() -> None:
     options = arguments(__doc__)
-    plan = Plan(rounds=2, curve_runs=60, seconds=6) if options.quick else Plan(rounds=5, curve_runs=200, seconds=15)
+    effort = QUICK_EFFORT if options.quick else EFFORT
     torch.set_num_threads(1)
     rows: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     figures: dict[str, Any] = {"choices": {}, "curves": {}}
     with tempfile.TemporaryDirectory() as folder:
         systems = {name: export(name, sizes, Path(folder)) for name, sizes in NETWORKS.items()}
-        asked: dict[str, dict[str, tuple[Scenario, ScenarioSettings]]] = {}
+        choices: dict[str, dict[str, tuple[Scenario, ScenarioSettings]]] = {}
         for name, system in systems.items():
-            served = measure(system, plan.curve_runs)
+            served = measure_curve(system, effort.curve_runs)
             single_s = LatencyCurve.of(served).mean_s(1)
             scenarios: dict[str, Scenario] = {
                 "fixed rate": MultiStream(SAMPLES_PER_QUERY, round(LOAD / single_s / SAMPLES_PER_QUERY, 1)),
                 "Poisson": Server(round(LOAD / single_s)),
             }
-            asked[name] = {kind: (scenario, choose_settings(scenario, served)) for kind, scenario in scenarios.items()}
-            for kind, (scenario, choice) in asked[name].items():
+            choices[name] = {
+                kind: (scenario, choose_settings(scenario, served)) for kind, scenario in scenarios.items()
+            }
+            for kind, (scenario, choice) in choices[name].items():
                 print(f"{name}, {kind}, {scenario}: {choice.why}", flush=True)
                 figures["choices"][f"{name}, {kind}"] = asdict(choice)
-        for number in range(plan.rounds):
+        for round_number in range(effort.rounds):
             for name, system in systems.items():
-                served = measure(system, plan.curve_runs)
+                served = measure_curve(system, effort.curve_runs)
                 curve = LatencyCurve.of(served, IdlePenalty.of(served))
                 figures["curves"].setdefault(name, []).append(asdict(curve))
-                for kind, (scenario, choice) in asked[name].items():
+                for kind, (scenario, choice) in choices[name].items():
                     policies = {"recommended": (choice.point.batch_size, choice.wait_s), "one by one": (1, 0.0)}
-                    for row in compare(system, scenario, policies, curve, choice, plan, number):
+                    for row in compare(system, scenario, policies, curve, choice, effort, round_number):
                         row = {"network": name, "arrivals": kind, **row}
                         rows.setdefault((name, kind, row["policy"]), []).append(row)
-    medians = [middle(found) for found in rows.values()]
+    medians = [medians_of(rounds) for rounds in rows.values()]
     table(medians)
-    figures |= {"medians": medians, "rounds": [row for found in rows.values() for row in found]}
+    figures |= {"medians": medians, "rounds": [row for rounds in rows.values() for row in rounds]}
     conclude("scenarios", claims_of(medians), figures, quick=options.quick)
 
 

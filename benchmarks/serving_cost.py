@@ -16,10 +16,11 @@ from claims import Claim, Stopwatch, arguments, conclude, median, table
 from onefold import Budget, ParallelismOptions, Study
 from onefold.device.host import host
 
-BAR = 1.08
+MAX_WALL_TIME = 1.08  # relative to the study without a device
 
 
 def run(workload: str, trials: int, seed: int, home: Path, device: tuple[str, ...]) -> dict[str, Any]:
+    """Run a study; return its wall time and how many architectures it measured."""
     surfaces: list[dict[str, Any]] = []
 
     def collect(event: Any) -> None:
@@ -44,7 +45,7 @@ def run(workload: str, trials: int, seed: int, home: Path, device: tuple[str, ..
         "wall s": watch.seconds,
         "measured": len(measured),
         "recalled": len(surfaces) - len(measured),
-        "held still s": sum(facts["measured_s"] for facts in measured),
+        "paused s": sum(facts["measured_s"] for facts in measured),
         "accuracy": result.metrics["accuracy"],
     }
 
@@ -53,7 +54,7 @@ def main() -> None:
     options = arguments(__doc__)
     workload, trials, seeds = ("agnews-cnn", 6, [0]) if options.quick else ("agnews-cnn", 18, [0, 1, 2])
     rows: list[dict[str, Any]] = []
-    ratios, again = [], []
+    ratios, repeated = [], []
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder)
@@ -63,12 +64,13 @@ def main() -> None:
             second = run(workload, trials, seed, home, ("host",)) if seed == seeds[0] else None
         rows += [off, on, *([second] if second else [])]
         ratios.append(on["wall s"] / off["wall s"])
-        again += [second["measured"]] if second else []
+        repeated += [second["measured"]] if second else []
         table(rows[-3:])
     table(rows)
+    ratio = median(ratios)
     claims = [
-        Claim("wall time with the inference tuner on", f"<= {BAR}x", f"{median(ratios):.3f}x", median(ratios) <= BAR),
-        Claim("measurements of a second study over known architectures", "0", str(sum(again)), sum(again) == 0),
+        Claim("wall time with the inference tuner on", f"<= {MAX_WALL_TIME}x", f"{ratio:.3f}x", ratio <= MAX_WALL_TIME),
+        Claim("measurements of a second study over known architectures", "0", str(sum(repeated)), sum(repeated) == 0),
     ]
     conclude("serving_cost", claims, rows, quick=options.quick)
 

@@ -40,6 +40,7 @@ ETA = 3  # of the peers: Optuna's default, and usual for Ray Tune, whose default
 
 
 def run_onefold(trials: int, seed: int, folder: Path) -> dict[str, float]:
+    """Tune with Onefold's defaults."""
     from onefold import Budget, Choice, Float, Space, Study
 
     parameters: dict[str, Any] = {name: Choice(*options) for name, options in CHOICES.items()}
@@ -74,12 +75,14 @@ class PlainTraining:
         self.shuffle = torch.Generator().manual_seed(seed)
 
     def epoch(self) -> float:
+        """Train an epoch; return the validation accuracy."""
         self.model.train()
         batches = self.workload.batches(self.splits["train"], self.config, self.shuffle)
         self.workload.train_epoch(self.model, batches, self.optimizer, self.config)
         return self.accuracy("validation")
 
     def accuracy(self, part: str) -> float:
+        """Return the accuracy on a part of the data."""
         self.model.eval()
         with self.torch.no_grad():
             return float(self.workload.evaluate(self.model, self.splits[part].batches(512), self.config)["accuracy"])
@@ -133,6 +136,7 @@ def optuna_worker(journal: str, trials: int, seed: int) -> None:
 
 
 def run_optuna(trials: int, seed: int, folder: Path) -> dict[str, float]:
+    """Tune with two processes of Optuna."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -150,6 +154,7 @@ def run_optuna(trials: int, seed: int, folder: Path) -> dict[str, float]:
 
 
 def run_ray(trials: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Tune with Ray Tune: Optuna search and ASHA."""
     import ray
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
@@ -175,8 +180,8 @@ def run_ray(trials: int, seed: int, folder: Path) -> dict[str, Any]:
         ),
         run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
     )
-    finished = [r for r in tuner.fit() if r.metrics and r.metrics.get("test", -1.0) >= 0]
-    best = max(finished, key=lambda r: r.metrics["accuracy"])
+    finished = [result for result in tuner.fit() if result.metrics and result.metrics.get("test", -1.0) >= 0]
+    best = max(finished, key=lambda result: result.metrics["accuracy"])
     ray.shutdown()
     return {"test": best.metrics["test"], "validation": best.metrics["accuracy"], "config": dict(best.config)}
 
@@ -184,11 +189,11 @@ def run_ray(trials: int, seed: int, folder: Path) -> dict[str, Any]:
 def run_tuner(tuner: str, trials: int, seed: int) -> dict[str, Any]:
     """Run a tuner in a new process and measure its wall time."""
     with Stopwatch() as watch:
-        done = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, __file__, "--one", tuner, str(trials), str(seed)],
             stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "RAY_AIR_NEW_OUTPUT": "0"},
         )  # fmt: skip
-    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    figures = json.loads(ended.stdout.strip().splitlines()[-1])
     figures.pop("config", None)
     return {"tuner": tuner, "seed": seed, "wall s": watch.seconds, **figures}
 
@@ -217,7 +222,7 @@ def main() -> None:
     tests = {tuner: [row["test"] for row in rows if row["tuner"] == tuner] for tuner in TUNERS}
     claims = []
     for peer, title, bar in (("ray", "Ray Tune", 0.5), ("optuna", "Optuna", 0.8)):
-        ratio = median(ours / theirs for ours, theirs in zip(walls["onefold"], walls[peer]))
+        ratio = median(onefold_s / peer_s for onefold_s, peer_s in zip(walls["onefold"], walls[peer]))
         gain = sum(tests["onefold"]) / len(seeds) - sum(tests[peer]) / len(seeds)
         claims.append(Claim(f"wall time relative to {title}", f"<= {bar}x", f"{ratio:.2f}x", ratio <= bar))
         claims.append(Claim(f"mean test accuracy minus that of {title}", ">= +0", f"{gain:+.4f}", gain >= 0))

@@ -19,14 +19,14 @@ from onefold.search import planned_work
 from onefold.training.splits import MIN_SAMPLES
 from onefold.vocabulary.workload_reference import load
 
-TOP = 3
+TOP_K = 3
 SLOTS = 2
 
 
 def trials_for(work: float, samples: int) -> int:
     """Return the most trials that Onefold's defaults allow for `work` passes over `samples` samples."""
-    least = max(Budget.min_data, min(1.0, MIN_SAMPLES / samples))  # a share is never smaller than MIN_SAMPLES samples
-    budget = Budget(min_data=least)
+    min_data = max(Budget.min_data, min(1.0, MIN_SAMPLES / samples))  # at least MIN_SAMPLES samples
+    budget = Budget(min_data=min_data)
     trials = 1
     while planned_work("halving", budget, [trials + 1], slots=SLOTS) <= work:
         trials += 1
@@ -34,6 +34,7 @@ def trials_for(work: float, samples: int) -> int:
 
 
 def run(workload: str, seed: int, **options: Any) -> dict[str, float]:
+    """Run a study; return the test accuracy of its best model, and its cost."""
     with tempfile.TemporaryDirectory() as home:
         result = Study(workload, seed=seed, home=home, **options, parallelism=ParallelismOptions(parallel=SLOTS)).run()
         cost = sum(trial.cost.time_s for trial in result.trials)
@@ -52,15 +53,15 @@ def main() -> None:
     for workload, (trials, seeds) in plan.items():
         baseline = Budget(trials=trials, kind="epochs")
         samples = len(load(workload).data().train[-1])
-        ours = trials_for(planned_work("top-k", baseline, [trials], top_k=TOP), samples)
+        onefold_trials = trials_for(planned_work("top-k", baseline, [trials], top_k=TOP_K), samples)
         gains = []
         for seed in range(seeds):
-            theirs = run(workload, seed, budget=baseline, search=SearchOptions("random", rungs="top-k", top_k=TOP))
-            mine = run(workload, seed, budget=Budget(trials=ours))
-            gains.append(mine["test"] - theirs["test"])
+            top_k = run(workload, seed, budget=baseline, search=SearchOptions("random", rungs="top-k", top_k=TOP_K))
+            onefold = run(workload, seed, budget=Budget(trials=onefold_trials))
+            gains.append(onefold["test"] - top_k["test"])
             rows += [
-                {"workload": workload, "seed": seed, "tuner": "one epoch, top 3", **theirs},
-                {"workload": workload, "seed": seed, "tuner": "onefold", **mine},
+                {"workload": workload, "seed": seed, "tuner": "one epoch, top 3", **top_k},
+                {"workload": workload, "seed": seed, "tuner": "onefold", **onefold},
             ]
             table(rows[-2:])
         mean = statistics.mean(gains)

@@ -147,7 +147,9 @@ class Measurements:
                     TrainingRequest(workload, KnobOptions("probe"), max(2, before), data, seed),
                     contention=True,
                 )
-                best_s = median(reference.step_times(Phase.SETTLED))
+                settled_s = reference.step_times(Phase.SETTLED)
+                # A very short training settles no knobs.
+                best_s = median(settled_s) if settled_s else min(window.step_s for window in reference.windows)
                 request = TrainingRequest(
                     workload, KnobOptions("probe"), self.epochs, data, seed, contention_after=before
                 )
