@@ -1,0 +1,1 @@
+"""Retrainings of networks in their ImageNet layout, watched from outside."""

@@ -1,0 +1,133 @@
+"""Run a case: the real command on a copy of a served folder, watched from outside, then scored on test images."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from retrainings.cases import NEW, OURS, Case
+from retrainings.watch import Ran, neighbor, watched
+
+HERE = Path(__file__).parent
+WEIGHTS = "weights.safetensors"
+UNFIT = 2  # exit status of a refusal
+Row = dict[str, Any]
+
+
+class Workshop:
+    """Runs cases in a folder that keeps the models, the new data and the homes with a history."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def model(self, name: str) -> Path:
+        """Return the folder of a model to retrain."""
+        return self.folder / name
+
+    def data(self, case: Case) -> Path:
+        """Return the folder of the new data and the test images of a case."""
+        return self.folder / "data" / case.shift
+
+    def train(self, name: str, core: int) -> None:
+        """Train a model on clean images, unless that was done."""
+        if not (self.model(name) / "manifest.json").is_file():
+            print(f"training {name} on clean images", flush=True)
+            _run("sources.py", name, str(self.folder), core=core)
+
+    def run(self, case: Case, core: int) -> Row:
+        """Run a case on a core, and return what was measured."""
+        new = self.data(case) / f"new-{NEW[case.model]}"
+        if not (new / "targets.npy").is_file():
+            counts = sorted({str(count) for count in NEW.values()})
+            _run("shifts.py", str(self.folder / "data"), case.domain, str(case.severity), *counts, core=core)
+        with self._place() as place:
+            target = place / "deploy"
+            shutil.copytree(self.model(case.model), target)
+            home = self.folder / "homes" / case.model if case.has_history else place / "home"
+            words = ["--home", str(home), "--strategy", case.strategy]
+            words = _command(target, new, *words, "--memory", f"{case.memory_mb}MB", "--window", f"{case.window_s}s")
+            with neighbor(core) if case.is_busy else nullcontext():
+                ran = watched(words, core=core, limit=case.memory_mb * 10**6)
+            row = {"key": case.key, **asdict(case), **_measured(ran)}
+            if ran.status == 0:
+                row |= self._scored(case, target, core)
+            elif ran.status == UNFIT and case.strategy == OURS:
+                row["least_mb"] = self._least_mb(target, new, place, core)
+            return row
+
+    @contextmanager
+    def _place(self) -> Iterator[Path]:
+        unfinished = self.folder / "running"
+        unfinished.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=unfinished) as place:
+            yield Path(place)
+
+    def _scored(self, case: Case, target: Path, core: int) -> Row:
+        """Return how many test images the given model classifies, and how many were won and lost."""
+        given = self.model(case.model)
+        is_same = _digest(target / WEIGHTS) == _digest(given / WEIGHTS)
+        clean = self.folder / "data" / "natural-5" / "test.npz"
+        if not clean.is_file():
+            counts = sorted({str(count) for count in NEW.values()})
+            _run("shifts.py", str(self.folder / "data"), "natural", "5", *counts, core=core)
+        tests = [f"old={clean}", f"new={self.data(case) / 'test.npz'}"]
+        return _run("score.py", str(given if is_same else target), str(given), *tests, core=core).result
+
+    def _least_mb(self, model: Path, new: Path, place: Path, core: int) -> float | None:
+        """Return the least memory that the command reports to need."""
+        words = ["--home", str(place / "other-home"), "--plan-only", "--memory", "1MB"]
+        ran = watched(_command(model, new, *words), core=core)
+        least = re.search(r"Set memory to (\d+)MiB", " ".join(ran.complaint.split()))
+        return None if least is None else int(least[1]) * 2**20 / 1e6
+
+
+def _command(model: Path, new: Path, *words: str) -> list[str]:
+    return ["-m", "onefold.cli", "retrain", str(model), "--data", str(new), "--trust", "--json", *words]
+
+
+def _measured(ran: Ran) -> Row:
+    """Return what was measured from outside, and the most important of what the command reports."""
+    row: Row = {"status": ran.status, "wall_s": round(ran.wall_s, 2), "peak_mb": round(ran.peak_bytes / 1e6, 1)}
+    if ran.status != 0:
+        return row | {"said": _said(ran.complaint)}
+    found, windows = ran.result, ran.result["windows"]
+    chosen = found["chosen"] or {}
+    return row | {
+        "kept_new": found["kept_new"], "before": found["before"], "after": found["after"],
+        "reference": [found.get("reference_before"), found.get("reference_after")],
+        "reported_s": round(found["elapsed_s"], 2), "reported_mb": round((found["peak_bytes"] or 0) / 1e6, 1),
+        "first_update_s": round(windows[0]["began_s"], 2) if windows else None,
+        "windows": len(windows), "plans": len({str(window["plan"]) for window in windows}),
+        "updates": sum(window["updates"] for window in windows),
+        "samples": sum(window["samples"] for window in windows),
+        "plan": [chosen.get(name) for name in ("batch_size", "accumulation", "freeze_rate", "segments", "lr")],
+        "reactions": [reaction["rule"] for reaction in found["reactions"]],
+    }  # fmt: skip
+
+
+def _said(complaint: str) -> str:
+    """Return an error message on one line, without folders; of a traceback, the last lines."""
+    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+    text = " ".join(lines[-5:] if any(line.startswith("Traceback") for line in lines) else lines)
+    return re.sub(r"(?<![\w.])/[^\s\"]*/(?=[^\s/])", "", text)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _run(file: str, *words: str, core: int) -> Ran:
+    """Run a file of this package to its end."""
+    ran = watched([str(HERE / file), *words], core=core)
+    if ran.status != 0:
+        sys.exit(f"{file} {' '.join(words)} ended with {ran.status}: {ran.complaint}")
+    return ran

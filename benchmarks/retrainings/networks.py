@@ -1,0 +1,312 @@
+"""ResNet-50, MobileNetV2 and ViT-Tiny in their ImageNet layout, as workloads on CIFAR-10 at 64 pixels.
+
+The images are upsampled inside the network, so that new data and the reference set keep 32 pixels. Training is cheap
+rather than good: one-cycle rates, bfloat16 autocast, and most of it at a lower resolution or, in the ViT, with part of
+the patches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onefold import Choice, Config, Data, Space, Workload, datasets
+
+SIDE, CLASSES = 64, 10
+JUDGED = 1000  # clean images to validate the training by, and as many to test it; others are left for new data
+WARM_UP = 0.15  # of the training
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions with a shortcut (He et al. 2016; the stride is in the 3x3 convolution)."""
+
+    def __init__(self, channels: int, inner: int, stride: int) -> None:
+        super().__init__()
+        filters = 4 * inner
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, inner, 1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            nn.Conv2d(inner, inner, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            nn.Conv2d(inner, filters, 1, bias=False),
+            nn.BatchNorm2d(filters),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or channels != filters:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, filters, 1, stride, bias=False), nn.BatchNorm2d(filters))
+        nn.init.zeros_(self.body[-1].weight)  # type: ignore[arg-type]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (N, channels, H, W) to (N, 4 * inner, H / stride, W / stride)."""
+        return functional.relu(self.body(images) + self.shortcut(images))
+
+
+class InvertedResidual(nn.Module):
+    """1x1 expansion, depthwise 3x3 convolution and 1x1 projection (Sandler et al. 2018)."""
+
+    def __init__(self, channels: int, filters: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = channels * expansion
+        layers = [nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6()] * (expansion > 1)
+        self.body = nn.Sequential(
+            *layers,
+            nn.Conv2d(inner, inner, 3, stride, padding=1, groups=inner, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU6(),
+            nn.Conv2d(inner, filters, 1, bias=False),
+            nn.BatchNorm2d(filters),
+        )
+        self.has_shortcut = stride == 1 and channels == filters
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (N, channels, H, W) to (N, filters, H / stride, W / stride)."""
+        result: Tensor = images + self.body(images) if self.has_shortcut else self.body(images)
+        return result
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (N, tokens, width) to the same shape."""
+        count, length, width = tokens.shape
+        qkv = self.qkv(tokens).reshape(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv.unbind(0)
+        attended = functional.scaled_dot_product_attention(query, key, value)
+        result: Tensor = self.projection(attended.transpose(1, 2).reshape(count, length, width))
+        return result
+
+
+class EncoderBlock(nn.Module):
+    """A pre-norm transformer encoder block."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (N, tokens, width) to the same shape."""
+        tokens = tokens + self.attention(self.first(tokens))
+        result: Tensor = tokens + self.layers(self.second(tokens))
+        return result
+
+
+class PatchEmbedding(nn.Module):
+    """Patches of 8x8 pixels, projected, with a learned position embedding; part of them while `kept` is below 1."""
+
+    def __init__(self, width: int, patch: int) -> None:
+        super().__init__()
+        self.projection = nn.Conv2d(3, width, patch, patch)
+        self.position = nn.Parameter(_sinusoids(SIDE // patch, width))
+        self.kept = 1.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (N, 3, 64, 64) to (N, patches, width)."""
+        tokens: Tensor = self.projection(images).flatten(2).transpose(1, 2) + self.position
+        if self.kept < 1.0:
+            tokens = tokens[:, torch.randperm(tokens.shape[1])[: round(self.kept * tokens.shape[1])]]
+        return tokens
+
+
+def _sinusoids(grid: int, width: int) -> Tensor:
+    """Return sine and cosine embeddings of the rows and columns of a grid (1, grid * grid, width)."""
+    quarter = width // 4
+    angles = torch.arange(grid)[:, None] / 100 ** (torch.arange(quarter) / quarter)
+    axis = torch.cat([angles.sin(), angles.cos()], 1)
+    rows, columns = axis[:, None].expand(-1, grid, -1), axis[None].expand(grid, -1, -1)
+    return 0.5 * torch.cat([rows, columns], 2).reshape(1, grid * grid, width)
+
+
+class MeanToken(nn.Module):
+    """The mean of all tokens."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (N, tokens, width) to (N, width)."""
+        return tokens.mean(1)
+
+
+class Upsampled(Workload):
+    """CIFAR-10 classification at 64 pixels. Subclasses give layers and the way to train them cheaply."""
+
+    rate: ClassVar[float]
+    decay: ClassVar[float]
+    cheap_until: ClassVar[float]  # share of the training that is cheap
+    has_bfloat16: ClassVar[bool] = True
+    samples: ClassVar[int] = 40_000  # of an epoch
+    space = Space(model=dict(dropout=Choice(0.0)), training=dict(batch_size=Choice(128)))
+
+    def layers(self, config: Config) -> list[nn.Module]:
+        """Return the layers of the network for images of 64 pixels."""
+        raise NotImplementedError
+
+    def cheapen(self, network: nn.Sequential, *, is_cheap: bool) -> None:
+        """Train the network at half of its resolution, or at all of it."""
+        network[0].size = (SIDE // 2, SIDE // 2) if is_cheap else (SIDE, SIDE)  # type: ignore[assignment]
+
+    def build(self, config: Config) -> nn.Module:
+        upsampling = nn.Upsample((SIDE, SIDE), mode="bilinear", align_corners=False)
+        return nn.Sequential(upsampling, *self.layers(config)).to(memory_format=torch.channels_last)
+
+    def data(self) -> Data:
+        data = datasets.cifar10()
+        validation, test = (tuple(array[-JUDGED:] for array in part) for part in (data.validation, data.test))
+        return Data(tuple(array[: self.samples] for array in data.train), validation, test)
+
+    def optimizer(self, model: nn.Module, config: Config) -> Any:  # noqa: ARG002
+        return torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=self.decay)
+
+    def schedule(self, optimizer: Any, config: Config, epochs: int) -> Any:  # noqa: ARG002
+        return EpochCounter(optimizer, epochs)
+
+    def train_epoch(self, model: Any, batches: Iterable[Any], optimizer: Any, config: Config) -> dict[str, float]:
+        """Train with one-cycle rates over all epochs; images are flipped and shifted at random."""
+        group = optimizer.param_groups[0]
+        steps, losses = self.samples / config.batch_size, []
+        for step, (images, targets) in enumerate(batches):
+            done = min(1.0, (group["epoch"] + step / steps) / group["epochs"])
+            for each in optimizer.param_groups:
+                each["lr"] = self.rate * min(1.0, done / WARM_UP) * 0.5 * (1 + math.cos(math.pi * done))
+            self.cheapen(model, is_cheap=done < self.cheap_until)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.has_bfloat16):
+                outputs = model(_augmented(images).contiguous(memory_format=torch.channels_last))
+            loss = functional.cross_entropy(outputs.float(), targets)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        self.cheapen(model, is_cheap=False)
+        return {"train_loss": sum(losses) / max(1, len(losses))}
+
+
+class EpochCounter:
+    """A scheduler that tells the optimizer's first group how many epochs are done."""
+
+    def __init__(self, optimizer: Any, epochs: int) -> None:
+        self.group = optimizer.param_groups[0]
+        self.group.setdefault("epoch", 0)
+        self.group["epochs"] = epochs
+
+    def step(self) -> None:
+        """Count an epoch."""
+        self.group["epoch"] += 1
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the epochs that are done."""
+        return {"epoch": self.group["epoch"]}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue after this many epochs."""
+        self.group["epoch"] = state["epoch"]
+
+
+def _augmented(images: Tensor) -> Tensor:
+    """Flip images at random, and shift the batch by up to four pixels."""
+    images = torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, images.flip(3), images)
+    down, right = (int(offset) for offset in torch.randint(0, 9, (2,)))
+    side = images.shape[-1]
+    return functional.pad(images, (4, 4, 4, 4))[:, :, down : down + side, right : right + side]
+
+
+class Resnet50(Upsampled):
+    """ResNet-50."""
+
+    rate, decay, cheap_until = 1e-3, 0.05, 0.8
+
+    def layers(self, config: Config) -> list[nn.Module]:
+        layers: list[nn.Module] = [
+            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
+        ]
+        channels = 64
+        for stage, blocks in enumerate((3, 4, 6, 3)):
+            for block in range(blocks):
+                layers.append(Bottleneck(channels, 64 * 2**stage, stride=2 if stage and not block else 1))
+                channels = 256 * 2**stage
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(config.dropout), nn.Linear(channels, CLASSES)]
+        return [*layers, *head]
+
+
+class Mobilenet(Upsampled):
+    """MobileNetV2."""
+
+    rate, decay, cheap_until = 3e-3, 0.05, 0.5
+    has_bfloat16 = False  # depthwise convolutions are slower in it
+
+    def layers(self, config: Config) -> list[nn.Module]:
+        layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU6()]
+        channels = 32
+        stages = (
+            (1, 16, 1, 1),
+            (6, 24, 2, 2),
+            (6, 32, 3, 2),
+            (6, 64, 4, 2),
+            (6, 96, 3, 1),
+            (6, 160, 3, 2),
+            (6, 320, 1, 1),
+        )
+        for expansion, filters, blocks, stride in stages:
+            for block in range(blocks):
+                layers.append(InvertedResidual(channels, filters, 1 if block else stride, expansion))
+                channels = filters
+        layers += [nn.Conv2d(channels, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.ReLU6()]
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(config.dropout), nn.Linear(1280, CLASSES)]
+        return [*layers, *head]
+
+
+class QuickMobilenet(Mobilenet):
+    """MobileNetV2, trained on a fifth of the images."""
+
+    samples = 8_000
+
+
+class VitTiny(Upsampled):
+    """ViT-Tiny with patches of 8x8 pixels (Dosovitskiy et al. 2021; Touvron et al. 2021) and mean pooling."""
+
+    width, depth, heads, patch = 192, 12, 3, 8
+    rate, decay, cheap_until = 1e-3, 0.05, 0.75
+
+    def layers(self, config: Config) -> list[nn.Module]:
+        blocks = [EncoderBlock(self.width, self.heads) for _ in range(self.depth)]
+        for block in blocks:
+            _start_like_trained(block.attention)
+        head = [nn.LayerNorm(self.width), MeanToken(), nn.Dropout(config.dropout), nn.Linear(self.width, CLASSES)]
+        return [PatchEmbedding(self.width, self.patch), *blocks, *head]
+
+    def cheapen(self, network: nn.Sequential, *, is_cheap: bool) -> None:
+        """Train with 0.4 of the patches, or with all."""
+        network[1].kept = 0.4 if is_cheap else 1.0  # type: ignore[assignment]
+
+
+def _start_like_trained(attention: Attention) -> None:
+    """Initialize attention as trained networks have it (Trockman and Kolter 2023), which needs far fewer epochs."""
+    width, size = attention.projection.in_features, attention.projection.in_features // attention.heads
+    with torch.no_grad():
+        for head in range(attention.heads):
+            rows = slice(head * size, (head + 1) * size)
+            wanted = 0.7 * torch.randn(width, width) / math.sqrt(width) + 0.7 * torch.eye(width)
+            left, scale, right = torch.linalg.svd(wanted)
+            root = scale[:size].sqrt()
+            attention.qkv.weight[:width][rows] = (left[:, :size] * root).T
+            attention.qkv.weight[width : 2 * width][rows] = right[:size] * root[:, None]
+        wanted = 0.4 * torch.randn(width, width) / math.sqrt(width) - 0.4 * torch.eye(width)
+        left, scale, right = torch.linalg.svd(wanted)
+        attention.qkv.weight[2 * width :] = scale.sqrt()[:, None] * right
+        attention.projection.weight.copy_(left * scale.sqrt())
