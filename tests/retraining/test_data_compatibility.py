@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,3 +111,21 @@ def test_an_unknown_class_is_rejected_in_segmentation_targets() -> None:
     check(painter, IMAGES, targets)
     targets[30, 2, 2] = 7
     assert "class 7" in message(painter, IMAGES, targets)
+
+
+class Returning(nn.Module):
+    """A linear layer that returns its result in a structure."""
+
+    def __init__(self, wrap: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.wrap = nn.Linear(4, CLASSES), wrap
+
+    def forward(self, x: Tensor) -> Any:
+        return self.wrap(self.layer(x))
+
+
+@pytest.mark.parametrize("wrap", [lambda x: {"logits": x}, lambda x: (x, x.sum())])
+def test_classes_are_counted_in_the_predictions(wrap: Callable[[Tensor], Any]) -> None:
+    inputs = torch.randn(50, 4)
+    check(Returning(wrap), inputs, LABELS)
+    assert f"the model has {CLASSES} classes" in message(Returning(wrap), inputs, LABELS + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from small_networks import CLASSES, KINDS, Batch, cross_entropy
 from torch import Tensor, nn
 from torch.nn import functional
+from transformer_networks import BertClassifier
 
 from onefold.retraining.batch_cost import BatchCost
 from onefold.retraining.memory_trace import LossFunction, StepTrace, trace_step
@@ -55,6 +57,18 @@ def saved_in(trace: StepTrace, size: int) -> float:
 def test_saved_bytes_of_all_stages_are_those_of_a_full_forward(name: str) -> None:
     network, batch = KINDS[name].network(), KINDS[name].batch(SIZE)
     assert saved_in(traced(name), SIZE) == pytest.approx(saved_by(network, batch), rel=0.03)
+
+
+def test_a_record_of_outputs_costs_what_its_tensors_do() -> None:
+    torch.manual_seed(0)
+    network, few, batch = BertClassifier(), KINDS["BERT"].batch(4), KINDS["BERT"].batch(SIZE)
+
+    def loss_of(outputs: Any, targets: Tensor) -> Tensor:
+        return cross_entropy(outputs.logits, targets)
+
+    trace = trace_step(split_into_stages(network, few[:-1]), few, loss_of)
+    assert len(trace.stages) > 8
+    assert saved_in(trace, SIZE) == pytest.approx(saved_by(network, batch, loss_of), rel=0.03)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -256,6 +256,29 @@ def test_a_regression_minimizes_its_error(quick: dict[str, Any]) -> None:
     assert result.summary.gain > 0
 
 
+class Returning(nn.Module):
+    """A small network that returns its logits with other outputs."""
+
+    def __init__(self, *, is_tuple: bool) -> None:
+        super().__init__()
+        self.body, self.logits, self.other = nn.Linear(4, 16), nn.Linear(16, 2), nn.Linear(16, 3)
+        self.is_tuple = is_tuple
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.body(x).relu()
+        logits, other = self.logits(x), self.other(x)
+        return (logits, other) if self.is_tuple else {"other": other, "logits": logits}
+
+
+@pytest.mark.parametrize("is_tuple", [False, True])
+def test_a_network_may_return_several_outputs(is_tuple: bool, quick: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(400, 4)
+    result = retrain(Returning(is_tuple=is_tuple), (inputs, (inputs[:, 0] > 0).long()), **quick)
+    assert result.summary.metric == "accuracy"
+    assert result.summary.after > result.summary.before
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

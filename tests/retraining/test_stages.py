@@ -405,7 +405,8 @@ def test_random_numbers_of_the_shape_of_an_input_are_drawn_once() -> None:
 
 
 def test_the_fast_path_setting_is_preserved() -> None:
-    split_into_stages(EncoderNet(), KINDS["torch encoder"].batch(4)[:-1])
+    staged = split_into_stages(EncoderNet(is_nested=True), KINDS["torch encoder"].batch(4)[:-1])
+    assert len(blocks_of(staged)) == 4
     assert torch.backends.mha.get_fastpath_enabled()
 
 

@@ -12,6 +12,7 @@ import torch
 from small_networks import CLASSES, KINDS, Batch, Kind, cross_entropy, cut
 from torch import Tensor, nn
 from torch.nn import functional
+from transformer_networks import BertClassifier, ClassifierOutput
 
 from onefold.retraining.memory_trace import trace_step
 from onefold.retraining.stages import split_into_stages
@@ -75,6 +76,33 @@ def test_segments_change_neither_gradients_nor_statistics(name: str, segments: i
     assert same == loss
     for item, other in zip(plain.buffers(), again.buffers()):
         assert torch.equal(item, other)
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("returns_states", [False, True])
+def test_records_of_outputs_are_trained_like_tensors(segments: int, returns_states: bool) -> None:
+    network = BertClassifier(output_hidden_states=returns_states)
+    few, batch = KINDS["BERT"].batch(4), KINDS["BERT"].batch(8)
+
+    def loss_of(outputs: Any, targets: Tensor) -> Tensor:
+        assert isinstance(outputs, ClassifierOutput)
+        return cross_entropy(outputs.logits, targets)
+
+    staged = split_into_stages(network, few[:-1])
+    stepper = Stepper(staged, trace_step(staged, few, loss_of), loss_of)
+    stepper.use_plan(RetrainingPlan(8, segments=segments))
+    for module in network.modules():  # the recomputation draws dropout in another order than a plain step
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    cross_entropy(network(*batch[:-1]).logits, batch[-1]).backward()
+    plain = {name: weight.grad.clone() for name, weight in network.named_parameters() if weight.grad is not None}
+    stepper.drop_gradients()
+    found: dict[str, Tensor] = {}
+    stepper.optimizer.step = lambda weights, lr: found.update(  # type: ignore[union-attr,method-assign]
+        {name: weight.grad.clone() for name, weight in network.named_parameters() if weight.grad is not None}
+    )
+    stepper.update([batch], 8, 0.0)
+    are_close(found, plain)
 
 
 def test_batch_norm_counts_every_batch_once() -> None:

@@ -17,12 +17,20 @@ CLASSES, WORDS, PADDING = 5, 20, 0
 class EncoderNet(nn.Module):
     """`nn.TransformerEncoder` over tokens, with a padding mask and a causal mask that are made in the forward."""
 
-    def __init__(self, width: int = 16, depth: int = 2, *, is_masked: bool = True, is_causal: bool = False) -> None:
+    def __init__(
+        self,
+        width: int = 16,
+        depth: int = 2,
+        *,
+        is_masked: bool = True,
+        is_causal: bool = False,
+        is_nested: bool = False,  # in evaluation mode, with a warning of torch's
+    ) -> None:
         super().__init__()
         self.is_masked, self.is_causal = is_masked, is_causal
         self.embedding, self.positions = nn.Embedding(WORDS, width), nn.Parameter(0.1 * torch.randn(1, 6, width))
         layer = nn.TransformerEncoderLayer(width, 2, 2 * width, 0.1, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, depth)
+        self.encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=is_nested)
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, words: Tensor) -> Tensor:

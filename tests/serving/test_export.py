@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -112,6 +114,36 @@ def test_inputs_of_several_types(tmp_path: Path) -> None:
             "input0": ((SAMPLES, 3), "i"),
             "input1": ((SAMPLES, 4), "f"),
         }
+
+
+@dataclass
+class Outputs:
+    """Outputs as a dataclass."""
+
+    hidden: torch.Tensor
+    logits: torch.Tensor
+
+
+class Named(nn.Module):
+    """A network that returns its logits with other outputs."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.body, self.last, self.kind = nn.Linear(4, 8), nn.Linear(8, 2), kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.body(x)
+        return self.kind(hidden=x, logits=self.last(x))
+
+
+@pytest.mark.parametrize("kind", [dict, Outputs])
+def test_the_predictions_of_a_mapping_or_dataclass_are_exported(kind: type, tmp_path: Path) -> None:
+    network = Named(kind)
+    path = export(network, [torch.randn(4, 4)], tmp_path / "model.onnx")
+    check(network, path)
+    assert [
+        [at.dim_value for at in output.type.tensor_type.shape.dim][-1] for output in onnx.load(path).graph.output
+    ] == [2]
 
 
 def test_only_the_batch_dimension_is_dynamic(tmp_path: Path) -> None:

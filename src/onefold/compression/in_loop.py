@@ -74,6 +74,9 @@ class CompressedWorkload(Workload):
             if reason := method.compressor.unsupported(self._default_network):
                 raise Rejected(reason)
 
+    def predictions(self, outputs: Any) -> Any:
+        return self.inner.predictions(outputs)
+
     def loss(self, outputs: Any, targets: Any, config: Config) -> Any:
         return self.inner.loss(outputs, targets, _without_recipe(config))
 

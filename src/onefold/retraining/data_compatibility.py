@@ -31,9 +31,11 @@ def check_compatible(network: nn.Module, data: NewData, workload: Workload, conf
             raise DatasetError(
                 f"the model rejects the new data, samples of shape {shapes} and {inputs[0].dtype}: {_first_line(error)}"
             ) from error
-        has_classes = isinstance(outputs, Tensor) and not targets.is_floating_point() and outputs.dim() > 1
-        if has_classes and outputs.shape[2:] == targets.shape[1:]:
-            _check_classes(samples, outputs.shape[1])
+        # A loss of the user's may compare other outputs with the targets than the default one does.
+        predictions = workload.predictions(outputs) if type(workload).loss is Workload.loss else outputs
+        has_classes = isinstance(predictions, Tensor) and not targets.is_floating_point() and predictions.dim() > 1
+        if has_classes and predictions.shape[2:] == targets.shape[1:]:
+            _check_classes(samples, predictions.shape[1])
         try:
             workload.loss(outputs, targets, config)
         except Exception as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.device.inference_session import open_inference_session
 from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.outputs import predictions_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,9 @@ class Exported:
 def export(network: Any, samples: Sequence[Any], path: Path) -> Path:
     """Write `network` as an ONNX model with a dynamic batch dimension, and a few samples beside it.
 
-    `samples` has one tensor or array per input, the batch first. Returns `path`. Raises ModelError, which names the
-    operator that cannot be exported if it is known.
+    `samples` has one tensor or array per input, the batch first. A network that returns a mapping or a dataclass is
+    exported with its predictions as the only output. Returns `path`. Raises ModelError, which names the operator that
+    cannot be exported if it is known.
     """
     import torch
 
@@ -43,6 +45,7 @@ def export(network: Any, samples: Sequence[Any], path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [f"input{index}" for index in range(len(inputs))]
     with torch.no_grad(), _silenced():
+        network = _predicting(network, inputs)
         try:
             _export_by_tracing(network, inputs, names, path)
         except Exception as first:  # noqa: BLE001 - models fail in many ways
@@ -131,8 +134,28 @@ def _export_by_torch_export(network: Any, inputs: tuple[Any, ...], names: list[s
     program.save(str(path))
 
 
+def _predicting(network: Any, inputs: tuple[Any, ...]) -> Any:
+    """Return a network that returns the predictions alone, if `network` returns a mapping or a dataclass."""
+    import torch
+
+    class Predicting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, *inputs: Any) -> Any:
+            return predictions_in(self.network(*inputs))
+
+    try:
+        outputs = network(*inputs)
+    except Exception:  # noqa: BLE001 - the export raises it with its own message
+        return network
+    return network if isinstance(outputs, (torch.Tensor, tuple, list)) else Predicting().eval()
+
+
 def _first(outputs: Any) -> Any:
-    return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+    """Return the output that an exported model has first."""
+    return outputs[0] if isinstance(outputs, (tuple, list)) else predictions_in(outputs)
 
 
 def _cause(error: Exception) -> str:

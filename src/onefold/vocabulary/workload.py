@@ -7,6 +7,7 @@
     batches      of a split                                     step         one batch: forward, backward, update
     train_epoch  one epoch                                      metrics      of all outputs of a split
     evaluate     metrics of a model                             serving_network   what is exported for serving
+    predictions  which of several outputs the defaults use
 
 torch is imported inside the methods, so that defining a workload is cheap.
 """
@@ -22,6 +23,7 @@ from typing import Any, Protocol
 from onefold.vocabulary.error_text import MAX_REASON, cut, headline, message_of
 from onefold.vocabulary.errors import OnefoldError, Rejected, WorkloadError, unknown
 from onefold.vocabulary.objective import Objective
+from onefold.vocabulary.outputs import joined, predictions_in
 from onefold.vocabulary.records import Config, Metrics
 from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.space import Space
@@ -76,10 +78,21 @@ class Workload:
     def check(self, config: Config) -> None:
         """Raise `onefold.Rejected("reason")` to refuse a configuration; the search then proposes another."""
 
+    def predictions(self, outputs: Any) -> Any:
+        """Return the tensor that the default loss and metrics compare with the targets.
+
+        Of a mapping, tuple, list or dataclass it is what is called "logits", or else the first tensor.
+        """
+        return predictions_in(outputs)
+
     def loss(self, outputs: Any, targets: Any, config: Config) -> Any:  # noqa: ARG002 - for overriding
-        """Return the loss of a batch: cross entropy for class indices, mean squared error for floats."""
+        """Return the loss of a batch: cross entropy for class indices, mean squared error for floats.
+
+        `outputs` are what the network returns, which may be several tensors; see `predictions`.
+        """
         from torch.nn import functional
 
+        outputs = self.predictions(outputs)
         if targets.is_floating_point():
             return functional.mse_loss(outputs.reshape(targets.shape), targets)
         return functional.cross_entropy(outputs, targets)
@@ -126,6 +139,7 @@ class Workload:
     def metrics(self, outputs: Any, targets: Any, config: Config) -> Metrics:
         """Return the metrics of a split: the loss, and accuracy for class indices or RMSE for floats."""
         loss = float(self.loss(outputs, targets, config))
+        outputs = self.predictions(outputs)
         if targets.is_floating_point():
             return {"loss": loss, "rmse": float((outputs.reshape(targets.shape) - targets).square().mean().sqrt())}
         return {"loss": loss, "accuracy": float((outputs.argmax(dim=1) == targets).float().mean())}
@@ -134,11 +148,14 @@ class Workload:
         """Return the metrics of a model that is in evaluation mode, with gradients disabled."""
         import torch
 
+        methods = ("predictions", "loss", "metrics")
+        uses_predictions_alone = all(getattr(type(self), name) is getattr(Workload, name) for name in methods)
         outputs, targets = [], []
         for *inputs, target in batches:
-            outputs.append(model(*inputs))
+            batch_outputs = model(*inputs)
+            outputs.append(self.predictions(batch_outputs) if uses_predictions_alone else batch_outputs)
             targets.append(target)
-        return self.metrics(torch.cat(outputs), torch.cat(targets), config)
+        return self.metrics(joined(outputs, _concatenated), torch.cat(targets), config)
 
     def serving_network(self, model: Any, config: Config) -> Any:  # noqa: ARG002 - for overriding
         """Return the network to export for serving: `model` itself, or a modified copy of it."""
@@ -146,6 +163,13 @@ class Workload:
 
     def finish_export(self, path: Path, config: Config, inputs: Callable[[int], list[Any]]) -> None:
         """Modify the exported ONNX file in place; `inputs(count)` returns that many samples for calibration."""
+
+
+def _concatenated(tensors: list[Any]) -> Any:
+    """Concatenate tensors of samples; of tensors without samples, such as an auxiliary loss, return the mean."""
+    import torch
+
+    return torch.cat(tensors) if tensors[0].dim() else torch.stack(tensors).float().mean()
 
 
 def reason_against(check: Callable[[Config], None], config: Config) -> str | None:
