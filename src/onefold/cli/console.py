@@ -7,12 +7,13 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from onefold.report import Report
+if TYPE_CHECKING:
+    from onefold.report import Report
 
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
 KEPT = "\n\t"

@@ -12,18 +12,22 @@ from types import FrameType
 
 from onefold.processes.interrupt_signals import handle_interrupts
 
-TIMED = "retrain"  # the command whose window includes the end of its process
+TIMED = "retrain"  # the command whose window includes the start and the end of its process
 
 
 def main() -> None:
     """Run a command. SIGTERM and SIGHUP interrupt it like Ctrl-C."""
     handle_interrupts(_leave)
-    from onefold.cli.app import main as run_command
+    is_timed = sys.argv[1:2] == [TIMED]
+    if is_timed:
+        from onefold.cli.retrain_app import main as run_command
+    else:
+        from onefold.cli.app import main as run_command
 
     try:
         run_command()
     except SystemExit as ended:
-        if sys.argv[1:2] == [TIMED] and isinstance(ended.code, int | None):
+        if is_timed and isinstance(ended.code, int | None):
             _end(ended.code or 0)
         raise
 

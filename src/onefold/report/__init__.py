@@ -7,7 +7,25 @@
 `text_layout.py`, `html_page.py`, `phrases.py` and the drawings in `plots/`.
 """
 
-from onefold.report.protocol import JsonDocument, Report
-from onefold.report.study import StudyReport, Summary, summarize
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onefold.report.protocol import JsonDocument, Report
+    from onefold.report.study import StudyReport, Summary, summarize
 
 __all__ = ["JsonDocument", "Report", "StudyReport", "Summary", "summarize"]
+
+# Imported on first use: a retraining writes one report, in the last second of its window.
+_MODULES = {
+    **dict.fromkeys(("JsonDocument", "Report"), "protocol"),
+    **dict.fromkeys(("StudyReport", "Summary", "summarize"), "study"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -26,7 +26,7 @@ from onefold.model_folder import REFERENCE, ModelFolder, new_generation, open_fo
 from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
-from onefold.serving import deploy
+from onefold.serving.deployment_files import MODEL
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
@@ -182,7 +182,7 @@ class _Request:
     @property
     def _is_served(self) -> bool:
         """Whether the folder has an ONNX file, which is to have the new weights too."""
-        return self.source is not None and self.source.file(deploy.MODEL).is_file()
+        return self.source is not None and self.source.file(MODEL).is_file()
 
     @property
     def is_emulated(self) -> bool:
@@ -325,7 +325,7 @@ class _Request:
         """Return how to give the ONNX file in the folder new weights; None if it has to be exported again."""
         if self.source is None or not self._is_served:
             return None
-        return WeightExchange.of(network, self.source.file(deploy.MODEL))
+        return WeightExchange.of(network, self.source.file(MODEL))
 
     def _open_data(self, accelerator: torch.device, limits: RetrainingLimits) -> Data:
         if isinstance(self.data, (str, Path)):

@@ -14,7 +14,7 @@ from onefold.arrays.files import read_arrays
 from onefold.model_folder import CARD, PREVIOUS, ModelFolder, find_weights, new_generation
 from onefold.report.retraining import RetrainingReport
 from onefold.retraining.allocator import release_free_memory
-from onefold.serving import deploy
+from onefold.serving.deployment_files import DEPLOYMENT, MODEL
 from onefold.serving.export import SAMPLES, TOLERANCE, check, difference, export, samples_beside
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.training.weights import write_weights
@@ -106,9 +106,9 @@ def _replace_model(
             else:
                 shutil.copy2(file, previous)
     write_weights(folder, network.state_dict())
-    if (folder / deploy.MODEL).is_file():
+    if (folder / MODEL).is_file():
         _write_onnx(folder, network, exchange)
-    for name in (CARD, deploy.DEPLOYMENT):
+    for name in (CARD, DEPLOYMENT):
         if (folder / name).is_file():
             _add_summary(folder / name, summary)
 
@@ -116,7 +116,7 @@ def _replace_model(
 def _add_summary(file: Path, summary: RetrainingSummary) -> None:
     """Add the outcome of the retraining to a model card or a deployment."""
     content = json.loads(file.read_text(encoding="utf-8"))
-    section = content.setdefault("model", {}) if file.name == deploy.DEPLOYMENT else content
+    section = content.setdefault("model", {}) if file.name == DEPLOYMENT else content
     section["retrained"] = {
         "metric": summary.metric,
         "before": summary.before,
@@ -130,12 +130,12 @@ def _write_onnx(folder: Path, network: nn.Module, exchange: WeightExchange | Non
     """Give the ONNX file the weights of the network, and check its outputs against torch."""
     if exchange is not None and exchange.fits(network):
         release_free_memory()
-        (folder / deploy.MODEL).unlink()
-        exchange.write(folder / deploy.MODEL)
-        if difference(network, folder / deploy.MODEL) <= TOLERANCE:
+        (folder / MODEL).unlink()
+        exchange.write(folder / MODEL)
+        if difference(network, folder / MODEL) <= TOLERANCE:
             return
-    inputs = list(read_arrays(samples_beside(folder / deploy.MODEL), rows=SAMPLES).values())
+    inputs = list(read_arrays(samples_beside(folder / MODEL), rows=SAMPLES).values())
     release_free_memory()
-    export(network, inputs, folder / deploy.MODEL)
+    export(network, inputs, folder / MODEL)
     release_free_memory()
-    check(network, folder / deploy.MODEL)
+    check(network, folder / MODEL)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-
-import rule_engine  # type: ignore[import-untyped]
+from typing import Protocol
 
 Fact = float | str | bool
 
+TYPE_NAMES = {float: "a number", str: "a string", bool: "a boolean"}
 _PLAN_FACTS: dict[str, type[Fact]] = {
     "batch_size": float,
     "accumulation": float,
@@ -73,6 +73,13 @@ class Verdict:
     said: str
 
 
+class Condition(Protocol):
+    """The condition of a rule."""
+
+    def matches(self, facts: Mapping[str, Fact]) -> bool:
+        """Return whether the condition is true; raises ArithmeticError if it cannot be evaluated with these facts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A condition, an action, and a message."""
@@ -81,13 +88,13 @@ class Rule:
     when: str
     then: str
     say: str
-    condition: rule_engine.Rule = field(repr=False, compare=False)  # `when`, parsed
+    condition: Condition = field(repr=False, compare=False)  # `when`, parsed
 
     def holds(self, facts: Mapping[str, Fact]) -> bool:
         """Return whether the condition is true; False if it cannot be evaluated with these facts."""
         try:
             return bool(self.condition.matches(facts))
-        except (rule_engine.EngineError, ArithmeticError):
+        except ArithmeticError:
             # Types were checked when the rule was read: this is a division by zero or an overflow in a user's rule,
             # which must not end a retraining.
             return False

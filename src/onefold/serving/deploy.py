@@ -24,6 +24,7 @@ from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import AFTER, BEFORE, ORT, ORT_FORMS, TVM, LibraryManifest, read_library
 from onefold.model_folder import ModelFolder, new_generation, open_folder
 from onefold.serving.deployment import VERSION, Deployment, DeviceSettings, upgrade
+from onefold.serving.deployment_files import CARD, DEPLOYMENT, MODEL
 from onefold.serving.export import samples_beside
 from onefold.serving.load_test import load_test
 from onefold.serving.model_card import model_card
@@ -54,7 +55,6 @@ __all__ = [
     "write_files",
 ]
 
-MODEL, DEPLOYMENT, CARD = "model.onnx", "deployment.json", "README.md"
 LOAD_TEST_S = 1.5
 MAX_DEPLOYMENT_BYTES = 64_000_000
 log = log_of()

@@ -1,0 +1,61 @@
+"""The application of the command `onefold`, without its commands."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+from onefold import __version__
+from onefold.cli.console import err, out
+from onefold.cli.errors import cli_message
+from onefold.cli.interruption import end_interrupted, interrupt
+from onefold.processes import handle_interrupts
+from onefold.vocabulary.errors import OnefoldError
+
+
+class OnefoldGroup(TyperGroup):
+    """Ends a command that raises OnefoldError or is interrupted with one line and its exit code.
+
+    The object of the context, if any, is called before the command begins: it installs the signal handlers.
+    """
+
+    def invoke(self, ctx: Any) -> Any:  # typer keeps its Context type private
+        try:
+            if ctx.obj is not None:
+                ctx.obj()  # from here on an interruption is caught
+            return super().invoke(ctx)
+        except OnefoldError as error:
+            message = cli_message(error, self.commands.get(ctx.invoked_subcommand or ""))
+            err.print(Text.assemble(("onefold: ", "bold red"), message), soft_wrap=True)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            end_interrupted(ctx.invoked_subcommand)
+
+
+def new_app() -> typer.Typer:
+    """Return an application without commands."""
+    app = typer.Typer(
+        name="onefold",
+        cls=OnefoldGroup,
+        help="Tune a neural network for the device it will run on.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(_show_version)
+    return app
+
+
+def _show_version(version: Annotated[bool, typer.Option("--version", help="Show the version")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+def run(app: typer.Typer) -> None:
+    """Run the command of this process. SIGTERM and SIGHUP interrupt it like Ctrl-C."""
+    app(obj=partial(handle_interrupts, interrupt))

@@ -1,0 +1,14 @@
+"""The command `onefold retrain` alone: its window begins with the process, and other commands import much more."""
+
+from __future__ import annotations
+
+from onefold.cli import retrain
+from onefold.cli.command_group import new_app, run
+
+app = new_app()
+app.command("retrain")(retrain.retrain)
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)
