@@ -33,7 +33,7 @@ from onefold.retraining.samples import BatchOrder, Reference, split_new_data, sp
 from onefold.retraining.strategy import plan_strategy
 from onefold.vocabulary.errors import DatasetError, InputError
 from onefold.vocabulary.records import Config
-from onefold.vocabulary.retraining import MicroWindow, Reaction, RetrainingLimits, RetrainingSummary
+from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MicroWindow, Reaction, RetrainingLimits, RetrainingSummary
 from onefold.vocabulary.workload import Data, Workload
 
 STRATEGIES = ("onefold", *BASELINES)
@@ -430,7 +430,28 @@ def test_the_epochs_of_a_plan_are_a_limit(network: nn.Module, fog: Data, monkeyp
     monkeypatch.setattr(work.job.strategy, "plans", short)
     result = work.run()
     assert result.reactions[-1].rule == "epochs"
-    assert sum(window.samples for window in result.windows[:-1]) < 3 * 60
+    assert sum(window.samples for window in result.windows) < 3 * 60 + EFFECTIVE_BATCH
+
+
+def test_a_trial_that_loses_is_undone(network: nn.Module, fog: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = retraining(network, fog, 3.0)
+    plans = work.job.strategy.plans
+
+    def with_a_bad_one(context: Any) -> Any:
+        first = plans(context)[0]
+        work.job.strategy.search.offer([first, replace(first, plan=replace(first.plan, lr=1.0))])
+        return work.job.strategy.estimates()
+
+    monkeypatch.setattr(work.job.strategy, "plans", with_a_bad_one)
+    result = work.run()
+    number = next(window.number for window in result.windows if window.plan.lr == 1.0)
+    before, trial, after = result.windows[number - 2 : number + 1]
+    assert trial.gain_per_s < 0
+    assert after.plan == before.plan
+    assert after.score is not None
+    assert trial.score is not None
+    assert after.score > trial.score + 0.2
+    assert after.loss < trial.loss
 
 
 def test_a_stopped_retraining_returns_its_best_model(network: nn.Module, fog: Data) -> None:

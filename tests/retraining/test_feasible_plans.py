@@ -22,7 +22,7 @@ from onefold.retraining.feasible_plans import (
     segment_counts,
 )
 from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
-from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext, learning, remembered_gains
+from onefold.retraining.planning_context import AUTO, MEMORY_MARGIN, PlanningContext, learning, remembered_gains
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.rules import FACTS
@@ -124,6 +124,34 @@ def test_gains_are_remembered_by_how_a_plan_learns() -> None:
     lessons = [MemoryLesson("here", "model", replace(plan, segments=count), 1, 1, count, 1.0) for count in (1, 3)]
     known = remembered_gains([*lessons, MemoryLesson("here", "model", replace(plan, lr=0.1), 1, 1)])
     assert known == {learning(replace(plan, batch_size=4, accumulation=8)): 2.0}
+
+
+def test_both_optimizers_are_searched_unless_one_is_given() -> None:
+    where = replace(context(), optimizer=AUTO)
+    plans = [item.plan for item in feasible_plans(where, RULES)]
+    assert {plan.optimizer for plan in plans} == {"adam", "sgd"}
+    assert len(plans) <= MAX_PLANS
+    assert plans[0].optimizer == "adam"
+    assert plans[0].freeze_rate == 0.0
+    assert all(where.fits(plan) for plan in plans)
+
+
+def test_an_optimizer_with_less_state_needs_less_memory() -> None:
+    where = replace(context(), optimizer=AUTO)
+    plan = RetrainingPlan(8)
+    adam, sgd = (where.estimate(replace(plan, optimizer=kind)).memory_bytes for kind in where.optimizers)
+    weights = sum(weight.nbytes for weight in where.profile.staged.network.parameters())
+    assert adam - sgd == pytest.approx(weights, rel=0.01)
+    between = replace(context(limit=limit_for("residual", replace(plan, optimizer="sgd"))), optimizer=AUTO)
+    assert between.fits(replace(plan, optimizer="sgd"))
+    assert not between.fits(plan)
+
+
+def test_plans_begin_with_the_fewest_frozen_layers_and_the_usual_learning_rate() -> None:
+    plans = [item.plan for item in feasible_plans(context(), RULES)]
+    assert [plan.freeze_rate for plan in plans[:2]] == [0.0, 0.0]
+    assert plans[1].lr == pytest.approx(3 * plans[0].lr)
+    assert max(plan.freeze_rate for plan in plans[:4]) <= 0.25
 
 
 def test_no_plan_if_nothing_fits() -> None:

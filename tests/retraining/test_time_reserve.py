@@ -79,13 +79,6 @@ def test_exchanging_weights_takes_less_than_an_export() -> None:
     assert save_bytes(network, is_served=True, is_exchanged=True) < save_bytes(network, is_served=True)
 
 
-def test_a_rough_evaluation_counts_until_one_is_timed() -> None:
-    result = TimeReserve(0.1, 0.2, 1.0, 0.3, rough_evaluation_s=7.0, samples=100)
-    assert result.evaluation_s == 7.0
-    result.observe(0.5, 100)
-    assert result.evaluation_s == pytest.approx(0.5)
-
-
 def test_saving_copies_the_folder_but_not_the_previous_model(tmp_path: Path) -> None:
     network = KINDS["perceptron"].network()
     (tmp_path / "previous").mkdir()

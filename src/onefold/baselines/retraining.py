@@ -41,7 +41,7 @@ class SinglePlanStrategy:
 
     def plans(self, context: PlanningContext) -> tuple[PlanEstimate, ...]:
         plan = self.choose(context)
-        plan = None if plan is None else replace(plan, optimizer=context.optimizer)
+        plan = None if plan is None else replace(plan, optimizer=context.optimizers[0])
         self._estimates = () if plan is None else (context.estimate(plan),)
         return self._estimates
 

@@ -55,7 +55,7 @@ def retrain(
             rich_help_panel=PLANNING,
         ),
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="adam or sgd", rich_help_panel=PLANNING)] = "adam",
+    optimizer: Annotated[str, typer.Option(help="adam, sgd, or auto for both", rich_help_panel=PLANNING)] = "auto",
     alpha: Annotated[
         str, typer.Option(help="Weight of gain against speed: 0 to 1, or auto", rich_help_panel=PLANNING)
     ] = "0.9",

@@ -1,8 +1,12 @@
 """The memory range search of MPOptimizer: from all possible plans to at most ten that fit and are worth trying.
 
-For each freeze rate and number of segments a binary search finds the largest batch that fits. Plans with one freeze
-rate learn the same from a sample, so only the fastest stays, with the smallest batch that is nearly as fast. Learning
-rates are spread around the one that suits the effective batch. The rules choose among the rest.
+For each optimizer, freeze rate and number of segments a binary search finds the largest batch that fits. Plans with
+one freeze rate and optimizer learn the same from a sample, so only the fastest stays, with the smallest batch that is
+nearly as fast. Learning rates are spread around the one that suits the effective batch. The rules choose among the
+rest.
+
+The most promising plan comes first: without a search, one would freeze as little as the memory permits, and use Adam at
+its usual learning rate. Each departure from that has a cost, and plans are ordered by the sum.
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, Retrain
 MAX_PLANS = 10
 LARGEST_BATCH = 256
 FREEZE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
-LR_FACTORS = (1.0, 3.0, 1 / 3)  # around the base learning rate, most promising first
+# The cost of each departure from the most promising plan. The learning rate decays anyway in the second half.
+LR_COSTS = {1.0: 0.0, 3.0: 1.0, 1 / 3: 3.0}  # by factor around the base learning rate
+OPTIMIZER_COST, FREEZING_COST = 2.0, 2.5  # of the second optimizer; of each step of freeze rates
 LOWEST_LR, HIGHEST_LR = 1e-5, 1e-2
 BASE_LR = {"adam": 1e-3, "sgd": 1e-2}  # at the full effective batch
-MIN_UPDATES = 400  # in a window, before the effective batch is reduced
+MIN_UPDATES, FEW_UPDATES = 600, 100  # in a window, before the effective batch is reduced to USUAL, and to SMALLEST
 MIN_UPDATES_PER_EPOCH = 8
-SMALLEST_EFFECTIVE_BATCH = 16
+USUAL_EFFECTIVE_BATCH, SMALLEST_EFFECTIVE_BATCH = 32, 16
 STEADY_BATCH = 16  # samples, from which BatchNorm trains on batch statistics
 NEARLY_AS_FAST = 0.95
 GOOD_GAIN = 0.5  # of the best remembered one
@@ -31,15 +37,21 @@ GOOD_GAIN = 0.5  # of the best remembered one
 
 def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate, ...]:
     """Return at most ten plans that fit the memory limit, the most promising first; empty if none fits."""
-    shapes = [shape for rate in FREEZE_RATES if (shape := _fastest_shape(context, rate)) is not None]
+    shapes = [
+        shape
+        for rate in FREEZE_RATES
+        for optimizer in context.optimizers
+        if (shape := _fastest_shape(context, rate, optimizer)) is not None
+    ]
     frozen_stages = context.profile.staged.frozen_stages
     distinct = {
-        (shape.batch_size, frozen_stages(shape.freeze_rate), shape.segments): shape for shape in reversed(shapes)
+        (shape.batch_size, frozen_stages(shape.freeze_rate), shape.segments, shape.optimizer): shape
+        for shape in reversed(shapes)
     }
     shapes = list(reversed(distinct.values()))
     if not shapes:
         return ()
-    effective = effective_batch(context, max(context.estimate(shape).samples_per_s for shape in shapes))
+    effective = effective_batch(context, context.estimate(shapes[0]).samples_per_s)
     sized = [
         replace(shape, batch_size=size, accumulation=effective // size)
         for shape in shapes
@@ -48,18 +60,25 @@ def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate
     ]
     if not sized:
         return ()
-    # Few frozen layers and the base learning rate promise most; both are varied from there.
-    order = sorted((at + 2 * by, at, by) for at in range(len(sized)) for by in range(len(LR_FACTORS)))
-    plans = dict.fromkeys(_with_lr(sized[at], LR_FACTORS[by], context.optimizer) for _, at, by in order)
+    rates = sorted({shape.freeze_rate for shape in sized})
+    costs = {
+        _with_lr(shape, factor): FREEZING_COST * rates.index(shape.freeze_rate)
+        + OPTIMIZER_COST * context.optimizers.index(shape.optimizer)
+        + lr_cost
+        for shape in reversed(sized)
+        for factor, lr_cost in reversed(LR_COSTS.items())
+    }
+    plans = sorted(costs, key=lambda plan: (costs[plan], plan.freeze_rate))
     return _apply_rules(context, [context.estimate(plan) for plan in plans], rules)
 
 
 def effective_batch(context: PlanningContext, samples_per_s: float) -> int:
     """Return the samples per update: 256, or fewer if the window or the data would allow too few updates."""
     size = EFFECTIVE_BATCH
-    while size > SMALLEST_EFFECTIVE_BATCH and (
-        samples_per_s * context.left_s / size < MIN_UPDATES or size * MIN_UPDATES_PER_EPOCH > context.samples
-    ):
+    while size > SMALLEST_EFFECTIVE_BATCH:
+        fewest = MIN_UPDATES if size > USUAL_EFFECTIVE_BATCH else FEW_UPDATES
+        if samples_per_s * context.left_s / size >= fewest and size * MIN_UPDATES_PER_EPOCH <= context.samples:
+            break
         size //= 2
     return size
 
@@ -85,11 +104,11 @@ def segment_counts(maximum: int) -> list[int]:
     return sorted({min(count, maximum) for count in counts})
 
 
-def _fastest_shape(context: PlanningContext, freeze_rate: float) -> RetrainingPlan | None:
+def _fastest_shape(context: PlanningContext, freeze_rate: float, optimizer: str) -> RetrainingPlan | None:
     """Return the batch size and segments that train the unfrozen layers fastest."""
     estimates: list[PlanEstimate] = []
     for segments in segment_counts(context.max_segments):
-        plan = RetrainingPlan(1, freeze_rate=freeze_rate, segments=segments, optimizer=context.optimizer)
+        plan = RetrainingPlan(1, freeze_rate=freeze_rate, segments=segments, optimizer=optimizer)
         largest = largest_batch(lambda size, plan=plan: context.fits(replace(plan, batch_size=size)))  # type: ignore[misc]
         sizes = [2**power for power in range(9) if 2**power <= largest]
         sized = (context.estimate(replace(plan, batch_size=size)) for size in sizes)
@@ -103,10 +122,10 @@ def _fastest_shape(context: PlanningContext, freeze_rate: float) -> RetrainingPl
     return min(candidates, key=lambda estimate: (round(estimate.memory_bytes / 1e6), estimate.plan.segments)).plan
 
 
-def _with_lr(plan: RetrainingPlan, factor: float, optimizer: str) -> RetrainingPlan:
+def _with_lr(plan: RetrainingPlan, factor: float) -> RetrainingPlan:
     """Scale the learning rate with the effective batch: by its square root for Adam, linearly for SGD."""
     share = plan.effective_batch / EFFECTIVE_BATCH
-    scaled = BASE_LR[optimizer] * (share**0.5 if optimizer == "adam" else share)
+    scaled = BASE_LR[plan.optimizer] * (share**0.5 if plan.optimizer == "adam" else share)
     return replace(plan, lr=float(f"{min(max(factor * scaled, LOWEST_LR), HIGHEST_LR):.3g}"))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
 MAX_DECAY = 0.6  # of the usual gain remains after a micro-window, at least: a larger drop is the plan's own
-SMOOTHING = 0.5  # weight of the latest gain of a plan
+SMOOTHING = 0.35  # weight of the latest gain of a plan; more in its first micro-windows
 MAX_RELATIVE_GAIN = 4.0  # one lucky micro-window decides little
 
 
@@ -22,6 +22,7 @@ MAX_RELATIVE_GAIN = 4.0  # one lucky micro-window decides little
 class _PlanRecord:
     estimate: PlanEstimate
     relative_gain: float | None = None  # 1 is usual; None before the first micro-window
+    micro_windows: int = 0
     gain_per_s: float | None = None
     seconds_per_sample: float = 0.0
 
@@ -47,14 +48,18 @@ class GainSearch:
     def tell(self, plan: RetrainingPlan, gain_per_s: float, seconds_per_sample: float) -> float:
         """Record the result of a micro-window and return the plan's merit."""
         record = self._records[plan]
-        gain = max(0.0, gain_per_s)
-        if self._usual_gain is None and gain > 0:
-            self._usual_gain = gain
-        elif self._usual_gain is not None and record.relative_gain and gain > 0:  # a known plan calibrates the usual
-            self._usual_gain = max(gain / record.relative_gain, MAX_DECAY * self._usual_gain)
-        relative = min(gain / self._usual_gain, MAX_RELATIVE_GAIN) if self._usual_gain is not None else 0.0
-        previous = record.relative_gain
-        record.relative_gain = relative if previous is None else (1 - SMOOTHING) * previous + SMOOTHING * relative
+        known = record.relative_gain
+        if self._usual_gain is None and gain_per_s > 0:
+            self._usual_gain = gain_per_s
+        elif self._usual_gain is not None and known is not None and known > 0 and gain_per_s > 0:
+            # A known plan calibrates what is usual.
+            self._usual_gain = max(gain_per_s / known, MAX_DECAY * self._usual_gain)
+        usual = self._usual_gain
+        # Losses count too: without them, a plan whose gains scatter more would seem better.
+        relative = max(-MAX_RELATIVE_GAIN, min(gain_per_s / usual, MAX_RELATIVE_GAIN)) if usual is not None else 0.0
+        record.micro_windows += 1
+        weight = max(SMOOTHING, 1 / record.micro_windows)
+        record.relative_gain = relative if known is None else (1 - weight) * known + weight * relative
         record.gain_per_s, record.seconds_per_sample = gain_per_s, seconds_per_sample
         return self.merit(plan)
 
@@ -64,15 +69,26 @@ class GainSearch:
         best = max((_relative_gain(other) for other in records), default=1.0)
         fastest = min(other.seconds_per_sample for other in records)
         gain = _relative_gain(record) / best if best > 0 else 1.0
-        return self.alpha * gain + (1 - self.alpha) * fastest / record.seconds_per_sample
+        return self.alpha * max(0.0, gain) + (1 - self.alpha) * fastest / record.seconds_per_sample
 
     def best_other(self, plan: RetrainingPlan | None) -> tuple[RetrainingPlan, float] | None:
-        """Return the best of the other tried plans with its merit; None if there is none."""
-        others = [other for other in self._tried() if other != plan]
+        """Return the best of the other tried plans with its merit; None if there is none that gained.
+
+        Where gain counts, a plan that lost is not better than another one that lost, however fast it is.
+        """
+        others = [other for other in self.tried() if other != plan and (self.alpha == 0 or self.has_gained(other))]
         if not others:
             return None
         best = max(others, key=self.merit)
         return best, self.merit(best)
+
+    def has_gained(self, plan: RetrainingPlan) -> bool:
+        """Return whether a plan that was tried gained in the mean of its micro-windows."""
+        return _relative_gain(self._records[plan]) > 0
+
+    def micro_windows(self, plan: RetrainingPlan) -> int:
+        """Return how many micro-windows a plan has had."""
+        return self._records[plan].micro_windows
 
     def untried(self) -> list[RetrainingPlan]:
         """Return the plans without a micro-window, in the order in which they were offered."""
@@ -85,16 +101,22 @@ class GainSearch:
         """
         if like is not None:
             return min(
-                self._records, key=lambda plan: (abs(plan.freeze_rate - like.freeze_rate), _lr_distance(plan, like))
+                self._records,
+                key=lambda plan: (
+                    abs(plan.freeze_rate - like.freeze_rate),
+                    plan.optimizer != like.optimizer,
+                    _lr_distance(plan, like),
+                ),
             )
-        return max(self._tried() or [next(iter(self._records))], key=self.merit)
+        return max(self.tried() or [next(iter(self._records))], key=self.merit)
 
     @property
     def estimates(self) -> tuple[PlanEstimate, ...]:
         """Return all plans with their latest gains."""
         return tuple(replace(record.estimate, gain_per_s=record.gain_per_s) for record in self._records.values())
 
-    def _tried(self) -> list[RetrainingPlan]:
+    def tried(self) -> list[RetrainingPlan]:
+        """Return the plans that have had a micro-window."""
         return [plan for plan, record in self._records.items() if record.relative_gain is not None]
 
 

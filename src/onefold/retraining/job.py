@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from onefold.retraining.control import RetrainingControl
+from onefold.retraining.planning_context import AUTO
 from onefold.retraining.rules import Rules
 from onefold.retraining.samples import NewData
 from onefold.retraining.strategy import PlanStrategy
@@ -34,7 +35,7 @@ class RetrainingJob:
     machine: str = ""
     signature: str = ""
     lessons: tuple[MemoryLesson, ...] = ()
-    optimizer: str = "adam"
+    optimizer: str = AUTO
     metric: str | None = None
     alpha: float = DEFAULT_ALPHA
     seed: int = 0

@@ -16,7 +16,8 @@ STEPS = 20  # that the suggested window leaves room for
 def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, other_bytes: int = 0) -> str:
     """State the least memory that any plan needs; `other_bytes` is what the process needs besides training."""
     plans = [
-        RetrainingPlan(1, 1, rate, segments, optimizer=context.optimizer)
+        RetrainingPlan(1, 1, rate, segments, optimizer=optimizer)
+        for optimizer in context.optimizers
         for rate in FREEZE_RATES
         for segments in segment_counts(context.max_segments)
     ]

@@ -85,6 +85,7 @@ class MicroWindowTraining:
         while self.window.left_s > 0:
             trained_s = self.window.elapsed_s - began_s
             plan = self.strategy.next_plan(trained_s / (trained_s + self.window.left_s))
+            is_trial = bool(self.record.windows) and self._is_untried(plan)
             try:
                 window = self.runner.run(len(self.record.windows) + 1, plan, self.micro_window_s)
                 if window is None:
@@ -100,12 +101,18 @@ class MicroWindowTraining:
             if evaluation is not None:
                 is_better = evaluation.is_better_than(self.best_subset)
                 stalled = 0 if is_better or evaluation.loss < lowest_loss else stalled + 1
-                last, lowest_loss = evaluation, min(lowest_loss, evaluation.loss)
+                before, last, lowest_loss = last, evaluation, min(lowest_loss, evaluation.loss)
                 if is_better:
                     self.best_subset = evaluation
                     self.prepared.best.capture()
+                elif is_trial and evaluation.loss > before.loss:
+                    self.prepared.best.restore()  # what another plan had gained
+                    last = self.best_subset
             if not self._continue(plan, self.record.windows[-1], stalled):
                 break
+
+    def _is_untried(self, plan: RetrainingPlan) -> bool:
+        return any(estimate.plan == plan and estimate.gain_per_s is None for estimate in self.strategy.estimates())
 
     def _record(self, window: MicroWindow, before: Evaluation, evaluation: Evaluation | None) -> None:
         """Record a micro-window with its gain: on validation data if it was evaluated, else on its training data."""

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.retraining.control import RetrainingControl
+from onefold.retraining.planning_context import AUTO, OPTIMIZERS
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import DEFAULT_ALPHA
 from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.workload import Data
-
-OPTIMIZERS = ("adam", "sgd")
-AUTO = "auto"
 
 
 @suggest_fields
@@ -25,7 +23,7 @@ class RetrainingOptions:
         strategy: How plans are chosen: "onefold", or a registered one (`onefold.baselines.retraining` has some).
         rules: A TOML file whose rules replace or extend the shipped ones.
         alpha: Weight of gain against speed in the choice of a plan, from 0 to 1; "auto" searches for it.
-        optimizer: "adam" or "sgd".
+        optimizer: "adam", "sgd" with momentum, or "auto" to search among both.
         metric: The validation metric that decides which model is better; accuracy, if the workload reports it.
         config: Hyperparameters that the workload's loss and evaluation read; for a model without a folder.
         reference: Samples of the data that the model was trained for: a new model is not worse on them, and they are
@@ -39,7 +37,7 @@ class RetrainingOptions:
     strategy: str = "onefold"
     rules: str | Path | None = None
     alpha: float | str = DEFAULT_ALPHA
-    optimizer: str = "adam"
+    optimizer: str = AUTO
     metric: str | None = None
     config: Config | None = None
     reference: Data | None = None
@@ -50,8 +48,8 @@ class RetrainingOptions:
 
     def check(self) -> None:
         """Raise InputError for an unknown optimizer or an alpha out of range."""
-        if self.optimizer not in OPTIMIZERS:
-            raise InputError(unknown("optimizer", self.optimizer, OPTIMIZERS))
+        if self.optimizer not in (AUTO, *OPTIMIZERS):
+            raise InputError(unknown("optimizer", self.optimizer, (AUTO, *OPTIMIZERS)))
         self.fixed_alpha()
 
     def fixed_alpha(self) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from onefold.retraining.allocator import release_free_memory
+from onefold.retraining.lean_optimizer import LeanOptimizer
 from onefold.retraining.memory_monitor import MemoryMonitor, is_out_of_memory
 from onefold.retraining.network_profile import NetworkProfile
 from onefold.retraining.samples import BatchOrder, Indices
@@ -17,6 +18,7 @@ from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimat
 
 DECAY_START = 0.5  # share of the window left from which the learning rate decays linearly
 LOWEST_LR_FACTOR = 0.02
+WARM_UP_UPDATES = 20  # of an optimizer, in which the learning rate rises: its first steps have little to go by
 SHRINK_FACTOR = 0.75  # tensor bytes to try next, relative to those of a plan that ran out of memory
 LIMIT_POLL_S = 0.05
 MemoryShape = tuple[int, float, int]  # batch size, freeze rate, segments: what determines a plan's memory
@@ -42,6 +44,9 @@ class PlanRunner:
     lr_factor: float = 1.0
     lessons: list[MemoryLesson] = field(default_factory=list)
     _probed: set[MemoryShape] = field(default_factory=set)
+    _samples: int = 0  # trained on so far
+    _updates: int = 0  # of the present optimizer
+    _optimizer: LeanOptimizer | None = None
     _polled_at_s: float = float("-inf")
     _polled_limit: int = 0
 
@@ -68,12 +73,15 @@ class PlanRunner:
                 break
             if updates and (started - began >= length_s or self._limit(started) < estimate.memory_bytes):
                 break  # when the limit falls, the rules decide
+            if updates and self._samples + samples >= plan.epochs * len(self.order.samples):
+                break
             indices = self.order.take(plan.effective_batch)
             loss += self._update(plan, indices) * len(indices)
             samples, updates = samples + len(indices), updates + 1
             longest = max(longest, self.window.elapsed_s - started)
         if not updates:
             return None
+        self._samples += samples
         measured = self.memory.peak()
         self._learn(plan, measured)
         return MicroWindow(
@@ -142,7 +150,7 @@ class PlanRunner:
 
     def _update(self, plan: RetrainingPlan, indices: Indices) -> float:
         try:
-            lr = plan.lr * self.lr_factor * self._lr_decay()
+            lr = plan.lr * self.lr_factor * self._lr_decay() * self._warm_up()
             return self.stepper.update(self._batches(plan, indices), len(indices), lr)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -160,6 +168,13 @@ class PlanRunner:
         if not self.is_adaptive:
             return 1.0
         return min(1.0, max(LOWEST_LR_FACTOR, self.window.left_s / self.window.length_s / DECAY_START))
+
+    def _warm_up(self) -> float:
+        """Return the factor of the learning rate, which rises linearly in the first updates of an optimizer."""
+        if self.stepper.optimizer is not self._optimizer:
+            self._optimizer, self._updates = self.stepper.optimizer, 0
+        self._updates += 1
+        return min(1.0, self._updates / WARM_UP_UPDATES) if self.is_adaptive else 1.0
 
     def _learn(self, plan: RetrainingPlan, measured_bytes: int | None) -> None:
         if measured_bytes is None:

@@ -10,6 +10,8 @@ from onefold.vocabulary.retraining import MemoryLesson, PlanEstimate, Retraining
 
 MEMORY_MARGIN = 0.03  # of the limit, left free
 LAYERS_PER_SEGMENT = 3  # at least
+OPTIMIZERS = ("adam", "sgd")  # the first is the default
+AUTO = "auto"  # all of them are searched
 Learning = tuple[float, int, float, str]  # freeze rate, effective batch, learning rate, optimizer
 
 
@@ -37,8 +39,13 @@ class PlanningContext:
     left_s: float
     samples: int
     has_batch_norm: bool
-    optimizer: str = "adam"
+    optimizer: str = OPTIMIZERS[0]  # or AUTO
     gains: Mapping[Learning, float] = field(default_factory=dict)  # per second, in earlier retrainings
+
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        """Return the optimizers to choose from, the most promising first."""
+        return OPTIMIZERS if self.optimizer == AUTO else (self.optimizer,)
 
     @property
     def usable_bytes(self) -> float:

@@ -30,6 +30,7 @@ from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import PhaseStarted
 
 PROFILED_SAMPLES = 4
+EVALUATIONS = 3  # of all validation samples: the given, the last and the best model
 PROFILING_FORWARDS = 15  # of two samples; profiling takes at least as long as so many
 
 
@@ -99,9 +100,10 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
         job.data = job.data.with_channels_last()
     job.on_event(PhaseStarted("profiling the network"))
     snapshot, best = given.capture(), WeightSnapshot(job.network)
-    reserve = _time_reserve(job, window, snapshot, forward_s)
+    reserve = _time_reserve(job, window, snapshot)
     window.reserve_s = reserve.seconds
-    _require(PROFILING_FORWARDS * forward_s, job, window)
+    evaluation_s = min(MIN_SAMPLES, len(job.data.validation)) * forward_s / 4  # roughly
+    _require(PROFILING_FORWARDS * forward_s, EVALUATIONS * evaluation_s, job, window)
     used = memory.used()
     memory.reset_peak()
     batch = job.data.train.few(PROFILED_SAMPLES)
@@ -126,9 +128,8 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
     job, window = prepared.job, prepared.window
     job.on_event(PhaseStarted("evaluating the given model"))
     evaluator = Evaluator(job, prepared.profile, prepared.evaluation_bytes(), prepared.reserve)
-    prepared.reserve.rough_evaluation_s = evaluator.samples * evaluator.sample_s / 2
-    window.reserve_s = prepared.reserve.seconds
-    _require(prepared.reserve.rough_evaluation_s, job, window)
+    evaluation_s = evaluator.samples * evaluator.sample_s
+    _require(evaluation_s / 2, EVALUATIONS * evaluation_s, job, window)  # which are rough estimates
     started = window.elapsed_s
     try:
         before = evaluator.evaluate()
@@ -151,14 +152,17 @@ def _check_data(job: RetrainingJob, window: TimeWindow) -> float:
     return (window.elapsed_s - started) / 2  # of two samples, twice
 
 
-def _require(seconds: float, job: RetrainingJob, window: TimeWindow) -> None:
-    """Raise InputError if the window is too short for what takes this long before training can begin."""
+def _require(seconds: float, later_s: float, job: RetrainingJob, window: TimeWindow) -> None:
+    """Raise InputError if the window is too short for what takes this long before training can begin.
+
+    The window that it names has time for what takes `later_s` too.
+    """
     if window.left_s < seconds and not window.is_stopped:
-        needed_s = window.elapsed_s + seconds + window.reserve_s
+        needed_s = window.elapsed_s + seconds + later_s + window.reserve_s
         raise InputError(short_window_message(0.0, needed_s, job.limits))
 
 
-def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapshot, forward_s: float) -> TimeReserve:
+def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapshot) -> TimeReserve:
     """Measure what determines how long the end of the retraining takes."""
     started = window.elapsed_s
     release_free_memory()
@@ -170,7 +174,6 @@ def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapsh
         write_s=writes * time_write(snapshot, job.clock) if writes else 0.0,
         save_s=job.save_s * slowdown,
         exit_s=job.exit_s * slowdown,
-        rough_evaluation_s=min(MIN_SAMPLES, len(job.data.validation)) * forward_s / 4,
     )
 
 

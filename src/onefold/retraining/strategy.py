@@ -17,7 +17,10 @@ from onefold.retraining.rules import Rules
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
-EXPLORATION_SHARE = 0.25  # of the time for training, at most, in which untried plans come first
+EXPLORATION_SHARE = 0.3  # of the time for training, at most, in which untried plans come first
+FIRST_WINDOWS = 2  # of the most promising plan, before others are compared with it: its first one warms it up
+MAX_FAILED_TRIALS = 3  # plans that lost, after which no others are tried
+CHALLENGE = 1.15  # times the merit of the most promising plan that another one needs to replace it
 INITIAL_ALPHA = 0.5  # where alpha is searched for
 
 
@@ -67,12 +70,32 @@ class GainStrategy:
         return plans
 
     def next_plan(self, elapsed_share: float) -> RetrainingPlan:
-        untried = self.search.untried()
-        if untried and elapsed_share < EXPLORATION_SHARE:
-            return untried[0]
-        if self._current is None or self._current not in {estimate.plan for estimate in self.search.estimates}:
+        offered = [estimate.plan for estimate in self.search.estimates]
+        first = offered[0]
+        if elapsed_share < EXPLORATION_SHARE:
+            if self.search.micro_windows(first) < FIRST_WINDOWS:
+                return first
+            if promising := self._promising():
+                return promising[0]
+        if self._current is None:
+            best = self.search.best()
+            is_tried = self.search.micro_windows(first) > 0
+            is_better = not is_tried or self.search.merit(best) > CHALLENGE * self.search.merit(first)
+            self._current = best if is_better else first
+        elif self._current not in offered:
             self._current = self.search.best(like=self._current)
         return self._current
+
+    def _promising(self) -> list[RetrainingPlan]:
+        """Return the untried plans, but those with a higher learning rate than one that was too high already."""
+        failed = [plan for plan in self.search.tried() if not self.search.has_gained(plan)]
+        if len(failed) >= MAX_FAILED_TRIALS:
+            return []
+        return [
+            plan
+            for plan in self.search.untried()
+            if not any(other.optimizer == plan.optimizer and other.lr < plan.lr for other in failed)
+        ]
 
     def tell(self, plan: RetrainingPlan, gain_per_s: float, seconds_per_sample: float) -> float:
         merit = self.search.tell(plan, gain_per_s, seconds_per_sample)

@@ -73,7 +73,6 @@ class TimeReserve:
     write_s: float  # to write files, measured with the weights
     save_s: float  # to save model and report, predicted
     exit_s: float  # from the report to the end of the process, predicted; 0 if it goes on
-    rough_evaluation_s: float = 0.0  # an estimate that holds until something was evaluated
     samples: int = 0  # of a full evaluation
     sample_s: list[float] = field(default_factory=list)  # seconds per sample of all evaluations
 
@@ -84,7 +83,7 @@ class TimeReserve:
     @property
     def evaluation_s(self) -> float:
         """Seconds of a full evaluation now."""
-        return self.samples * max(self._recent) if self.sample_s else self.rough_evaluation_s
+        return self.samples * max(self._recent, default=0.0)
 
     @property
     def end_s(self) -> float:
