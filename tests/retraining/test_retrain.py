@@ -20,12 +20,13 @@ from torch.nn import functional
 
 from onefold import Config, Data, RetrainingOptions, datasets, deploy
 from onefold.baselines import shifted_datasets
-from onefold.model_folder import PREVIOUS
+from onefold.model_folder import PREVIOUS, open_folder
 from onefold.retraining import model_update
 from onefold.retraining.api import _Request, plan_retraining, retrain
 from onefold.serving.export import difference, export
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
+from onefold.training.trained_model import load_network
 from onefold.training.weights import read_weights, write_weights
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import RetrainingSummary
@@ -172,6 +173,55 @@ def test_a_refused_window_names_one_that_suffices(folder: Path, fog: Data, quick
     assert 1 <= tries < 4
 
 
+class EightDigits(Digits):
+    """Digits without 8 and 9."""
+
+    def build(self, config: Config) -> nn.Module:
+        network = super().build(config)
+        network.head[-1] = nn.Linear(config.hidden, 8)  # type: ignore[operator, index]
+        return network
+
+
+def test_a_folder_learns_new_classes_and_opens_again(
+    folder: Path, fog: Data, quick: dict[str, Any], this_host: Any
+) -> None:
+    config, digits = CONFIG, datasets.digits()
+    given = EightDigits().build(config).eval()
+    export(given, [fog.train[0][:8]], folder / "model.onnx")
+    write_weights(folder, given.state_dict())
+    old, new = (digits.train[1] < 8), (digits.train[1] >= 8)
+    images, labels = digits.train
+    (folder / "model.json").write_text(json.dumps({"workload": "digits", "trial": 0, "config": dict(config)}))
+    (folder / "kernels.json").write_text("{}")
+    np.savez(folder / "reference.npz", inputs=images[old][:80], targets=labels[old][:80])
+    result = retrain(folder, Data((images[new], labels[new])), workload=EightDigits(), **quick)
+    assert result.summary.kept_new
+
+    card = json.loads((folder / "model.json").read_text())
+    assert card["head"] == {"module": "head.3", "classes": 10}
+    assert card["config"] == dict(config)
+    assert not (folder / "kernels.json").exists()  # of the model with 8 classes
+    assert (folder / PREVIOUS / "kernels.json").exists()
+    opened = load_network(open_folder(folder), EightDigits())[0]
+    assert all(torch.equal(value, result.network.state_dict()[name]) for name, value in opened.state_dict().items())
+    assert load_network(open_folder(folder / PREVIOUS), EightDigits())[0].head[-1].out_features == 8
+
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    answers = session.run(None, {session.get_inputs()[0].name: images[:9]})[0]
+    with torch.no_grad():
+        np.testing.assert_allclose(answers, opened(torch.from_numpy(images[:9])), atol=1e-4)
+    with np.load(folder / "reference.npz") as reference:
+        counts = np.bincount(reference["targets"], minlength=10)
+    assert counts[:8].sum() == 80
+    assert all(2 <= count <= 10 for count in counts[8:])
+
+    again = retrain(folder, fog, workload=EightDigits(), **quick)  # ten classes are known now
+    assert again.summary.grown is None
+    assert again.network.head[-1].out_features == 10  # type: ignore[union-attr, index]
+
+
 def test_a_model_that_does_not_improve_is_unchanged(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
     before = content_of(folder)
     random = np.random.default_rng(0)
@@ -217,7 +267,7 @@ def test_memory_measurements_are_stored_for_the_next_time(
         assert list(lessons) == store.lessons(request.machine) != []
     assert first.summary.chosen in {item.plan for item in lessons}
     controller.plan_only()
-    assert controller.profile.correction(first.summary.chosen) != 1.0
+    assert controller.runner.profile.correction(first.summary.chosen) != 1.0
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     another = _Request(other, fog, None, WINDOW, "host", None, None, False, options).open()
     assert another.job.lessons == ()

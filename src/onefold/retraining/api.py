@@ -8,7 +8,6 @@ A model folder is updated in place, and only if the new model is better; the pre
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import time
@@ -196,6 +195,7 @@ class _Request:
         from onefold.retraining.controller import RetrainingController
         from onefold.retraining.job import RetrainingJob
         from onefold.retraining.messages import short_window_message
+        from onefold.retraining.network_signature import network_signature
         from onefold.retraining.rule_file import read_rules
         from onefold.retraining.samples import split_new_data
         from onefold.retraining.save_cost import save_bytes, written_bytes
@@ -217,7 +217,7 @@ class _Request:
         if opened_s > limits.window_s:
             raise InputError(short_window_message(0.0, START_FACTOR * opened_s, limits))
         network = network.to(accelerator)
-        self.signature = _signature(network)
+        self.signature = network_signature(network)
         self.machine = _machine(accelerator)
         self.exchange = self._open_exchange(network)
         is_saved = self.source is not None or self.save is not None
@@ -240,9 +240,11 @@ class _Request:
                 lessons=self._read_lessons(),
                 optimizer=options.optimizer,
                 metric=options.metric,
+                new_classes=options.new_classes,
                 alpha=REPORTED_ALPHA if alpha is None else alpha,
                 seed=options.seed,
                 started_at=started_at,
+                is_served=self._is_served,
                 save_bytes=save_bytes(network, **kinds) if is_saved else 0,
                 save_s=save_s(network, **kinds) if is_saved else 0.0,
                 written_bytes=written_bytes(network, self.source.path if self.source else None) if is_saved else 0,
@@ -267,8 +269,8 @@ class _Request:
         from onefold.retraining.model_update import write_model
 
         target = Path(folder)
-        home = Home(self.options.home).path
-        report, summary = write_model(self.source, target, network, summary, home, completed, self.exchange)
+        home, data = Home(self.options.home).path, controller.job.data
+        report, summary = write_model(self.source, target, network, data, summary, home, completed, self.exchange)
         return RetrainingResult(network, summary, target, report)
 
     def save_lessons(self, lessons: Sequence[MemoryLesson]) -> None:
@@ -356,12 +358,6 @@ def whole_peak() -> Iterator[Peak]:
         yield peak
     finally:
         PROCESS_MEMORY.close(peak)
-
-
-def _signature(network: nn.Module) -> str:
-    """Hash what the memory of a network depends on: names and shapes of its weights, and its modules."""
-    shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
-    return hashlib.sha256(repr((shapes, str(network))).encode()).hexdigest()[:16]
 
 
 def _machine(accelerator: torch.device) -> str:

@@ -52,6 +52,7 @@ class RetrainingController:
         try:
             return self._training().plan()
         finally:
+            self.given.restore()
             self._release()
 
     def run(self) -> RetrainingSummary:
@@ -84,10 +85,10 @@ class RetrainingController:
         return MicroWindowTraining(prepared, evaluate_given(prepared), self.record)
 
     def _release(self) -> None:
-        """Put the network into evaluation mode, without gradients and in its original memory format."""
+        """Put the network into evaluation mode, without gradients and in its given memory format."""
         self.memory.close()
         if self._runner is not None:
             self._runner.stepper.release()
             self._runner.stepper.reset_optimizer()
-        self.given.restore_memory_format()
+        self.given.release()
         self.job.network.eval()

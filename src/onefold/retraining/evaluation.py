@@ -104,6 +104,11 @@ class Evaluator:
         return score if self.higher_is_better else -score
 
     @property
+    def subset(self) -> Samples:
+        """The samples that are evaluated after each micro-window."""
+        return self._subset
+
+    @property
     def samples(self) -> int:
         """Number of samples of a full evaluation."""
         return len(self._samples)

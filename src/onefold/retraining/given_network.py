@@ -1,4 +1,4 @@
-"""The network as it was given: its weights and their memory format, to return to."""
+"""The network as it was given: its weights, their memory format and its head, to return to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from onefold.retraining.weight_snapshot import WeightSnapshot
+from onefold.training.classification_head import GrownHead
 
 
 class GivenNetwork:
@@ -13,13 +14,15 @@ class GivenNetwork:
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
-        self._snapshot: WeightSnapshot | None = None
+        self.head: GrownHead | None = None  # if the new data has new classes
+        self._is_restored = False
+        self.snapshot: WeightSnapshot | None = None
         self._strides: dict[nn.Parameter, tuple[int, ...]] = {}
 
     def capture(self) -> WeightSnapshot:
         """Take a snapshot of the weights, which `restore` returns to. Raises InputError if no disk has the space."""
-        self._snapshot = WeightSnapshot(self.network)
-        return self._snapshot
+        self.snapshot = WeightSnapshot(self.network)
+        return self.snapshot
 
     def use_channels_last(self) -> None:
         """Change the weights of convolutions to the channels-last memory format (NHWC)."""
@@ -27,12 +30,16 @@ class GivenNetwork:
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def restore(self) -> None:
-        """Return to the given weights, if they were captured."""
-        if self._snapshot is not None:
-            self._snapshot.restore()
+        """Return to the given weights, if they were captured; `release` then gives the head back."""
+        self._is_restored = True
+        if self.snapshot is not None:
+            self.snapshot.restore()
 
-    def restore_memory_format(self) -> None:
-        """Return to the given memory format; the weights keep their values."""
+    def release(self) -> None:
+        """Return to the given memory format, and after `restore` to the given head; the weights keep their values."""
         for weight, strides in self._strides.items():
             if weight.stride() != strides:
                 weight.data = torch.empty_like(weight.data).as_strided(weight.shape, strides).copy_(weight.data)
+        if self.head is not None and self._is_restored:
+            self.head.give_back()
+            self.head = self.snapshot = None

@@ -37,8 +37,10 @@ class RetrainingJob:
     lessons: tuple[MemoryLesson, ...] = ()
     optimizer: str = AUTO
     metric: str | None = None
+    new_classes: bool = True  # whether the head grows by classes of the data that it lacks
     alpha: float = DEFAULT_ALPHA
     seed: int = 0
+    is_served: bool = False  # whether it has an ONNX file
     save_bytes: int = 0  # of memory that writing the model will need
     save_s: float = 0.0  # that saving takes on the idle reference machine, besides writing files
     written_bytes: int = 0  # that saving writes onto the disk

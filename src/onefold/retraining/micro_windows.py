@@ -32,7 +32,7 @@ class MicroWindowTraining:
         self.prepared, self.baseline, self.record = prepared, baseline, record
         self.job, self.window, self.memory = prepared.job, prepared.window, prepared.memory
         self.strategy, self.runner, self.evaluator = self.job.strategy, prepared.runner, baseline.evaluator
-        self.first_subset = self.best_subset = baseline.subset
+        self.first_subset, self.best_subset = baseline.subset, baseline.start
         self.micro_window_s = 0.0
         self.lr_halvings = 0
         self._length_s = self.job.limits.window_s  # of the window, when plans were last made
@@ -91,7 +91,7 @@ class MicroWindowTraining:
                 if window is None:
                     break
                 self.evaluator.shrink_batch(self.prepared.evaluation_bytes())
-                evaluation = self.evaluator.evaluate_subset() if self.strategy.is_adaptive else None
+                evaluation = self._evaluate() if self.strategy.is_adaptive else None
             except PlanOutOfMemory:
                 if not self._recover_from_out_of_memory(plan):
                     break
@@ -99,13 +99,10 @@ class MicroWindowTraining:
             self.window.reserve_s = self.prepared.reserve.seconds
             self._record(window, last, evaluation)
             if evaluation is not None:
-                is_better = evaluation.is_better_than(self.best_subset)
-                stalled = 0 if is_better or evaluation.loss < lowest_loss else stalled + 1
+                is_best = evaluation is self.best_subset
+                stalled = 0 if is_best or evaluation.loss < lowest_loss else stalled + 1
                 before, last, lowest_loss = last, evaluation, min(lowest_loss, evaluation.loss)
-                if is_better:
-                    self.best_subset = evaluation
-                    self.prepared.best.capture()
-                elif is_trial and evaluation.loss > before.loss:
+                if is_trial and not is_best and evaluation.loss > before.loss:
                     self.prepared.best.restore()  # what another plan had gained
                     last = self.best_subset
             if not self._continue(plan, self.record.windows[-1], stalled):
@@ -113,6 +110,18 @@ class MicroWindowTraining:
 
     def _is_untried(self, plan: RetrainingPlan) -> bool:
         return any(estimate.plan == plan and estimate.gain_per_s is None for estimate in self.strategy.estimates())
+
+    def _evaluate(self) -> Evaluation:
+        """Evaluate the network on the subset, with a calibrated head, and keep it if it is the best so far."""
+        calibration = self.baseline.calibration
+        shift = 0.0 if calibration is None else calibration.shift_biases()
+        evaluation = self.evaluator.evaluate_subset()
+        if evaluation.is_better_than(self.best_subset):
+            self.best_subset = evaluation
+            self.prepared.best.capture()
+        if calibration is not None:
+            calibration.lower_biases(-shift)  # training goes on without
+        return evaluation
 
     def _record(self, window: MicroWindow, before: Evaluation, evaluation: Evaluation | None) -> None:
         """Record a micro-window with its gain: on validation data if it was evaluated, else on its training data."""

@@ -6,29 +6,37 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
 from onefold.arrays.files import read_arrays
-from onefold.model_folder import CARD, PREVIOUS, ModelFolder, find_weights, new_generation
+from onefold.model_folder import CARD, PREVIOUS, REFERENCE, ModelFolder, find_weights, new_generation
 from onefold.report.retraining import RetrainingReport
 from onefold.retraining.allocator import release_free_memory
+from onefold.retraining.samples import NewData, Samples
+from onefold.serving.deployment_files import CARD as DEPLOYMENT_CARD
 from onefold.serving.deployment_files import DEPLOYMENT, MODEL
 from onefold.serving.export import SAMPLES, TOLERANCE, check, difference, export, samples_beside
 from onefold.serving.weight_exchange import WeightExchange
+from onefold.training.trained_model import HEAD
 from onefold.training.weights import write_weights
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.records import to_json
-from onefold.vocabulary.retraining import RetrainingSummary
+from onefold.vocabulary.retraining import GrownClasses, RetrainingSummary
+from onefold.vocabulary.typed_json import checked_from_json
 
 REPORT = "retraining.html"
+DERIVED = ("kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed")
 
 
 def write_model(
     source: ModelFolder | None,
     target: Path,
     network: nn.Module,
+    data: NewData,
     summary: RetrainingSummary,
     home: Path,
     completed: Callable[[RetrainingSummary], RetrainingSummary],
@@ -42,6 +50,7 @@ def write_model(
         source: The folder that the model was read from.
         target: The folder to write.
         network: The network with its new weights.
+        data: The new data, which has samples of new classes for the reference set.
         summary: The outcome.
         home: The folder of studies that records the new folder.
         completed: Called when the model is written, with the summary of what was measured until then.
@@ -64,6 +73,8 @@ def write_model(
                         shutil.copy2(file, new)
             if summary.kept_new:
                 _replace_model(new, network, summary, exchange, keep_previous=is_in_place)
+                if summary.grown is not None:
+                    _extend_reference(new / REFERENCE, data.validation, summary.grown)
             _sync(new)  # so that the time to write is part of what is reported
             summary = completed(summary)
             report = target / write_report(new, summary).name
@@ -105,12 +116,25 @@ def _replace_model(
                 file.rename(previous / file.name)  # it is about to be written again
             else:
                 shutil.copy2(file, previous)
+    for name in DERIVED:  # from the weights that are replaced
+        (folder / name).unlink(missing_ok=True)
     write_weights(folder, network.state_dict())
     if (folder / MODEL).is_file():
         _write_onnx(folder, network, exchange)
     for name in (CARD, DEPLOYMENT):
         if (folder / name).is_file():
             _add_summary(folder / name, summary)
+    if (folder / DEPLOYMENT_CARD).is_file() and (folder / DEPLOYMENT).is_file():
+        _rewrite_card(folder)
+
+
+def _rewrite_card(folder: Path) -> None:
+    from onefold.serving.deployment import Deployment, upgrade
+    from onefold.serving.model_card import model_card
+
+    content = json.loads((folder / DEPLOYMENT).read_text(encoding="utf-8"))
+    deployment = checked_from_json(Deployment, upgrade(content))
+    (folder / DEPLOYMENT_CARD).write_text(model_card(deployment), encoding="utf-8")
 
 
 def _add_summary(file: Path, summary: RetrainingSummary) -> None:
@@ -123,7 +147,28 @@ def _add_summary(file: Path, summary: RetrainingSummary) -> None:
         "after": summary.after,
         "plan": to_json(summary.chosen),
     }
+    if summary.grown is not None:  # the workload builds the network without the new classes
+        section[HEAD] = {"module": summary.grown.module, "classes": summary.grown.classes}
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _extend_reference(file: Path, fresh: Samples, grown: GrownClasses) -> None:
+    """Add samples of new classes to the reference set, about as many of each as it has of an old one."""
+    if not file.is_file():
+        return
+    arrays = read_arrays(file)
+    *inputs, targets = (name for name in sorted(arrays))  # inputs, inputs0, …, targets
+    per_class = max(2, len(arrays[targets]) // grown.before)
+    targets_only = replace(fresh, arrays=fresh.arrays[-1:])  # inputs may be large
+    labels = np.concatenate([batch[-1].cpu().numpy() for batch in targets_only.batches(4096)])
+    if labels.ndim != 1 or len(labels) != len(fresh):  # no class per sample, or rows that were left out
+        return
+    chosen = [np.flatnonzero(labels == label)[:per_class] for label in range(grown.before, grown.classes)]
+    *added, added_targets = fresh.batch(np.concatenate(chosen))
+    for name, values in zip([*inputs, targets], [*added, added_targets]):
+        whole = values.float() if values.is_floating_point() else values
+        arrays[name] = np.concatenate([arrays[name], whole.cpu().numpy().astype(arrays[name].dtype)])
+    np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _write_onnx(folder: Path, network: nn.Module, exchange: WeightExchange | None) -> None:

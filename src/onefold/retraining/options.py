@@ -26,6 +26,7 @@ class RetrainingOptions:
         optimizer: "adam", "sgd" with momentum, or "auto" to search among both.
         metric: The validation metric that decides which model is better; accuracy, if the workload reports it.
         config: Hyperparameters that the workload's loss and evaluation read; for a model without a folder.
+        new_classes: Whether the last linear layer grows by classes of the new data that the model does not have.
         reference: Samples of the data that the model was trained for: a new model is not worse on them, and they are
             mixed into the new data. By default those in the folder of the model.
         seed: Seed of the batch order and of dropout.
@@ -40,6 +41,7 @@ class RetrainingOptions:
     optimizer: str = AUTO
     metric: str | None = None
     config: Config | None = None
+    new_classes: bool = True
     reference: Data | None = None
     seed: int = 0
     home: str | Path | None = None

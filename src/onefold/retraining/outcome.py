@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from onefold.retraining.calibration import CALIBRATION_EVALUATIONS
 from onefold.retraining.evaluation import Evaluation
 from onefold.retraining.plan_runner import PlanOutOfMemory
 from onefold.retraining.preparation import Baseline, PreparedNetwork
 from onefold.retraining.retraining_record import RetrainingRecord
 from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.vocabulary.quantities import count
-from onefold.vocabulary.retraining import RetrainingPlan, RetrainingSummary
+from onefold.vocabulary.retraining import GrownClasses, RetrainingPlan, RetrainingSummary
 
 
 @dataclass(frozen=True)
@@ -21,32 +22,35 @@ class Outcome:
     evaluation: Evaluation
     kept_new: bool  # False if it is the given one
     is_forgetful: bool  # whether the best new model was worse on the original data
+    grown: GrownClasses | None  # if the new data has new classes
 
 
 def choose_model(prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> Outcome:
     """Keep the best model on all validation data: the last one, the best on the subset, or the given one."""
-    after = _best_evaluation(prepared, baseline, record)
+    after = _calibrated(prepared, baseline, _best_evaluation(prepared, baseline, record), record)
     is_forgetful = not after.keeps_reference
+    head = prepared.given.head
+    grown = None if head is None else GrownClasses(head.name, head.old_classes, head.classes)
     if after.score != baseline.all.score and after.is_better_than(baseline.all):
-        return Outcome(after, True, is_forgetful)
+        return Outcome(after, True, is_forgetful, grown)
     prepared.given.restore()
-    return Outcome(baseline.all, False, is_forgetful)
+    return Outcome(baseline.all, False, is_forgetful, grown)
 
 
 def _best_evaluation(prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> Evaluation:
     """Evaluate the last model, and the best so far if there is time; the network has the better weights."""
-    runner, evaluator, reserve = prepared.runner, baseline.evaluator, prepared.reserve
+    runner, evaluator = prepared.runner, baseline.evaluator
     runner.stepper.reset_optimizer()
     runner.release()
     evaluator.fit_batch(prepared.evaluation_bytes())
+    if baseline.calibration is not None:
+        prepared.best.restore()  # the last one as well was calibrated before it was compared
     try:
         last = evaluator.evaluate()
     except PlanOutOfMemory:
         record.react("memory ran out", "not enough memory to evaluate the new model; the given model is returned")
         return baseline.all
-    end_s = prepared.window.elapsed_s + reserve.evaluation_s * reserve.margin + reserve.end_s
-    is_in_time = end_s < prepared.window.length_s
-    if not prepared.job.strategy.is_adaptive or not is_in_time or prepared.best.matches_network():
+    if not prepared.job.strategy.is_adaptive or not _has_time(prepared, 1) or prepared.best.matches_network():
         return last
     latest = WeightSnapshot(prepared.job.network)
     prepared.best.restore()
@@ -55,6 +59,31 @@ def _best_evaluation(prepared: PreparedNetwork, baseline: Baseline, record: Retr
         return best
     latest.restore()
     return last
+
+
+def _calibrated(
+    prepared: PreparedNetwork, baseline: Baseline, chosen: Evaluation, record: RetrainingRecord
+) -> Evaluation:
+    """Calibrate the chosen model, if it has learned new classes; it stays as it is if that makes it no better."""
+    calibration, start = baseline.calibration, prepared.given.snapshot
+    if calibration is None or start is None or not _has_time(prepared, CALIBRATION_EVALUATIONS):
+        return chosen
+    trained = WeightSnapshot(prepared.job.network)
+    if not calibration.blend(start):
+        return chosen
+    after = baseline.evaluator.evaluate()
+    if not after.is_better_than(chosen):
+        trained.restore()
+        return chosen
+    record.react("new classes", "calibrated: as much of the training is kept as the old classes allow")
+    return after
+
+
+def _has_time(prepared: PreparedNetwork, evaluations: int) -> bool:
+    """Return whether there is time for so many evaluations before the model is saved."""
+    reserve, window = prepared.reserve, prepared.window
+    seconds = evaluations * reserve.evaluation_s * reserve.margin + reserve.end_s
+    return window.elapsed_s + seconds < window.length_s
 
 
 def summarize(
@@ -87,12 +116,19 @@ def summarize(
         higher_is_better=baseline.evaluator.higher_is_better,
         reference_before=baseline.all.reference,
         reference_after=after.reference,
-        notes=tuple(_notes(prepared, baseline, after)),
+        grown=outcome.grown if outcome.kept_new else None,
+        notes=tuple(_notes(prepared, baseline, outcome)),
     )
 
 
-def _notes(prepared: PreparedNetwork, baseline: Baseline, after: Evaluation) -> Iterator[str]:
-    data, before = prepared.job.data, baseline.all
+def _notes(prepared: PreparedNetwork, baseline: Baseline, outcome: Outcome) -> Iterator[str]:
+    data, before, after = prepared.job.data, baseline.all, outcome.evaluation
+    if (grown := outcome.grown) is not None:
+        number = grown.classes - grown.before
+        new = f"{number} new class{'es' * (number != 1)}, from {grown.before} on"
+        judged = "" if data.reference else " Without a reference set, nothing is known of the old classes."
+        done = f"the layer {grown.module} has {grown.classes} now" if outcome.kept_new else "they were not learned"
+        yield f"The data has {new}; {done}. The given model is wrong on all of their samples.{judged}"
     if data.skipped:
         yield f"{count(data.skipped, 'row')} of the new data with NaN or infinity left out."
     if data.reference is not None and before.reference is not None and after.reference is not None:

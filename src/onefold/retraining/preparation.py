@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,13 @@ from torch import Tensor, nn
 
 from onefold.retraining.allocator import map_large_blocks, release_free_memory
 from onefold.retraining.batch_norm import batch_norms
+from onefold.retraining.calibration import CALIBRATION_EVALUATIONS, Calibration
+from onefold.retraining.class_growth import (
+    GROWTH_REPLAYED_SHARE,
+    class_log_priors,
+    grow_for_new_classes,
+    initialize_new_classes,
+)
 from onefold.retraining.data_compatibility import check_compatible
 from onefold.retraining.evaluation import MIN_SAMPLES, Evaluation, Evaluator
 from onefold.retraining.given_network import GivenNetwork
@@ -17,12 +25,13 @@ from onefold.retraining.memory_monitor import MemoryMonitor
 from onefold.retraining.memory_trace import LossFunction
 from onefold.retraining.messages import insufficient_memory_message, short_window_message
 from onefold.retraining.network_profile import NetworkProfile, profile_network
+from onefold.retraining.network_signature import network_signature
 from onefold.retraining.plan_runner import PlanOutOfMemory, PlanRunner
 from onefold.retraining.planning_context import PlanningContext, remembered_gains
-from onefold.retraining.samples import BatchOrder
-from onefold.retraining.save_cost import weight_bytes
+from onefold.retraining.samples import REPLAYED_SHARE, BatchOrder
+from onefold.retraining.save_cost import save_bytes, weight_bytes
 from onefold.retraining.stages import split_into_stages
-from onefold.retraining.time_reserve import TimeReserve, python_slowdown, time_write
+from onefold.retraining.time_reserve import TimeReserve, python_slowdown, save_s, time_write
 from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.retraining.weight_snapshot import WeightSnapshot
@@ -31,6 +40,8 @@ from onefold.vocabulary.retraining import PhaseStarted
 
 PROFILED_SAMPLES = 4
 EVALUATIONS = 3  # of all validation samples: the given, the last and the best model
+INITIAL_SHARE = 0.02  # of the window, at most, to initialize new classes
+MIN_INITIAL_SAMPLES = 64
 PROFILING_FORWARDS = 15  # of two samples; profiling takes at least as long as so many
 
 
@@ -80,7 +91,9 @@ class Baseline:
     evaluator: Evaluator
     all: Evaluation  # of all validation data
     subset: Evaluation
+    start: Evaluation  # of the subset, by the network that is trained: with new classes, if there are any
     evaluation_s: float  # that evaluating all took
+    calibration: Calibration | None = None  # if there are new classes, and a reference set
 
 
 def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given: GivenNetwork) -> PreparedNetwork:
@@ -94,10 +107,17 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     if job.is_on_cpu:
         map_large_blocks()
     memory.open()
-    forward_s = _check_data(job, window)
+    forward_s = _check_data(job, window, given)
     if job.strategy.is_adaptive and any(isinstance(module, nn.Conv2d) for module in job.network.modules()):
         given.use_channels_last()
         job.data = job.data.with_channels_last()
+    log_priors = None
+    if given.head is not None:
+        log_priors = class_log_priors(job, given.head.classes)
+        job.signature = network_signature(job.network)
+        if job.save_s:  # its ONNX file has the given head, so it is exported again
+            job.save_bytes = save_bytes(job.network, is_served=job.is_served)
+            job.save_s = save_s(job.network, is_served=job.is_served)
     job.on_event(PhaseStarted("profiling the network"))
     snapshot, best = given.capture(), WeightSnapshot(job.network)
     reserve = _time_reserve(job, window, snapshot)
@@ -108,11 +128,19 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     memory.reset_peak()
     batch = job.data.train.few(PROFILED_SAMPLES)
     staged = split_into_stages(job.network, batch[:-1])
-    profile = profile_network(staged, batch, loss_function(job), job.lessons, job.clock)
+    profile = profile_network(staged, batch, _loss_function(job, log_priors), job.lessons, job.clock)
     profiling_bytes = memory.peak() or used
     release_free_memory()
     has_batch_norm = bool(batch_norms(job.network))
-    runner = _plan_runner(job, window, memory, profile)
+    stepper = Stepper(
+        staged, profile.trace, _loss_function(job, log_priors), running_statistics=job.strategy.is_adaptive
+    )
+    share = REPLAYED_SHARE if given.head is None else GROWTH_REPLAYED_SHARE
+    reference = job.data.reference if job.strategy.is_adaptive else None
+    order = BatchOrder(job.data.train, job.seed, None if reference is None else reference.replayed, share)
+    runner = PlanRunner(
+        stepper, profile, memory, window, order, memory.used(), job.machine, job.signature, job.strategy.is_adaptive
+    )
     return PreparedNetwork(
         job, window, memory, given, best, reserve, profile, runner, has_batch_norm,
         profiling_bytes, max(0, profiling_bytes - used),
@@ -131,22 +159,39 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
     evaluation_s = evaluator.samples * evaluator.sample_s
     _require(evaluation_s / 2, EVALUATIONS * evaluation_s, job, window)  # which are rough estimates
     started = window.elapsed_s
+    head = prepared.given.head
+    if head is not None:
+        prepared.reserve.evaluations += CALIBRATION_EVALUATIONS
     try:
-        before = evaluator.evaluate()
+        with nullcontext() if head is None else head.masked():
+            before = evaluator.evaluate()
+            subset = evaluator.evaluate_subset() if job.strategy.is_adaptive else before
     except PlanOutOfMemory:
         message = insufficient_memory_message(prepared.context(), job.limits, prepared.other_bytes)
         raise InputError(message) from None
+    start, calibration = subset, None
+    if head is not None:
+        samples = max(MIN_INITIAL_SAMPLES, evaluator.samples_within(INITIAL_SHARE * window.length_s))
+        initialize_new_classes(job, head, samples, evaluator.batch_size)
+        for snapshot in (snapshot for snapshot in (prepared.best, prepared.given.snapshot) if snapshot is not None):
+            snapshot.capture()  # the new rows, which are not given back
+        if job.strategy.is_adaptive and job.data.reference is not None:
+            calibration = Calibration(job, head, evaluator)
+        start = evaluator.evaluate_subset()
     evaluation_s = window.elapsed_s - started
     window.reserve_s = prepared.reserve.seconds
-    subset = evaluator.evaluate_subset() if job.strategy.is_adaptive else before
-    return Baseline(evaluator, before, subset, evaluation_s)
+    return Baseline(evaluator, before, subset, start, evaluation_s, calibration)
 
 
-def _check_data(job: RetrainingJob, window: TimeWindow) -> float:
-    """Check that the network can be trained on the data; return the seconds of a forward pass of two samples."""
+def _check_data(job: RetrainingJob, window: TimeWindow, given: GivenNetwork) -> float:
+    """Check that the network can be trained on the data, with a head that has all of its classes.
+
+    Returns the seconds of a forward pass of two samples.
+    """
     job.network.eval()
     floating = (weight.dtype for weight in job.network.parameters() if weight.is_floating_point())
     job.data = job.data.with_dtype(next(floating, torch.float32))
+    given.head = grow_for_new_classes(job) if job.new_classes else None
     started = window.elapsed_s
     check_compatible(job.network, job.data, job.workload, job.config)
     return (window.elapsed_s - started) / 2  # of two samples, twice
@@ -177,27 +222,12 @@ def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapsh
     )
 
 
-def _plan_runner(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, profile: NetworkProfile) -> PlanRunner:
-    is_adaptive = job.strategy.is_adaptive
-    reference = job.data.reference if is_adaptive else None
-    replayed = None if reference is None else reference.replayed
-    return PlanRunner(
-        Stepper(profile.staged, profile.trace, loss_function(job), running_statistics=is_adaptive),
-        profile,
-        memory,
-        window,
-        BatchOrder(job.data.train, job.seed, replayed),
-        memory.used(),
-        job.machine,
-        job.signature,
-        is_adaptive,
-    )
-
-
-def loss_function(job: RetrainingJob) -> LossFunction:
-    """Return the loss of the workload, with the configuration of the model."""
+def _loss_function(job: RetrainingJob, log_priors: Tensor | None) -> LossFunction:
+    """Return the loss of the workload, with the configuration of the model; `log_priors` are added to the logits."""
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if log_priors is not None:
+            outputs = outputs + log_priors.to(outputs).reshape(-1, *[1] * (outputs.dim() - 2))
         value: Tensor = job.workload.loss(outputs, targets, job.config)
         return value
 

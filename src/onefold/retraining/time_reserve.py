@@ -74,6 +74,7 @@ class TimeReserve:
     save_s: float  # to save model and report, predicted
     exit_s: float  # from the report to the end of the process, predicted; 0 if it goes on
     samples: int = 0  # of a full evaluation
+    evaluations: int = 2  # at the end: of the last model and of the best
     sample_s: list[float] = field(default_factory=list)  # seconds per sample of all evaluations
 
     def observe(self, seconds: float, samples: int) -> None:
@@ -93,8 +94,8 @@ class TimeReserve:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the last update to the end of the process: two evaluations, and what follows."""
-        return (2 * self.evaluation_s + self.collection_s * self._slowdown) * self.margin + self.end_s
+        """Seconds from the last update to the end of the process: the evaluations, and what follows."""
+        return (self.evaluations * self.evaluation_s + self.collection_s * self._slowdown) * self.margin + self.end_s
 
     @property
     def margin(self) -> float:

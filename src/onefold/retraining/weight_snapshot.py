@@ -46,6 +46,16 @@ class WeightSnapshot:
             if not is_readable:
                 tensor.copy_(target)
 
+    @torch.no_grad()
+    def blend(self, share: float) -> None:
+        """Move the network's floating-point weights toward the snapshot: 0 changes nothing, 1 is the snapshot."""
+        self._file.seek(0)
+        for tensor in self._tensors():
+            captured = torch.empty(tensor.shape, dtype=tensor.dtype)
+            self._file.readinto(tensor_bytes(captured))  # type: ignore[attr-defined]
+            if tensor.is_floating_point():
+                tensor.lerp_(captured.to(tensor.device), share)
+
     def matches_network(self) -> bool:
         """Return whether the network still has exactly this state."""
         self._file.seek(0)

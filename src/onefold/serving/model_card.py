@@ -26,6 +26,11 @@ def model_card(deployment: Deployment) -> str:
         if values:
             lines += [f"## {title}", "", "| name | value |", "| --- | --- |"]
             lines += [f"| {name} | {setting(value)} |" for name, value in values.items()] + [""]
+    if retrained := origin.get("retrained"):
+        classes = f", and has {origin['head']['classes']} classes since" if origin.get("head") else ""
+        lines += ["## Retrained", "", "On new data, the model was retrained" + classes + ".", ""]
+        lines += ["| metric on the new data | before | after |", "| --- | --- | --- |"]
+        lines += [f"| {retrained['metric']} | {setting(retrained['before'])} | {setting(retrained['after'])} |", ""]
     for settings in deployment.devices:
         lines += [*_device_lines(settings), ""]
     lines += [

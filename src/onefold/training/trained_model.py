@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from onefold.model_folder import CARD, ModelFolder, read_card
+from onefold.model_folder import CARD, ModelFolder, find_weights, read_card
+from onefold.training.classification_head import head_named
 from onefold.training.metrics import as_metrics
 from onefold.training.network import build_network
 from onefold.training.seeds import derive_seed, seed_everything
@@ -20,6 +21,7 @@ from onefold.vocabulary.workload import Workload
 from onefold.vocabulary.workload_reference import is_bundled, load
 
 BATCH_SIZE = 128  # for scoring
+HEAD = "head"  # in the card: the layer that a retraining has grown, and its classes
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,10 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
         workload = workload or load(reference)
         config = Config(card["config"])
         network = build_network(workload, config)
+        if HEAD in card:  # a retraining has added classes
+            weight_bytes = find_weights(folder.path).stat().st_size
+            grown = card[HEAD]
+            head_named(network, str(grown["module"]), int(grown["classes"]), weight_bytes).grow(int(grown["classes"]))
         load_weights_into(network, folder.path)
     except OnefoldError:
         raise

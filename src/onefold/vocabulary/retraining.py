@@ -118,6 +118,15 @@ class MemoryLesson:
 
 
 @dataclass(frozen=True, slots=True)
+class GrownClasses:
+    """The head of a network that has learned new classes."""
+
+    module: str  # the name of the layer in the network
+    before: int  # classes of the given model
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RetrainingSummary:
     """The outcome of a retraining."""
 
@@ -144,6 +153,7 @@ class RetrainingSummary:
     higher_is_better: bool = True
     reference_before: float | None = None  # metric of the given model on samples of the original data, if there are any
     reference_after: float | None = None  # metric of the returned model on them
+    grown: GrownClasses | None = None  # if the returned model has new classes
     notes: tuple[str, ...] = ()
 
     @property

@@ -13,6 +13,7 @@
     layers        name, weight_bytes, saved_bytes, forward_s, backward_s (the last three per sample)
     alpha, planning_s, planning_bytes, peak_bytes, elapsed_s, notes
     reference_before, reference_after    the metric on samples of the original data; null without any
+    grown         module, before, classes: the layer that has new classes; null if the classes are the given ones
 
 Times are seconds, `began_s`, `ended_s` and `at_s` since the retraining began. A number that is not finite is null.
 """
