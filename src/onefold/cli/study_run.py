@@ -63,7 +63,7 @@ def _print_best_so_far(study: Study) -> None:
 
 def _print_result(result: Result) -> None:
     out.print()
-    out.print(tables.best_trials(result.trials, result.objective))
+    out.print(tables.best_trials(result.trials, result.objective, result.metrics))
     out.print()
     recommendation = result.recommendation
     if not result.is_feasible:

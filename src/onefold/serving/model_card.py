@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onefold.serving.deployment import Deployment, DeviceSettings
-from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import MISSING, duration, joules, number, rate, setting, size
-from onefold.vocabulary.serving import SERVING_METRICS
+from onefold.vocabulary.serving import is_serving_metric
 
 _COLUMNS = (
     "scenario", "batch", "threads", "graph level", "wait", "latency", "p90", "p99", "throughput", "energy/sample",
@@ -22,7 +21,7 @@ def model_card(deployment: Deployment) -> str:
     if origin.get("workload") or origin.get("study"):
         lines += [f"Tuned by Onefold: study {origin.get('study')}, trial {origin.get('trial')}.", ""]
     for title, key in (("Configuration", "config"), ("On validation data", "metrics"), ("On test data", "test")):
-        values = {name: value for name, value in (origin.get(key) or {}).items() if not _is_serving_metric(name)}
+        values = {name: value for name, value in (origin.get(key) or {}).items() if not is_serving_metric(name)}
         if values:
             lines += [f"## {title}", "", "| name | value |", "| --- | --- |"]
             lines += [f"| {name} | {setting(value)} |" for name, value in values.items()] + [""]
@@ -42,11 +41,6 @@ def model_card(deployment: Deployment) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _is_serving_metric(metric: str) -> bool:
-    """Return whether the tables of the devices show this metric, with its source."""
-    return any(name.partition("@")[0] in SERVING_METRICS for name in Objective(minimize=metric).inputs)
 
 
 def _device_lines(settings: DeviceSettings) -> Sequence[str]:

@@ -21,7 +21,7 @@ from onefold.store import Store, StudyRecord
 from onefold.store.home import Home
 from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, StageStarted, StudyEnded
-from onefold.study.result import Result, keep_best, read_card
+from onefold.study.result import Result, is_same_model, keep_best, read_card, write_card
 from onefold.study.spec import Spec
 from onefold.study.summary import open_epochs, summary_of
 from onefold.study.tunable import Tunable
@@ -75,7 +75,7 @@ class Handover:
         if winner is None:
             return
         card, written = self._card(record, winner, {}), read_card(self.folder)
-        if {**written, "test": {}} == card:
+        if is_same_model({**written, "test": {}}, card):
             card = written
         else:
             keep_best(self.folder, winner, card, self.home.path)
@@ -93,7 +93,8 @@ class Handover:
         card = self._card(record, winner, test)
         self._write_reference(winner)
         keep_best(self.folder, winner, card, self.home.path)
-        surfaces = self._deploy(winner, card)
+        surfaces, card = self._deploy(winner, card)
+        best = winner.with_metrics(card["metrics"])
         shortlist = self._compress(trials, winner, card) if self.spec.compress == "after" else None
         result = card if shortlist is None else {**card, SHORTLIST: to_json(shortlist)}
         record = replace(record, state=StudyState.DONE, result=result)
@@ -109,14 +110,14 @@ class Handover:
                 self.spec.workload,
                 winner.number,
                 winner.config,
-                winner.metrics,
+                best.metrics,
                 test,
             )
         )
         return Result(
             study=record.name,
             reason=record.reason,
-            best=winner,
+            best=best,
             trials=tuple(trials),
             objective=self.spec.objective,
             test=test,
@@ -196,11 +197,15 @@ class Handover:
         metrics = run_call(self.engine, Call(calls.score, (work,), cores=work.threads))
         return metrics if isinstance(metrics, dict) else {}
 
-    def _deploy(self, winner: Trial, card: dict[str, Any]) -> dict[str, Surface]:
-        """Write the deployment folder of the winner, with every number measured carefully."""
+    def _deploy(self, winner: Trial, card: dict[str, Any]) -> tuple[dict[str, Surface], dict[str, Any]]:
+        """Write the deployment folder of the winner, with every number measured carefully.
+
+        Returns the surfaces, and the card with the serving costs as they were measured last: those by which the trials
+        were compared are quick measurements, and a model has one figure for each thing.
+        """
         weights = best_weights_file(self.folder, winner.number, winner.finished_rungs[-1].rung)
         if self.measurement is None or weights is None or self.spec.host is None:
-            return {}
+            return {}, card
         with new_generation(self.folder / "best", home=self.home.path, update=True) as new:
             model = new / deploy.MODEL
             files = (str(weights.relative_to(self.folder)), str(model.relative_to(self.folder)))
@@ -216,10 +221,10 @@ class Handover:
                 )
                 for device in self.spec.devices
             )
-            # The trial's own serving metrics are quick measurements; the folder has one figure for each thing.
-            careful = {**card, "metrics": self._with_serving_metrics(card["metrics"], winner)}
-            deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), careful))
-        return surfaces
+            card = {**card, "metrics": self._with_serving_metrics(card["metrics"], winner)}
+            write_card(new, card)
+            deploy.write_files(new, model, deploy.Deployment(self.spec.host, settings, runtime(), card))
+        return surfaces, card
 
     def _with_serving_metrics(self, metrics: Metrics, winner: Trial) -> Metrics:
         """Return the metrics with those of serving, and what is computed from them, as they were measured last."""

@@ -16,7 +16,7 @@ from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import front
 from onefold.vocabulary.records import Config, Measurement, Metrics, Trial
-from onefold.vocabulary.serving import Surface
+from onefold.vocabulary.serving import Surface, without_serving
 from onefold.vocabulary.variants import COMPRESSED_FOLDER, Shortlist
 from onefold.vocabulary.workload import Workload
 
@@ -103,7 +103,7 @@ class Result:
 def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) -> None:
     """Write the best model and its card into the study's folder, in place of an earlier one."""
     weights = best_weights_file(folder, best.number, best.finished_rungs[-1].rung)
-    with new_generation(folder / "best", home=home, update=read_card(folder) == card) as new:
+    with new_generation(folder / "best", home=home, update=is_same_model(read_card(folder), card)) as new:
         if weights is not None:
             from onefold.training.checkpoint import load_weights
             from onefold.training.weights import write_weights
@@ -111,7 +111,18 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) ->
             write_weights(new, load_weights(weights))
         if (folder / REFERENCE).is_file():
             shutil.copy2(folder / REFERENCE, new)
-        (new / CARD).write_text(json.dumps(dict(card), indent=2) + "\n", encoding="utf-8")
+        write_card(new, card)
+
+
+def write_card(folder: Path, card: Mapping[str, Any]) -> None:
+    """Write the card of a model into its folder."""
+    (folder / CARD).write_text(json.dumps(dict(card), indent=2) + "\n", encoding="utf-8")
+
+
+def is_same_model(card: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two cards are those of one model; its serving costs may have been measured again."""
+    one, two = ({**each, "metrics": without_serving(each.get("metrics") or {})} for each in (card, other))
+    return one == two
 
 
 def read_card(folder: Path) -> dict[str, Any]:

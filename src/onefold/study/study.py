@@ -258,7 +258,8 @@ class Study:
                 target=target if target is not None else spec.budget.target,
             )
             if record.state is StudyState.DONE:
-                best = record.result["metrics"] if record.result else {}
+                winner = record.result.get("trial") if record.result else None
+                best = next((trial.metrics for trial in known if trial.number == winner), {})
                 use = BudgetUse(time_s=record.elapsed_s, joules=spent.energy.joules, best=best)
                 _check_continues(record, use.reason_to_stop(budget, spec.objective), trials, failed)
             batches = (*spec.trial_batches, trials) if trials else spec.trial_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
@@ -233,6 +233,11 @@ class Trial:
     def metrics(self) -> Metrics:
         """Return the metrics of the latest finished rung; empty before that."""
         return self.finished_rungs[-1].metrics if self.finished_rungs else {}
+
+    def with_metrics(self, metrics: Metrics) -> Trial:
+        """Return the trial with other metrics of the latest finished rung."""
+        latest = self.finished_rungs[-1]
+        return replace(self, rungs=tuple(replace(r, metrics=metrics) if r is latest else r for r in self.rungs))
 
     @property
     def level(self) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Energy, Metrics
 
 
@@ -118,6 +119,16 @@ SERVING_METRICS = (
     "size_bytes",
     "serving_memory_bytes",
 )
+
+
+def is_serving_metric(metric: str) -> bool:
+    """Return whether a metric is a serving cost, on a device or not, or is computed from one."""
+    return any(name.partition("@")[0] in SERVING_METRICS for name in Objective(minimize=metric).inputs)
+
+
+def without_serving(metrics: Mapping[str, float]) -> Metrics:
+    """Return the metrics of training, which measuring a model again does not change."""
+    return {name: value for name, value in metrics.items() if not is_serving_metric(name)}
 
 
 def best(served: Iterable[Served], optimize_for: OptimizeFor) -> Served:

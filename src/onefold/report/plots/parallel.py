@@ -123,10 +123,10 @@ def _lines(summary: Summary, axes: list[ParallelAxis], places: list[float]) -> I
     for trial in (*lost, *reversed(summary.ranking)):
         crossings = [axis.crossings[trial.number] for axis in axes]
         points = [(x, MISSING_Y if y is None else y) for x, y in zip(places, crossings)]
-        kind = "best" if trial is summary.best else colors.get(trial.number, "lost")
+        kind = "best" if trial is summary.ranking[0] else colors.get(trial.number, "lost")
         label = tooltip(_tooltip_text(summary, trial))
         yield element("path", label, class_=f"line {kind}", d=ribbon(points), data_t=trial.number)
-        if trial is summary.best:
+        if trial is summary.ranking[0]:
             yield from (element("circle", class_="dot best", cx=x, cy=y, r=3, data_t=trial.number) for x, y in points)
 
 

@@ -96,7 +96,8 @@ def _best_tile(summary: Summary) -> Tile:
     if not summary.is_feasible(best):
         return Tile(f"Nearest {goals[0].metric}", value, where, badge="requirements violated")
     if len(goals) > 1:
-        ends = [(goal, min((trial.metrics[goal.metric] for trial in summary.front), key=goal.loss)) for goal in goals]
+        front = [summary.presented(trial).metrics for trial in summary.front]
+        ends = [(goal, min((metrics[goal.metric] for metrics in front), key=goal.loss)) for goal in goals]
         note = ", ".join(f"{goal} {summary.format(goal.metric, end)}" for goal, end in ends)
         return Tile("Pareto front", quantities.count(len(summary.front), "trial"), note, accent=True)
     return Tile(f"Best {goals[0].metric}", value, where, badge=summary.labels.get(goals[0].metric, ""), accent=True)
@@ -115,7 +116,7 @@ def _best_note(summary: Summary) -> str:
         return "No trial finished a rung." + (" The failures below say why." if summary.failures else "")
     if not summary.is_feasible(summary.best):
         return "No trial meets the requirements. This one is nearest."
-    if summary.best in summary.front and len(summary.front) > 1:
+    if summary.ranking[0] in summary.front and len(summary.front) > 1:
         return f"One of {len(summary.front)} trials on the Pareto front."
     return ""
 

@@ -105,7 +105,7 @@ def _trial(summary: Summary, trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "state": trial.state,
         "config": trial.config,
-        "metrics": trial.metrics,
+        "metrics": summary.presented(trial).metrics,
         "keeps": summary.is_feasible(trial) if trial.finished_rungs else None,
         "level": trial.level,
         "epochs": summary.epochs_of(trial),

@@ -64,7 +64,7 @@ def _section(summary: Summary, recommendation: Recommendation, on: DeviceRecomme
         drawn,
         points_table(on, surface),
         alternatives_table(summary, recommendation, on),
-        _remark(recommendation, on),
+        _remark(summary, recommendation, on),
     )
 
 
@@ -118,11 +118,13 @@ def alternatives_table(summary: Summary, recommendation: Recommendation, on: Dev
     columns.append(Column("level", ColumnKind.COST))
     rows = []
     for alternative in on.alternatives[:MAX_ALTERNATIVES]:
+        surface = summary.servings.get((alternative.trial, on.device))
         cells = [str(alternative.trial), _role(recommendation, on, alternative.trial, alternative.keeps)]
         cells.append(summary.format(recommendation.quality.metric, alternative.quality))
+        costs = surface_costs(surface)[0] if surface and len(on.alternatives) == 1 else alternative.costs
         for metric in metrics:
             way = alternative.labels.get(metric, "")
-            cell = written(metric, alternative.costs.get(metric), way)
+            cell = written(metric, costs.get(metric), way)
             if alternative.trial != on.top and metric in alternative.relative:
                 cell += f" ({alternative.relative[metric]:.2f}×)"
             cells.append(f"{cell} {way}" if way and not shared[metric] else cell)
@@ -135,7 +137,7 @@ def _role(recommendation: Recommendation, on: DeviceRecommendation, trial: int, 
     return ", ".join(roles + ["misses a requirement"] * (not keeps))
 
 
-def _remark(recommendation: Recommendation, on: DeviceRecommendation) -> str:
+def _remark(summary: Summary, recommendation: Recommendation, on: DeviceRecommendation) -> str:
     near = "within one point or one percent of it"
     others = sum(alternative.near and alternative.trial != on.top for alternative in on.alternatives)
     rivals = quantities.count(others, "other trial") if others else "no other trial"
@@ -143,7 +145,13 @@ def _remark(recommendation: Recommendation, on: DeviceRecommendation) -> str:
     shown = (
         f" {MAX_ALTERNATIVES} of {len(on.alternatives)} are shown." if len(on.alternatives) > MAX_ALTERNATIVES else ""
     )
-    return f"Trial {on.top} has the {recommendation.quality}; {rivals} came {near}.{order}{shown}"
+    again = (
+        f" Costs are as they were measured alike for all trials; trial {recommendation.trial} was measured again, "
+        "more precisely, to be handed over."
+        if len(on.alternatives) > 1 and summary.best and summary.best.metrics != summary.ranking[0].metrics
+        else ""
+    )
+    return f"Trial {on.top} has the {recommendation.quality}; {rivals} came {near}.{order}{shown}{again}"
 
 
 def trade_offs(summary: Summary) -> list[Plot]:

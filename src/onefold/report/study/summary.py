@@ -32,7 +32,7 @@ from onefold.vocabulary.records import (
     TrialState,
     Value,
 )
-from onefold.vocabulary.serving import SERVING_METRICS
+from onefold.vocabulary.serving import SERVING_METRICS, without_serving
 from onefold.vocabulary.space import Choice, Float, Parameter, Space
 
 
@@ -114,8 +114,19 @@ class Summary:
 
     @property
     def best(self) -> Trial | None:
-        """Return the first trial of the ranking."""
-        return self.ranking[0] if self.ranking else None
+        """Return the first trial of the ranking, as it is presented."""
+        return self.presented(self.ranking[0]) if self.ranking else None
+
+    def presented(self, trial: Trial) -> Trial:
+        """Return a trial with the metrics to show.
+
+        The serving costs of the handed-over model were measured again, more precisely than those of all trials.
+        """
+        result = self.study.result or {}
+        metrics = result.get("metrics") or {}
+        if result.get("trial") != trial.number or without_serving(metrics) != without_serving(trial.metrics):
+            return trial
+        return trial.with_metrics(metrics)
 
     @property
     def workload(self) -> str:

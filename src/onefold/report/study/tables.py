@@ -41,7 +41,7 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
         yield quantities.MISSING if cost.memory_bytes is None else quantities.size(cost.memory_bytes)
         yield trial.state.value
 
-    rows = tuple(Row.of(*cells(trial), trial=trial.number) for trial in trials)
+    rows = tuple(Row.of(*cells(summary.presented(trial)), trial=trial.number) for trial in trials)
     return Table("trials", "Trials", tuple(columns), rows)
 
 
