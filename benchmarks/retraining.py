@@ -16,8 +16,9 @@ Each case is the real command, on one core, in a copy of the folder that it upda
 the peak memory of all its processes (high-water marks and sums, polled every few milliseconds), and its whole life.
 The served model before and after is compared on 1,000 clean and 1,000 new test images that no model has seen. Worse
 means that accuracy fell by more than 0.01, the documented tolerance, on clean images or by more than nothing on new
-ones, plus three standard errors: of the difference on the test images, and on the 250 samples by which the retraining
-decided. A refusal counts if the limit is in fact below the least memory or the window below the time that it needs.
+ones, plus three standard errors: of the difference on the test images, and on the samples by which the retraining
+decided (250 to 500). A refusal counts if the limit is in fact below the least memory, or the window below the time,
+that a retraining needs.
 
 Finished cases are rows of results/retraining_rows.jsonl: a run that was interrupted, or that `--minutes` ended,
 continues there, also on another machine, which first trains the three models again (about 15 minutes of a core each).
