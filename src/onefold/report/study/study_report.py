@@ -1,0 +1,27 @@
+"""The report of a study: text, JSON and page over one summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from onefold.report.study.page import as_html
+from onefold.report.study.plain import as_json
+from onefold.report.study.summary import Summary
+from onefold.report.study.text import as_text
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """The report of a study, finished or not. A `Report`."""
+
+    summary: Summary
+
+    def as_text(self) -> str:
+        return as_text(self.summary)
+
+    def as_json(self) -> dict[str, Any]:
+        return as_json(self.summary)
+
+    def as_html(self) -> str:
+        return as_html(self.summary)
