@@ -79,28 +79,33 @@ def retrain(
     were over; Ctrl-C ends it without a change.
     """
     started_at = _process_start()
-    from onefold.retraining.api import plan_retraining
-    from onefold.retraining.api import retrain as retrain_model
     from onefold.retraining.control import RetrainingControl
-    from onefold.retraining.options import RetrainingOptions
-
-    if strategy != "onefold":
-        import onefold.baselines.retraining  # noqa: F401 - registers the baselines
 
     controls = RetrainingControl(control)
-    options = RetrainingOptions(
-        strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, seed=seed, home=home,
-        control=controls, started_at=started_at,
-    )  # fmt: skip
-    arguments: dict[str, Any] = dict(memory=memory, window=window, device=device, trust=trust, options=options)
     try:
-        with nullcontext() if as_json else out.status("loading the model …") as status:
+        with (
+            nullcontext() if plan_only else _stopped_by_sigterm(controls),
+            nullcontext() if as_json else out.status("loading the model …") as status,
+        ):
+            from onefold.retraining.api import plan_retraining
+            from onefold.retraining.api import retrain as retrain_model
+            from onefold.retraining.options import RetrainingOptions
+
+            if strategy != "onefold":
+                import onefold.baselines.retraining  # noqa: F401 - registers the baselines
+
+            options = RetrainingOptions(
+                strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, seed=seed, home=home,
+                control=controls, started_at=started_at,
+            )  # fmt: skip
             on_event = _progress_display(status, started_at)
+            arguments: dict[str, Any] = dict(
+                memory=memory, window=window, device=device, trust=trust, options=options, on_event=on_event
+            )
             if plan_only:
-                feasible = plan_retraining(model, data, on_event=on_event, **arguments)
+                feasible = plan_retraining(model, data, **arguments)
             else:
-                with _stopped_by_sigterm(controls):
-                    result = retrain_model(model, data, save=save, on_event=on_event, **arguments)
+                result = retrain_model(model, data, save=save, **arguments)
     except KeyboardInterrupt:
         err.print("interrupted; the model is unchanged")
         raise typer.Exit(130) from None
