@@ -93,7 +93,13 @@ class Cores:
                 self._free.put(core)
 
         with ThreadPoolExecutor(self.count) as pool:
-            list(pool.map(run, given))
+            calls = [pool.submit(run, value) for value in given]
+            try:
+                for future in calls:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
 
 def run(workshop: Workshop, journal: Journal, cases: list[Case], cores: Cores, minutes: float | None) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from retrainings.cases import NEW, OURS, Case
+from retrainings.cases import NATURAL, NEW, OURS, SEVERITY, Case
 from retrainings.watch import Ran, neighbor, watched
 
 HERE = Path(__file__).parent
@@ -38,16 +42,15 @@ class Workshop:
 
     def train(self, name: str, core: int) -> None:
         """Train a model on clean images, unless that was done."""
-        if not (self.model(name) / "manifest.json").is_file():
-            print(f"training {name} on clean images", flush=True)
-            _run("sources.py", name, str(self.folder), core=core)
+        with self._lock(name):
+            if not (self.model(name) / "manifest.json").is_file():
+                print(f"training {name} on clean images", flush=True)
+                print(_run("sources.py", name, str(self.folder), core=core).strip(), flush=True)
 
     def run(self, case: Case, core: int) -> Row:
         """Run a case on a core, and return what was measured."""
+        self._write_data(case.domain, case.severity, core)
         new = self.data(case) / f"new-{NEW[case.model]}"
-        if not (new / "targets.npy").is_file():
-            counts = sorted({str(count) for count in NEW.values()})
-            _run("shifts.py", str(self.folder / "data"), case.domain, str(case.severity), *counts, core=core)
         with self._place() as place:
             target = place / "deploy"
             shutil.copytree(self.model(case.model), target)
@@ -63,10 +66,27 @@ class Workshop:
                 row["least_mb"] = self._least_mb(target, new, place, core)
             return row
 
+    def _write_data(self, domain: str, severity: int, core: int) -> Path:
+        """Write new data and test images, unless they are there; return their folder."""
+        folder = self.folder / "data" / f"{domain}-{severity}"
+        counts = sorted(set(NEW.values()))
+        with self._lock("data"):
+            if not all((folder / f"new-{count}" / "targets.npy").is_file() for count in counts):
+                _run("shifts.py", str(folder.parent), domain, str(severity), *map(str, counts), core=core)
+        return folder
+
+    @contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        """Keep other threads and processes from making the same files."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / f"{name}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     @contextmanager
     def _place(self) -> Iterator[Path]:
         unfinished = self.folder / "running"
-        unfinished.mkdir(parents=True, exist_ok=True)
+        unfinished.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=unfinished) as place:
             yield Path(place)
 
@@ -74,12 +94,9 @@ class Workshop:
         """Return how many test images the given model classifies, and how many were won and lost."""
         given = self.model(case.model)
         is_same = _digest(target / WEIGHTS) == _digest(given / WEIGHTS)
-        clean = self.folder / "data" / "natural-5" / "test.npz"
-        if not clean.is_file():
-            counts = sorted({str(count) for count in NEW.values()})
-            _run("shifts.py", str(self.folder / "data"), "natural", "5", *counts, core=core)
-        tests = [f"old={clean}", f"new={self.data(case) / 'test.npz'}"]
-        return _run("score.py", str(given if is_same else target), str(given), *tests, core=core).result
+        tests = [f"old={self._write_data(NATURAL, SEVERITY, core) / 'test.npz'}", f"new={self.data(case) / 'test.npz'}"]
+        model = str(given if is_same else target)
+        return dict(json.loads(_run("score.py", model, str(given), *tests, core=core)))
 
     def _least_mb(self, model: Path, new: Path, place: Path, core: int) -> float | None:
         """Return the least memory that the command reports to need."""
@@ -125,9 +142,10 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _run(file: str, *words: str, core: int) -> Ran:
-    """Run a file of this package to its end."""
-    ran = watched([str(HERE / file), *words], core=core)
-    if ran.status != 0:
-        sys.exit(f"{file} {' '.join(words)} ended with {ran.status}: {ran.complaint}")
-    return ran
+def _run(file: str, *words: str, core: int) -> str:
+    """Run a file of this package to its end, and return its output."""
+    command = ["taskset", "-c", str(core), sys.executable, str(HERE / file), *words]
+    ran = subprocess.run(command, env={"OMP_NUM_THREADS": "1", **os.environ}, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise RuntimeError(f"{file} {' '.join(words)} ended with {ran.returncode}: {ran.stderr}")
+    return ran.stdout
