@@ -198,21 +198,20 @@ class EpochCounter:
     """A scheduler that tells the optimizer's first group how many epochs are done."""
 
     def __init__(self, optimizer: Any, epochs: int) -> None:
-        self.group = optimizer.param_groups[0]
-        self.group.setdefault("epoch", 0)
-        self.group["epochs"] = epochs
+        self.optimizer = optimizer
+        optimizer.param_groups[0].update({"epoch": 0, "epochs": epochs})
 
     def step(self) -> None:
         """Count an epoch."""
-        self.group["epoch"] += 1
+        self.optimizer.param_groups[0]["epoch"] += 1
 
     def state_dict(self) -> dict[str, int]:
         """Return the epochs that are done."""
-        return {"epoch": self.group["epoch"]}
+        return {"epoch": self.optimizer.param_groups[0]["epoch"]}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue after this many epochs."""
-        self.group["epoch"] = state["epoch"]
+        self.optimizer.param_groups[0]["epoch"] = state["epoch"]
 
 
 def _augmented(images: Tensor) -> Tensor:
