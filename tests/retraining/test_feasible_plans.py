@@ -123,7 +123,26 @@ def test_gains_are_remembered_by_how_a_plan_learns() -> None:
     plan = RetrainingPlan(8, 4, freeze_rate=0.5)
     lessons = [MemoryLesson("here", "model", replace(plan, segments=count), 1, 1, count, 1.0) for count in (1, 3)]
     known = remembered_gains([*lessons, MemoryLesson("here", "model", replace(plan, lr=0.1), 1, 1)])
-    assert known == {learning(replace(plan, batch_size=4, accumulation=8)): 2.0}
+    assert known == {learning(replace(plan, batch_size=4, accumulation=8)): 1.0}  # relative to the best
+
+
+def test_gains_count_in_windows_of_another_length() -> None:
+    rates = {plan.effective_batch: plan for plan in _first_plans()}
+    assert len(rates) == 2
+    assert len({learning(plan) for plan in rates.values()}) == 1
+
+
+def _first_plans() -> list[RetrainingPlan]:
+    return [feasible_plans(context(left_s=left_s), RULES)[0].plan for left_s in (0.05, 1e6)]
+
+
+def test_gains_on_this_machine_count_more_than_those_of_others() -> None:
+    first, second, third = (item.plan for item in feasible_plans(context(), RULES)[:3])
+    here = [MemoryLesson("here", "model", plan, 1, 1, gain) for plan, gain in ((first, 0.1), (second, 0.4))]
+    there = [MemoryLesson("there", "model", plan, 1, 1, gain) for plan, gain in ((first, 9.0), (third, 4.5))]
+    gains = remembered_gains(here, there)
+    assert gains == {learning(first): 0.25, learning(second): 1.0, learning(third): 0.5}
+    assert remembered_gains([MemoryLesson("here", "model", first, 1, 1, -0.1)]) == {}
 
 
 def test_both_optimizers_are_searched_unless_one_is_given() -> None:

@@ -20,16 +20,18 @@ from torch.nn import functional
 
 from onefold import Config, Data, RetrainingOptions, datasets, deploy
 from onefold.baselines import shifted_datasets
-from onefold.model_folder import PREVIOUS, open_folder
+from onefold.model_folder import PREVIOUS, PROFILE, open_folder
 from onefold.retraining import model_update
 from onefold.retraining.api import _Request, plan_retraining, retrain
+from onefold.retraining.offline_profile import OfflineProfile, write_profile
+from onefold.retraining.planning_context import learning
 from onefold.serving.export import difference, export
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
 from onefold.training.trained_model import load_network
 from onefold.training.weights import read_weights, write_weights
-from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.retraining import RetrainingSummary
+from onefold.vocabulary.errors import InputError, ModelError
+from onefold.vocabulary.retraining import MemoryLesson, RetrainingSummary
 from onefold.workloads.digits import Digits
 
 CONFIG = Config(
@@ -271,6 +273,30 @@ def test_memory_measurements_are_stored_for_the_next_time(
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     another = _Request(other, fog, None, WINDOW, "host", None, None, False, options).open()
     assert another.job.lessons == ()
+
+
+def test_a_profile_in_the_folder_gives_the_first_plan(folder: Path, fog: Data, empty: Path) -> None:
+    def request() -> _Request:
+        return _Request(folder, fog, None, WINDOW, "host", None, None, False, RetrainingOptions(home=empty))
+
+    cold = request()
+    plans = [estimate.plan for estimate in cold.open().plan_only()]
+    elsewhere = [
+        MemoryLesson("another machine", cold.signature, plan, 10**6, 2 * 10**6, gain)
+        for plan, gain in ((plans[0], 0.1), (plans[2], 1.0))
+    ]
+    write_profile(OfflineProfile(tuple(elsewhere)), folder / PROFILE)
+    controller = request().open()
+    assert controller.job.lessons == ()  # memory counts on the machine that it was measured on
+    warm = [estimate.plan for estimate in controller.plan_only()]
+    assert learning(warm[0]) == learning(plans[2])
+    assert learning(warm[-1]) == learning(plans[0])
+    here = [replace(lesson, machine=cold.machine) for lesson in elsewhere]
+    write_profile(OfflineProfile(tuple(here)), folder / PROFILE)
+    assert request().open().job.lessons == tuple(here)
+    (folder / PROFILE).write_text("{}")
+    with pytest.raises(ModelError, match="cannot be read"):
+        request().open()
 
 
 def test_planning_changes_nothing(folder: Path, new: Path, empty: Path) -> None:

@@ -15,8 +15,12 @@ import pytest
 import torch
 
 from onefold import Budget, Config, Float, ParallelismOptions, Space, Study, deploy
+from onefold.model_folder import PROFILE
+from onefold.model_folder.manifest import read_manifest
 from onefold.report import StudyReport
-from onefold.study import Home
+from onefold.retraining.identity import network_signature
+from onefold.retraining.offline_profile import read_profile
+from onefold.study import Home, handover
 from onefold.study.events import StudyEvent
 from onefold.study.result import keep_best, read_card
 from onefold.study.summary import summary_of
@@ -82,6 +86,18 @@ def test_an_interrupted_study_saves_its_best_model_so_far_and_can_be_resumed(tmp
     result = again(tmp_path).run()
     assert read_card(study.folder)["test"] == dict(result.test)
     assert study.record.state is StudyState.DONE
+
+
+def test_the_model_of_a_longer_study_is_profiled_for_retrainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not (small(tmp_path / "short").run().folder / "best" / PROFILE).exists()
+    monkeypatch.setattr(handover, "PROFILE_SHARE", 1e3)  # as if it had taken hours
+    monkeypatch.setattr(handover, "MAX_PROFILE_S", 20.0)  # for a busy machine
+    result = small(tmp_path / "long").run()
+    profile = read_profile(result.folder / "best" / PROFILE)
+    assert {lesson.model for lesson in profile.lessons} == {network_signature(result.model())}
+    assert PROFILE in (read_manifest(result.folder / "best") or pytest.fail("no manifest")).files
 
 
 def test_one_epoch_is_enough_to_save_a_model(tmp_path: Path) -> None:

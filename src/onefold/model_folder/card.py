@@ -12,6 +12,7 @@ WEIGHTS = "weights.safetensors"
 LEGACY_WEIGHTS = "weights.pt"  # of version 0.1, and of state dicts that safetensors cannot store
 CARD = "model.json"
 PREVIOUS = "previous"  # folder of the model that a retraining replaced
+PROFILE = "retraining-profile.json"  # what plans of a retraining need and gain
 REFERENCE = "reference.npz"  # a few samples of the validation data
 MAX_CARD_BYTES = 16_000_000
 

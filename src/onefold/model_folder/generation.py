@@ -26,7 +26,7 @@ ENTRIES = "entries"  # the names in a complete generation
 # All files and subfolders that Onefold writes into a model folder.
 OWN_NAMES = frozenset(
     {
-        MANIFEST, "model.json", "weights.safetensors", "weights.pt", "reference.npz",
+        MANIFEST, "model.json", "weights.safetensors", "weights.pt", "reference.npz", "retraining-profile.json",
         "model.onnx", "model.npz", "deployment.json", "README.md",
         "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed",
         "retraining.html", "retraining.json", "previous", "compressed",

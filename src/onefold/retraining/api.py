@@ -8,8 +8,6 @@ A model folder is updated in place, and only if the new model is better; the pre
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.device.catalog import HOST
 from onefold.device.catalog import device as catalog_device
 from onefold.meter.memory import PROCESS_MEMORY, Peak
-from onefold.model_folder import REFERENCE, ModelFolder, new_generation, open_folder
+from onefold.model_folder import PROFILE, REFERENCE, ModelFolder, new_generation, open_folder
 from onefold.retraining.allocator import request_huge_pages
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
@@ -193,9 +191,9 @@ class _Request:
         started_at = time.monotonic() if self.options.started_at is None else self.options.started_at
         request_huge_pages()
         from onefold.retraining.controller import RetrainingController
+        from onefold.retraining.identity import machine_description, network_signature
         from onefold.retraining.job import RetrainingJob
         from onefold.retraining.messages import short_window_message
-        from onefold.retraining.network_signature import network_signature
         from onefold.retraining.rule_file import read_rules
         from onefold.retraining.samples import split_new_data
         from onefold.retraining.save_cost import save_bytes, written_bytes
@@ -218,7 +216,8 @@ class _Request:
             raise InputError(short_window_message(0.0, START_FACTOR * opened_s, limits))
         network = network.to(accelerator)
         self.signature = network_signature(network)
-        self.machine = _machine(accelerator)
+        self.machine = machine_description(accelerator)
+        profiled = self._read_profile()
         self.exchange = self._open_exchange(network)
         is_saved = self.source is not None or self.save is not None
         kinds = {"is_served": self._is_served, "is_exchanged": self.exchange is not None}
@@ -237,7 +236,8 @@ class _Request:
                 device=f"{self.device} (emulated: its cores and its memory)" if self.is_emulated else self.device,
                 machine=self.machine,
                 signature=self.signature,
-                lessons=self._read_lessons(),
+                lessons=(*(lesson for lesson in profiled if lesson.machine == self.machine), *self._read_lessons()),
+                priors=profiled,
                 optimizer=options.optimizer,
                 metric=options.metric,
                 new_classes=options.new_classes,
@@ -292,6 +292,14 @@ class _Request:
             raise
         except OnefoldError:
             return ()
+
+    def _read_profile(self) -> tuple[MemoryLesson, ...]:
+        """Return what was measured with the model where it was trained."""
+        if self.source is None or not (file := self.source.file(PROFILE)).is_file():
+            return ()
+        from onefold.retraining.offline_profile import read_profile
+
+        return tuple(lesson for lesson in read_profile(file).lessons if lesson.model == self.signature)
 
     def _open_device(self) -> tuple[torch.device, int | None]:
         """Return the torch device, and the memory of a device of the catalog."""
@@ -358,10 +366,3 @@ def whole_peak() -> Iterator[Peak]:
         yield peak
     finally:
         PROCESS_MEMORY.close(peak)
-
-
-def _machine(accelerator: torch.device) -> str:
-    import torch
-
-    processor = torch.cuda.get_device_name(accelerator) if accelerator.type == "cuda" else platform.machine()
-    return f"{processor}, {os.cpu_count()} cores, {platform.system()}, torch {torch.__version__}"

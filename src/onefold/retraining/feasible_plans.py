@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onefold.retraining.planning_context import PlanningContext, learning
+from onefold.retraining.planning_context import LR_STEP, PlanningContext, base_lr, learning
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rules import Rules
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
@@ -23,10 +23,9 @@ MAX_PLANS = 10
 LARGEST_BATCH = 256
 FREEZE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # The cost of each departure from the most promising plan. The learning rate decays anyway in the second half.
-LR_COSTS = {1.0: 0.0, 3.0: 1.0, 1 / 3: 3.0}  # by factor around the base learning rate
+LR_COSTS = {1.0: 0.0, LR_STEP: 1.0, 1 / LR_STEP: 3.0}  # by factor around the base learning rate
 OPTIMIZER_COST, FREEZING_COST = 2.0, 2.5  # of the second optimizer; of each step of freeze rates
 LOWEST_LR, HIGHEST_LR = 1e-5, 1e-2
-BASE_LR = {"adam": 1e-3, "sgd": 1e-2}  # at the full effective batch
 MIN_UPDATES, FEW_UPDATES = 600, 100  # in a window, before the effective batch is reduced to USUAL, and to SMALLEST
 MIN_UPDATES_PER_EPOCH = 8
 USUAL_EFFECTIVE_BATCH, SMALLEST_EFFECTIVE_BATCH = 32, 16
@@ -123,9 +122,8 @@ def _fastest_shape(context: PlanningContext, freeze_rate: float, optimizer: str)
 
 
 def _with_lr(plan: RetrainingPlan, factor: float) -> RetrainingPlan:
-    """Scale the learning rate with the effective batch: by its square root for Adam, linearly for SGD."""
-    share = plan.effective_batch / EFFECTIVE_BATCH
-    scaled = BASE_LR[plan.optimizer] * (share**0.5 if plan.optimizer == "adam" else share)
+    """Return a plan with so many times the usual learning rate."""
+    scaled = base_lr(plan.optimizer, plan.effective_batch)
     return replace(plan, lr=float(f"{min(max(factor * scaled, LOWEST_LR), HIGHEST_LR):.3g}"))
 
 

@@ -86,6 +86,10 @@ class GainSearch:
         """Return whether a plan that was tried gained in the mean of its micro-windows."""
         return _relative_gain(self._records[plan]) > 0
 
+    def relative_gains(self) -> dict[RetrainingPlan, float]:
+        """Return the gains of all plans that were tried, relative to what was usual at the time."""
+        return {plan: _relative_gain(self._records[plan]) for plan in self.tried()}
+
     def micro_windows(self, plan: RetrainingPlan) -> int:
         """Return how many micro-windows a plan has had."""
         return self._records[plan].micro_windows

@@ -35,6 +35,7 @@ class RetrainingJob:
     machine: str = ""
     signature: str = ""
     lessons: tuple[MemoryLesson, ...] = ()
+    priors: tuple[MemoryLesson, ...] = ()  # of the network on other machines: only their gains count
     optimizer: str = AUTO
     metric: str | None = None
     new_classes: bool = True  # whether the head grows by classes of the data that it lacks

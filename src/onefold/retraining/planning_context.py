@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onefold.retraining.network_profile import NetworkProfile
-from onefold.vocabulary.retraining import MemoryLesson, PlanEstimate, RetrainingPlan
+from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MemoryLesson, PlanEstimate, RetrainingPlan
 
 MEMORY_MARGIN = 0.03  # of the limit, left free
 LAYERS_PER_SEGMENT = 3  # at least
+LR_STEP = 3.0  # factor between the learning rates that are tried
 OPTIMIZERS = ("adam", "sgd")  # the first is the default
 AUTO = "auto"  # all of them are searched
-Learning = tuple[float, int, float, str]  # freeze rate, effective batch, learning rate, optimizer
+BASE_LR = {"adam": 1e-3, "sgd": 1e-2}  # at the full effective batch
+Learning = tuple[float, int, str]  # freeze rate, steps of the learning rate above the base, optimizer
 
 
 def learning(plan: RetrainingPlan) -> Learning:
-    """Return what determines how a plan learns, but not its memory."""
-    return plan.freeze_rate, plan.effective_batch, plan.lr, plan.optimizer
+    """Return what determines how a plan learns, but not its memory; the same in windows of any length."""
+    steps = round(math.log(plan.lr / base_lr(plan.optimizer, plan.effective_batch), LR_STEP))
+    return plan.freeze_rate, steps, plan.optimizer
 
 
-def remembered_gains(lessons: Iterable[MemoryLesson]) -> dict[Learning, float]:
-    """Return the mean gain of each plan in earlier retrainings."""
+def base_lr(optimizer: str, effective_batch: int) -> float:
+    """Return the usual learning rate, scaled with the effective batch: by its root for Adam, linearly for SGD."""
+    share = effective_batch / EFFECTIVE_BATCH
+    return BASE_LR[optimizer] * (share**0.5 if optimizer == "adam" else share)
+
+
+def remembered_gains(lessons: Iterable[MemoryLesson], priors: Iterable[MemoryLesson] = ()) -> dict[Learning, float]:
+    """Return the gain of each plan in earlier retrainings, relative to the best one.
+
+    `priors` are those of other machines; they count for plans that have no gain here.
+    """
+    return {**_mean_gains(priors), **_mean_gains(lessons)}
+
+
+def _mean_gains(lessons: Iterable[MemoryLesson]) -> dict[Learning, float]:
     gains: dict[Learning, list[float]] = {}
     for lesson in lessons:
         if lesson.gain_per_s is not None:
             gains.setdefault(learning(lesson.plan), []).append(lesson.gain_per_s)
-    return {key: sum(values) / len(values) for key, values in gains.items()}
+    means = {key: sum(values) / len(values) for key, values in gains.items()}
+    best = max(means.values(), default=0.0)
+    return {key: mean / best for key, mean in means.items()} if best > 0 else {}
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,7 @@ class PlanningContext:
     samples: int
     has_batch_norm: bool
     optimizer: str = OPTIMIZERS[0]  # or AUTO
-    gains: Mapping[Learning, float] = field(default_factory=dict)  # per second, in earlier retrainings
+    gains: Mapping[Learning, float] = field(default_factory=dict)  # in earlier retrainings, relative to the best
 
     @property
     def optimizers(self) -> tuple[str, ...]:

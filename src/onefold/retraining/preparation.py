@@ -20,12 +20,12 @@ from onefold.retraining.class_growth import (
 from onefold.retraining.data_compatibility import check_compatible
 from onefold.retraining.evaluation import MIN_SAMPLES, Evaluation, Evaluator
 from onefold.retraining.given_network import GivenNetwork
+from onefold.retraining.identity import network_signature
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import MemoryMonitor
 from onefold.retraining.memory_trace import LossFunction
 from onefold.retraining.messages import insufficient_memory_message, short_window_message
 from onefold.retraining.network_profile import NetworkProfile, profile_network
-from onefold.retraining.network_signature import network_signature
 from onefold.retraining.plan_runner import PlanOutOfMemory, PlanRunner
 from onefold.retraining.planning_context import PlanningContext, remembered_gains
 from onefold.retraining.samples import REPLAYED_SHARE, BatchOrder
@@ -71,7 +71,7 @@ class PreparedNetwork:
             len(self.job.data.train),
             self.has_batch_norm,
             self.job.optimizer,
-            remembered_gains(self.job.lessons),
+            remembered_gains(self.job.lessons, self.job.priors),
         )
 
     @property

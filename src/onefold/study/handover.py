@@ -12,7 +12,7 @@ from onefold.device import runtime
 from onefold.device.host import host
 from onefold.engine import Call, Engine, run_call
 from onefold.engine.failure_mapping import failure_of
-from onefold.model_folder import REFERENCE, new_generation
+from onefold.model_folder import PROFILE, REFERENCE, new_generation
 from onefold.report import StudyReport, Summary
 from onefold.serving import deploy
 from onefold.serving.scenarios import is_open_loop, parse_scenario
@@ -25,7 +25,7 @@ from onefold.study.result import Result, is_same_model, keep_best, read_card, wr
 from onefold.study.spec import Spec
 from onefold.study.summary import open_epochs, summary_of
 from onefold.study.tunable import Tunable
-from onefold.study.worker_calls import export_trained
+from onefold.study.worker_calls import export_trained, profile_retraining
 from onefold.training import calls
 from onefold.training.assignment import Assignment
 from onefold.training.trial_files import best_weights_file, trial_files
@@ -37,6 +37,8 @@ from onefold.vocabulary.records import Epoch, Failure, FailureKind, Metrics, Stu
 from onefold.vocabulary.serving import Surface
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
+# Seconds to profile a model for retrainings, at most and at least, and the share of the study's duration.
+MAX_PROFILE_S, MIN_PROFILE_S, PROFILE_SHARE = 2.0, 1.0, 0.05
 log = log_of()
 
 
@@ -92,6 +94,7 @@ class Handover:
         test = self._test(winner)
         card = self._card(record, winner, test)
         self._write_reference(winner)
+        self._write_profile(winner, record)
         keep_best(self.folder, winner, card, self.home.path)
         surfaces, card = self._deploy(winner, card)
         best = winner.with_metrics(card["metrics"])
@@ -145,6 +148,19 @@ class Handover:
         written = run_call(self.engine, Call(calls.write_reference, (winner.config, str(file))))
         if isinstance(written, Failure):
             log.warning("the model of study %s has no reference set: %s", self.spec.workload, written.reason)
+
+    def _write_profile(self, winner: Trial, record: StudyRecord) -> None:
+        """Profile the winner for retrainings, in a small share of the time that the study took."""
+        seconds = min(MAX_PROFILE_S, PROFILE_SHARE * record.elapsed_s)
+        file = self.folder / PROFILE
+        file.unlink(missing_ok=True)  # of the winner before an extension
+        weights = best_weights_file(self.folder, winner.number, winner.finished_rungs[-1].rung)
+        if self.tunable.workload is None or weights is None or seconds < MIN_PROFILE_S:
+            return
+        given = (winner.config, str(weights.relative_to(self.folder)), str(file), seconds)
+        failure = run_call(self.engine, Call(profile_retraining, given))
+        if isinstance(failure, Failure):
+            log.info("the model of study %s has no retraining profile: %s", record.name, failure.reason)
 
     def _winner(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
         objective, epoch_objective = self.spec.objective, self.spec.epoch_objective

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onefold.model_folder import CARD, REFERENCE, find_weights, new_generation
+from onefold.model_folder import CARD, PROFILE, REFERENCE, find_weights, new_generation
 from onefold.serving.recommendation import Recommendation
 from onefold.training.trial_files import best_weights_file
 from onefold.vocabulary.errors import InputError, OnefoldError
@@ -109,8 +109,9 @@ def keep_best(folder: Path, best: Trial, card: Mapping[str, Any], home: Path) ->
             from onefold.training.weights import write_weights
 
             write_weights(new, load_weights(weights))
-        if (folder / REFERENCE).is_file():
-            shutil.copy2(folder / REFERENCE, new)
+        for name in (REFERENCE, PROFILE):
+            if (folder / name).is_file():
+                shutil.copy2(folder / name, new)
         write_card(new, card)
 
 

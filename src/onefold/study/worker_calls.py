@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from pathlib import Path
 
 from onefold.serving.export import Exported
 from onefold.serving.signature import architecture
@@ -23,6 +24,23 @@ def export_and_train(
     path = trainer.export(group[0].config, model)
     yield Exported(group[0].trial, model, architecture(path).signature)
     yield from trainer.train(group, tick=tick)
+
+
+def profile_retraining(
+    trainer: Trainer, config: Config, weights: str, file: str, seconds: float, *, tick: Tick
+) -> Generator[None, None, bool]:
+    """Write the offline profile of a trained network, measured for so many seconds; return whether there is one."""
+    from onefold.retraining.offline_profile import PROFILED_SAMPLES, profile_offline, write_profile  # imports torch
+
+    yield from ()
+    model = trainer.open_model(config, weights, tick=tick)
+    batch = next(iter(model.splits.validation.share(0.0, at_least=PROFILED_SAMPLES).batches(PROFILED_SAMPLES)))
+    if not isinstance(batch, (tuple, list)):
+        return False
+    profile = profile_offline(model.network, batch, model.workload, config, seconds)
+    if profile is not None:
+        write_profile(profile, Path(file))
+    return profile is not None
 
 
 def export_trained(
