@@ -135,7 +135,7 @@ class Measurements:
         """Count the windows until the last slow one of a training in which contention starts in the middle.
 
         A window with settled knobs is slow if its steps take clearly longer than the median of a training that began
-        under contention. A training that never settles again counts all its windows.
+        under contention. A training that does not recover counts as infinite.
         """
         rows = []
         before = max(1, self.epochs // 3)
@@ -213,13 +213,14 @@ def count_probed_beyond_contention(windows: Sequence[StepWindow]) -> int:
     return sum(window.phase is Phase.PROBED and other_knobs(window) not in recalled for window in windows)
 
 
-def count_until_recovery(windows: Sequence[StepWindow], slow_s: float) -> int:
+def count_until_recovery(windows: Sequence[StepWindow], slow_s: float) -> float:
     """Return the number of the first window after which no settled one has slow steps.
 
-    It is one more than the number of all windows if the last settled one is slow, or if there is none.
+    It is infinite if the last settled one is slow, or if there is none.
     """
-    settled = [number for number, window in enumerate(windows, start=1) if window.phase is Phase.SETTLED]
-    slow = [number for number in settled if windows[number - 1].step_s > slow_s]
-    if not settled or settled[-1] in slow:
-        return len(windows) + 1
-    return slow[-1] + 1 if slow else 1
+    settled = [
+        (number, window.step_s > slow_s) for number, window in enumerate(windows, 1) if window.phase is Phase.SETTLED
+    ]
+    if not settled or settled[-1][1]:
+        return math.inf
+    return 1 + max((number for number, is_slow in settled if is_slow), default=0)
