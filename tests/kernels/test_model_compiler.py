@@ -82,11 +82,11 @@ def test_the_best_library_is_timed_again_and_not_compiled_again(
 
 
 @pytest.mark.parametrize(
-    ("new", "again", "is_kept", "looks"),
+    ("new", "again", "is_kept", "repeats"),
     [(0.5, 1.0, True, 1), (0.9, 1.0, True, 2), (1.1, 1.0, False, 2), (1.1, 1.3, True, 2), (0.9, 0.8, False, 2)],
 )
 def test_a_library_is_the_best_if_it_is_faster_than_the_best_timed_again(
-    new: float, again: float, is_kept: bool, looks: int, compiler: ModelCompiler, tmp_path: Path,
+    new: float, again: float, is_kept: bool, repeats: int, compiler: ModelCompiler, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The best library was timed at 1.0."""
@@ -107,7 +107,7 @@ def test_a_library_is_the_best_if_it_is_faster_than_the_best_timed_again(
     assert result.latency_s == new
     assert model.best.file == (result.file if is_kept else old)
     assert model.best.file.is_file()
-    assert len(timed) == 1 + ROUND_REPEATS * looks
+    assert len(timed) == 1 + ROUND_REPEATS * repeats
 
 
 def test_close_libraries_are_timed_in_turns_at_the_end(
@@ -151,8 +151,8 @@ def test_the_minimum_of_several_timings_counts(
 ) -> None:
     model = copy(compiler)
     model.best, model._finalists = None, {}
-    looks = iter([1.4, 1.3, 1.0, 1.3])
-    monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(looks), 0.0))
+    latencies_s = iter([1.4, 1.3, 1.0, 1.3])
+    monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(latencies_s), 0.0))
     monkeypatch.setattr(model, "compile", lambda best, file, costs: file.touch())
     result = model.measure({}, tmp_path, PhaseCosts())
     assert result is model.best
@@ -172,8 +172,8 @@ def test_a_single_library_is_timed_again_too(
     model = copy(compiler)
     only = TimedLibrary(tmp_path / "only.so", 1.0, 0.0)
     model.best, model._finalists = only, {only.file: only}
-    looks = iter([1.1, 0.9, 1.2, 1.0, 1.1])
-    monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(looks), 0.0))
+    latencies_s = iter([1.1, 0.9, 1.2, 1.0, 1.1])
+    monkeypatch.setattr(model, "time_library", lambda file, costs: TimedLibrary(file, next(latencies_s), 0.0))
     result = model.settle(PhaseCosts())
     assert result is model.best
     assert result is not None

@@ -282,16 +282,16 @@ class TestRecall:
         assert [tuning_round.latency_s for tuning_round in model.rounds] == [0.97 if looked else 1.0]
         assert model.latency_s == (0.97 if looked else 1.0)
 
-    @pytest.mark.parametrize(("looks", "is_met"), [((0.9, 0.9, 1.2), True), ((0.9, 1.2, 1.2), False)])
-    def test_a_goal_is_met_only_in_most_looks(
+    @pytest.mark.parametrize(("latencies_s", "is_met"), [((0.9, 0.9, 1.2), True), ((0.9, 1.2, 1.2), False)])
+    def test_a_goal_is_met_only_in_most_timings(
         self, recalled: Mapping[str, OperatorTuner], compiler: ModelCompiler, tmp_path: Path,
-        looks: tuple[float, ...], is_met: bool, monkeypatch: pytest.MonkeyPatch,
+        latencies_s: tuple[float, ...], is_met: bool, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
         model = SurveyedModel(twin(compiler, "lucky"), goal_s=1.0)
         lucky = TimedLibrary(tmp_path / "lucky.so", 0.9, 0.0)
 
         def settle(*_: Any) -> TimedLibrary:
-            model.compiler.best = replace(lucky, looks=looks)
+            model.compiler.best = replace(lucky, latencies_s=latencies_s)
             return model.compiler.best
 
         monkeypatch.setattr(model.compiler, "measure", lambda *_: lucky)

@@ -89,7 +89,7 @@ class Compressor(Protocol):
         return _no_callback
 
     def finalize(self, network: torch.nn.Module, value: Value) -> None:  # noqa: ARG002
-        """Compress a network of in-loop training in place as far as `value` asks for, without training."""
+        """Compress a network of in-loop training in place as far as `value` says, without training."""
         return
 
     @property

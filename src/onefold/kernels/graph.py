@@ -80,17 +80,17 @@ def optimize_graph(graph: Any, target: Target, level: int = DEFAULT_GRAPH_LEVEL)
 
 def _has_convolution(graph: Any) -> bool:
     """Return whether there is a layout to convert: without any, TVM's pass fails on some graphs (std::bad_alloc)."""
-    found = []
+    convolutions = []
 
     def visit(expression: Any) -> None:
         if getattr(getattr(expression, "op", None), "name", "") == CONVOLUTION:
-            found.append(expression)
+            convolutions.append(expression)
 
     relax = importlib.import_module("tvm.relax")
     for function in graph.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return bool(found)
+    return bool(convolutions)
 
 
 @contextmanager

@@ -44,11 +44,11 @@ class TimedLibrary:
     file: Path
     latency_s: float
     error: float  # largest difference from the reference outputs, relative to the largest of them
-    looks: tuple[float, ...] = ()  # its latencies in the last comparison of all kept libraries
+    latencies_s: tuple[float, ...] = ()  # in the last comparison of all kept libraries
 
     def meets(self, goal_s: float) -> bool:
-        """Return whether it is fast enough in most looks: a single one may be lucky."""
-        return median(self.looks or (self.latency_s,)) <= goal_s
+        """Return whether it is fast enough in most timings: a single one may be an outlier."""
+        return median(self.latencies_s or (self.latency_s,)) <= goal_s
 
 
 class ModelCompiler:
@@ -139,8 +139,8 @@ class ModelCompiler:
         timings = self._time_in_turns(list(self._finalists), FINAL_REPEATS, FINAL_LIMIT_S, costs, is_exhausted)
         if timings:
             best = fastest(timings)
-            looks = tuple(timed.latency_s for timed in timings if timed.file == best.file)
-            self.best = replace(best, looks=looks)
+            latencies_s = tuple(timed.latency_s for timed in timings if timed.file == best.file)
+            self.best = replace(best, latencies_s=latencies_s)
         return self.best
 
     def time_library(self, file: Path, costs: PhaseCosts | None = None) -> TimedLibrary:

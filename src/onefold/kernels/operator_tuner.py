@@ -115,7 +115,7 @@ class OperatorTuner:
     ) -> Iterator[ScheduleCandidate]:
         """Measure up to `count` new candidates and yield each as soon as it is measured, so that it can be stored.
 
-        `affordable` returns how many candidates may be built before it is asked again; it ends the batch with 0.
+        `affordable` returns how many candidates may be built before it is called again; it ends the batch with 0.
         """
         before_s = None if self.best is None else self.best[0]
         before_j = costs.total.energy.joules

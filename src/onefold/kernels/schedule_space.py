@@ -228,7 +228,7 @@ def _flops(module: Any) -> float:
 
 def _closest_sketch(instructions: Sequence[str], sketches: Sequence[Sequence[str]]) -> int:
     """Return the index of the sketch that shares most instructions with a trace, the shortest of equals."""
-    shared = [sum(1 for mine, theirs in zip(instructions, sketch) if mine == theirs) for sketch in sketches]
+    shared = [sum(1 for instruction, other in zip(instructions, sketch) if instruction == other) for sketch in sketches]
     return max(range(len(sketches)), key=lambda at: (shared[at], -len(sketches[at]))) if sketches else 0
 
 

@@ -22,8 +22,7 @@ def operator_distance(first: Operator, second: Operator) -> float:
     """Return the sum of log2 ratios of the operators' sizes; infinite for other kinds or windows."""
     if first.kind != second.kind or _window(first) != _window(second):
         return math.inf
-    pairs = zip(first.shapes[:COMPARED_SHAPES], second.shapes[:COMPARED_SHAPES])
-    return sum((_shape_distance(mine, theirs) for mine, theirs in pairs), 0.0)
+    return sum(map(_shape_distance, first.shapes[:COMPARED_SHAPES], second.shapes[:COMPARED_SHAPES]), 0.0)
 
 
 def transfer_candidates(

@@ -49,7 +49,7 @@ class SurveyedModel:
     goal_s: float | None = None  # stop tuning the model at this latency
     plateau_rounds: int = 0
     suspended: bool = False
-    is_goal_met: bool = False  # in most looks at the kept libraries
+    is_goal_met: bool = False  # in most timings of the kept libraries
     why_ended: str = ""  # empty while it is tuned
     spent: CompileCost = field(default_factory=CompileCost)  # of it alone, with its share of common operators
 
@@ -62,7 +62,7 @@ class SurveyedModel:
 
     @property
     def has_met_goal(self) -> bool:
-        """Return whether it is as fast as its goal, in most looks or in an earlier run of the same compilation."""
+        """Return whether it is as fast as its goal, in most timings or in an earlier run of the same compilation."""
         if self.goal_s is None or self.latency_s is None:
             return False
         return self.latency_s <= self.goal_s and (self.is_goal_met or self.compiler.best is None)

@@ -54,7 +54,7 @@ def this_process() -> ProcessIdentity:
 
 
 def identity_of(pid: int) -> ProcessIdentity:
-    """Return the identity of a process that runs in the same place as this one."""
+    """Return the identity of a process on this machine, in the same boot and namespace."""
     host, boot, namespace = _place()
     return ProcessIdentity(host, boot, namespace, pid, _start(pid))
 

@@ -64,12 +64,12 @@ class Worker:
         stdout, stderr = (subprocess.DEVNULL, subprocess.DEVNULL) if silent else (2, None)
         if output is not None:
             stdout = stderr = output
-        ours, theirs = socket.socketpair()
+        parent_socket, child_socket = socket.socketpair()
         try:
             self._process = start_process(
                 lambda: subprocess.Popen(
-                    [sys.executable, "-P", "-m", START, module, str(theirs.fileno()), str(os.getpid())],
-                    pass_fds=[theirs.fileno()],
+                    [sys.executable, "-P", "-m", START, module, str(child_socket.fileno()), str(os.getpid())],
+                    pass_fds=[child_socket.fileno()],
                     env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
@@ -77,11 +77,11 @@ class Worker:
                 )
             )
         except BaseException:
-            ours.close()
+            parent_socket.close()
             raise
         finally:
-            theirs.close()
-        self.channel = Channel(ours, encoding)
+            child_socket.close()
+        self.channel = Channel(parent_socket, encoding)
 
     @property
     def pid(self) -> int:

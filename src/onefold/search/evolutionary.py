@@ -20,7 +20,7 @@ class EvolutionarySearcher(ABC):
     """Learn one result per trial: the first one, which is that of its lowest level.
 
     Every individual has a value for each parameter; the configuration holds the active ones. The generations live in
-    an optuna study, so `recall` repeats what was asked before, at a few milliseconds a trial.
+    an optuna study, so `recall` replays earlier proposals, at a few milliseconds a trial.
     """
 
     def __init__(self, space: Space, seed: int = 0, goals: int = 1) -> None:
@@ -66,7 +66,7 @@ class EvolutionarySearcher(ABC):
 
     @abstractmethod
     def _adopt(self, config: Config, losses: list[float] | None, violation: float) -> None:
-        """Learn from a trial that was never asked for."""
+        """Learn from a trial that the searcher did not propose."""
 
     def _abandon(self, number: int) -> None:
         trial = self._open.pop(number, None)

@@ -12,7 +12,7 @@ from onefold.search.rung_scheduler import Idle, RungAssignment, RungScheduler
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Metrics, TrialState
 
-Place = tuple[int, int]  # trial and rung
+RungKey = tuple[int, int]  # trial and rung
 
 
 class RetryingScheduler:
@@ -22,12 +22,12 @@ class RetryingScheduler:
         self._scheduler = scheduler
         self._objective = objective
         self._top_level = top_level
-        self._assignments: dict[Place, RungAssignment] = {}
-        self._results: dict[Place, Metrics | None] = {}
+        self._assignments: dict[RungKey, RungAssignment] = {}
+        self._results: dict[RungKey, Metrics | None] = {}
         self._rungs: dict[int, int] = {}  # of the trials that are run again: the highest rung
         self._running: set[int] = set()  # those of them without a result
-        self._late: set[Place] = set()  # rungs that only this class knows
-        self._candidates: deque[Place] = deque()  # results that may be promoted
+        self._late: set[RungKey] = set()  # rungs that only this class knows
+        self._candidates: deque[RungKey] = deque()  # results that may be promoted
 
     def ask(self) -> RungAssignment | Idle:
         assignment = self._scheduler.ask()
@@ -53,15 +53,15 @@ class RetryingScheduler:
         self._scheduler.start(trial, assignment)
 
     def tell(self, trial: int, rung: int, metrics: Metrics | None) -> None:
-        place = trial, rung
-        is_known = place in self._results or place in self._late
-        self._results[place] = metrics
+        key = trial, rung
+        is_known = key in self._results or key in self._late
+        self._results[key] = metrics
         if not is_known:
             self._scheduler.tell(trial, rung, metrics)
             return
         self._running.discard(trial)
         if metrics is not None:
-            self._candidates.append(place)
+            self._candidates.append(key)
 
     def end_trials(self) -> None:
         self._scheduler.end_trials()
@@ -69,14 +69,14 @@ class RetryingScheduler:
     def state(self, trial: int) -> TrialState:
         if trial not in self._rungs:
             return self._scheduler.state(trial)
-        place = trial, self._rungs[trial]
+        key = trial, self._rungs[trial]
         if trial in self._running:
             return TrialState.RUNNING
-        if self._results[place] is None:
+        if self._results[key] is None:
             return TrialState.FAILED
-        if self._assignments[place].level >= self._top_level:
+        if self._assignments[key].level >= self._top_level:
             return TrialState.DONE
-        return TrialState.WAITING if place in self._candidates else TrialState.STOPPED
+        return TrialState.WAITING if key in self._candidates else TrialState.STOPPED
 
     def changed(self) -> set[int]:
         return self._scheduler.changed() | self._rungs.keys()

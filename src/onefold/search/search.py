@@ -85,7 +85,7 @@ class Search:
         self._results: dict[int, Metrics | None] = {}
         self._shown = 0  # results that the algorithm and the scheduler have seen, in the order of decisions
         self._configs: list[Config] = []  # by trial
-        self._told: dict[int, list[tuple[Observation, Metrics]]] = {}  # by level
+        self._observations: dict[int, list[tuple[Observation, Metrics]]] = {}  # by level
         self._level_objectives: dict[int, SettledObjective] = {}  # by level, relative to the best result so far
         self._rungs: dict[int, int] = {}
         self._known: set[str] = set()
@@ -96,7 +96,7 @@ class Search:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether everything is decided and told."""
+        """Return whether all rungs are decided and all results told."""
         return self._over and len(self._results) == len(self._decisions)
 
     def changed_states(self) -> dict[int, TrialState]:
@@ -134,7 +134,7 @@ class Search:
     def retry(self, number: int) -> Decision:
         """Return a new decision: the failed rung of decision `number` again.
 
-        It depends on the user's wish alone, so it may be asked for at any time. What was decided after the failure
+        It depends on the user alone, so it may be requested at any time. What was decided after the failure
         stays; if the rung succeeds now, its trial is promoted after all others if it is better than one of those that
         were.
         """
@@ -169,10 +169,10 @@ class Search:
             self._searcher.tell(seen)
             return
         objective = self._level_objectives.setdefault(level, SettledObjective(self.objective))
-        told = self._told.setdefault(level, [])
-        told.append((replace(seen, losses=self.objective.losses(metrics)), metrics))
-        again = told if objective.add(metrics) else told[-1:]  # a new best changes all violations
-        for observation, result in again:
+        observations = self._observations.setdefault(level, [])
+        observations.append((replace(seen, losses=self.objective.losses(metrics)), metrics))
+        outdated = observations if objective.add(metrics) else observations[-1:]  # a new best changes all violations
+        for observation, result in outdated:
             self._searcher.tell(replace(observation, violation=objective.current.violation(result)))
 
     def _decide(self, number: int, assignment: RungAssignment, past: Decision | None) -> Decision:

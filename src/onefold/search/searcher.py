@@ -40,7 +40,7 @@ class Searcher(Protocol):
         """Learn the result of a rung. A trial is told once for each level it reached.
 
         A trial that is told again at the same level has another violation, since bounds may be relative to the best; an
-        algorithm that cannot correct a result may keep the first. Trials that were never asked for (a warm start) have
+        algorithm that cannot correct a result may keep the first. Trials that were not proposed (a warm start) have
         negative numbers.
         """
 

@@ -66,8 +66,8 @@ def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[s
 
 def _goal_value(records: TrialRecords, goal: Goal, winner: Trial, members: Sequence[Trial]) -> str:
     """Format the winner's value of a goal, called the highest or lowest only if it is that of the front."""
-    mine = goal.loss(winner.metrics[goal.metric])
-    is_best = all(mine <= goal.loss(trial.metrics[goal.metric]) for trial in members)
+    loss = goal.loss(winner.metrics[goal.metric])
+    is_best = all(loss <= goal.loss(trial.metrics[goal.metric]) for trial in members)
     return f"{goal if is_best else goal.metric} {records.formatted(winner, goal.metric)}"
 
 
@@ -102,10 +102,10 @@ def trial_comparisons(
 
 def _advantage(cost: Goal, trial: RankedTrial, other: RankedTrial) -> str:
     """Phrase how much cheaper a trial is than another; "" if it is not."""
-    mine, theirs = trial.costs.get(cost.metric), other.costs.get(cost.metric)
-    if not mine or not theirs:
+    value, other_value = trial.costs.get(cost.metric), other.costs.get(cost.metric)
+    if not value or not other_value:
         return ""
-    factor = mine / theirs if cost.maximize else theirs / mine
+    factor = value / other_value if cost.maximize else other_value / value
     return CHEAPER[cost.metric].format(factor=factor, percent=100 - 100 / factor) if factor >= EVEN else ""
 
 

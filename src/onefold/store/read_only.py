@@ -26,7 +26,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
     if _size(log) == 0:
         return _open(path, "immutable=1")  # without a log there is no writer, and none can start
-    if _size(index) >= INDEX_BYTES:  # a smaller one was left by who found no space for it
+    if _size(index) >= INDEX_BYTES:  # a smaller one was left by a writer on a full disk
         return _open(path, "mode=ro")
     memory = sqlite3.connect(":memory:", isolation_level=None)
     with tempfile.TemporaryDirectory() as folder:

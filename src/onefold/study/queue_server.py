@@ -1,6 +1,6 @@
 """The process that serves a queue: it starts studies while cores are free and waits for their end.
 
-It keeps nothing that cannot be found again. Studies run in processes that outlive it, hold their cores themselves, and
+Its state can be rebuilt from the store. Studies run in processes that outlive it, hold their cores themselves, and
 end their own jobs; a new server adopts those that live.
 """
 

@@ -43,7 +43,7 @@ class Parallelism:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a study was asked for, and what was measured of the machine before its first trial."""
+    """The settings of a study, and what was measured of the machine before its first trial."""
 
     workload: str  # a workload reference; empty for a workload or function that only a running program has
     space: Space

@@ -383,7 +383,7 @@ class Study:
         return stack.enter_context(measurement)
 
     def _with_parallelism(self, spec: Spec, engine: Engine, on_event: OnEvent) -> Spec:
-        """Return the spec with the number of parallel trials: as asked for, or measured once for the study's life."""
+        """Return the spec with the number of parallel trials: as requested, or measured once for the study's life."""
         if spec.parallelism.parallel > 0:
             return spec
         if self._tunable.workload is None:

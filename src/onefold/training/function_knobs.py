@@ -16,7 +16,7 @@ from onefold.training.knobs.processor import available_cores, machine_descriptio
 
 def open_function_knobs(assignment: Assignment, meter: Meter) -> KnobSession:
     """Return the tuning session of a plain function."""
-    # No knob of a process looks at the network or the optimizer, and a function has neither.
+    # No knob of a process uses the network or the optimizer, and a function has neither.
     nothing = torch.nn.Identity()
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     context = TrainingContext(

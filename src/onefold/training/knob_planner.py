@@ -171,7 +171,7 @@ class KnobPlanner:
             )
         return self._similar_jobs.find(profile, load)
 
-    def _reuse(self, similar: SimilarJob, found: WindowMeasurement) -> Generator[KnobPlan, WindowMeasurement, None]:
+    def _reuse(self, similar: SimilarJob, default: WindowMeasurement) -> Generator[KnobPlan, WindowMeasurement, None]:
         """Train with the knobs of a similar job, but with contention knobs that are tested here.
 
         Return only if the recalled knobs are not faster than the defaults, and others may be probed.
@@ -180,7 +180,7 @@ class KnobPlanner:
         self.notes.append(
             f"recalled from a similar job (confidence {similar.confidence:.2f}): {_describe(setting, defaults)}"
         )
-        window = yield self._planned(Phase.RECALLED, setting, found.step_s)
+        window = yield self._planned(Phase.RECALLED, setting, default.step_s)
         setting = yield from self._probe(self._contention_knobs(setting, window.load), setting, window)
         recalled = setting
         setting, window = yield from self._settle(setting, Phase.RECALLED, window, is_new=False)

@@ -276,7 +276,7 @@ class KnobSession:
         )
         self._planner.observe(WindowMeasurement(step_s, step_j, steps, window.passes.losses, window.load))
         if self._planner.plan.phase is Phase.PROBED and phase is not Phase.PROBED:
-            self._context.quietest_cores = ()  # they are found again when they are needed
+            self._context.quietest_cores = ()  # determined again when they are needed
 
     def _pause(self, window: OpenWindow) -> None:
         """Stop counting at the end of a window or of an epoch."""

@@ -145,8 +145,8 @@ def default_knobs(records: Iterable[KnobRecord]) -> Config | None:
     """Return the default knobs of a trial, also those that became available later; None if none were measured."""
     defaults: dict[str, Any] = {}
     for record in records:
-        found = (window.knobs for window in record.windows if window.phase is Phase.FOUND)
-        defaults = {**next(found, {}), **defaults, **record.defaults}
+        measured = (window.knobs for window in record.windows if window.phase is Phase.FOUND)
+        defaults = {**next(measured, {}), **defaults, **record.defaults}
     return Config(defaults) if defaults else None
 
 

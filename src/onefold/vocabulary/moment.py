@@ -12,7 +12,7 @@ class Moment:
     Args:
         wall_s: Seconds since 1970 by the clock of the machine, which may be set. It is what people are shown.
         boot: The machine and its boot; empty if unknown.
-        boot_s: Seconds since that boot, by a clock that nobody sets.
+        boot_s: Seconds since that boot, by a clock that cannot be set.
     """
 
     wall_s: float

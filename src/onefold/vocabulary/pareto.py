@@ -18,24 +18,24 @@ def dominates(first: Sequence[float], other: Sequence[float]) -> bool:
 
 def fronts(losses: Sequence[Sequence[float]]) -> list[list[int]]:
     """Return the positions of `losses` by non-dominated front, best front first."""
-    found: list[list[int]] = []
-    # In lexicographic order no point is dominated by a later one. NaN has no place in it, and dominates nothing.
+    layers: list[list[int]] = []
+    # In lexicographic order no point is dominated by a later one. NaN has no order, and dominates nothing.
     unordered = [i for i, point in enumerate(losses) if any(map(math.isnan, point))]
     ordered = sorted(set(range(len(losses))).difference(unordered), key=lambda i: (*losses[i], i))
     for i in ordered:
-        depth = _first_depth(len(found), partial(_is_dominated_at, losses[i], losses, found))
-        if depth == len(found):
-            found.append([])
-        found[depth].append(i)
+        depth = _first_depth(len(layers), partial(_is_dominated_at, losses[i], losses, layers))
+        if depth == len(layers):
+            layers.append([])
+        layers[depth].append(i)
     if unordered:
-        found[:1] = [[*(found[0] if found else []), *unordered]]
-    return [sorted(front) for front in found]
+        layers[:1] = [[*(layers[0] if layers else []), *unordered]]
+    return [sorted(layer) for layer in layers]
 
 
 def _is_dominated_at(
-    point: Sequence[float], losses: Sequence[Sequence[float]], found: Sequence[Sequence[int]], depth: int
+    point: Sequence[float], losses: Sequence[Sequence[float]], layers: Sequence[Sequence[int]], depth: int
 ) -> bool:
-    return any(dominates(losses[i], point) for i in reversed(found[depth]))
+    return any(dominates(losses[i], point) for i in reversed(layers[depth]))
 
 
 def crowding(front: Sequence[Sequence[float]]) -> list[float]:

@@ -90,7 +90,7 @@ class Standings(ABC):
             self._rebuild()
 
     def retire(self, number: int) -> None:
-        """Keep a result in its place, but let `candidate` pass over it."""
+        """Keep the rank of a result, but let `candidate` skip it."""
         self._retired.add(number)
 
     @abstractmethod
@@ -224,5 +224,5 @@ def _by_crowding(front: Mapping[int, Sequence[float]]) -> Iterator[int]:
 def _discard(order: list[tuple[float, ...]], key: tuple[float, ...]) -> None:
     at = bisect_left(order, key)
     if at == len(order) or order[at] is not key:
-        at = next((i for i, other in enumerate(order) if other is key), len(order))  # NaN has no place in an order
+        at = next((i for i, other in enumerate(order) if other is key), len(order))  # NaN has no order
     del order[at : at + 1]

@@ -15,9 +15,9 @@ NAMES = {str: "a text", bool: "true or false", int: "an integer", float: "a numb
 
 
 def checked_from_json(kind: type[Record], data: Any, where: str = "") -> Record:
-    """Return the record that `data` describes; `where` is its place in the file.
+    """Return the record that `data` describes; `where` is its path in the file.
 
-    Raises ValueError, which names the place, what is expected and what is there.
+    Raises ValueError, which names the path, the expected type and the actual value.
     """
     _check(kind, data, where)
     return from_json(kind, data)
@@ -52,11 +52,11 @@ def _check_record(kind: Any, data: Any, where: str) -> None:
     _expect(dict, data, where)
     hints = get_type_hints(kind)
     for field in fields(kind):
-        place = f"{where}.{field.name}".lstrip(".")
+        path = f"{where}.{field.name}".lstrip(".")
         if field.name in data:
-            _check(hints[field.name], data[field.name], place)
+            _check(hints[field.name], data[field.name], path)
         elif field.default is MISSING and field.default_factory is MISSING:
-            raise ValueError(f"{place} is missing")
+            raise ValueError(f"{path} is missing")
 
 
 def _check_union(options: tuple[Any, ...], data: Any, where: str) -> None:

@@ -60,12 +60,12 @@ def _elastic(planes: Planes, level: tuple[float, float, float], rng: np.random.R
     rows = np.arange(height)[:, None] - (height - 1) / 2 + pushes[0]
     columns = np.arange(width) - (width - 1) / 2 + pushes[1]
 
-    def place(axis: int, size: int) -> NDArray[np.float64]:
+    def positions(axis: int, size: int) -> NDArray[np.float64]:
         by_row, by_column, by = (affine[:, term, axis, None, None] for term in range(3))
         position: NDArray[np.float64] = by_row * rows + by_column * columns + by + (size - 1) / 2
         return position
 
-    return read_at(planes, place(0, height), place(1, width))
+    return read_at(planes, positions(0, height), positions(1, width))
 
 
 def _pixelate(planes: Planes, share: float, _: np.random.RandomState) -> Planes:

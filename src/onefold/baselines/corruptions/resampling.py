@@ -72,8 +72,8 @@ def read_at(planes: Planes, rows: NDArray[Any], columns: NDArray[Any]) -> Planes
     below, aside = np.minimum(top + 1, height - 1), np.minimum(left + 1, width - 1)
     down, right = (row - top).astype(np.float32), (column - left).astype(np.float32)
 
-    def corner(line: NDArray[np.intp], place: NDArray[np.intp], weight: NDArray[Any]) -> Planes:
-        sampled = np.take_along_axis(flat, (line * width + place).reshape(count, 1, -1), axis=2)
+    def corner(row: NDArray[np.intp], column: NDArray[np.intp], weight: NDArray[Any]) -> Planes:
+        sampled = np.take_along_axis(flat, (row * width + column).reshape(count, 1, -1), axis=2)
         weighted: Planes = sampled * weight.reshape(count, 1, -1)
         return weighted
 
@@ -82,9 +82,9 @@ def read_at(planes: Planes, rows: NDArray[Any], columns: NDArray[Any]) -> Planes
     return read.reshape(planes.shape)
 
 
-def _mirrored(places: NDArray[Any], size: int) -> NDArray[Any]:
+def _mirrored(positions: NDArray[Any], size: int) -> NDArray[Any]:
     last = size - 1
     if last == 0:
-        return np.zeros_like(places)
-    mirrored: NDArray[Any] = np.abs((places + last) % (2 * last) - last)
+        return np.zeros_like(positions)
+    mirrored: NDArray[Any] = np.abs((positions + last) % (2 * last) - last)
     return mirrored

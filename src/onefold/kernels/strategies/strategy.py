@@ -13,7 +13,7 @@ SAMPLES_PER_PROPOSAL = 8  # samples for each wanted proposal, before a space cou
 class CandidateStrategy(Protocol):
     """Proposes candidates for one operator and learns from their latencies.
 
-    It never proposes a key in `seen`, which its owner fills, and fewer proposals than asked for only if it finds no
+    It never proposes a key in `seen`, which its owner fills, and fewer proposals than requested only if it finds no
     more. Proposals are a pure function of the space's seed and of the results it received.
     """
 

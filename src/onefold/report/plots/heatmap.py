@@ -19,7 +19,7 @@ WIDTH, LEFT, TOP = 640.0, 34.0, 30.0
 MAX_CELL_WIDTH, MAX_CELL_HEIGHT, MIN_CELL_HEIGHT = 92.0, 44.0, 26.0  # pixels of a cell
 HATCH = 7.0  # pixels between the lines of a hatched cell
 COLUMNS, ROWS = 40, 16  # more cannot be distinguished
-Place = tuple[int, int]  # batch size, threads
+Cell = tuple[int, int]  # batch size, threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HeatmapGrid:
         """Return the lower edge of the cells."""
         return TOP + self.cell_height * len(self.threads)
 
-    def corner(self, cell: Place) -> tuple[float, float]:
+    def corner(self, cell: Cell) -> tuple[float, float]:
         """Return the upper left corner of a cell; more threads are further up."""
         row = len(self.threads) - 1 - self.threads.index(cell[1])
         return LEFT + self.cell_width * self.batches.index(cell[0]), TOP + self.cell_height * row
@@ -59,7 +59,7 @@ def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: st
     if not cells:
         return Plot(name, title, "No serving point has been measured.")
     sources = {served.source for served in cells.values()}
-    ways = ", ".join(source.value for source in LatencySource if source in sources)
+    labels = ", ".join(source.value for source in LatencySource if source in sources)
     rates = [served.throughput_per_s for served in cells.values()]
     slowest, fastest = quantities.number(_rounded(min(rates))), quantities.number(_rounded(max(rates)))
     grid = _grid(cells, chosen)
@@ -71,18 +71,18 @@ def heatmap(surface: Surface, chosen: Mapping[str, Served], name: str, title: st
     if chosen:
         marks = ", ".join(f"{purpose[0].upper()} for {purpose}" for purpose in chosen)
         legend.append(("cell ring", f"chosen: {marks}"))
-    caption = f"Samples per second by batch size and threads ({ways})."
+    caption = f"Samples per second by batch size and threads ({labels})."
     return Plot(name, title, caption, _drawing(cells, chosen, grid), tuple(legend))
 
 
-def _cells(served: Iterable[Served]) -> dict[Place, Served]:
-    by_cell: dict[Place, list[Served]] = {}
+def _cells(served: Iterable[Served]) -> dict[Cell, Served]:
+    by_cell: dict[Cell, list[Served]] = {}
     for point in served:
         by_cell.setdefault((point.point.batch_size, point.point.threads), []).append(point)
     return {cell: best(by_cell[cell], OptimizeFor.THROUGHPUT) for cell in sorted(by_cell)}
 
 
-def _grid(cells: Mapping[Place, Served], chosen: Mapping[str, Served]) -> HeatmapGrid:
+def _grid(cells: Mapping[Cell, Served], chosen: Mapping[str, Served]) -> HeatmapGrid:
     """Return the grid of all measured or chosen points, and of as many predicted ones as can be distinguished."""
     kept = [cell for cell, served in cells.items() if served.source is not LatencySource.PREDICTED]
     kept += [(served.point.batch_size, served.point.threads) for served in chosen.values()]
@@ -100,8 +100,8 @@ def _thinned(values: set[int], kept: set[int], most: int) -> list[int]:
     return sorted(kept | set(others[::every]) | {max(values)})
 
 
-def _drawing(cells: Mapping[Place, Served], chosen: Mapping[str, Served], grid: HeatmapGrid) -> Markup:
-    letters: dict[Place, list[str]] = {}
+def _drawing(cells: Mapping[Cell, Served], chosen: Mapping[str, Served], grid: HeatmapGrid) -> Markup:
+    letters: dict[Cell, list[str]] = {}
     for purpose, served in chosen.items():
         letters.setdefault((served.point.batch_size, served.point.threads), []).append(purpose)
     parts, rings = [*_axes(grid)], []

@@ -27,7 +27,7 @@ class LadderMark:
 
     rung: Rung
     rank: int | None  # None without a result
-    place: Point
+    position: Point
     promoted: bool
 
 
@@ -52,14 +52,14 @@ def _drawing(summary: Summary) -> Markup:
     busiest = max(level.trials for level in summary.levels)
     height = max(64.0, min(420.0, busiest * 9.5))
     columns = _columns(summary, height)
-    parts = [*_heads(summary), *_lines(summary, columns), *_stops(summary, columns), *_labels(summary, columns[-1])]
+    parts = [*_heads(summary), *_lines(summary, columns), *_marks(summary, columns), *_labels(summary, columns[-1])]
     return picture(WIDTH, TOP + height + 12, "rungs and promotions", parts)
 
 
 def _columns(summary: Summary, height: float) -> list[list[LadderMark]]:
-    """Return the stops of each level: results in the order of the objective, then running, then failed trials."""
+    """Return the marks of each level: results in the order of the objective, then running, then failed trials."""
     columns = []
-    for x, level in zip(_places(len(summary.levels)), summary.levels):
+    for x, level in zip(_column_positions(len(summary.levels)), summary.levels):
         visits = [
             (rung, index + 1 < len(trial.current_rungs))
             for trial in summary.trials
@@ -70,21 +70,21 @@ def _columns(summary: Summary, height: float) -> list[list[LadderMark]]:
         order = summary.objective.order([rung.metrics for rung, _ in rated])
         rest = sorted((v for v in visits if v not in rated), key=lambda v: v[0].state is RungState.FAILED)
         room = min(MAX_TRIAL_GAP, height / len(visits))
-        stops = []
+        marks = []
         for row, (rung, promoted) in enumerate([rated[index] for index in order] + rest):
             rank = row + 1 if row < len(rated) else None
-            stops.append(LadderMark(rung, rank, (x, TOP + room * (row + 0.5)), promoted))
-        columns.append(stops)
+            marks.append(LadderMark(rung, rank, (x, TOP + room * (row + 0.5)), promoted))
+        columns.append(marks)
     return columns
 
 
-def _places(levels: int) -> list[float]:
+def _column_positions(levels: int) -> list[float]:
     right = WIDTH - 150
     return [LEFT + (right - LEFT) * index / max(levels - 1, 1) for index in range(levels)]
 
 
 def _heads(summary: Summary) -> Iterator[Markup]:
-    places = _places(len(summary.levels))
+    places = _column_positions(len(summary.levels))
     letters = int((places[1] - places[0]) / LETTER) - 1
     budgets = [phrases.grant(level.grant).split(",")[0] for level in summary.levels]
     crowded = max(map(len, budgets)) > letters
@@ -104,8 +104,8 @@ def _heads(summary: Summary) -> Iterator[Markup]:
 def _lines(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterator[Markup]:
     paths: dict[int, list[Point]] = {}
     for column in columns:
-        for stop in column:
-            paths.setdefault(stop.rung.trial, []).append(stop.place)
+        for mark in column:
+            paths.setdefault(mark.rung.trial, []).append(mark.position)
     colors = trial_shades(summary)
     best = summary.best.number if summary.best else None
     order = {trial.number: -index for index, trial in enumerate(summary.ranking)}
@@ -115,45 +115,45 @@ def _lines(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterato
             yield element("path", class_=f"line {kind}", d=ribbon(paths[trial]), data_t=trial)
 
 
-def _stops(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterator[Markup]:
+def _marks(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterator[Markup]:
     colors = trial_shades(summary)
     best = summary.best.number if summary.best else None
     for column in columns:
-        for stop in column:
-            rung, (x, y) = stop.rung, stop.place
-            label = tooltip(_tooltip_text(summary, stop, len(column)))
-            room = column[1].place[1] - column[0].place[1] if len(column) > 1 else MAX_TRIAL_GAP
+        for mark in column:
+            rung, (x, y) = mark.rung, mark.position
+            label = tooltip(_tooltip_text(summary, mark, len(column)))
+            room = column[1].position[1] - column[0].position[1] if len(column) > 1 else MAX_TRIAL_GAP
             if rung.state is RungState.FAILED:
                 size = max(1.4, min(3.0, room * 0.4))
                 yield element("path", label, class_="cross", d=cross(x, y, size), data_t=rung.trial)
                 continue
             color = "best" if rung.trial == best else colors.get(rung.trial, "plain")
-            ends = not stop.promoted and column is not columns[-1]
+            ends = not mark.promoted and column is not columns[-1]
             kind = "waiting" if rung.state is RungState.DECIDED else f"{color} hollow" if ends else color
             radius = max(1.2, min(3.6, room * 0.42))
             yield element("circle", label, class_=f"dot {kind}", cx=x, cy=y, r=radius, data_t=rung.trial)
 
 
-def _tooltip_text(summary: Summary, stop: LadderMark, of: int) -> str:
-    rung = stop.rung
+def _tooltip_text(summary: Summary, mark: LadderMark, count: int) -> str:
+    rung = mark.rung
     label = f"trial {rung.trial}, level {rung.grant.level}"
     if rung.failure:
         return f"{label}: failed, {rung.failure.kind.value}"
-    if stop.rank is None:
+    if mark.rank is None:
         return f"{label}: no result yet"
     value = summary.format(summary.goal_metric, rung.metrics[summary.goal_metric])
-    return f"{label}: {value}, place {stop.rank} of {of}" + (", promoted" if stop.promoted else "")
+    return f"{label}: {value}, rank {mark.rank} of {count}" + (", promoted" if mark.promoted else "")
 
 
 def _labels(summary: Summary, column: Sequence[LadderMark]) -> Iterator[Markup]:
     """Label the trials of the last column, if there is room."""
     best = summary.best.number if summary.best else None
     bottom = -MIN_LABELED_GAP
-    for stop in column:
-        x, y = stop.place
-        if stop.rank is None or y - bottom < MIN_LABELED_GAP:
+    for mark in column:
+        x, y = mark.position
+        if mark.rank is None or y - bottom < MIN_LABELED_GAP:
             continue
         bottom = y
-        value = summary.format(summary.goal_metric, stop.rung.metrics[summary.goal_metric])
-        kind = "value best" if stop.rung.trial == best else "value"
-        yield text(x + 12, y + 4, f"{value}  trial {stop.rung.trial}", class_=kind, data_t=stop.rung.trial)
+        value = summary.format(summary.goal_metric, mark.rung.metrics[summary.goal_metric])
+        kind = "value best" if mark.rung.trial == best else "value"
+        yield text(x + 12, y + 4, f"{value}  trial {mark.rung.trial}", class_=kind, data_t=mark.rung.trial)

@@ -161,8 +161,8 @@ def _measured(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "energy", phrases.energy_source(summary.cost.energy)
     if summary.servings:
         where = ", ".join(summary.devices)
-        ways = "; ".join(f"{way}: {meaning}" for way, meaning in explained(summary))
-        yield "serving", f"on {where}, one batch at a time" + (f"; {ways}" if ways else "")
+        sources = "; ".join(f"{label}: {meaning}" for label, meaning in explained(summary))
+        yield "serving", f"on {where}, one batch at a time" + (f"; {sources}" if sources else "")
     peak = summary.cost.memory_bytes
     yield (
         "memory",

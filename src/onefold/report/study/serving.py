@@ -108,11 +108,11 @@ def alternatives_table(summary: Summary, recommendation: Recommendation, on: Dev
         m for m in TITLES if m != "latency_p99_s" and any(m in alternative.costs for alternative in on.alternatives)
     ]
     labels = {metric: {c.labels.get(metric, "") for c in on.alternatives if metric in c.costs} for metric in metrics}
-    shared = {metric: next(iter(ways)) if len(ways) == 1 else "" for metric, ways in labels.items()}
+    shared = {metric: next(iter(sources)) if len(sources) == 1 else "" for metric, sources in labels.items()}
     columns = [Column("trial", ColumnKind.TRIAL), Column("", ColumnKind.TRIAL, numeric=False)]
     columns.append(Column(recommendation.quality.metric, ColumnKind.GOAL))
     columns += [
-        Column(f"{TITLES[metric]} ({way})" if (way := shared[metric]) else TITLES[metric], ColumnKind.METRIC)
+        Column(f"{TITLES[metric]} ({source})" if (source := shared[metric]) else TITLES[metric], ColumnKind.METRIC)
         for metric in metrics
     ]
     columns.append(Column("level", ColumnKind.COST))
@@ -184,11 +184,11 @@ def _trade_off(summary: Summary, on: DeviceRecommendation, metric: str) -> Plot 
     if len(seen) < 2:
         return None
     front = tuple(seen[index] for index in pair.front([trial.metrics for trial in seen]))
-    ways = {surface_costs(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
-    labels = {metric: way} if (way := ", ".join(sorted(filter(None, ways)))) else {}
+    sources = {surface_costs(summary.servings[trial.number, on.device])[1].get(metric, "") for trial in seen}
+    labels = {metric: source} if (source := ", ".join(sorted(filter(None, sources)))) else {}
     view = replace(summary, objective=pair, ranking=tuple(seen), front=front, labels=labels)
     title = f"{quality.metric.capitalize()} against {TITLES[metric].replace('/', ' per ')}"
-    caption = f"Trials of the top levels on {on.device}" + (f"; {metric} is {way}." if way else ".")
+    caption = f"Trials of the top levels on {on.device}" + (f"; {metric} is {source}." if source else ".")
     return replace(tradeoff(view), name=f"tradeoff-{metric}", title=title, caption=caption)
 
 
@@ -209,9 +209,9 @@ def _on_device(trial: Trial, surface: Surface, *, several: bool) -> Trial:
 
 def explained(summary: Summary) -> list[tuple[str, str]]:
     """Return the source labels that occur, with their meaning."""
-    used = {way for labels in summary.labels.values() for way in labels.split(", ")}
+    used = {source for labels in summary.labels.values() for source in labels.split(", ")}
     used |= {served.source.value for surface in summary.servings.values() for served in surface.served}
-    return [(way, meaning) for way, meaning in SOURCES.items() if way in used]
+    return [(source, meaning) for source, meaning in SOURCES.items() if source in used]
 
 
 def serving_json(summary: Summary) -> dict[str, Any]:
