@@ -405,7 +405,7 @@ def test_several_plans_are_tried_and_remembered(network: nn.Module, fog: Data) -
     assert f"none of the {len(tried)} plans that were tried" in result.why
     gained = {lesson.plan: lesson for lesson in work.lessons if lesson.gain_per_s is not None}
     assert gained.keys() == {*tried}
-    first = {window.plan: window.gain_per_s for window in reversed(result.windows)}
+    first = {window.plan: window.gain_per_s for window in reversed(result.windows[1:])}  # the first warms up
     assert {plan: lesson.gain_per_s for plan, lesson in gained.items()} == first
     again = retraining(copy.deepcopy(network), fog, 2.0, lessons=tuple(work.lessons))
     best = max(gained.values(), key=lambda lesson: lesson.gain_per_s or 0.0).plan

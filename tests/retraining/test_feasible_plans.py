@@ -22,7 +22,8 @@ from onefold.retraining.feasible_plans import (
     segment_counts,
 )
 from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
-from onefold.retraining.planning_context import AUTO, MEMORY_MARGIN, PlanningContext, learning, remembered_gains
+from onefold.retraining.options import AUTO
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext, learning, remembered_gains
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.rules import FACTS

@@ -53,3 +53,12 @@ def test_a_retraining_without_a_rule_file_does_not_import_what_it_does_not_need(
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_command_imports_torch_only_once_it_handles_signals() -> None:
+    script = (
+        "import sys, onefold.cli.retrain_app, onefold.retraining.api, onefold.retraining.options; "
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

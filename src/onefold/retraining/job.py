@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from onefold.retraining.control import RetrainingControl
-from onefold.retraining.planning_context import AUTO
+from onefold.retraining.options import AUTO
 from onefold.retraining.rules import Rules
 from onefold.retraining.samples import NewData
 from onefold.retraining.strategy import PlanStrategy

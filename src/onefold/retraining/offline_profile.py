@@ -19,7 +19,7 @@ from onefold.retraining.controller import RetrainingController
 from onefold.retraining.identity import machine_description, network_signature
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import monitor_for
-from onefold.retraining.planning_context import OPTIMIZERS
+from onefold.retraining.options import OPTIMIZERS
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import split_new_data
 from onefold.retraining.strategy import GainStrategy

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.retraining.control import RetrainingControl
-from onefold.retraining.planning_context import AUTO, OPTIMIZERS
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import DEFAULT_ALPHA
 from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.workload import Data
+
+OPTIMIZERS = ("adam", "sgd")  # the most promising first
+AUTO = "auto"  # all of them, or all values of alpha, are searched
 
 
 @suggest_fields

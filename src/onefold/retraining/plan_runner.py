@@ -43,6 +43,7 @@ class PlanRunner:
     is_adaptive: bool  # probes new plans with a small batch, and decays the learning rate
     lr_factor: float = 1.0
     lessons: list[MemoryLesson] = field(default_factory=list)
+    _gained: dict[RetrainingPlan, int] = field(default_factory=dict)  # the micro-window that its gain is from
     _probed: set[MemoryShape] = field(default_factory=set)
     _samples: int = 0  # trained on so far
     _updates: int = 0  # of the present optimizer
@@ -120,11 +121,18 @@ class PlanRunner:
         self.profile.infeasible_tensor_bytes = min(self.profile.infeasible_tensor_bytes, bound)
 
     def learn_gain(self, window: MicroWindow) -> None:
-        """Keep what a plan gained in its first micro-window, for later retrainings."""
+        """Keep what a plan gained in its first micro-window, for later retrainings.
+
+        The first one of a retraining, in which the optimizer warms up, counts only until the plan has another.
+        """
         seconds = max(1e-9, window.ended_s - window.began_s)
+        is_first = window.plan not in self._gained
+        if not (is_first or self._gained[window.plan] == 1):
+            return
+        self._gained[window.plan] = window.number
         self.lessons = [
             replace(lesson, gain_per_s=window.gain_per_s, samples_per_s=window.samples / seconds)
-            if lesson.plan == window.plan and lesson.gain_per_s is None
+            if lesson.plan == window.plan
             else lesson
             for lesson in self.lessons
         ]

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onefold.retraining.network_profile import NetworkProfile
+from onefold.retraining.options import AUTO, OPTIMIZERS
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MemoryLesson, PlanEstimate, RetrainingPlan
 
 MEMORY_MARGIN = 0.03  # of the limit, left free
 LAYERS_PER_SEGMENT = 3  # at least
 LR_STEP = 3.0  # factor between the learning rates that are tried
-OPTIMIZERS = ("adam", "sgd")  # the first is the default
-AUTO = "auto"  # all of them are searched
 BASE_LR = {"adam": 1e-3, "sgd": 1e-2}  # at the full effective batch
 Learning = tuple[float, int, str]  # freeze rate, steps of the learning rate above the base, optimizer
 
