@@ -52,6 +52,23 @@ def test_a_signal_while_modules_are_loaded(number: signal.Signals, tmp_path: Pat
     assert check_end(process, []) == "onefold: interrupted before the command began\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_package_is_loaded(number: signal.Signals, tmp_path: Path) -> None:
+    marker = tmp_path / "loading"
+    (tmp_path / "onefold").mkdir()
+    (tmp_path / "onefold" / "__init__.py").write_text(
+        f"open({str(marker)!r}, 'w').close()\nimport time\ntime.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from onefold_cli import main; main()"],  # as the installed script does
+        stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))},
+    )  # fmt: skip
+    wait_until(marker.exists)
+    process.send_signal(number)
+    assert check_end(process, []) == "onefold: interrupted before the command began\n"
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6])
 def test_a_signal_while_a_command_loads_native_modules(delay_s: float, tmp_path: Path, home: Path) -> None:
     """An exception in the middle of the initialization of a native module would crash it."""
