@@ -11,13 +11,16 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from shell import WORKLOAD, begun, onefold, wait_for_line
 
-from onefold.study import ParallelismOptions
+from onefold.study import Home, ParallelismOptions
+from onefold.vocabulary.records import StudyState
 
 QUICK = ("--trials", "3", "--max-epochs", "2", "--parallel", "1")
 ENDLESS = ("--trials", "5000", "--parallel", "1")
@@ -106,7 +109,7 @@ def test_time_budgets_are_shown_in_seconds(here: Path) -> None:
     tuned = onefold(here, "tune", "mine.py", "--trials", "3", "--parallel", "1", *grant)
     assert tuned.returncode == 0, tuned.stderr
     assert "promoted to rung 1: 0.20 s of training" in tuned.stdout
-    assert re.search(r"about [\d.]+ \S+ left", tuned.stdout)
+    assert re.search(r"(about [\d.]+ \S+|less than a second) left", tuned.stdout)
 
 
 def test_an_interrupted_study_shows_the_best_so_far_and_keeps_its_model(here: Path) -> None:
@@ -173,6 +176,48 @@ def test_a_mistake_is_answered_with_one_sentence(
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("tune", "mine.py", "--trials", "three"),
+            "--trials expects a whole number, got 'three'; see: onefold",
+        ),
+        (("tune", "mine.py", "--minutes=x"), "--minutes expects a number, got 'x'; see: onefold tune --help"),
+        (("tune", "mine.py", "--trails", "3"), "unknown option '--trails' of onefold tune; did you mean '--trials'?"),
+        (("tune",), "the command needs an argument workload; see: onefold tune --help"),
+        (("tunne",), "no such command 'tunne'; did you mean 'tune'?"),
+        (("--nope",), "unknown option '--nope' of onefold; known: "),
+    ],
+)
+def test_misuse_is_answered_in_the_style_of_other_mistakes(
+    here: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    answer = onefold(here, *arguments)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith(f"onefold: {message}")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+WITHOUT_DATA = """
+from onefold.testing.toy import Spirals
+
+class Mine(Spirals):
+    def data(self):
+        return None
+"""
+
+
+def test_a_study_that_cannot_begin_leaves_nothing_behind(here: Path) -> None:
+    without_gpu = onefold(here, "tune", "mine.py", "--accelerator", "cuda", *QUICK)
+    (here / "mine.py").write_text(WITHOUT_DATA)
+    without_data = onefold(here, "tune", "mine.py", *QUICK)
+    assert (without_gpu.returncode, without_data.returncode) == (2, 2)
+    assert "but returned NoneType" in without_data.stderr
+    assert json.loads(onefold(here, "list", "--json").stdout) == []
+    assert not any((here / "home" / "studies").iterdir())
+
+
 BROKEN_CHECK = """
 from onefold.testing.toy import Spirals
 
@@ -190,6 +235,17 @@ def test_a_check_that_raises_ends_the_command_with_one_line(here: Path) -> None:
     assert len(answer.stderr.splitlines()) == 1
     for word in ("check", "AttributeError", "'widht'", "Config(width="):
         assert word in answer.stderr
+
+
+def test_a_killed_study_is_listed_with_its_best_value(here: Path) -> None:
+    assert onefold(here, "tune", "mine.py", *QUICK).returncode == 0
+    with closing(Home(here / "home").store()) as store:  # as kill -9 leaves it
+        store.save_study(replace(store.study("mine-1"), state=StudyState.RUNNING, reason="", result={}))
+    best = re.search(r"Best    trial \d+: (accuracy [\d.]+)", onefold(here, "show", "mine-1").stdout)
+    assert best is not None
+    listed = onefold(here, "list").stdout
+    assert best[1].rstrip("0") in listed
+    assert "killed" in listed
 
 
 def test_a_broken_store_is_reported_and_left_alone(here: Path) -> None:

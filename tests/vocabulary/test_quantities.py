@@ -142,6 +142,16 @@ def test_metrics_are_formatted_in_the_unit_of_their_name() -> None:
     assert quantities.metric("energy_j", 0.5) == "500 mJ"
     assert quantities.metric("memory_bytes", 3 * 2**20) == "3 MiB"
     assert quantities.metric("accuracy", 0.5, places=4) == "0.5000"
+    assert quantities.metric("accuracy - 100 * latency_s", 0.5) == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(0.0, "less than a second"), (0.0933, "less than a second"), (1.2, "about 1 s"), (12.4, "about 12 s"),
+     (89.2, "about 89 s"), (200, "about 3 min 20 s"), (7300, "about 2 h 02 min")],
+)  # fmt: skip
+def test_remaining_times_are_rounded(seconds: float, written: str) -> None:
+    assert quantities.remaining(seconds) == written
 
 
 @pytest.mark.parametrize(

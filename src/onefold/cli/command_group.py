@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
@@ -12,29 +13,48 @@ from typer.core import TyperGroup
 
 from onefold import __version__
 from onefold.cli.console import err, out
-from onefold.cli.errors import cli_message
+from onefold.cli.errors import cli_message, usage_message
 from onefold.cli.interruption import end_interrupted, interrupt
 from onefold.processes import handle_interrupts
 from onefold.vocabulary.errors import OnefoldError
 
+UsageError: type[Any] = typer.BadParameter.__bases__[0]  # Typer does not export it
+
 
 class OnefoldGroup(TyperGroup):
-    """Ends a command that raises OnefoldError or is interrupted with one line and its exit code.
+    """Ends a command that is misused, raises OnefoldError or is interrupted with one line and its exit code.
 
     The object of the context, if any, is called before the command begins: it installs the signal handlers.
     """
 
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:
+        given = [*args]
+        try:
+            return super().make_context(info_name, args, *more, **extra)
+        except UsageError as error:
+            _end_misused(error, given)
+
     def invoke(self, ctx: Any) -> Any:  # typer keeps its Context type private
+        given = [*getattr(ctx, "_protected_args", ()), *ctx.args]
         try:
             if ctx.obj is not None:
                 ctx.obj()  # from here on an interruption is caught
             return super().invoke(ctx)
+        except UsageError as error:
+            _end_misused(error, given)
         except OnefoldError as error:
             message = cli_message(error, self.commands.get(ctx.invoked_subcommand or ""))
             err.print(Text.assemble(("onefold: ", "bold red"), message), soft_wrap=True)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
             end_interrupted(ctx.invoked_subcommand)
+
+
+def _end_misused(error: Any, arguments: Sequence[str]) -> NoReturn:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        raise error  # which prints the help
+    err.print(Text.assemble(("onefold: ", "bold red"), usage_message(error, arguments)), soft_wrap=True)
+    sys.exit(error.exit_code)
 
 
 def new_app() -> typer.Typer:

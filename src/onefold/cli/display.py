@@ -31,7 +31,7 @@ from onefold.study.events import (
     TrialRetried,
 )
 from onefold.vocabulary.objective import Objective
-from onefold.vocabulary.quantities import count, duration, metric, number, settings, share
+from onefold.vocabulary.quantities import count, duration, metric, number, remaining, settings, share
 from onefold.vocabulary.records import Energy, Metrics
 
 # Events that stay on the terminal above the live panel.
@@ -82,8 +82,7 @@ class LiveDisplay:
             ProgressBar(total=1.0, completed=elapsed_s / (elapsed_s + left_s) if left_s is not None else 0.0, width=24),
             f"{progress.trials_started}/{progress.trials_planned} trials",
             Text(f"{progress.trials_failed} failed" if progress.trials_failed else "", style="red"),
-            f"{duration(round(elapsed_s, 1))} elapsed"
-            + (f", about {duration(left_s)} left" if left_s is not None else ""),
+            f"{duration(round(elapsed_s, 1))} elapsed" + (f", {remaining(left_s)} left" if left_s is not None else ""),
             energy_with_source(Energy(progress.energy_j, progress.energy_source)),
         )
         return row
@@ -194,7 +193,7 @@ def sentence(event: StudyEvent, objective: Objective) -> str:
         case RungFinished():
             progress = event.progress()
             best = f"; best {results(progress.best_metrics, objective)} (trial {progress.best_trial})"
-            left = f"; about {duration(progress.left_s)} left" if progress.left_s is not None else ""
+            left = f"; {remaining(progress.left_s)} left" if progress.left_s is not None else ""
             return f"trial {event.trial} rung {event.rung}: {results(event.metrics, objective)}{best}{left}"
         case ServingMeasured():
             how = "known already" if event.recalled else f"{event.points} points in {duration(event.measured_s)}"

@@ -8,17 +8,23 @@ a message begins with it (`threads must be …`). Names in quotes and lists of k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperGroup, TyperOption
 
-from onefold.vocabulary.errors import OnefoldError
+from onefold.vocabulary.errors import OnefoldError, unknown
 
 ASSIGNMENT = re.compile(r"(?<![\w.-])([a-z_]+)=(\"[^\"\n]*\"|'[^'\n]*'|[\w.+-]*\w)")
 LEADING = re.compile(r"[a-z]+(?= (?:must|needs|is)\b)")
 UNDERSCORED = re.compile(r"(?<![\w.'\"-])[a-z]+(?:_[a-z]+)+\b")
 QUOTES = "'\""
+EXPECTED = {  # by words in Typer's own messages
+    "valid integer": "a whole number",
+    "valid number": "a number",
+    "valid float": "a number",
+    "valid bool": "true or false",
+}
 UNITS = ("", "_s", "_j", "_bytes")
 
 
@@ -31,6 +37,47 @@ def cli_message(error: OnefoldError, command: Any) -> str:
     if leading := LEADING.match(message):
         message = options.get(leading[0], leading[0]) + message[leading.end() :]
     return message + separator + known
+
+
+def usage_message(error: Any, arguments: Sequence[str]) -> str:
+    """Return a mistake in the use of a command, which Typer found, as a sentence like those of the library.
+
+    `arguments` are those of the command: Typer's error does not say which value it rejects.
+    """
+    context, parameter = error.ctx, getattr(error, "param", None)
+    command = "onefold" if context is None else context.command_path
+    kind, message = type(error).__name__, str(error.format_message()).strip().rstrip(".")
+    if kind == "NoSuchOption":
+        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("-")]
+        return unknown("option", error.option_name, known, of=command)
+    if kind == "MissingParameter" and parameter is not None:
+        message = f"the command needs {_label(parameter)}"
+    elif kind == "BadParameter" and parameter is not None:
+        expected = next((phrase for word, phrase in EXPECTED.items() if word in message), None)
+        given = _given(arguments, parameter)
+        said = "" if given is None else f", got {given!r}"
+        message = f"{_label(parameter)} expects {expected}{said}" if expected else message
+    message = message.replace(". Did", "; did")
+    if message.endswith("?"):
+        return f"{message[:1].lower()}{message[1:]}"
+    return f"{message[:1].lower()}{message[1:]}; see: {command} --help"
+
+
+def _label(parameter: Any) -> str:
+    """Return the longest spelling of an option, or the name of an argument."""
+    if isinstance(parameter, TyperOption):
+        return str(max(parameter.opts, key=len))
+    return f"an argument {(parameter.metavar or parameter.name).strip('{}[]').lower()}"
+
+
+def _given(arguments: Sequence[str], parameter: Any) -> str | None:
+    """Return the last value that the arguments give an option."""
+    found = None
+    for index, argument in enumerate(arguments):
+        name, is_joined, value = argument.partition("=")
+        if name in parameter.opts:
+            found = value if is_joined else next(iter(arguments[index + 1 :]), None)
+    return found
 
 
 def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:

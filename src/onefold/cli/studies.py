@@ -16,13 +16,13 @@ from onefold.cli.display import display_for
 from onefold.cli.options import BUDGET, HomeOption, JsonOption, SaveOption, StudyArgument
 from onefold.cli.study_run import check_save_folder, run
 from onefold.report import Report
-from onefold.store import StudyRecord
+from onefold.store import Store, StudyRecord
 from onefold.study import Home, Study
 from onefold.study.coordinator import DONE
 from onefold.study.spec import Spec
 from onefold.study.summary import summary_of
 from onefold.vocabulary.errors import InputError, StoreError
-from onefold.vocabulary.records import StudyState, to_json
+from onefold.vocabulary.records import Metrics, StudyState, to_json
 
 
 def resume(
@@ -59,16 +59,27 @@ def list_studies(home: HomeOption = None, as_json: JsonOption = False) -> None:
     home_folder = Home(home)
     with closing(home_folder.store()) as store:
         records = [readable(record) for record in store.studies()]
+        best = {record.name: _best_so_far(record, store, home_folder) for record in records}
     running = {record.name for record in records if home_folder.is_running(record.name)}
     if as_json:
         out.out(json.dumps([{**to_json(record), "running": record.name in running} for record in records]))
     elif records:
-        out.print(tables.studies(records, running))
+        out.print(tables.studies(records, running, best))
         for record in records:
             if record.problem:
                 out.print(f"{record.name} is unreadable: {record.problem}", soft_wrap=True)
     else:
         out.print(f"no studies in {home_folder.path} yet; start one with: onefold tune digits")
+
+
+def _best_so_far(record: StudyRecord, store: Store, home: Home) -> Metrics:
+    """Return the metrics of the model that a study handed over, or those of the best trial so far, as `show` does."""
+    if record.problem:
+        return {}
+    if metrics := record.result.get("metrics"):
+        return dict(metrics)
+    best = summary_of(record.name, store, folder=home.folder(record.name), epochs="none").best
+    return {} if best is None else best.metrics
 
 
 def readable(record: StudyRecord) -> StudyRecord:

@@ -12,7 +12,7 @@ from onefold.study.spec import Spec
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import MISSING, duration, metric, settings
 from onefold.vocabulary.ranking import ranked
-from onefold.vocabulary.records import Measurement, StudyState, Trial
+from onefold.vocabulary.records import Measurement, Metrics, StudyState, Trial
 
 
 def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -40,15 +40,15 @@ def best_trials(
     return table
 
 
-def studies(records: Sequence[StudyRecord], running: set[str]) -> Table:
-    """Return the table of all studies; `running` are the names of those that have a process."""
+def studies(records: Sequence[StudyRecord], running: set[str], best_metrics: Mapping[str, Metrics]) -> Table:
+    """Return the table of all studies with their best metrics; `running` are the names of those that have a process."""
     table = plain_table("study", "state", "objective", "best", "time", "created")
     for record in records:
         if record.problem:
             table.add_row(record.name, "unreadable", MISSING, MISSING, MISSING, record.created.replace("T", " ")[:16])
             continue
         objective = Spec.from_json(record.spec).objective
-        metrics = record.result.get("metrics", {})
+        metrics = best_metrics[record.name]
         best = ", ".join(f"{name} {metric(name, metrics[name])}" for name in objective.metrics if name in metrics)
         created = record.created.replace("T", " ")[:16]
         state = state_label(record, running)

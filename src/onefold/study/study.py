@@ -40,7 +40,7 @@ from onefold.training import calls
 from onefold.training.job_clusters import open_clusterer
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.error_text import headline
-from onefold.vocabulary.errors import BudgetError, InputError, OnefoldError, WorkloadError
+from onefold.vocabulary.errors import BudgetError, DatasetError, InputError, OnefoldError, WorkloadError
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.objective import Budget, BudgetUse, Objective
@@ -130,6 +130,7 @@ class Study:
                 raise InputError(f"study {self.name!r} already exists; resume it, or choose another name")
             created = datetime.now(UTC).isoformat(timespec="seconds")
             store.create_study(StudyRecord(self.name, spec.to_json(), created))
+        self._is_new = True
 
     def _new_spec(
         self,
@@ -186,6 +187,7 @@ class Study:
     ) -> Study:
         """Return a stored study. `workload` is needed if the study's workload is not in a file."""
         study = cls.__new__(cls)
+        study._is_new = False
         study._home = home if isinstance(home, Home) else Home(home)
         study.on_event = on_event or _log_event
         study.name = name
@@ -280,7 +282,26 @@ class Study:
         Raises:
             StudyFailed: No trial gave a result.
             StudyBusy: Another process runs the study.
+            InputError: The workload cannot be trained at all, or not on this accelerator. A study that this object
+                created and that has decided nothing is removed then.
         """
+        try:
+            return self._run_locked()
+        except (InputError, DatasetError):
+            if self._is_new:
+                self._remove_unless_begun()
+            raise
+        finally:
+            self._is_new = False
+
+    def _remove_unless_begun(self) -> None:
+        with closing(self._home.store()) as store:
+            if store.trials(self.name) or store.job(self.name) is not None:
+                return
+            store.delete_study(self.name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run_locked(self) -> Result:
         with self._home.study_lock(self.name) as lock, closing(self._home.store()) as store:
             record = replace(store.study(self.name), state=StudyState.RUNNING, reason="")
             store.save_study(record)

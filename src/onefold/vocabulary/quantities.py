@@ -97,7 +97,7 @@ def metric(name: str, value: float, places: int | None = None) -> str:
     """Format the value of a metric in the unit of its name's suffix; a metric without a unit with `places` decimals."""
     name = name.partition("@")[0]  # without the device
     for suffix, unit in (("_per_s", rate), ("_s", duration), ("_j", joules), ("_bytes", size), ("flops", operations)):
-        if name.endswith(suffix):
+        if name.endswith(suffix) and name.isidentifier():  # an expression has no unit
             return unit(value)
     return number(value) if places is None or not math.isfinite(value) else f"{value:.{places}f}"
 
@@ -133,6 +133,13 @@ def duration(seconds: float | None) -> str:
         hours, rest = divmod(round(seconds / 60), 60)
         return f"{hours} h {rest:02d} min"
     return f"{number(seconds / 86400)} days"
+
+
+def remaining(seconds: float) -> str:
+    """Format an estimate of the time that is left: "less than a second", "about 12 s", "about 3 min 20 s"."""
+    if seconds < 1:
+        return "less than a second"
+    return f"about {round(seconds)} s" if seconds < 89.5 else f"about {duration(seconds)}"
 
 
 def rate(per_second: float) -> str:
