@@ -164,6 +164,15 @@ def owners() -> Iterator[list[subprocess.Popen[str]]]:
         owner.wait()
 
 
+def test_the_guard_that_outlives_its_process_causes_no_warning() -> None:
+    program = "from onefold.processes import guard; guard.start_guard(); assert guard._guard; guard._guard = None"
+    ran = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "always::ResourceWarning", "-c", program],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "ResourceWarning" not in ran.stderr
+
+
 def owner_of_a_daemon(
     owners: list[subprocess.Popen[str]], *, without_guard: bool
 ) -> tuple[subprocess.Popen[str], psutil.Process, Path]:

@@ -17,9 +17,17 @@ from onefold.processes.identity import this_process
 from onefold.processes.leftovers import owned_folder, remove_leftovers
 from onefold.processes.spawner import start_process
 
+
+class _Guard(subprocess.Popen[bytes]):
+    """A child that outlives this process, and is never waited for."""
+
+    def __del__(self) -> None:
+        """Do not warn that the child is still running, as `Popen` does: here, and in processes that are forked."""
+
+
 _lock = threading.Lock()
 _guarded: int | None = None  # the process that has a guard; a forked one has none yet
-_guard: subprocess.Popen[bytes] | None = None  # kept, since it is never waited for
+_guard: subprocess.Popen[bytes] | None = None
 
 
 def start_guard() -> None:
@@ -36,7 +44,7 @@ def start_guard() -> None:
     command = [sys.executable, "-I", "-S", marked.__file__, str(os.getpid()), owner_mark(), str(owned_folder())]
     try:
         _guard = start_process(
-            lambda: subprocess.Popen(
+            lambda: _Guard(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -46,6 +46,7 @@ class Spawner:
                 process.set_result(start())
             except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
                 process.set_exception(error)
+            del start, process  # the caller alone decides how long a process object lives
 
 
 spawner = Spawner()
