@@ -171,13 +171,22 @@ def test_rows_of_files_are_read_lazily(tmp_path: Path) -> None:
             assert all(torch.equal(a, b) for a, b in zip(mine, same))
 
 
+@pytest.mark.parametrize("train", [np.zeros((9, 2)), (np.zeros((9, 2)),), torch.zeros(9, 2)])
+def test_a_single_array_has_no_labels(train: Any) -> None:
+    data = split_new_data(Data(train), CPU)
+    assert not data.has_labels
+    assert numbered(np.zeros(9, np.int64)).has_labels
+    inputs, targets = data.train.batch(slice(0, 3))
+    assert inputs.shape == (3, 2)
+    assert targets.tolist() == [-1, -1, -1]
+
+
 @pytest.mark.parametrize(
     ("train", "said"),
     [
         ((np.zeros((9, 2)), np.zeros(8)), "equal, non-zero"),
         ((np.zeros((0, 2)), np.zeros(0)), "equal, non-zero"),
-        ((np.zeros((9, 2)),), "inputs first"),
-        (np.zeros((9, 2)), "inputs first"),
+        (np.zeros(9), "inputs first"),
         (([1, 2, 3], [0, 1, 0]), "inputs first"),
         ("train.npz", "inputs first"),
         (None, "inputs first"),

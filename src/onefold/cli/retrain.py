@@ -29,7 +29,12 @@ PLANNING = "Planning"
 
 def retrain(
     model: Annotated[Path, typer.Argument(help="Model folder that onefold tune or onefold train saved")],
-    data: Annotated[Path, typer.Option(help="New data: a folder with inputs.npy and targets.npy, or an .npz file")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="New data: a folder with inputs.npy and, unless it has no labels, targets.npy, or an .npz file"
+        ),
+    ],
     memory: Annotated[
         str | None, typer.Option(help="Limit of the peak memory, such as 500MB (default: the free memory)")
     ] = None,

@@ -1,7 +1,7 @@
 """Folders of new data for a deployed model.
 
     new/inputs.npy                a row per sample; inputs0.npy, inputs1.npy, … for a network with several inputs
-    new/targets.npy               a row per sample
+    new/targets.npy               a row per sample; may be missing where a model is adapted without labels
     new/validation_inputs.npy     optional, with validation_targets.npy; test_… likewise
 
 Rows are read lazily, since the data may be larger than the memory of a small device. A single .npz file with the same
@@ -26,6 +26,7 @@ from numpy.lib import format as npy
 
 from onefold.arrays.files import check_memory, read_arrays
 from onefold.arrays.headers import READ_ERRORS, ArrayHeader, open_regular_file, read_headers
+from onefold.arrays.missing_targets import MissingTargets
 from onefold.datasets.rows import Rows, check_numbers, check_rows
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
@@ -39,8 +40,10 @@ CHUNK_BYTES = 1 << 20  # written at once
 Openers = Mapping[str, Callable[[], Any]]
 
 
-def read_data(path: str | Path, memory_bytes: int | None = None) -> Data:
+def read_data(path: str | Path, memory_bytes: int | None = None, *, needs_targets: bool = True) -> Data:
     """Read a folder of new data, or such an .npz file; the arrays are `Rows`.
+
+    Unless it needs targets, data may be without: the last array is `MissingTargets` then.
 
     `memory_bytes` is what the arrays of a compressed .npz file may take, which are read into memory, and what a single
     row of the others may take; by default what is free.
@@ -50,7 +53,10 @@ def read_data(path: str | Path, memory_bytes: int | None = None) -> Data:
     """
     path = Path(path)
     arrays = _arrays_of(path, memory_bytes)
-    train, validation, test = (_part(path, prefix, arrays) for prefix in PARTS)
+    has_targets = any(name.endswith("targets") for name in arrays)
+    train, validation, test = (
+        _part(path, prefix, arrays, has_targets=has_targets or needs_targets) for prefix in PARTS
+    )
     for part in (train, validation, test):
         row_bytes = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in part or ())
         check_memory(f"a row of {path}", row_bytes, memory_bytes, "write smaller samples")
@@ -150,12 +156,13 @@ def _member(path: Path, name: str, header: ArrayHeader) -> Any:
     return Rows(path, start, header.label)
 
 
-def _part(path: Path, prefix: str, openers: Openers) -> tuple[Any, ...] | None:
+def _part(path: Path, prefix: str, openers: Openers, *, has_targets: bool) -> tuple[Any, ...] | None:
     own = {match[2] for match in map(NAME.fullmatch, openers) if match is not None and match[1] == prefix}
     if not own:
         return None
     inputs = own - {"targets"}
     names = _names(1 if not inputs or "inputs" in inputs else len(inputs))
+    names = names if has_targets else names[:-1]
     if missing := [name for name in names if name not in own]:
         raise DatasetError(f"{path} has no {prefix}{missing[0]}.npy; {NEEDED}")
     if foreign := sorted(own - {*names}):
@@ -164,7 +171,7 @@ def _part(path: Path, prefix: str, openers: Openers) -> tuple[Any, ...] | None:
     if len({len(array) for array in arrays}) > 1:
         counts = ", ".join(f"{prefix}{name}.npy {len(array)}" for name, array in zip(names, arrays))
         raise DatasetError(f"the arrays of {path} must have equal lengths, got {counts}; write them again")
-    return arrays
+    return arrays if has_targets else (*arrays, MissingTargets(len(arrays[0])))
 
 
 def _sample_types(part: tuple[Any, ...]) -> str:

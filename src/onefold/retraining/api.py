@@ -100,7 +100,8 @@ def retrain(
         model: A torch module, or the folder of a model that a study or a training saved.
         data: New data: a `Data`, a tuple of arrays with the targets last, a torch `Dataset` or `DataLoader`, or a
             folder with `inputs.npy` and `targets.npy`. A fifth is used for validation, unless the data has a validation
-            split.
+            split. A single array, or a folder without targets, has no labels: the normalization layers of a classifier
+            are adapted to it.
         memory: Limit of the peak memory of the whole process, such as "500MB" or a number of bytes; on a GPU, of the
             GPU's memory. Defaults to the memory that is free.
         window: Time in which everything must be done, such as "10m" or a number of seconds.
@@ -344,7 +345,9 @@ class _Request:
 
             # Data that is read into memory lies in that of the process, also if the limit is a GPU's.
             memory = ProcessMemory(limits.memory_bytes if accelerator.type == "cpu" else None)
-            return read_data(Path(self.data), max(memory.limit() - memory.used(), SMALL_DATA_BYTES))
+            return read_data(
+                Path(self.data), max(memory.limit() - memory.used(), SMALL_DATA_BYTES), needs_targets=False
+            )
         return self.data if isinstance(self.data, Data) else Data(self.data)
 
     def _open_reference(self, accelerator: torch.device) -> Reference | None:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from onefold.arrays.missing_targets import MissingTargets
 from onefold.retraining.samples import NewData, Samples
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.records import Config
@@ -34,7 +35,8 @@ def check_compatible(network: nn.Module, data: NewData, workload: Workload, conf
         # A loss of the user's may compare other outputs with the targets than the default one does.
         predictions = workload.predictions(outputs) if type(workload).loss is Workload.loss else outputs
         has_classes = isinstance(predictions, Tensor) and not targets.is_floating_point() and predictions.dim() > 1
-        if has_classes and predictions.shape[2:] == targets.shape[1:]:
+        is_labeled = not isinstance(samples.arrays[-1], MissingTargets)
+        if has_classes and is_labeled and predictions.shape[2:] == targets.shape[1:]:
             _check_classes(samples, predictions.shape[1])
         try:
             workload.loss(outputs, targets, config)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from onefold.retraining.allocator import release_free_memory
 from onefold.retraining.job import RetrainingJob
+from onefold.retraining.label_free import DIVERSITY
 from onefold.retraining.memory_monitor import is_out_of_memory
 from onefold.retraining.network_profile import NetworkProfile
 from onefold.retraining.plan_runner import PlanOutOfMemory
 from onefold.retraining.samples import Samples
 from onefold.retraining.time_reserve import TimeReserve
 from onefold.vocabulary.errors import InputError, unknown
+from onefold.vocabulary.workload import Workload
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
 FULL_EVALUATION_SHARE = 0.03  # of the window, at most
 MAX_REFERENCE_LOSS = 0.01  # of a metric that is at most 1; of others this share
+LEAST_DIVERSITY = 0.9  # of the entropy of the given model's mean prediction
 MIN_SAMPLES = 256  # if there are as many: fewer would rank plans by chance
 
 
@@ -32,11 +36,17 @@ class Evaluation:
     higher_is_better: bool
     reference: float | None = None  # the metric on the reference set, if there is one
     keeps_reference: bool = True  # whether that is as good as the given model's, up to MAX_REFERENCE_LOSS
+    is_diverse: bool = True  # without labels: whether predictions are about as diverse as the given model's
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the model has neither forgotten the original data nor collapsed to a few classes."""
+        return self.keeps_reference and self.is_diverse
 
     def is_better_than(self, other: Evaluation) -> bool:
-        """Compare by the reference set first, then by the metric, and by the loss if that is equal."""
-        if self.keeps_reference != other.keeps_reference:
-            return self.keeps_reference
+        """Compare by soundness first, then by the metric, and by the loss if that is equal."""
+        if self.is_sound != other.is_sound:
+            return self.is_sound
         if self.score == other.score:
             return self.loss < other.loss
         return (self.score > other.score) == self.higher_is_better
@@ -54,13 +64,14 @@ class Evaluator:
         self.profile = profile
         self.reserve = reserve
         self._least_reference: float | None = None
+        self._least_diversity: float | None = None
         self.sample_s = max(1e-9, sum(stage.forward.per_sample for stage in profile.times))
         self.fit_batch(available_bytes)
         count = self.samples_within(FULL_EVALUATION_SHARE * job.limits.window_s)
         self._samples = job.data.validation.first(max(MIN_SAMPLES, count))
         self._subset = self._samples
         reserve.samples = len(self._samples)
-        self.metric = job.metric or ""
+        self.metric = self.reference_metric = job.metric or ""
         self.higher_is_better = True
 
     def fit_batch(self, available_bytes: int) -> None:
@@ -115,35 +126,46 @@ class Evaluator:
 
     def _evaluate(self, samples: Samples) -> Evaluation:
         started = self.job.clock()
-        metrics = self._metrics(samples)
-        judged = self.job.data.reference
-        on_reference = {} if judged is None else self._metrics(judged.judged)
+        job = self.job
+        metrics = self._metrics(samples, job.workload)
+        judged = job.data.reference
+        on_reference = {} if judged is None else self._metrics(judged.judged, job.reference_workload or job.workload)
         self.reserve.observe(self.job.clock() - started, len(samples))
-        if not self.metric:
-            self.metric = next((name for name in ("accuracy", *metrics) if name in metrics), "loss")
-        if self.metric not in metrics:
-            raise InputError(unknown("metric", self.metric, metrics, of="the workload"))
+        self.metric = _chosen_metric(self.metric, metrics)
         self.higher_is_better = self.metric not in LOWER_IS_BETTER
         score, loss = float(metrics[self.metric]), float(metrics.get("loss", math.nan))
         if math.isnan(loss):
             loss = -score if self.higher_is_better else score
-        reference = on_reference.get(self.metric)
-        if reference is None:
-            return Evaluation(score, loss, self.higher_is_better)
+        is_diverse = self._is_diverse(metrics)
+        if not on_reference:
+            return Evaluation(score, loss, self.higher_is_better, is_diverse=is_diverse)
+        self.reference_metric = _chosen_metric(
+            job.reference_metric if job.reference_workload else self.metric, on_reference
+        )
+        reference = float(on_reference[self.reference_metric])
+        oriented = -reference if self.reference_metric in LOWER_IS_BETTER else reference
         if self._least_reference is None:  # of the given model, which is evaluated first
-            tolerance = MAX_REFERENCE_LOSS * max(1.0, abs(reference))
-            self._least_reference = self.oriented(reference) - tolerance
-        keeps = self.oriented(reference) >= self._least_reference
-        return Evaluation(score, loss, self.higher_is_better, reference, keeps)
+            self._least_reference = oriented - MAX_REFERENCE_LOSS * max(1.0, abs(reference))
+        keeps = oriented >= self._least_reference
+        return Evaluation(score, loss, self.higher_is_better, reference, keeps, is_diverse)
 
-    def _metrics(self, samples: Samples) -> dict[str, float]:
+    def _is_diverse(self, metrics: Mapping[str, float]) -> bool:
+        """Return whether predictions are spread over the classes about as those of the given model."""
+        diversity = metrics.get(DIVERSITY)
+        if diversity is None or self.job.reference_workload is None:
+            return True
+        if self._least_diversity is None:  # of the given model, which is evaluated first
+            self._least_diversity = LEAST_DIVERSITY * diversity
+        return diversity >= self._least_diversity
+
+    def _metrics(self, samples: Samples, workload: Workload) -> dict[str, float]:
         """Run the workload's evaluation, halving the batch size whenever memory runs out."""
         job = self.job
         job.network.eval()
         while True:
             try:
                 with torch.no_grad():
-                    return dict(job.workload.evaluate(job.network, samples.batches(self.batch_size), job.config))
+                    return dict(workload.evaluate(job.network, samples.batches(self.batch_size), job.config))
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -151,3 +173,11 @@ class Evaluator:
                     raise PlanOutOfMemory from None
             self.batch_size //= 2
             release_free_memory()
+
+
+def _chosen_metric(wanted: str | None, metrics: Mapping[str, float]) -> str:
+    """Return the metric that decides: the wanted one, or accuracy, or the first. Raises InputError if it is missing."""
+    chosen = wanted or next((name for name in ("accuracy", *metrics) if name in metrics), "loss")
+    if chosen not in metrics:
+        raise InputError(unknown("metric", chosen, metrics, of="the workload"))
+    return chosen

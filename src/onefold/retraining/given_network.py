@@ -15,7 +15,9 @@ class GivenNetwork:
     def __init__(self, network: nn.Module) -> None:
         self.network = network
         self.head: GrownHead | None = None  # if the new data has new classes
+        self.trainable: list[nn.Parameter] | None = None  # of the weights, if not all that require a gradient
         self._is_restored = False
+        self._required: dict[nn.Parameter, bool] = {}
         self.snapshot: WeightSnapshot | None = None
         self._strides: dict[nn.Parameter, tuple[int, ...]] = {}
 
@@ -29,6 +31,14 @@ class GivenNetwork:
         self._strides = {weight: weight.stride() for weight in self.network.parameters()}
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    def require_gradients(self) -> None:
+        """Let only the trainable weights require a gradient, until `release`."""
+        if self.trainable is not None:
+            self._required = {weight: weight.requires_grad for weight in self.network.parameters()}
+            chosen = set(self.trainable)
+            for weight in self.network.parameters():
+                weight.requires_grad_(weight in chosen)
+
     def restore(self) -> None:
         """Return to the given weights, if they were captured; `release` then gives the head back."""
         self._is_restored = True
@@ -40,6 +50,8 @@ class GivenNetwork:
         for weight, strides in self._strides.items():
             if weight.stride() != strides:
                 weight.data = torch.empty_like(weight.data).as_strided(weight.shape, strides).copy_(weight.data)
+        for weight, required in self._required.items():
+            weight.requires_grad_(required)
         if self.head is not None and self._is_restored:
             self.head.give_back()
             self.head = self.snapshot = None

@@ -38,6 +38,8 @@ class RetrainingJob:
     priors: tuple[MemoryLesson, ...] = ()  # of the network on other machines: only their gains count
     optimizer: str = AUTO
     metric: str | None = None
+    reference_workload: Workload | None = None  # judges the reference set, if the workload cannot
+    reference_metric: str | None = None  # its metric then
     new_classes: bool = True  # whether the head grows by classes of the data that it lacks
     alpha: float = DEFAULT_ALPHA
     seed: int = 0

@@ -71,7 +71,7 @@ class MicroWindowTraining:
         batches = chain.from_iterable(part.batches(self.evaluator.batch_size) for part in parts)
         reestimate_statistics(job.network, batches)
         after = self.evaluator.evaluate_subset()
-        if after.loss < self.best_subset.loss and after.keeps_reference:
+        if after.loss < self.best_subset.loss and after.is_sound:
             self.best_subset = after
             prepared.best.capture()
             self.record.react("batch norms", f"statistics re-estimated on {samples} samples of the new data")
@@ -102,7 +102,11 @@ class MicroWindowTraining:
                 is_best = evaluation is self.best_subset
                 stalled = 0 if is_best or evaluation.loss < lowest_loss else stalled + 1
                 before, last, lowest_loss = last, evaluation, min(lowest_loss, evaluation.loss)
-                if is_trial and not is_best and evaluation.loss > before.loss:
+                if not evaluation.is_diverse:
+                    self.record.react("collapse", "predictions are of too few classes; back to the best model")
+                    self._restore_best()
+                    last = self.best_subset
+                elif is_trial and not is_best and evaluation.loss > before.loss:
                     self.prepared.best.restore()  # what another plan had gained
                     last = self.best_subset
             if not self._continue(plan, self.record.windows[-1], stalled):
@@ -218,12 +222,20 @@ class MicroWindowTraining:
             self.record.react(verdict.rule, verdict.said)
         if verdict.then == "replan":
             return self._replan()
-        if verdict.then in ("lower lr", "restore best"):
-            self.runner.lr_factor, self.lr_halvings = self.runner.lr_factor / 2, self.lr_halvings + 1
         if verdict.then == "restore best":
-            self.prepared.best.restore()
-            self.runner.stepper.reset_optimizer()
+            self._restore_best()
+        elif verdict.then == "lower lr":
+            self._lower_lr()
         return verdict.then != "finish"
+
+    def _restore_best(self) -> None:
+        """Continue from the best model, with half the learning rate."""
+        self._lower_lr()
+        self.prepared.best.restore()
+        self.runner.stepper.reset_optimizer()
+
+    def _lower_lr(self) -> None:
+        self.runner.lr_factor, self.lr_halvings = self.runner.lr_factor / 2, self.lr_halvings + 1
 
 
 def _relative_decrease(before: float, after: float) -> float:

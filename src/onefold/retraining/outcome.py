@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from onefold.retraining.calibration import CALIBRATION_EVALUATIONS
+from onefold.retraining.calibration import CALIBRATION_EVALUATIONS, SHARES
 from onefold.retraining.evaluation import Evaluation
 from onefold.retraining.plan_runner import PlanOutOfMemory
 from onefold.retraining.preparation import Baseline, PreparedNetwork
@@ -13,6 +13,8 @@ from onefold.retraining.retraining_record import RetrainingRecord
 from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.vocabulary.quantities import count
 from onefold.vocabulary.retraining import GrownClasses, RetrainingPlan, RetrainingSummary
+
+LEAST_INFORMATION_GAIN = 0.01  # nats; less is noise
 
 
 @dataclass(frozen=True)
@@ -31,34 +33,64 @@ def choose_model(prepared: PreparedNetwork, baseline: Baseline, record: Retraini
     is_forgetful = not after.keeps_reference
     head = prepared.given.head
     grown = None if head is None else GrownClasses(head.name, head.old_classes, head.classes)
-    if after.score != baseline.all.score and after.is_better_than(baseline.all):
+    least_gain = 0.0 if prepared.job.data.has_labels else LEAST_INFORMATION_GAIN
+    if abs(after.score - baseline.all.score) > least_gain and after.is_better_than(baseline.all):
         return Outcome(after, True, is_forgetful, grown)
     prepared.given.restore()
     return Outcome(baseline.all, False, is_forgetful, grown)
 
 
 def _best_evaluation(prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> Evaluation:
-    """Evaluate the last model, and the best so far if there is time; the network has the better weights."""
-    runner, evaluator = prepared.runner, baseline.evaluator
+    """Evaluate the best model so far, and the last one if there is time; the network has the better weights."""
+    runner, evaluator, best = prepared.runner, baseline.evaluator, prepared.best
     runner.stepper.reset_optimizer()
     runner.release()
     evaluator.fit_batch(prepared.evaluation_bytes())
-    if baseline.calibration is not None:
-        prepared.best.restore()  # the last one as well was calibrated before it was compared
     try:
-        last = evaluator.evaluate()
+        if not prepared.job.strategy.is_adaptive or best.matches_network():
+            return evaluator.evaluate()
+        latest = WeightSnapshot(prepared.job.network)
+        best.restore()
+        chosen = evaluator.evaluate()
+        # With new classes, the last model too was calibrated before it was compared.
+        if baseline.calibration is None and _has_time(prepared, 1):
+            latest.restore()
+            chosen = _better(evaluator.evaluate(), chosen, best)
     except PlanOutOfMemory:
         record.react("memory ran out", "not enough memory to evaluate the new model; the given model is returned")
         return baseline.all
-    if not prepared.job.strategy.is_adaptive or not _has_time(prepared, 1) or prepared.best.matches_network():
-        return last
-    latest = WeightSnapshot(prepared.job.network)
-    prepared.best.restore()
-    best = evaluator.evaluate()
-    if best.is_better_than(last):
-        return best
-    latest.restore()
-    return last
+    return chosen if baseline.calibration is not None else _blended(prepared, baseline, latest, chosen, record)
+
+
+def _better(after: Evaluation, chosen: Evaluation, snapshot: WeightSnapshot) -> Evaluation:
+    """Return the better evaluation: that of the network as it is, or the one of the snapshot, which is restored."""
+    if after.is_better_than(chosen):
+        snapshot.capture()
+        return after
+    snapshot.restore()
+    return chosen
+
+
+def _blended(
+    prepared: PreparedNetwork, baseline: Baseline, latest: WeightSnapshot, chosen: Evaluation, record: RetrainingRecord
+) -> Evaluation:
+    """Move the last model toward the given one until it is sound again, where the training went too far."""
+    start, best = prepared.given.snapshot, prepared.best
+    if start is None or prepared.job.data.reference is None:
+        return chosen
+    for share in SHARES[1:]:
+        if not _has_time(prepared, 1):
+            break
+        latest.restore()
+        start.blend(1 - share)
+        after = baseline.evaluator.evaluate()
+        is_better = after.is_better_than(chosen)
+        chosen = _better(after, chosen, best)
+        if is_better:
+            record.react("forgetting", f"{share:.0%} of the training kept, which the original data allows")
+        if after.is_sound:
+            break
+    return chosen
 
 
 def _calibrated(
@@ -129,13 +161,28 @@ def _notes(prepared: PreparedNetwork, baseline: Baseline, outcome: Outcome) -> I
         judged = "" if data.reference else " Without a reference set, nothing is known of the old classes."
         done = f"the layer {grown.module} has {grown.classes} now" if outcome.kept_new else "they were not learned"
         yield f"The data has {new}; {done}. The given model is wrong on all of their samples.{judged}"
+    if not data.has_labels:
+        yield from _label_free_notes(prepared)
     if data.skipped:
         yield f"{count(data.skipped, 'row')} of the new data with NaN or infinity left out."
     if data.reference is not None and before.reference is not None and after.reference is not None:
         yield (
-            f"On {count(len(data.reference.judged), 'sample')} of the original data: {baseline.evaluator.metric} "
+            f"On {count(len(data.reference.judged), 'sample')} of the original data: "
+            f"{baseline.evaluator.reference_metric} "
             f"{before.reference:.4g} before, {after.reference:.4g} after."
         )
+
+
+def _label_free_notes(prepared: PreparedNetwork) -> Iterator[str]:
+    weights = sum(weight.numel() for weight in prepared.given.trainable or ())
+    statistics = "the statistics of BatchNorms and " if prepared.has_batch_norm else ""
+    yield (
+        f"The new data has no labels. Adapted: {statistics}{count(weights, 'affine parameter')} of normalization "
+        "layers, by entropy minimization. The accuracy on the new data is unknown; models are compared by the mutual "
+        "information of held-out inputs and predictions, in nats."
+    )
+    if prepared.job.data.reference is None:
+        yield "There is no reference set: nothing is known of the original data."
 
 
 def _reason(

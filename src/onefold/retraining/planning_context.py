@@ -59,6 +59,7 @@ class PlanningContext:
     has_batch_norm: bool
     optimizer: str = OPTIMIZERS[0]  # or AUTO
     gains: Mapping[Learning, float] = field(default_factory=dict)  # in earlier retrainings, relative to the best
+    max_freeze_rate: float = 1.0  # that leaves something to train
 
     @property
     def optimizers(self) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ class PlanningContext:
 
     def fits(self, plan: RetrainingPlan) -> bool:
         """Return whether the plan is predicted to stay below the limit."""
-        return self.estimate(plan).memory_bytes <= self.usable_bytes
+        return plan.freeze_rate <= self.max_freeze_rate and self.estimate(plan).memory_bytes <= self.usable_bytes
 
     @property
     def max_segments(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from onefold.retraining.allocator import map_large_blocks, release_free_memory
 from onefold.retraining.batch_norm import batch_norms
-from onefold.retraining.calibration import CALIBRATION_EVALUATIONS, Calibration
+from onefold.retraining.calibration import CALIBRATION_EVALUATIONS, SHARES, Calibration
 from onefold.retraining.class_growth import (
     GROWTH_REPLAYED_SHARE,
     class_log_priors,
@@ -19,9 +20,11 @@ from onefold.retraining.class_growth import (
 )
 from onefold.retraining.data_compatibility import check_compatible
 from onefold.retraining.evaluation import MIN_SAMPLES, Evaluation, Evaluator
+from onefold.retraining.feasible_plans import FREEZE_RATES
 from onefold.retraining.given_network import GivenNetwork
 from onefold.retraining.identity import network_signature
 from onefold.retraining.job import RetrainingJob
+from onefold.retraining.label_free import adapt_without_labels
 from onefold.retraining.memory_monitor import MemoryMonitor
 from onefold.retraining.memory_trace import LossFunction
 from onefold.retraining.messages import insufficient_memory_message, short_window_message
@@ -72,7 +75,18 @@ class PreparedNetwork:
             self.has_batch_norm,
             self.job.optimizer,
             remembered_gains(self.job.lessons, self.job.priors),
+            self.max_freeze_rate,
         )
+
+    @cached_property
+    def max_freeze_rate(self) -> float:
+        """The largest share of frozen layers that leaves something to train."""
+        staged, trainable = self.profile.staged, self.given.trainable
+        if trainable is None:
+            return 1.0
+        chosen = set(trainable)
+        last = max(index for index, stage in enumerate(staged.stages) if chosen & {*stage.weights})
+        return max(rate for rate in FREEZE_RATES if staged.frozen_stages(rate) <= last)
 
     @property
     def other_bytes(self) -> int:
@@ -108,7 +122,7 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
         map_large_blocks()
     memory.open()
     forward_s = _check_data(job, window, given)
-    if job.strategy.is_adaptive and any(isinstance(module, nn.Conv2d) for module in job.network.modules()):
+    if job.strategy.is_adaptive and _suits_channels_last(job.network):
         given.use_channels_last()
         job.data = job.data.with_channels_last()
     log_priors = None
@@ -132,11 +146,14 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     profiling_bytes = memory.peak() or used
     release_free_memory()
     has_batch_norm = bool(batch_norms(job.network))
+    given.require_gradients()
     stepper = Stepper(
         staged, profile.trace, _loss_function(job, log_priors), running_statistics=job.strategy.is_adaptive
     )
     share = REPLAYED_SHARE if given.head is None else GROWTH_REPLAYED_SHARE
     reference = job.data.reference if job.strategy.is_adaptive else None
+    if reference is not None and not job.data.has_labels and len(reference.replayed.few(1)[-1].shape) > 1:
+        reference = None  # targets per position cannot be mixed with none
     order = BatchOrder(job.data.train, job.seed, None if reference is None else reference.replayed, share)
     runner = PlanRunner(
         stepper, profile, memory, window, order, memory.used(), job.machine, job.signature, job.strategy.is_adaptive
@@ -162,6 +179,8 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
     head = prepared.given.head
     if head is not None:
         prepared.reserve.evaluations += CALIBRATION_EVALUATIONS
+    elif not job.data.has_labels and job.data.reference is not None:
+        prepared.reserve.evaluations += len(SHARES) - 1
     try:
         with nullcontext() if head is None else head.masked():
             before = evaluator.evaluate()
@@ -191,6 +210,8 @@ def _check_data(job: RetrainingJob, window: TimeWindow, given: GivenNetwork) -> 
     job.network.eval()
     floating = (weight.dtype for weight in job.network.parameters() if weight.is_floating_point())
     job.data = job.data.with_dtype(next(floating, torch.float32))
+    if not job.data.has_labels:
+        adapt_without_labels(job, given)
     given.head = grow_for_new_classes(job) if job.new_classes else None
     started = window.elapsed_s
     check_compatible(job.network, job.data, job.workload, job.config)
@@ -219,6 +240,18 @@ def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapsh
         write_s=writes * time_write(snapshot, job.clock) if writes else 0.0,
         save_s=job.save_s * slowdown,
         exit_s=job.exit_s * slowdown,
+    )
+
+
+def _suits_channels_last(network: nn.Module) -> bool:
+    """Return whether convolutions are faster in the channels-last memory format, and the network may be trained so.
+
+    The backward pass of torch's GroupNorm crashes in this format where its inputs need no gradient, as after frozen
+    layers.
+    """
+    kinds = {type(module) for module in network.modules()}
+    return any(issubclass(kind, nn.Conv2d) for kind in kinds) and not any(
+        issubclass(kind, nn.GroupNorm) for kind in kinds
     )
 
 

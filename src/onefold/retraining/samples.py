@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onefold.arrays.missing_targets import MissingTargets
 from onefold.retraining.dataset_columns import dataset_columns
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.workload import Data
@@ -165,6 +166,11 @@ class NewData:
         return NewData(train, validation, None if self.reference is None else self.reference.with_channels_last())
 
     @property
+    def has_labels(self) -> bool:
+        """Whether the new data has targets."""
+        return not isinstance(self.train.arrays[-1], MissingTargets)
+
+    @property
     def skipped(self) -> int:
         """Number of rows with NaN or infinity that were met so far."""
         return len(self.train.skipped) + len(self.validation.skipped)
@@ -196,9 +202,11 @@ def split_new_data(data: Data, device: torch.device, reference: Reference | None
     Raises:
         DatasetError: The arrays are malformed or have too few samples.
     """
-    train = _check_arrays(data.train)
+    train = _check_arrays(_with_targets(data.train))
     if data.validation is not None:
-        validation = _check_arrays(data.validation)
+        validation = _check_arrays(_with_targets(data.validation))
+        if isinstance(validation[-1], MissingTargets) != isinstance(train[-1], MissingTargets):
+            raise DatasetError("the new data has labels in one split alone; give both with labels, or both without")
         _check_count(len(train[-1]))
         return NewData(_stratified(train, device), _stratified(validation, device), reference)
     _check_count(len(train[-1]))
@@ -214,6 +222,15 @@ def _check_count(count: int) -> None:
         raise DatasetError(f"new data needs at least {MIN_SAMPLES} samples, some of them for validation, got {count}")
 
 
+def _with_targets(part: Any) -> Any:
+    """Return a split; one of a single array gets `MissingTargets`."""
+    if isinstance(part, (tuple, list)) and len(part) == 1:
+        part = part[0]
+    if isinstance(part, (np.ndarray, Tensor)) and len(part.shape) > 1:
+        return part, MissingTargets(len(part))
+    return part
+
+
 def _check_arrays(part: Any) -> tuple[Any, ...]:
     if (columns := dataset_columns(part)) is not None:
         return columns
@@ -225,8 +242,8 @@ def _check_arrays(part: Any) -> tuple[Any, ...]:
                 return arrays
             raise DatasetError(f"inputs and targets must have equal, non-zero lengths, got {sorted(lengths)}")
     raise DatasetError(
-        "new data must be a tuple of arrays or tensors of equal length, inputs first and targets last, or a torch "
-        "Dataset or DataLoader of such items"
+        "new data must be a tuple of arrays or tensors of equal length, inputs first and targets last, a torch "
+        "Dataset or DataLoader of such items, or a single array of inputs without labels"
     )
 
 
@@ -246,7 +263,7 @@ def _stratified(arrays: tuple[Any, ...], device: torch.device) -> Samples:
 def _classes(arrays: tuple[Any, ...]) -> NDArray[np.int64] | None:
     """Read all targets, if they are classes; None, without reading them, if they are not."""
     first = _tensor(arrays[-1], np.arange(1))
-    if first.dim() > 1 or first.is_floating_point():
+    if isinstance(arrays[-1], MissingTargets) or first.dim() > 1 or first.is_floating_point():
         return None
     return np.asarray(_tensor(arrays[-1], np.arange(len(arrays[-1]))))
 

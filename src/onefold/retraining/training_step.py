@@ -109,5 +109,6 @@ class Stepper:
         loss = self.loss(outputs, targets)
         del outputs
         value = float(loss.detach())
-        (loss * share).backward()  # type: ignore[no-untyped-call]
+        if loss.requires_grad:  # else all that may be trained is frozen
+            (loss * share).backward()  # type: ignore[no-untyped-call]
         return value
