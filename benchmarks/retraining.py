@@ -21,7 +21,7 @@ decided (250 to 500). A refusal counts if the limit is in fact below the least m
 that a retraining needs.
 
 Finished cases are rows of results/retraining_rows.jsonl: a run that was interrupted, or that `--minutes` ended,
-continues there, also on another machine, which first trains the three models again (about 15 minutes of a core each).
+continues there, also on another machine, which first trains the three models again (10 to 30 minutes of a core each).
 Cases are ordered so that each prefix is balanced over models, domains and strategies; the comparison counts the models
 and domains for which all strategies are done. All in all about five hours on two cores.
 """
