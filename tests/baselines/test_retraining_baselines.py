@@ -14,7 +14,7 @@ from onefold.retraining.network_profile import profile_network
 from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.stages import split_into_stages
-from onefold.retraining.strategy import EXPLORATION_SHARE, GainStrategy, PlanStrategy, plan_strategy
+from onefold.retraining.strategy import EXPLORATION_SHARE, FIRST_WINDOWS, GainStrategy, PlanStrategy, plan_strategy
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
 
@@ -132,11 +132,11 @@ def test_onefold_tries_plans_in_order_and_continues_with_the_best() -> None:
     plans = [estimate.plan for estimate in result.plans(contexts()["roomy"])]
     assert result.is_adaptive
     best, tried, plan = plans[2], [], None
-    for _ in plans:
+    for _ in range(len(plans) + FIRST_WINDOWS - 1):
         plan = result.next_plan(0.0)
         tried.append(plan)
         result.tell(plan, 1.0 if plan == best else 0.2, 1e-3)
-    assert tried == plans
+    assert tried == [plans[0]] * (FIRST_WINDOWS - 1) + plans
     assert result.next_plan(0.5) == best
     assert result.best_other_merit(best) < 1.0
     assert {estimate.plan for estimate in result.estimates()} == set(plans)
@@ -145,8 +145,9 @@ def test_onefold_tries_plans_in_order_and_continues_with_the_best() -> None:
 def test_onefold_stops_exploring_after_its_share_of_the_window() -> None:
     result = plan_strategy("onefold", RULES)
     first = result.plans(contexts()["roomy"])[0].plan
-    assert result.next_plan(0.0) == first
-    result.tell(first, 0.1, 1e-3)
+    for _ in range(FIRST_WINDOWS):
+        assert result.next_plan(0.0) == first
+        result.tell(first, 0.1, 1e-3)
     assert result.next_plan(EXPLORATION_SHARE + 0.01) == first
     assert result.next_plan(0.0) != first
 

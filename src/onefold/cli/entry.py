@@ -27,19 +27,20 @@ def main() -> None:
     try:
         run_command()
     except SystemExit as ended:
-        if is_timed and isinstance(ended.code, int | None):
-            _end(ended.code or 0)
+        if is_timed and not ended.code:
+            _end()
         raise
 
 
-def _end(code: int) -> None:
-    """Exit without unloading the modules one by one, which takes a second on a busy machine once torch is loaded."""
+def _end() -> None:
+    """End the process without unloading its modules, which takes a second on a busy machine once torch is loaded."""
     atexit._run_exitfuncs()
+    code = 0
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:  # the reader is gone
-        code = code or 1
+        code = 1
     os._exit(code)
 
 
