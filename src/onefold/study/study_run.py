@@ -1,0 +1,191 @@
+"""One run of a stored study: from where it stands to its end, a limit or an interruption."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import replace
+
+from onefold.engine import Call, Engine, open_engine, run_call
+from onefold.search import Search
+from onefold.serving.trial_measurement import TrialMeasurement
+from onefold.serving.tuner import PointSearchOptions
+from onefold.store import Store, StudyRecord
+from onefold.store.home import Home
+from onefold.store.locks import StudyLock
+from onefold.study import parallelism
+from onefold.study.attempts import INTERRUPTIONS
+from onefold.study.coordinator import Coordinator
+from onefold.study.events import OnEvent, ParallelismMeasured, StudyProgress, StudyStarted
+from onefold.study.handover import Handover
+from onefold.study.interrupts import Interrupts
+from onefold.study.listener import Listener
+from onefold.study.result import Result
+from onefold.study.spec import Spec
+from onefold.study.tunable import Tunable
+from onefold.training import calls
+from onefold.vocabulary.errors import OnefoldError, WorkloadError
+from onefold.vocabulary.log import log_of
+from onefold.vocabulary.records import StudyState
+from onefold.vocabulary.serving import OptimizeFor
+
+log = log_of()
+
+
+class StudyRun:
+    """Opens what a run needs (engine, devices, search), coordinates it and hands over its winner.
+
+    Args:
+        name: Name of the study.
+        tunable: Its workload or function.
+        home: The folder of studies.
+        store: The open store of the home.
+        lock: The lock of the study, which this process holds.
+        on_event: Called with every event.
+    """
+
+    def __init__(
+        self, name: str, tunable: Tunable, *, home: Home, store: Store, lock: StudyLock, on_event: OnEvent
+    ) -> None:
+        self._name, self._tunable = name, tunable
+        self._home, self._store, self._lock = home, store, lock
+        self._folder = home.folder(name)
+        self._on_event = Listener(on_event)
+
+    def run(self, record: StudyRecord) -> Result:
+        """Run from where `record` says that the study stands, and hand over its winner."""
+        store, folder = self._store, self._folder
+        spec = Spec.from_json(record.spec)
+        self._on_event(StudyStarted(self._no_progress, self._name, str(folder)))
+        shutil.rmtree(folder / "data", ignore_errors=True)  # left by a killed run; the data may have changed
+        with self._engine(spec) as engine, ExitStack() as stack:
+            self._check_batch_size(spec, engine)
+            spec = self._with_parallelism(spec, engine)
+            record = replace(record, spec=spec.to_json())
+            store.save_study(record)
+            measurement = self._trial_measurement(spec, engine, stack)
+            coordinator = Coordinator(
+                self._name,
+                spec,
+                store=store,
+                engine=engine,
+                search=create_search(spec, self._tunable),
+                folder=folder,
+                elapsed_s=record.elapsed_s,
+                save_elapsed=lambda elapsed_s: store.save_study(replace(record, elapsed_s=elapsed_s)),
+                on_event=self._on_event,
+                check_lock=self._lock.check,
+                measurement=measurement if spec.serving.measure == "trials" else None,
+            )
+            if measurement is not None:
+                measurement.on_measured = coordinator.serving_measured
+            coordinator.restore()
+            handover = Handover(
+                spec, self._tunable, store, engine, folder, coordinator, measurement, self._on_event, self._home
+            )
+            interrupts = Interrupts()
+            try:
+                try:
+                    with interrupts:
+                        reason = coordinator.run(interrupts)
+                finally:
+                    record = replace(record, elapsed_s=coordinator.elapsed_s)
+                    store.save_study(record)
+                return handover.hand_over(replace(record, reason=reason))
+            except INTERRUPTIONS:
+                if not interrupts.is_urgent:
+                    self._keep_best_so_far(handover)
+                raise
+
+    def _keep_best_so_far(self, handover: Handover) -> None:
+        """Keep the best model of an interrupted study; a failure here must not hide the interruption."""
+        record = self._store.study(self._name)
+        if record.state is not StudyState.RUNNING:
+            return  # the study handed over its winner already
+        try:
+            handover.keep_best_so_far(record)
+        except (OSError, OnefoldError) as error:
+            log.warning("the best model so far of study %s could not be saved: %s", self._name, error)
+
+    def _no_progress(self) -> StudyProgress:
+        return StudyProgress(self._name)
+
+    def _engine(self, spec: Spec) -> Engine:
+        options = spec.parallelism
+        setup = self._tunable.setup(self._folder, options.accelerator)
+        return open_engine(
+            options.engine,
+            setup,
+            slots=options.parallel or parallelism.most_workers(options.accelerator),
+            hang_timeout_s=options.hang_timeout_s,
+            memory_bytes=options.memory_bytes,
+        )
+
+    def _trial_measurement(self, spec: Spec, engine: Engine, stack: ExitStack) -> TrialMeasurement | None:
+        """Return what measures trials on the devices of the study; None if it has none."""
+        if not spec.devices or spec.host is None:
+            return None
+        measurement = TrialMeasurement(
+            self._name,
+            spec.devices,
+            spec.host,
+            PointSearchOptions(OptimizeFor(spec.serving.optimize_for), spec.serving.search, thorough=False),
+            store=self._store,
+            engine=engine,
+            measurement_lock=self._home.locks.measurement,
+            space=spec.serving.space,
+            hang_timeout_s=spec.parallelism.hang_timeout_s,
+        )
+        measurement.recall()
+        return stack.enter_context(measurement)
+
+    def _with_parallelism(self, spec: Spec, engine: Engine) -> Spec:
+        """Return the spec with the number of parallel trials: as requested, or measured once for the study's life."""
+        if spec.parallelism.parallel > 0:
+            return spec
+        if self._tunable.workload is None:
+            return replace(spec, parallelism=replace(spec.parallelism, parallel=engine.slots, threads=1))
+        measured = parallelism.measure(engine, spec.space.default(), engine.slots)
+        self._on_event(
+            ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s)
+        )
+        chosen = replace(
+            spec.parallelism,
+            parallel=measured.parallel,
+            threads=measured.threads,
+            threads_of_few=measured.threads_of_few,
+        )
+        return replace(spec, parallelism=chosen)
+
+    def _check_batch_size(self, spec: Spec, engine: Engine) -> None:
+        """Raise WorkloadError if a batch would be larger than the training data."""
+        parameter = spec.space.parameters.get("batch_size")
+        if parameter is None or self._tunable.workload is None:
+            return
+        largest = max((size for size in parameter.grid(2) if isinstance(size, (int, float))), default=0)
+        samples = run_call(engine, Call(calls.training_samples))
+        if isinstance(samples, int) and largest > samples:
+            raise WorkloadError(
+                f"batch_size goes up to {largest}, but there are only {samples} training samples; "
+                f"limit the space to {samples}"
+            )
+
+
+def create_search(spec: Spec, tunable: Tunable) -> Search:
+    """Return the search of a study, without results. Raises InputError if the spec contradicts itself."""
+    return Search(
+        spec.space,
+        objective=spec.objective,
+        budget=spec.budget,
+        algorithm=spec.search,
+        rungs=spec.rungs,
+        top_k=spec.top_k,
+        seed=spec.seed,
+        window=spec.window,
+        slots=spec.parallelism.parallel,
+        check=tunable.check,
+        trial_batches=spec.trial_batches,
+        warm_start=spec.learned,
+        first=spec.first,
+        arms=spec.arms,
+    )
