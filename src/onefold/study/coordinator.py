@@ -18,14 +18,12 @@ from onefold.search import Decision, Search
 from onefold.serving.export import Exported
 from onefold.serving.trial_measurement import TrialMeasurement
 from onefold.store import Store
-from onefold.study.effort import Effort, work_of_epoch
 from onefold.study.events import (
     EpochFinished,
     KnobsTuned,
     OnEvent,
     RungFinished,
     RungStarted,
-    RunningRung,
     ServingMeasured,
     StudyProgress,
     Tick,
@@ -35,22 +33,19 @@ from onefold.study.events import (
 )
 from onefold.study.failure_log import logged
 from onefold.study.interrupts import Interrupts
-from onefold.study.open_epochs import OpenEpochs
 from onefold.study.spec import Spec
+from onefold.study.trial_ledger import TrialLedger
 from onefold.study.worker_calls import export_and_train
 from onefold.training import calls
 from onefold.training.assignment import Assignment
 from onefold.vocabulary.errors import MeasuringFailed, ModelError, ObjectiveError, StoreError
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import BudgetUse
-from onefold.vocabulary.ranking import LiveRanking, best_epoch
+from onefold.vocabulary.ranking import best_epoch
 from onefold.vocabulary.records import (
-    Config,
     Epoch,
     Failure,
     FailureKind,
-    Grant,
-    Measurement,
     Rung,
     RungState,
     Trial,
@@ -94,14 +89,9 @@ class Coordinator:
         self._measurement = measurement
         self._earlier_s = elapsed_s  # of earlier runs
         self._began: float | None = None  # when the first rung of this run started
-        self._trials: dict[int, Trial] = {}
-        self._epochs = OpenEpochs(store, name)
-        self._rungs: dict[int, Rung] = {}  # by decision
+        self._ledger = TrialLedger(name, spec, store)
         self._waiting: deque[int] = deque()  # decided, not started
         self._running: dict[int, int] = {}  # run -> decision
-        self._effort = Effort(spec)
-        self._ranking = LiveRanking(spec.objective)
-        self._failed: set[int] = set()  # trials
 
     @property
     def elapsed_s(self) -> float:
@@ -111,7 +101,7 @@ class Coordinator:
     @property
     def trials(self) -> list[Trial]:
         """Return all trials by number."""
-        return [self._trials[number] for number in sorted(self._trials)]
+        return self._ledger.trials
 
     @property
     def is_over(self) -> bool:
@@ -140,30 +130,13 @@ class Coordinator:
                     f"the store and the search of study {self._name!r} disagree about decision {rung.decision}, "
                     f"perhaps after an upgrade; start a new study that learns from it: warm_start={self._name!r}"
                 )
-            self._trials[trial.number] = trial
-            self._rungs[rung.decision] = rung
             if rung.state is RungState.DECIDED:
                 self._waiting.append(rung.decision)
             else:
                 self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
-        self._restore_costs(known.values())
-        for trial in known.values():
-            self._note(trial)
+        self._ledger.restore(known.values())
         latest_s = max((rung.ended_s or 0.0 for rung in rungs), default=0.0)
         self._earlier_s = max(self._earlier_s, latest_s)  # a killed study could not save its last seconds
-
-    def _restore_costs(self, trials: Iterable[Trial]) -> None:
-        """Count what the rungs have cost and done so far; only those of open rungs are read epoch by epoch."""
-        rungs = sorted((rung for trial in trials for rung in trial.current_rungs), key=lambda rung: rung.decision)
-        has_failed = any(rung.state is RungState.FAILED for rung in rungs)
-        counts = self._store.epoch_counts(self._name) if has_failed else {}
-        for rung in rungs:
-            if rung.state is RungState.DECIDED:
-                self._epochs.open(rung.trial)
-                for epoch in self._epochs.of(rung):
-                    self._effort.count(epoch, rung)
-            else:
-                self._effort.restore(rung, self._grant_before(rung), counts)
 
     def run(self, interrupts: Interrupts) -> str:
         """Run until the search is over or a limit is reached; return the reason of the end."""
@@ -194,17 +167,13 @@ class Coordinator:
 
     def spent(self) -> BudgetUse:
         """Return what is used up so far."""
+        best = self._ledger.best
         return BudgetUse(
-            trials=len(self._trials),
+            trials=self._ledger.trial_count,
             time_s=self.elapsed_s,
-            joules=self._effort.cost.energy.joules,
-            best=self._best.metrics if self._best is not None else {},
+            joules=self._ledger.cost.energy.joules,
+            best=best.metrics if best is not None else {},
         )
-
-    @property
-    def _best(self) -> Trial | None:
-        number = self._ranking.best()
-        return None if number is None else self._trials[number]
 
     # Decide: a rung is durable before it starts.
 
@@ -227,7 +196,7 @@ class Coordinator:
             if decision is None:
                 break
             self._store_decision(decision)
-        self._update_states()
+        self._ledger.set_states(self._search.changed_states())
 
     def _store_decision(self, decision: Decision) -> None:
         rung = Rung(
@@ -240,18 +209,16 @@ class Coordinator:
         )
         if decision.is_new:
             trial = Trial(decision.trial, decision.config, refusals=decision.refusals, redraws=decision.redraws)
-            self._trials[trial.number] = trial
-            self._epochs.open(trial.number, is_new=True)
-            self._store.save_trial(self._name, trial)
-        self._save(rung)
+            self._ledger.add(trial)
+        self._ledger.save(rung)
         self._waiting.append(decision.number)
 
     def _start(self, decision: int) -> None:
         if self._began is None:
             self._began = time.monotonic()
-        rung = self._rungs[decision]
-        trial = self._trials[rung.trial]
-        self._epochs.open(rung.trial)
+        self._ledger.start(decision, self.elapsed_s)
+        rung = self._ledger.rung(decision)
+        trial = self._ledger.trial(rung.trial)
         work = Assignment(
             trial=rung.trial,
             rung=rung.rung,
@@ -261,11 +228,10 @@ class Coordinator:
             threads=rung.threads,
             max_epochs=self._spec.budget.max_epochs,
             objective=self._spec.epoch_objective,
-            comparable_since=self._since(rung),
+            comparable_since=self._ledger.comparable_since(rung),
             knobs=self._spec.knobs,
             remembered=tuple(self._store.knob_memories()) if self._spec.knobs.mode in ("on", "recall") else (),
         )
-        self._rungs[decision] = replace(rung, started_s=self.elapsed_s)
         if self._measurement is not None and not self._measurement.knows(rung.trial):
             call = Call(export_and_train, ((work,), f"models/{rung.trial:05d}.onnx"), cores=rung.threads)
         else:
@@ -299,18 +265,13 @@ class Coordinator:
     def _take_epoch(self, epoch: Epoch, run: int) -> None:
         decision = self._running[run]
         reported = (*epoch.metrics, *self._spec.serving_metrics)
-        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._effort.has_reported)
+        missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._ledger.has_epochs)
         if missing is not None:
             self._engine.stop(run)
             self._take_failure(self._running.pop(run), missing, retry=False)
             return
-        if not self._epochs.add(epoch):
-            return
-        self._effort.count(epoch, self._rungs[decision])
-        self._store.save_epoch(self._name, epoch)
-        if self._rungs[decision].attempts:
-            self._save(replace(self._rungs[decision], attempts=0))
-        self._on_event(EpochFinished(self.progress, epoch.trial, epoch.number, epoch.metrics))
+        if self._ledger.add_epoch(epoch, decision):
+            self._on_event(EpochFinished(self.progress, epoch.trial, epoch.number, epoch.metrics))
 
     def _missing_metric(self, reported: Iterable[str], *, is_first: bool) -> Failure | None:
         """Return the failure of a trial that did not report a metric of the objective, or None if it did.
@@ -335,17 +296,11 @@ class Coordinator:
         for note in record.notes:
             self._on_event(KnobsTuned(self.progress, record.trial, record.epoch, note))
 
-    def _grant_before(self, rung: Rung) -> Grant | None:
-        """Return the grant of the rung that this one continues, if it does not train from scratch."""
-        if rung.rung == 0 or rung.grant.fresh or self._spec.workload_objective is None:
-            return None
-        return next((known.grant for known in self._trials[rung.trial].rungs if known.rung == rung.rung - 1), None)
-
     def _take_result(self, decision: int) -> None:
-        rung = self._rungs[decision]
-        epochs = self._epochs.of(rung, self._since(rung))
+        rung = self._ledger.rung(decision)
+        epochs = self._ledger.comparable_epochs(rung)
         # A trial with all its epochs may have nothing left to do at a higher level: it keeps its result.
-        standing = self._trials[rung.trial].metrics
+        standing = self._ledger.trial(rung.trial).metrics
         metrics = best_epoch(epochs, self._spec.epoch_objective).metrics if epochs else standing
         if metrics and self._measurement is not None:
             try:
@@ -358,24 +313,12 @@ class Coordinator:
         if not metrics:
             self._take_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
             return
-        is_first = rung.trial == 0 and all(known.state is not RungState.DONE for known in self._rungs.values())
-        missing = self._missing_metric(metrics, is_first=is_first)
+        missing = self._missing_metric(metrics, is_first=rung.trial == 0 and not self._ledger.has_results)
         if missing is not None:
             self._take_failure(decision, missing, retry=False)
             return
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
         self._on_event(RungFinished(self.progress, rung.trial, rung.rung, rung.grant.level, metrics))
-
-    def _since(self, rung: Rung) -> int:
-        """Return the lowest rung whose epochs compare with this one's: same share of the data, same training run.
-
-        The reports of a plain function at different budgets never compare.
-        """
-        if rung.grant.fresh or self._spec.workload_objective is None:
-            return rung.rung
-        shares = {known.rung: known.grant.data for known in self._trials[rung.trial].rungs}
-        lower = [at for at in range(rung.rung) if shares.get(at) != rung.grant.data]
-        return max(lower) + 1 if lower else 0
 
     def _take_failure(self, decision: int, failure: Failure, retry: bool) -> None:
         if failure.kind is FailureKind.NO_SPACE:
@@ -383,10 +326,10 @@ class Coordinator:
                 f"the disk is full ({failure.reason}); nothing is lost: free some space in {self._folder} "
                 f"and resume the study {self._name!r}"
             )
-        rung = self._rungs[decision]
+        rung = self._ledger.rung(decision)
         attempts = rung.attempts + 1
         if retry and attempts < MAX_ATTEMPTS:
-            self._save(replace(rung, attempts=attempts))
+            self._ledger.save(replace(rung, attempts=attempts))
             self._waiting.appendleft(decision)
             self._on_event(TrialRetried(self.progress, rung.trial, failure.reason, attempts + 1))
             return
@@ -397,52 +340,15 @@ class Coordinator:
         self._on_event(TrialFailed(self.progress, rung.trial, failure.kind.value, failure.reason))
 
     def _end(self, rung: Rung) -> None:
-        epochs = self._epochs.of(rung)
-        cost = sum((epoch.measurement for epoch in epochs), Measurement.nothing())
-        rung = replace(rung, measurement=cost, ended_s=self.elapsed_s)
-        self._save(rung)
-        self._effort.settle(rung, self._grant_before(rung), sum(work_of_epoch(epoch, rung) for epoch in epochs))
+        self._ledger.end(rung, self.elapsed_s)
         self._search.tell(rung.decision, rung.metrics if rung.state is RungState.DONE else None)
-        self._epochs.close(rung.trial)
-
-    def _update_states(self) -> None:
-        changed = {
-            number: state
-            for number, state in self._search.changed_states().items()
-            if self._trials[number].state is not state
-        }
-        self._mark(changed)
-
-    def _mark(self, states: dict[int, TrialState]) -> None:
-        for number, state in states.items():
-            self._trials[number] = replace(self._trials[number], state=state)
-        if states:
-            self._store.set_trial_states(self._name, states)
-
-    def _save(self, rung: Rung) -> None:
-        self._rungs[rung.decision] = rung
-        trial = self._trials[rung.trial]
-        others = tuple(known for known in trial.rungs if known.decision != rung.decision)
-        self._trials[rung.trial] = replace(trial, rungs=(*others, rung))
-        self._note(self._trials[rung.trial])
-        self._store.save_rung(self._name, rung)
-
-    def _note(self, trial: Trial) -> None:
-        """Update what is known of all trials together."""
-        self._ranking.update(trial)
-        if trial.failure is not None:
-            self._failed.add(trial.number)
-        else:
-            self._failed.discard(trial.number)
 
     def _halt(self) -> None:
         """Stop all running rungs. Their checkpoints stay, so that an extended study continues from there."""
         for run in self._running:
             self._engine.stop(run)
-        paused = {
-            self._rungs[decision].trial: TrialState.WAITING for decision in (*self._running.values(), *self._waiting)
-        }
-        self._mark(paused)
+        paused = [self._ledger.rung(decision).trial for decision in (*self._running.values(), *self._waiting)]
+        self._ledger.set_states(dict.fromkeys(paused, TrialState.WAITING))
         self._running.clear()
 
     # Report progress.
@@ -458,33 +364,4 @@ class Coordinator:
 
     def progress(self) -> StudyProgress:
         """Return where the study stands."""
-        best = self._best
-        return StudyProgress(
-            name=self._name,
-            elapsed_s=self.elapsed_s,
-            left_s=self._effort.left_s(self.elapsed_s, self._spec.budget.minutes),
-            trials_started=len(self._trials),
-            trials_planned=sum(self._spec.trial_batches),
-            trials_failed=len(self._failed),
-            running=tuple(self._running_rung(decision) for decision in self._running.values()),
-            best_trial=best.number if best else None,
-            best_config=best.config if best else Config(),
-            best_metrics=best.metrics if best else {},
-            energy_j=self._effort.cost.energy.joules,
-            energy_source=self._effort.cost.energy.source,
-        )
-
-    def _running_rung(self, decision: int) -> RunningRung:
-        rung = self._rungs[decision]
-        first = rung.rung if rung.grant.fresh else 0
-        done = self._epochs.of(rung, first)
-        return RunningRung(
-            rung.trial,
-            rung.rung,
-            rung.grant.level,
-            len(done),
-            rung.grant.epochs,
-            rung.threads,
-            sum(epoch.measurement.time_s for epoch in done),
-            rung.grant.time_s,
-        )
+        return self._ledger.progress(self.elapsed_s, self._running.values())
