@@ -96,6 +96,16 @@ def test_sigterm_ends_the_window(here: Path) -> None:
     assert json.loads((here / "deploy" / "retraining.json").read_text()) == report
 
 
+def test_a_window_that_ends_before_training_begins_is_refused_then(here: Path) -> None:
+    before = content_of(here)
+    done = alone(here, "retrain", "deploy", "--data", "new", "--window", "0.3s")  # too short to import torch
+    assert done.returncode == 2
+    assert done.stderr == (
+        "onefold: the window of 300 ms is over, and loading the model was not done; give --window more time\n"
+    )
+    assert content_of(here) == before
+
+
 def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:
     done = alone(here, "retrain", "deploy", "--data", "new", "--memory", "2GB", *QUICK)
     assert done.returncode == 0, done.stderr

@@ -17,8 +17,9 @@ import typer
 from onefold.cli.console import err, out, print_report
 from onefold.cli.interruption import interrupt
 from onefold.cli.options import HomeOption, JsonOption, TrustOption
+from onefold.cli.window_deadline import WindowDeadline
 from onefold.device.catalog import HOST
-from onefold.vocabulary.quantities import duration
+from onefold.vocabulary.quantities import duration, parse_seconds
 from onefold.vocabulary.retraining import MicroWindow, PhaseStarted, Reaction, RetrainingEvent
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ PLANNING = "Planning"
 
 
 def retrain(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="Model folder that onefold tune or onefold train saved")],
     data: Annotated[
         Path,
@@ -85,11 +87,14 @@ def retrain(
     """
     started_at = _process_start()
     from onefold.retraining.control import RetrainingControl
+    from onefold.retraining.time_window import TimeWindow
 
     controls = RetrainingControl(control)
+    deadline = WindowDeadline(TimeWindow(parse_seconds(window), started_at, control=controls))
     try:
         with (
             nullcontext() if plan_only else _stopped_by_sigterm(controls),
+            deadline.armed() if context.obj is not None else nullcontext(),  # it ends the process
             nullcontext() if as_json else out.status("loading the model …") as status,
         ):
             from onefold.retraining.api import plan_retraining
@@ -103,7 +108,12 @@ def retrain(
                 strategy=strategy, rules=rules, alpha=alpha, optimizer=optimizer, metric=metric, seed=seed, home=home,
                 control=controls, started_at=started_at,
             )  # fmt: skip
-            on_event = _progress_display(status, started_at)
+            show_progress = _progress_display(status, started_at)
+
+            def on_event(event: RetrainingEvent) -> None:
+                deadline.on_event(event)
+                show_progress(event)
+
             arguments: dict[str, Any] = dict(
                 memory=memory, window=window, device=device, trust=trust, options=options, on_event=on_event
             )
