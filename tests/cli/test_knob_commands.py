@@ -154,7 +154,7 @@ def test_tenants_have_shares_until_first_come_is_first_served_again(here: Path) 
 def test_mistakes_in_a_submission_are_answered_at_once(here: Path) -> None:
     for words, message in (
         (("submit", "mine.py", "--trials", "0"), "trials must be 1 or more"),
-        (("submit", "mine.py", "--trails", "3"), "No such option"),
+        (("submit", "mine.py", "--trails", "3"), "did you mean '--trials'?"),
         (("submit", "mine.py", "--save", "out"), "leave --save out"),
         (("tune", "mine.py", "--tenant", "ann"), "only a queued study has a tenant"),
     ):

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -54,12 +53,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "onefold retrain FOLDER --data new" in done.stdout
     return here
-
-
-@pytest.fixture
-def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the window of a command that runs in this process begin with the command."""
-    monkeypatch.setattr("onefold.cli.retrain._process_start", time.monotonic)
 
 
 @pytest.fixture
@@ -117,7 +110,7 @@ def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:
     assert (here / "deploy" / "previous" / "weights.safetensors").is_file()
 
 
-def test_json_is_the_only_output(here: Path, fresh_process: None) -> None:
+def test_json_is_the_only_output(here: Path) -> None:
     before = content_of(here / "deploy")
     done = onefold(here, "retrain", "deploy", "--data", "new", *QUICK, "--save", "better", "--json")
     assert done.returncode == 0, done.stderr
@@ -125,7 +118,7 @@ def test_json_is_the_only_output(here: Path, fresh_process: None) -> None:
     assert content_of(here / "deploy") == before
 
 
-def test_plan_only_shows_plans_and_changes_nothing(here: Path, fresh_process: None) -> None:
+def test_plan_only_shows_plans_and_changes_nothing(here: Path) -> None:
     before = content_of(here)
     done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "100GB", "--window", "5m", "--plan-only")
     assert done.returncode == 0, done.stderr

@@ -85,7 +85,8 @@ def retrain(
     The model is replaced only if the new one is better on validation data. SIGTERM ends the retraining as if its window
     were over; Ctrl-C ends it without a change.
     """
-    started_at = _process_start()
+    is_own_process = context.obj is not None
+    started_at = _process_start() if is_own_process else time.monotonic()
     from onefold.retraining.control import RetrainingControl
     from onefold.retraining.time_window import TimeWindow
 
@@ -94,7 +95,7 @@ def retrain(
     try:
         with (
             nullcontext() if plan_only else _stopped_by_sigterm(controls),
-            deadline.armed() if context.obj is not None else nullcontext(),  # it ends the process
+            deadline.armed() if is_own_process else nullcontext(),
             nullcontext() if as_json else out.status("loading the model …") as status,
         ):
             from onefold.retraining.api import plan_retraining

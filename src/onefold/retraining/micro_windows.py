@@ -50,7 +50,8 @@ class MicroWindowTraining:
             other_s = self.window.elapsed_s + self.window.reserve_s
             raise InputError(short_window_message(step_s, other_s, self.job.limits))
         slowest_s = max(estimate.update_s for estimate in plans)
-        training_s = max(0.0, self.window.left_s)
+        epochs_s = max(estimate.plan.epochs * context.samples / max(estimate.samples_per_s, 1e-9) for estimate in plans)
+        training_s = max(0.0, min(self.window.left_s, epochs_s))
         wanted_s = max(
             training_s / MAX_MICRO_WINDOWS,
             UPDATES_PER_MICRO_WINDOW * slowest_s,
