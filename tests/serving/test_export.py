@@ -196,6 +196,16 @@ def test_different_weights_are_detected(tmp_path: Path) -> None:
         check(network, path)
 
 
+def test_outputs_that_are_nan_in_one_of_both_differ(tmp_path: Path) -> None:
+    network = nn.Linear(4, 2)
+    path = export(network, drawn([(8, 4)]), tmp_path / "model.onnx")
+    with torch.no_grad():
+        network.weight[0, 0] = torch.nan
+    assert difference(network, path) == float("inf")
+    path = export(network, drawn([(8, 4)]), tmp_path / "other.onnx")
+    assert difference(network, path) < 1e-5
+
+
 def test_unsupported_operator_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError, match=r"cannot be exported to ONNX: .*aten::linalg_svdvals"):
         export(Exotic(), drawn([(8, 4)]), tmp_path / "model.onnx")

@@ -33,7 +33,7 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place = nn.Parameter(torch.empty(1, 5, 8))
+        self.place = nn.Parameter(torch.zeros(1, 5, 8))
         self.mixed, self.norm, self.out = nn.Linear(8, 24), nn.LayerNorm(8), nn.Linear(8, 3)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:

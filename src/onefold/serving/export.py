@@ -69,7 +69,7 @@ def difference(network: Any, path: Path) -> float:
     """Return the largest difference between the outputs of the exported model and the network, relative to the largest.
 
     Compares at the batch size of the samples and at 1, which detects a batch size that was traced as a constant;
-    returns infinity if the model fails or its outputs have another shape.
+    returns infinity if the model fails, or if its outputs have another shape or are NaN where the network's are not.
     """
     import numpy as np
     import onnxruntime
@@ -92,7 +92,11 @@ def difference(network: Any, path: Path) -> float:
             return float("inf")
         if actual.shape != expected.shape:
             return float("inf")
-        worst = max(worst, float(np.abs(actual - expected).max() / (np.abs(expected).max() + 1e-12)))
+        if not np.array_equal(np.isnan(actual), np.isnan(expected)):
+            return float("inf")
+        with np.errstate(invalid="ignore"):  # equal infinities have no difference
+            largest = np.nanmax(np.abs(expected), initial=0.0) + 1e-12
+            worst = max(worst, float(np.nanmax(np.abs(actual - expected), initial=0.0) / largest))
     return worst
 
 
