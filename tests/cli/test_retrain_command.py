@@ -94,7 +94,7 @@ def test_a_window_that_ends_before_training_begins_is_refused_then(here: Path) -
     done = alone(here, "retrain", "deploy", "--data", "new", "--window", "0.3s")  # too short to import torch
     assert done.returncode == 2
     assert done.stderr == (
-        "onefold: the window of 300 ms is over, and loading the model was not done; give --window more time\n"
+        "onefold: the window of 0.30 s is over, and loading the model was not done; give --window more time\n"
     )
     assert content_of(here) == before
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,11 +21,15 @@ from onefold.vocabulary.errors import OnefoldError
 UsageError: type[Any] = typer.BadParameter.__bases__[0]  # Typer does not export it
 
 
-class OnefoldGroup(TyperGroup):
-    """Ends a command that is misused, raises OnefoldError or is interrupted with one line and its exit code.
+@dataclass(frozen=True)
+class MainProgram:
+    """The context object of a command that is the main program of its process, and may handle its signals."""
 
-    The object of the context, if any, is called before the command begins: it installs the signal handlers.
-    """
+    is_whole_process: bool = False  # the process began with the command, and ends with it
+
+
+class OnefoldGroup(TyperGroup):
+    """Ends a command that is misused, raises OnefoldError or is interrupted with one line and its exit code."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:
         given = [*args]
@@ -37,8 +41,8 @@ class OnefoldGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:  # typer keeps its Context type private
         given = [*getattr(ctx, "_protected_args", ()), *ctx.args]
         try:
-            if ctx.obj is not None:
-                ctx.obj()  # from here on an interruption is caught
+            if isinstance(ctx.obj, MainProgram):
+                handle_interrupts(interrupt)  # from here on an interruption is caught
             return super().invoke(ctx)
         except UsageError as error:
             _end_misused(error, given)
@@ -76,6 +80,6 @@ def _show_version(version: Annotated[bool, typer.Option("--version", help="Show 
         raise typer.Exit
 
 
-def run(app: typer.Typer) -> None:
+def run(app: typer.Typer, *, is_whole_process: bool = False) -> None:
     """Run the command of this process. SIGTERM and SIGHUP interrupt it like Ctrl-C."""
-    app(obj=partial(handle_interrupts, interrupt))
+    app(obj=MainProgram(is_whole_process))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onefold.cli.command_group import MainProgram
 from onefold.cli.console import err, out, print_report
 from onefold.cli.interruption import interrupt
 from onefold.cli.options import HomeOption, JsonOption, TrustOption
@@ -85,8 +86,8 @@ def retrain(
     The model is replaced only if the new one is better on validation data. SIGTERM ends the retraining as if its window
     were over; Ctrl-C ends it without a change.
     """
-    is_own_process = context.obj is not None
-    started_at = _process_start() if is_own_process else time.monotonic()
+    is_whole_process = isinstance(context.obj, MainProgram) and context.obj.is_whole_process
+    started_at = _process_start() if is_whole_process else time.monotonic()
     from onefold.retraining.control import RetrainingControl
     from onefold.retraining.time_window import TimeWindow
 
@@ -95,7 +96,7 @@ def retrain(
     try:
         with (
             nullcontext() if plan_only else _stopped_by_sigterm(controls),
-            deadline.armed() if is_own_process else nullcontext(),
+            deadline.armed() if is_whole_process else nullcontext(),
             nullcontext() if as_json else out.status("loading the model …") as status,
         ):
             from onefold.retraining.api import plan_retraining

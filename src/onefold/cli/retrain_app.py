@@ -10,5 +10,5 @@ app.command("retrain")(retrain.retrain)
 
 
 def main() -> None:
-    """Run the command."""
-    run(app)
+    """Run the command; its window includes the start of this process."""
+    run(app, is_whole_process=True)
