@@ -1,12 +1,14 @@
 """Models to retrain, as `onefold tune --save` writes them: `python sources.py MODEL FOLDER`.
 
-Each is trained on clean CIFAR-10 by a study of one trial, which hands over weights, reference set, model.onnx and
-serving settings. A study that was interrupted continues. A folder of models has the file of their workloads with it.
+Each is trained on clean CIFAR-10 by a study of one trial, with a thread on each core that it may use. The study hands
+over weights, reference set, model.onnx and serving settings; one that was interrupted continues. A folder of models has
+the file of their workloads with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
 from pathlib import Path
@@ -37,7 +39,7 @@ def train(name: str, folder: Path, epochs: int) -> Path:
             search=SearchOptions(rungs="none"),
             serving=ServingOptions(measure="winner"),
             knobs="off",
-            parallelism=ParallelismOptions(parallel=1, threads=1),
+            parallelism=ParallelismOptions(parallel=1, threads=len(os.sched_getaffinity(0))),
             name=name,
             home=home,
         )
