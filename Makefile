@@ -16,13 +16,13 @@ $(READY): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/onefold tune digits --trials 54 --max-epochs 54 --minutes 2.5
 
-# Tests start hundreds of processes that import the package: compile it once.
+# Tests start hundreds of processes that import the package: compile it once. If a process of the tests dies, the run ends.
 test test-slow: export PYTHONDONTWRITEBYTECODE =
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --max-worker-restart 0
 
 test-slow: install
 	$(BIN)/pytest -m slow
@@ -30,7 +30,7 @@ test-slow: install
 # The lowest versions that pyproject.toml permits, in an environment of their own.
 test-lowest: export PYTHONDONTWRITEBYTECODE =
 test-lowest: .venv-lowest/.ready
-	.venv-lowest/bin/pytest -n 2 --dist loadfile
+	.venv-lowest/bin/pytest -n 2 --dist loadfile --max-worker-restart 0
 
 .venv-lowest/.ready: pyproject.toml tests/lowest_versions.py
 	$(PYTHON) -m venv .venv-lowest
