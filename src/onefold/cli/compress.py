@@ -115,13 +115,13 @@ def _table(variants: list[Variant], metric: str, volts: float) -> Table:
             str(variant.recipe),
             f"{variant.metrics[metric]:.4f}",
             quantities.duration(variant.latency_s),
-            quantities.MISSING if joules is None else quantities.joules(joules),
+            quantities.joules(joules),
             quantities.MISSING if charge is None else f"{charge:.3g}",
             quantities.size(variant.size_bytes),
             *(quantities.size(variant.encoded_bytes[encoding]) for encoding in encodings),
             f"{variant.flops / 1e6:.3g}",
             f"{variant.useful_flops / 1e6:.3g}",
-            quantities.MISSING if variant.memory_bytes is None else quantities.size(variant.memory_bytes),
+            quantities.size(variant.memory_bytes),
         )
     measured = next((variant for variant in variants if variant.energy.joules is not None), None)
     energy = f"energy {measured.energy.source}; charge at {volts:g} V, estimated" if measured else "energy unknown"

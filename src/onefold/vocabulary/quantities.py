@@ -93,8 +93,10 @@ def decimals(values: Iterable[float]) -> int | None:
     return min(max(0, 2 - math.floor(min(digits))), 7)
 
 
-def metric(name: str, value: float, places: int | None = None) -> str:
+def metric(name: str, value: float | None, places: int | None = None) -> str:
     """Format the value of a metric in the unit of its name's suffix; a metric without a unit with `places` decimals."""
+    if value is None:
+        return MISSING
     name = name.partition("@")[0]  # without the device
     for suffix, unit in (("_per_s", rate), ("_s", duration), ("_j", joules), ("_bytes", size), ("flops", operations)):
         if name.endswith(suffix) and name.isidentifier():  # an expression has no unit
@@ -168,8 +170,10 @@ def _scaled(value: float | None, step: float, units: tuple[str, ...], start: int
     return f"{rounded(value, 3) if abs(value) < step else number(value)} {units[index]}"
 
 
-def share(fraction: float) -> str:
+def share(fraction: float | None) -> str:
     """Format a fraction as a percentage: "33 %", "0.67 %", "120 %"."""
+    if fraction is None:
+        return MISSING
     return f"{fraction * 100:.2g} %" if fraction < 0.995 else f"{fraction * 100:,.0f} %"
 
 

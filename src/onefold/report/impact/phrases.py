@@ -45,7 +45,7 @@ def effect_details(effect: Effect) -> str:
     """Return the test, the effect size and the interval of an effect, one per line."""
     test = effect.compared
     lines = [
-        f"U {quantities.MISSING if test.u is None else quantities.number(test.u)}, n {test.n} and {test.n_baseline}",
+        f"U {quantities.number(test.u)}, n {test.n} and {test.n_baseline}",
         f"p {p_value(test.p)}{f' ({test.method})' if test.method else ''}, adjusted p {p_value(effect.p_adjusted)}",
         f"Cliff's delta {coefficient(test.delta)}{f' ({test.magnitude})' if test.magnitude else ''}",
         f"medians differ by {interval_text(effect.medians)}",

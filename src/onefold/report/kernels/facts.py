@@ -76,9 +76,7 @@ def tiles(compiled: CompileResult) -> Iterator[Tile]:
     spent = compiled.spent
     time = quantities.duration(spent.time_s) if spent.seconds else quantities.MISSING
     yield Tile("Time", time, time_note(compiled))
-    estimate = spent.energy.joules is not None and spent.source == "modelled"
-    energy_note = f"{phrases.energy_source(spent.energy)}; {price(compiled)}"
-    yield Tile("Energy", phrases.energy(spent.energy), energy_note, badge="estimate" if estimate else "")
+    yield Tile.energy(spent.energy, price(compiled))
 
 
 def improvement(compiled: CompileResult) -> str:

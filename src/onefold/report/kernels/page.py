@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from onefold.report import phrases
 from onefold.report.html_page import render_page
 from onefold.report.kernels import facts, tables
 from onefold.report.kernels.scatter import scatter
 from onefold.report.kernels.survey import survey
-from onefold.report.plots.marks import Plot
-from onefold.report.table import Table
-from onefold.report.tile import Tile
 from onefold.vocabulary.kernels import CompileResult
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSection:
-    """The section of one model; `mark` is a suffix that makes its element ids unique."""
-
-    compiled: CompileResult
-    mark: str
-    setup: str
-    reason: str
-    is_recommended: bool  # whether the compiled model is the recommended runtime
-    tiles: tuple[Tile, ...]
-    outcome: tuple[tuple[str, str], ...]
-    savings: tuple[str, ...]
-    runtimes: Table
-    phases: Table
-    fates: Table
-    operators: Table
-    levels: Table
-    survey: Plot
-    scatter: Plot
 
 
 def as_html(results: Sequence[CompileResult]) -> str:
@@ -61,8 +37,9 @@ def _keys(compiled: CompileResult) -> Iterator[str]:
     yield from (history.operator.key for history in compiled.histories)
 
 
-def _section(compiled: CompileResult, numbers: Mapping[str, int], mark: str) -> ModelSection:
-    return ModelSection(
+def _section(compiled: CompileResult, numbers: Mapping[str, int], mark: str) -> dict[str, Any]:
+    """Return the section of one model; `mark` is a suffix that makes its element ids unique."""
+    return dict(
         compiled=compiled,
         mark=mark,
         setup=facts.setup(compiled),

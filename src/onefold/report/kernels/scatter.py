@@ -10,7 +10,7 @@ from markupsafe import Markup
 from onefold.report.kernels.costs import Fate, by_time, fates, has_failed
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
 from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
-from onefold.report.plots.marks import Plot, tooltip
+from onefold.report.plots.marks import Plot, dot, tooltip
 from onefold.report.plots.scale import Scale
 from onefold.report.plots.svg import cross, element, picture, polyline, shortened, text
 from onefold.vocabulary import quantities
@@ -123,12 +123,12 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
     for index, (candidate, fate) in drawn:
         recalled = index < history.recalled
         kind = (FASTEST if index == fastest else KINDS)[fate] + (RECALLED_CLASS if recalled else "")
-        spoken = tooltip(_tooltip_text(index + 1, candidate, fate, recalled))
+        spoken = _tooltip_text(index + 1, candidate, fate, recalled)
         if fate is Fate.FAILED:
-            yield element("path", spoken, class_=kind, d=cross(x(index + 1), lane, 2.6), data_cell="candidate")
+            yield element("path", tooltip(spoken), class_=kind, d=cross(x(index + 1), lane, 2.6), data_cell="candidate")
         elif candidate.latency_s is not None and drawable(candidate.latency_s):
-            center = {"cx": x(index + 1), "cy": y(candidate.latency_s), "r": 3.6 if index == fastest else 2.4}
-            yield element("circle", spoken, class_=kind, **center, data_cell="candidate")
+            center, radius = (x(index + 1), y(candidate.latency_s)), 3.6 if index == fastest else 2.4
+            yield dot(center, radius, kind, spoken, data_cell="candidate")
 
 
 def _tooltip_text(number: int, candidate: ScheduleCandidate, fate: Fate, recalled: bool) -> str:

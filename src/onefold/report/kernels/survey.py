@@ -10,7 +10,7 @@ from markupsafe import Markup
 from onefold.report.kernels.facts import COMPILED
 from onefold.report.kernels.latencies import drawable, latency_unit, logarithmic
 from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
-from onefold.report.plots.marks import Plot, tooltip
+from onefold.report.plots.marks import Plot, dot, tooltip
 from onefold.report.plots.scale import Scale, fitted, unit_of
 from onefold.report.plots.svg import Point, element, picture, polyline, shortened, text
 from onefold.vocabulary import quantities
@@ -85,18 +85,8 @@ def _drawing(rounds: Sequence[TuningRound], others: Sequence[RuntimeLatency]) ->
         parts.append(element("path", spoken, class_=OTHER, d=path))
     points = [(x(tuning_round.ended_s), y(tuning_round.latency_s)) for tuning_round in rounds]
     parts.append(element("path", class_="line best", d=polyline(points)))
-    for tuning_round, (cx, cy) in zip(rounds, points):
-        parts.append(
-            element(
-                "circle",
-                tooltip(_tooltip_text(tuning_round)),
-                class_="dot best",
-                cx=cx,
-                cy=cy,
-                r=3.6,
-                data_cell="round",
-            )
-        )
+    for tuning_round, point in zip(rounds, points):
+        parts.append(dot(point, 3.6, "dot best", _tooltip_text(tuning_round), data_cell="round"))
     parts += _counts(rounds, points, frame)
     positions = apart([points[-1][1], *(y(other.latency_s) for other in others)], LABEL_GAP, frame.top, frame.y_end)
     for label, middle, kind in zip([last, *labels], positions, ["value best", *["value"] * len(labels)]):

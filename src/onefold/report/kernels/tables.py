@@ -75,7 +75,7 @@ def phases_table(compiled: CompileResult) -> Table:
     for name in known:
         time_s, joules = spent.seconds.get(name), spent.joules.get(name)
         cells = (
-            quantities.MISSING if time_s is None else quantities.duration(time_s),
+            quantities.duration(time_s),
             _share(time_s, spent.time_s),
             phrases.energy(Energy(joules, spent.source)),
             _share(joules, spent.energy.joules) if spent.source != "unavailable" else quantities.MISSING,
@@ -99,7 +99,7 @@ def fates_table(compiled: CompileResult) -> Table:
         cells = (
             f"{cost.candidates:,}",
             quantities.duration(cost.time_s),
-            quantities.MISSING if cost.time_share is None else quantities.share(cost.time_share),
+            quantities.share(cost.time_share),
             phrases.energy(Energy(cost.joules, source)),
             quantities.MISSING
             if cost.energy_share is None or source == "unavailable"
@@ -161,7 +161,7 @@ def levels_table(compiled: CompileResult) -> Table:
 def _operator(compiled: CompileResult, state: OperatorState) -> Iterator[str]:
     yield state.operator.kind
     yield str(state.operator.weight)
-    yield quantities.MISSING if state.best_s is None else quantities.duration(state.best_s)
+    yield quantities.duration(state.best_s)
     yield from _timed(compiled, None if state.best_s is None else state.time_s)
     yield from (f"{count:,}" for count in (state.tried, state.filtered, state.failed))
     yield "suspended" if state.suspended else "tuning"
@@ -181,8 +181,8 @@ def _totals(compiled: CompileResult, states: Sequence[OperatorState]) -> Iterato
 def _timed(compiled: CompileResult, time_s: float | None) -> tuple[str, str]:
     """Return a time and its share of the model's latency."""
     share = None if time_s is None else share_of_model(compiled, time_s)
-    time = quantities.MISSING if time_s is None else quantities.duration(time_s)
-    return time, quantities.MISSING if share is None else quantities.share(share)
+    time = quantities.duration(time_s)
+    return time, quantities.share(share)
 
 
 def _share(value: float | None, total: float | None) -> str:

@@ -8,8 +8,17 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from onefold.report.plots.axes import Frame, left_margin, x_axis, y_axis
-from onefold.report.plots.marks import Plot, direction, ranking_legend, tooltip, trial_label, trial_shades, winner_label
-from onefold.report.plots.scale import Scale, fitted, unit_of
+from onefold.report.plots.marks import (
+    Plot,
+    direction,
+    dot,
+    ranking_legend,
+    tooltip,
+    trial_label,
+    trial_shades,
+    winner_label,
+)
+from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import Point, element, picture, polyline, text
 from onefold.report.study.summary import LearningCurve, Summary
 
@@ -43,7 +52,7 @@ def _drawing(summary: Summary) -> Markup:
     last = max(number for curve in summary.curves for number, _ in curve.points)
     x = Scale(1.0, float(max(last, 2)), frame.left + 6, frame.x_end)
     hint = next((direction(goal) for goal in summary.objective.goals if goal.metric == metric), "")
-    parts = [y_axis(frame, y, f"{metric} ({unit})" if unit else metric, hint), x_axis(frame, x, "epoch", min(6, last))]
+    parts = [y_axis(frame, y, with_unit(metric, unit), hint), x_axis(frame, x, "epoch", min(6, last))]
     colors, rank = trial_shades(summary), {trial.number: i for i, trial in enumerate(summary.ranking)}
     labels = {trial.number: trial_label(summary, trial) for trial in summary.trials}
     for curve in sorted(summary.curves, key=lambda c: -rank.get(c.trial, len(rank))):
@@ -58,8 +67,7 @@ def _drawing(summary: Summary) -> Markup:
 
 def _mark(curve: LearningCurve, points: Sequence[Point], kind: str, label: str) -> Markup:
     if len(points) == 1:
-        (x, y) = points[0]
-        return element("circle", tooltip(label), class_=f"dot {kind}", cx=x, cy=y, r=2.6, data_t=curve.trial)
+        return dot(points[0], 2.6, f"dot {kind}", label, data_t=curve.trial)
     return element("path", tooltip(label), class_=f"line {kind}", d=polyline(points), data_t=curve.trial)
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from onefold.report import phrases
 from onefold.report.plots.axes import LETTER
-from onefold.report.plots.marks import Plot, ranking_legend, tooltip, trial_shades
+from onefold.report.plots.marks import Plot, dot, ranking_legend, tooltip, trial_shades
 from onefold.report.plots.svg import Point, cross, element, picture, ribbon, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
@@ -121,17 +121,16 @@ def _marks(summary: Summary, columns: Sequence[Sequence[LadderMark]]) -> Iterato
     for column in columns:
         for mark in column:
             rung, (x, y) = mark.rung, mark.position
-            label = tooltip(_tooltip_text(summary, mark, len(column)))
+            label = _tooltip_text(summary, mark, len(column))
             room = column[1].position[1] - column[0].position[1] if len(column) > 1 else MAX_TRIAL_GAP
             if rung.state is RungState.FAILED:
                 size = max(1.4, min(3.0, room * 0.4))
-                yield element("path", label, class_="cross", d=cross(x, y, size), data_t=rung.trial)
+                yield element("path", tooltip(label), class_="cross", d=cross(x, y, size), data_t=rung.trial)
                 continue
             color = "best" if rung.trial == best else colors.get(rung.trial, "plain")
             ends = not mark.promoted and column is not columns[-1]
             kind = "waiting" if rung.state is RungState.DECIDED else f"{color} hollow" if ends else color
-            radius = max(1.2, min(3.6, room * 0.42))
-            yield element("circle", label, class_=f"dot {kind}", cx=x, cy=y, r=radius, data_t=rung.trial)
+            yield dot((x, y), max(1.2, min(3.6, room * 0.42)), f"dot {kind}", label, data_t=rung.trial)
 
 
 def _tooltip_text(summary: Summary, mark: LadderMark, count: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onefold.report.plots.svg import element
+from onefold.report.plots.svg import Point, element
 from onefold.report.study.summary import Summary
 from onefold.vocabulary.objective import Goal
 from onefold.vocabulary.records import Trial
@@ -52,6 +52,11 @@ def level_shades(summary: Summary) -> dict[int, str]:
 def tooltip(content: str) -> Markup:
     """Return the tooltip of a mark."""
     return element("title", Markup.escape(content))
+
+
+def dot(center: Point, radius: float, style: str, spoken: str, **data: str | float | None) -> Markup:
+    """Return a circle with a tooltip."""
+    return element("circle", tooltip(spoken), class_=style, cx=center[0], cy=center[1], r=radius, **data)
 
 
 def trial_label(summary: Summary, trial: Trial) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from onefold.report.plots.axes import LETTER
 from onefold.report.plots.marks import Plot, direction, ranking_legend, tooltip, trial_label, trial_shades, winner_label
-from onefold.report.plots.scale import Scale, fitted, unit_of
+from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import element, picture, ribbon, shortened, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary import quantities
@@ -96,7 +96,7 @@ def _goal_axis(summary: Summary, goal: Goal, *, last: bool) -> ParallelAxis:
     ends = (BOTTOM, TOP) if goal.maximize else (TOP, BOTTOM)
     scale = fitted(values.values(), *ends, size)
     crossings = {trial.number: _on(scale, values.get(trial.number)) for trial in summary.trials}
-    title = f"{goal.metric} ({unit})" if unit else goal.metric
+    title = with_unit(goal.metric, unit)
     return ParallelAxis(title, direction(goal), crossings, tuple(scale.ticks()), aside="no result", right=last)
 
 

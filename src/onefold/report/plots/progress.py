@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from onefold.report.plots.axes import Frame, left_margin, x_axis, y_axis
-from onefold.report.plots.marks import Plot, direction, level_shades, tooltip
-from onefold.report.plots.scale import Scale, fitted, unit_of
+from onefold.report.plots.marks import Plot, direction, dot, level_shades, tooltip
+from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import cross, element, picture, staircase, text
 from onefold.report.study.summary import RungResult, Summary
 from onefold.vocabulary import quantities
@@ -47,8 +47,8 @@ def _drawing(summary: Summary, moments: list[RungResult]) -> Markup:
     end_s = max(moments[-1].time_s, summary.study.elapsed_s, 1e-9)
     time_unit, time_size = unit_of("time_s", [end_s])
     x = Scale(0.0, end_s, frame.left, frame.x_end, unit=time_size)
-    title = f"{metric} ({unit})" if unit else metric
-    parts = [y_axis(frame, y, title, direction(summary.objective.goals[0])), x_axis(frame, x, f"time ({time_unit})")]
+    hint = direction(summary.objective.goals[0])
+    parts = [y_axis(frame, y, with_unit(metric, unit), hint), x_axis(frame, x, with_unit("time", time_unit))]
     parts += _failures(summary, frame, x)
     parts += _dots(summary, moments, x, y)
     parts += _best(summary, moments, x, y)
@@ -65,15 +65,8 @@ def _dots(summary: Summary, moments: list[RungResult], x: Scale, y: Scale) -> It
     for moment in moments:
         value = summary.format(summary.goal_metric, moment.value)
         label = f"trial {moment.trial}, level {moment.level}: {value} after {quantities.duration(moment.time_s)}"
-        yield element(
-            "circle",
-            tooltip(label),
-            class_=f"dot {colors[moment.level]}" + ("" if moment.keeps else " hollow"),
-            cx=x(moment.time_s),
-            cy=y(moment.value),
-            r=3.4,
-            data_t=moment.trial,
-        )
+        style = f"dot {colors[moment.level]}" + ("" if moment.keeps else " hollow")
+        yield dot((x(moment.time_s), y(moment.value)), 3.4, style, label, data_t=moment.trial)
 
 
 def _best(summary: Summary, moments: list[RungResult], x: Scale, y: Scale) -> Iterator[Markup]:

@@ -73,6 +73,11 @@ def unit_of(metric: str, values: Iterable[float]) -> tuple[str, float]:
     return "", 1.0
 
 
+def with_unit(title: str, unit: str) -> str:
+    """Return the title of an axis that counts in a unit, if there is one."""
+    return f"{title} ({unit})" if unit else title
+
+
 def _round_step(rough: float) -> float:
     magnitude = 10.0 ** math.floor(math.log10(rough))
     return next(m for m in (magnitude, 2 * magnitude, 5 * magnitude, 10 * magnitude) if m >= rough * 0.75)

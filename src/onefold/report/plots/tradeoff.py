@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
-from onefold.report.plots.marks import Plot, direction, tooltip, trial_label
-from onefold.report.plots.scale import fitted, unit_of
+from onefold.report.plots.marks import Plot, direction, dot, trial_label
+from onefold.report.plots.scale import fitted, unit_of, with_unit
 from onefold.report.plots.svg import element, picture, staircase, text
 from onefold.report.study.summary import Summary
 from onefold.vocabulary.records import Trial
@@ -42,10 +42,9 @@ def _drawing(summary: Summary) -> Markup:
     y = fitted(ups, frame.y_end - 8, frame.top + 6, up_size)
     frame = Frame(560, 340, left=left_margin(y), right=24)
     x = fitted(sides, frame.left + 6, frame.x_end, side_size)
-    below = f"{second.metric} ({side_unit})" if side_unit else second.metric
     parts = [
-        y_axis(frame, y, f"{first.metric} ({up_unit})" if up_unit else first.metric, direction(first)),
-        x_axis(frame, x, f"{below}, {direction(second)}"),
+        y_axis(frame, y, with_unit(first.metric, up_unit), direction(first)),
+        x_axis(frame, x, f"{with_unit(second.metric, side_unit)}, {direction(second)}"),
     ]
     front = sorted(summary.front, key=lambda trial: second.loss(trial.metrics[second.metric]))
     places = {trial.number: (x(side), y(up)) for trial, side, up in zip(summary.ranking, sides, ups)}
@@ -55,18 +54,8 @@ def _drawing(summary: Summary) -> Markup:
     members = {trial.number for trial in front}
     for trial in sorted(summary.ranking, key=lambda trial: trial.number in members):
         kind = "dot best" if trial.number in members else "dot plain"
-        cx, cy = places[trial.number]
-        parts.append(
-            element(
-                "circle",
-                tooltip(trial_label(summary, trial)),
-                class_=kind + ("" if summary.is_feasible(trial) else " hollow"),
-                cx=cx,
-                cy=cy,
-                r=4 if trial.number in members else 3.4,
-                data_t=trial.number,
-            )
-        )
+        style, radius = kind + ("" if summary.is_feasible(trial) else " hollow"), 4 if trial.number in members else 3.4
+        parts.append(dot(places[trial.number], radius, style, trial_label(summary, trial), data_t=trial.number))
     parts += _labels(front, places, frame)
     return picture(frame.width, frame.height, f"{first.metric} against {second.metric}", parts)
 

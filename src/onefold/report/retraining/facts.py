@@ -60,13 +60,10 @@ def tiles(retrained: RetrainingSummary) -> Iterator[Tile]:
     better = retrained.kept_new and retrained.gain > 0
     badge = "" if retrained.kept_new else STAYS
     yield Tile(f"Validation {retrained.metric}", reached(retrained), note, badge, accent=better)
-    peak = peak_bytes(retrained)
-    value = quantities.MISSING if peak is None else quantities.size(peak)
-    yield Tile("Peak memory, measured", value, memory_note(retrained), "over the limit" if is_over(retrained) else "")
-    late = retrained.elapsed_s > retrained.limits.window_s
-    yield Tile(
-        "Time", quantities.duration(retrained.elapsed_s), time_note(retrained), "over the window" if late else ""
-    )
+    over = "over the limit" if is_over(retrained) else ""
+    yield Tile("Peak memory, measured", quantities.size(peak_bytes(retrained)), memory_note(retrained), over)
+    late = "over the window" if retrained.elapsed_s > retrained.limits.window_s else ""
+    yield Tile("Time", quantities.duration(retrained.elapsed_s), time_note(retrained), late)
     yield Tile("Planning", quantities.duration(retrained.planning_s), planning_note(retrained))
 
 
@@ -139,14 +136,11 @@ def of_plan(retrained: RetrainingSummary, plan: RetrainingPlan) -> Iterator[tupl
     yield "epochs, at most", str(plan.epochs)
     yield "learning rate", quantities.number(plan.lr)
     yield "optimizer", plan.optimizer
-    yield "predicted memory", _size(predicted_bytes(retrained, plan))
+    yield "predicted memory", quantities.size(predicted_bytes(retrained, plan))
     known = [window.measured_bytes for window in tried if window.measured_bytes is not None]
-    yield "measured memory", _size(max(known, default=None))
-    expected = next((estimate for estimate in retrained.plans if estimate.plan == plan), None)
-    yield (
-        "predicted time of an update",
-        quantities.MISSING if expected is None else quantities.duration(expected.update_s),
-    )
+    yield "measured memory", quantities.size(max(known, default=None))
+    update_s = next((estimate.update_s for estimate in retrained.plans if estimate.plan == plan), None)
+    yield "predicted time of an update", quantities.duration(update_s)
     yield "micro-windows", str(len(tried))
 
 
@@ -155,10 +149,6 @@ def predicted_bytes(retrained: RetrainingSummary, plan: RetrainingPlan) -> int |
     first = next((estimate.memory_bytes for estimate in retrained.plans if estimate.plan == plan), None)
     last = next((w.predicted_bytes for w in reversed(retrained.windows) if w.plan == plan), None)
     return last if first is None else first
-
-
-def _size(value: int | None) -> str:
-    return quantities.MISSING if value is None else quantities.size(value)
 
 
 def _limits(retrained: RetrainingSummary) -> list[int]:

@@ -6,15 +6,15 @@ A plan has the same color in all plots, and a lane at the bottom shows its numbe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from markupsafe import Markup
 
 from onefold.report.plots.axes import LETTER, Frame, left_margin, x_axis, y_axis
-from onefold.report.plots.marks import Plot, shade, tooltip
-from onefold.report.plots.scale import Scale, fitted, unit_of
+from onefold.report.plots.marks import Plot, dot, shade, tooltip
+from onefold.report.plots.scale import Scale, fitted, unit_of, with_unit
 from onefold.report.plots.svg import Point, element, picture, polyline, staircase, text
 from onefold.report.retraining.facts import numbered
 from onefold.vocabulary import quantities
@@ -56,14 +56,13 @@ def memory(retrained: RetrainingSummary) -> Plot:
     for window, _, number in _styled_windows(retrained):
         middle = x(window.began_s / 2 + window.ended_s / 2)
         spoken = f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
-        circle = {"cx": middle, "cy": y(window.predicted_bytes), "r": 3.2}
-        parts.append(element("circle", tooltip(spoken), class_=PREDICTED, **circle, data_t=number))
+        parts.append(dot((middle, y(window.predicted_bytes)), 3.2, PREDICTED, spoken, data_t=number))
     parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
     known = any(window.measured_bytes is not None for window in windows)
     legend = [*(_legend(retrained, "cell") if known else ()), (PREDICTED, "predicted"), (LIMIT, "limit")]
     measured = "measured peak (bar)" if known else "no measured peak (not reported by the system)"
     caption = f"Each micro-window: {measured} and predicted peak (ring), below the limit."
-    return Plot(name, title, caption, _picture(title, parts), tuple(legend))
+    return Plot(name, title, caption, picture(WIDTH, HEIGHT, title, parts), tuple(legend))
 
 
 def metric(retrained: RetrainingSummary) -> Plot:
@@ -86,16 +85,15 @@ def metric(retrained: RetrainingSummary) -> Plot:
     given: list[Point] = [(x(0.0), y(before))] if math.isfinite(before) else []
     way = [(x(look[0].ended_s), y(score)) for look, score in known]
     parts.append(element("path", class_="line none", d=polyline([*given, *way])))
-    for cx, cy in given:
-        spoken = tooltip(f"the given model: {quantities.metric(retrained.metric, before, places)}")
-        parts.append(element("circle", spoken, class_=GIVEN, cx=cx, cy=cy, r=4))
-    for ((window, kind, number), score), (cx, cy) in zip(known, way):
+    spoken = f"the given model: {quantities.metric(retrained.metric, before, places)}"
+    parts += [dot(center, 4, GIVEN, spoken) for center in given]
+    for ((window, kind, number), score), center in zip(known, way):
         reached = quantities.metric(retrained.metric, score, places)
-        spoken = tooltip(f"micro-window {window.number}, plan {number}: {reached}")
-        parts.append(element("circle", spoken, class_=f"dot {kind}", cx=cx, cy=cy, r=4, data_t=number))
+        spoken = f"micro-window {window.number}, plan {number}: {reached}"
+        parts.append(dot(center, 4, f"dot {kind}", spoken, data_t=number))
     caption = f"{retrained.metric} on validation data after each micro-window."
     legend = [*_legend(retrained, "dot"), (GIVEN, "given model"), ("line best thin", "returned model")]
-    return Plot(name, title, caption, _picture(title, parts), tuple(legend))
+    return Plot(name, title, caption, picture(WIDTH, HEIGHT, title, parts), tuple(legend))
 
 
 def loss(retrained: RetrainingSummary) -> Plot:
@@ -110,7 +108,7 @@ def loss(retrained: RetrainingSummary) -> Plot:
         spoken = f"micro-window {window.number}, plan {number}: loss {quantities.number(window.loss)}"
         parts.append(_bar(window, plot_axes.y(window.loss), plot_axes.x, kind, spoken, number))
     caption = "Mean over the samples of each micro-window."
-    return Plot(name, title, caption, _picture(title, parts), tuple(_legend(retrained, "cell")))
+    return Plot(name, title, caption, picture(WIDTH, HEIGHT, title, parts), tuple(_legend(retrained, "cell")))
 
 
 def _colors(retrained: RetrainingSummary) -> dict[RetrainingPlan, str]:
@@ -150,7 +148,7 @@ def _axes(
     time_unit, second = unit_of("time_s", [end_s])
     x = Scale(0.0, end_s, frame.left, frame.x_end, unit=second)
     hint = f"{hint}, logarithmic" if y.log else hint
-    axes = [y_axis(frame, y, f"{title} ({unit})" if unit else title, hint), x_axis(frame, x, f"time ({time_unit})")]
+    axes = [y_axis(frame, y, with_unit(title, unit), hint), x_axis(frame, x, with_unit("time", time_unit))]
     return PlotAxes(x, y, (*axes, *_lane(retrained, frame, x)))
 
 
@@ -181,7 +179,3 @@ def _bar(window: MicroWindow, middle: float, x: Scale, color: str, spoken: str, 
     wide = max(x(window.ended_s) - left - 1, 1.0)
     box = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}
     return element("rect", tooltip(spoken), class_=f"cell {color}", **box, data_t=number)
-
-
-def _picture(title: str, parts: Iterable[Markup]) -> Markup:
-    return picture(WIDTH, HEIGHT, title, parts)

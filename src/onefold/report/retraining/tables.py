@@ -123,7 +123,7 @@ def _setting(plan: RetrainingPlan, name: str) -> str:
 
 
 def _expected(estimate: PlanEstimate | None, memory_bytes: int | None) -> Iterator[str]:
-    yield quantities.MISSING if memory_bytes is None else quantities.size(memory_bytes)
+    yield quantities.size(memory_bytes)
     yield quantities.MISSING if estimate is None else quantities.duration(estimate.update_s)
     yield quantities.MISSING if estimate is None else quantities.number(estimate.samples_per_s)
 
@@ -133,7 +133,7 @@ def _course(metric: str, window: MicroWindow, scores: int | None, losses: int | 
     yield quantities.duration(window.ended_s - window.began_s)
     yield f"{window.updates:,}"
     yield quantities.metric("", window.loss, losses)
-    yield quantities.MISSING if window.score is None else quantities.metric(metric, window.score, scores)
+    yield quantities.metric(metric, window.score, scores)
     yield _rate(window.gain_per_s)
     yield quantities.metric("", window.merit, 2)
 
@@ -141,7 +141,7 @@ def _course(metric: str, window: MicroWindow, scores: int | None, losses: int | 
 def _memory(window: MicroWindow) -> Iterator[str]:
     yield quantities.size(window.predicted_bytes)
     measured, predicted = window.measured_bytes, window.predicted_bytes
-    yield quantities.MISSING if measured is None else quantities.size(measured)
+    yield quantities.size(measured)
     yield quantities.MISSING if measured is None or predicted <= 0 else f"{measured / predicted:.2f}"
     yield quantities.size(window.limit_bytes)
 

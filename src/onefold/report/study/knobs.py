@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from onefold.report import phrases
 from onefold.report.plots.marks import Plot
@@ -12,7 +11,6 @@ from onefold.report.study.summary import Summary
 from onefold.report.table import Column, ColumnKind, Row, Table
 from onefold.vocabulary import quantities
 from onefold.vocabulary.knobs import KnobRecord, Phase, changed_knobs, default_knobs, knob_gain, knobs_in_use
-from onefold.vocabulary.records import to_json
 
 MAX_TRIALS = 12
 MAX_NOTES = 20
@@ -82,11 +80,6 @@ def knobs_table(summary: Summary) -> Table:
         )
         rows.append(Row.of(*cells, trial=trial))
     return Table("knobs", "Knobs", columns, tuple(rows[:MAX_TRIALS]))
-
-
-def knobs_json(summary: Summary) -> list[dict[str, Any]]:
-    """Return the knob records of every trial as JSON."""
-    return [to_json(record) for record in summary.knob_records]
 
 
 def _by_trial(summary: Summary) -> dict[int, list[KnobRecord]]:

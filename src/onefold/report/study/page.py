@@ -75,13 +75,7 @@ def _tiles(summary: Summary) -> Iterator[Tile]:
         quantities.duration(elapsed_s),
         f"{quantities.duration(cost.time_s)} in rungs, {quantities.duration(cost.cpu_s)} of CPU time",
     )
-    estimate = cost.energy.joules is not None and cost.energy.source == "modelled"
-    yield Tile(
-        "Energy",
-        phrases.energy(cost.energy),
-        phrases.energy_source(cost.energy),
-        badge="estimate" if estimate else "",
-    )
+    yield Tile.energy(cost.energy)
 
 
 def _best_tile(summary: Summary) -> Tile:

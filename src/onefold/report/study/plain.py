@@ -35,7 +35,6 @@ from __future__ import annotations
 from typing import Any
 
 from onefold.report.json_values import finite
-from onefold.report.study.knobs import knobs_json
 from onefold.report.study.serving import serving_json
 from onefold.report.study.summary import FailedTrial, Summary
 from onefold.vocabulary.records import Failure, Grant, Measurement, Rung, Trial, to_json
@@ -49,15 +48,9 @@ def as_json(summary: Summary) -> dict[str, Any]:
     content = {
         "format": FORMAT,
         "study": {
-            "name": study.name,
+            **_attributes(study, "name", "state", "reason", "created", "elapsed_s", "result", "spec"),
             "workload": summary.workload,
             "objective": summary.objective.to_json(),
-            "state": study.state,
-            "reason": study.reason,
-            "created": study.created,
-            "elapsed_s": study.elapsed_s,
-            "result": study.result,
-            "spec": study.spec,
         },
         "best": None if summary.best is None else summary.best.number,
         "ranking": [trial.number for trial in summary.ranking],
@@ -66,25 +59,11 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "cost": _cost(summary.cost),
         "trials": [_trial(summary, trial) for trial in summary.trials],
         "levels": [
-            {
-                **_grant(level.grant),
-                "trials": level.trials,
-                "done": level.done,
-                "failed": level.failed,
-                "running": level.running,
-                "promoted": level.promoted,
-                "best": level.best,
-            }
+            {**_grant(level.grant), **_attributes(level, "trials", "done", "failed", "running", "promoted", "best")}
             for level in summary.levels
         ],
         "epochs": [
-            {
-                "trial": epoch.trial,
-                "rung": epoch.rung,
-                "number": epoch.number,
-                "metrics": epoch.metrics,
-                "cost": _cost(epoch.measurement),
-            }
+            {**_attributes(epoch, "trial", "rung", "number", "metrics"), "cost": _cost(epoch.measurement)}
             for epoch in summary.epochs
         ],
         "progress": summary.progress,
@@ -94,7 +73,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         },
         "failures": [_failed(failed) for failed in summary.failures],
         **({"serving": serving_json(summary)} if summary.servings else {}),
-        **({"knobs": knobs_json(summary)} if summary.knob_records else {}),
+        **({"knobs": summary.knob_records} if summary.knob_records else {}),
     }
     plain: dict[str, Any] = finite(to_json(content))
     return plain
@@ -102,49 +81,36 @@ def as_json(summary: Summary) -> dict[str, Any]:
 
 def _trial(summary: Summary, trial: Trial) -> dict[str, Any]:
     return {
-        "number": trial.number,
-        "state": trial.state,
-        "config": trial.config,
+        **_attributes(trial, "number", "state", "config", "level", "refusals"),
         "metrics": summary.presented(trial).metrics,
         "keeps": summary.is_feasible(trial) if trial.finished_rungs else None,
-        "level": trial.level,
         "epochs": summary.epochs_of(trial),
         "cost": _cost(trial.cost),
-        "refusals": trial.refusals,
         "rungs": [_rung(rung) for rung in trial.rungs],
     }
 
 
 def _rung(rung: Rung) -> dict[str, Any]:
     return {
-        "rung": rung.rung,
+        **_attributes(rung, "rung", "bracket", "decision", "state", "threads", "attempts", "metrics"),
+        **_attributes(rung, "started_s", "ended_s"),
         **_grant(rung.grant),
-        "bracket": rung.bracket,
-        "decision": rung.decision,
-        "state": rung.state,
-        "threads": rung.threads,
-        "attempts": rung.attempts,
-        "metrics": rung.metrics,
         "cost": _cost(rung.measurement),
-        "started_s": rung.started_s,
-        "ended_s": rung.ended_s,
         "failure": rung.failure and _failure(rung.failure),
     }
 
 
 def _grant(grant: Grant) -> dict[str, Any]:
-    return {"level": grant.level, "epochs": grant.epochs, "data": grant.data, "time_s": grant.time_s}
+    return _attributes(grant, "level", "epochs", "data", "time_s")
 
 
 def _cost(spent: Measurement) -> dict[str, Any]:
     nothing = spent.energy.source == "nothing"
     return {
-        "time_s": spent.time_s,
-        "cpu_s": spent.cpu_s,
+        **_attributes(spent, "time_s", "cpu_s", "memory_bytes"),
         "energy_j": None if nothing else spent.energy.joules,
         "energy_source": "unavailable" if nothing else spent.energy.source,
         "energy_measured": spent.energy.measured and not nothing,
-        "memory_bytes": spent.memory_bytes,
     }
 
 
@@ -155,4 +121,8 @@ def _failed(failed: FailedTrial) -> dict[str, Any]:
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
-    return {"kind": failure.kind, "reason": failure.reason, "traceback": failure.traceback, "log": failure.log}
+    return _attributes(failure, "kind", "reason", "traceback", "log")
+
+
+def _attributes(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}

@@ -42,7 +42,7 @@ def shortlist_table(shortlist: Shortlist) -> Table:
             str(variant.recipe),
             f"{variant.metrics[shortlist.metric]:.4f}",
             quantities.duration(variant.latency_s),
-            quantities.MISSING if joules is None else quantities.joules(joules),
+            quantities.joules(joules),
             quantities.size(variant.size_bytes),
             quantities.size(variant.smallest_bytes),
             "recommended"

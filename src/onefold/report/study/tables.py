@@ -38,7 +38,7 @@ def trials_table(summary: Summary, trials: Iterable[Trial]) -> Table:
         cost = trial.cost
         yield from (str(trial.level), str(summary.epochs_of(trial)))
         yield from (quantities.duration(cost.time_s), phrases.energy(cost.energy))
-        yield quantities.MISSING if cost.memory_bytes is None else quantities.size(cost.memory_bytes)
+        yield quantities.size(cost.memory_bytes)
         yield trial.state.value
 
     rows = tuple(Row.of(*cells(summary.presented(trial)), trial=trial.number) for trial in trials)
