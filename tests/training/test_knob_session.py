@@ -15,6 +15,7 @@ from torch import nn
 
 from onefold import meter
 from onefold.training import knob_planner, knob_session
+from onefold.training.job_clusters import kmeans_labels
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext, available_knobs, precision
 from onefold.training.knobs.processor import available_cores
@@ -511,3 +512,64 @@ def test_many_windows_of_an_epoch_are_merged(context: TrainingContext, clock: Cl
     record = train(open_session(context, clock), context, clock, steps=6000)
     assert len(record.windows) < knob_session.MAX_WINDOWS
     assert sum(window.steps for window in record.windows) > 5000
+
+
+def test_defaults_that_are_much_slower_are_compared_briefly(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_step = clock.step
+
+    def step(context: TrainingContext) -> None:
+        plain_step(context)
+        clock.now += 0.5 * (not context.adapters)
+
+    monkeypatch.setattr(clock, "step", step)
+    record = train(open_session(context, clock, "probe"), context, clock)
+    found = next(window for window in record.windows if window.phase is Phase.FOUND)
+    assert found.steps == knob_planner.MIN_STEPS
+    compared = [window for window in record.windows if window.phase is Phase.COMPARED]
+    slow = [window for window in compared if window.knobs.memory_format == "contiguous"]
+    assert [window.steps for window in slow] == [knob_session.ABORT_STEPS] * knob_planner.COMPARISONS
+    fast = [window for window in compared if window.knobs.memory_format == "channels last"]
+    assert all(window.steps * window.step_s >= knob_planner.WINDOW_S["time"] / 4 for window in fast)
+
+
+def test_losses_of_two_precisions_are_compared_in_windows_of_full_length(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_reduced_session(context, clock, monkeypatch)
+    reduced_step = clock.step
+
+    def step(context: TrainingContext) -> None:
+        before = clock.now
+        reduced_step(context)
+        if torch.is_autocast_enabled("cpu"):
+            clock.now = before + (clock.now - before) / 3
+
+    monkeypatch.setattr(clock, "step", step)
+    record = train(session, context, clock, steps=300)
+    exact = [w for w in record.windows if w.phase is Phase.COMPARED and w.knobs.precision == "float32"]
+    assert exact
+    assert all(window.steps >= knob_planner.MIN_STEPS_FOR_LOSS for window in exact)
+
+
+def test_a_job_without_a_choice_of_knobs_is_not_remembered(context: TrainingContext, clock: Clock) -> None:
+    record = train(open_session(context, clock, knobs=[]), context, clock)
+    assert record.profile is not None
+    assert record.learned is None
+
+
+def test_earlier_jobs_are_not_clustered_for_knobs_that_are_settled(context: TrainingContext, clock: Clock) -> None:
+    session = open_session(context, clock)
+    learned = learned_by(train(session, context, clock, steps=300))
+    clustered = []
+
+    def clusterer(points: Any) -> Any:
+        clustered.append(len(points))
+        return kmeans_labels(points)
+
+    again = open_session(context, clock, remembered=[learned], settled=session.settled, clusterer=clusterer)
+    train(again, context, clock)
+    assert not clustered
+    train(open_session(context, clock, remembered=[learned], clusterer=clusterer), context, clock)
+    assert clustered == [1]

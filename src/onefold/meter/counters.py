@@ -101,12 +101,18 @@ class Counters:
         self._counted_s: defaultdict[str, float] = defaultdict(float)
         self._next = 0  # group to open
         self._are_all_open = False
+        self._groups_opened = 0
         self._entered = self._opened = 0.0
 
     @property
     def available(self) -> tuple[str, ...]:
         """Return the names of the events that were counted so far."""
         return tuple(dict.fromkeys([*self._counts, *self._open]))
+
+    @property
+    def has_counted_all(self) -> bool:
+        """Return whether every group of events was counted, if only for some of the time."""
+        return self._groups_opened >= len(self._groups)
 
     def __enter__(self) -> Counters:
         self._entered = time.perf_counter()
@@ -145,6 +151,7 @@ class Counters:
             if files and files + len(group) * len(threads) > self._max_files:
                 return
             self._next = (self._next + 1) % len(self._groups)
+            self._groups_opened += 1
             for event in group:
                 descriptors = [number for thread in threads if (number := _opened(event, thread)) >= 0]
                 if threads and len(descriptors) == len(threads):

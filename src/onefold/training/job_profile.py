@@ -137,6 +137,11 @@ class Profiler:
             self._counters.rotate()
 
     @property
+    def has_all_events(self) -> bool:
+        """Return whether every group of events was counted in the current block of `steps`."""
+        return self._counters is None or self._counters.has_counted_all
+
+    @property
     def has_operators(self) -> bool:
         """Return whether the operators of a step were counted."""
         return "operators" in self._sources

@@ -30,9 +30,11 @@ from onefold.vocabulary.records import Config
 MIN_STEPS, MAX_STEPS = 3, {"time": 50, "energy": 1000}  # of a window
 MIN_STEPS_FOR_LOSS = 8  # of a window in which the losses of two precisions are compared
 MIN_PROFILED_STEPS = 8  # so that all groups of hardware events are counted
+PROFILED_WINDOWS = 2  # as long as this many windows may the profiled one be with fewer steps
 WINDOW_S = {"time": 0.1, "energy": 0.4}  # least duration of a window
 WATCH_FACTOR = 4  # windows after probing are this much longer
 COMPARISONS = 2  # windows each with the default and with the chosen knobs, in turn
+SHORTENING = 4  # at most: compared windows of fast knobs have as many steps as those of the defaults
 ABORT_FACTOR = 2  # a candidate whose steps take this much longer is aborted
 DRIFT_FACTOR = 1.3  # a step time that changes by more is drift
 LOAD_TOLERANCE = 0.5  # cores of other processes by which the load may change
@@ -52,6 +54,7 @@ class KnobPlan:
     steps: int
     is_profiled: bool = False
     abort_s: float = math.inf  # the window ends early if its steps take longer
+    enough_s: float = math.inf  # the window may end with `MIN_STEPS` that took this long together
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class KnobPlanner:
         self._given_up = settled.given_up if settled is not None else ()
         self._slow: Options = {}  # knobs that take long to change, probed once
         self._load = 0.0  # when the knobs in use were chosen
+        self._default_s = 0.0  # the time of a step with the default knobs; 0 if it was not measured
         self._uses_energy = options.optimize_for == "energy"
         self._plans = self._plan_windows()
         self.plan = next(self._plans)
@@ -143,8 +147,11 @@ class KnobPlanner:
             setting, phase = self._restricted(self.settled.setting), self.settled.phase
             window = yield self._planned(phase, setting, 0.0)
             yield from self._watch(setting, phase, window)
-        window = yield KnobPlan(Phase.FOUND, defaults, self._rules.min_profiled_steps, is_profiled=True)
-        self.profile = self._profiler.profile
+        enough_s = PROFILED_WINDOWS * self._window_s
+        window = yield KnobPlan(
+            Phase.FOUND, defaults, self._rules.min_profiled_steps, is_profiled=True, enough_s=enough_s
+        )  # fmt: skip
+        self.profile, self._default_s = self._profiler.profile, window.step_s
         if self._options.mode in ("on", "recall"):
             for _ in range(MAX_RECALL_WINDOWS):
                 if self._similar_jobs.is_ready:
@@ -157,7 +164,8 @@ class KnobPlanner:
             elif self._options.mode == "recall":
                 self.notes.append("no similar job is known: the knobs keep their defaults")
                 yield from self._watch(defaults, Phase.FOUND, window)
-        setting = yield from self._probe(self._without_affinity(self.available.options, window.load), defaults, window)
+        knobs = self._without_affinity(self.available.options, window.load)
+        setting, window = yield from self._probe(knobs, defaults, window)
         setting, window = yield from self._settle(setting, Phase.SETTLED, window)
         yield from self._watch(setting, Phase.SETTLED, window)
 
@@ -181,7 +189,7 @@ class KnobPlanner:
             f"recalled from a similar job (confidence {similar.confidence:.2f}): {_describe(setting, defaults)}"
         )
         window = yield self._planned(Phase.RECALLED, setting, default.step_s)
-        setting = yield from self._probe(self._contention_knobs(setting, window.load), setting, window)
+        setting, window = yield from self._probe(self._contention_knobs(setting, window.load), setting, window)
         recalled = setting
         setting, window = yield from self._settle(setting, Phase.RECALLED, window, is_new=False)
         if setting == recalled or self._options.mode == "recall":
@@ -192,7 +200,7 @@ class KnobPlanner:
     ) -> Generator[KnobPlan, WindowMeasurement, tuple[Setting, WindowMeasurement]]:
         """Compare a setting with the defaults, and use the better one from now on; remember it if it is new.
 
-        Return the setting in use and the latest window.
+        `window` is the latest window with the setting. Return the setting in use and the latest window with it.
         """
         setting = self.safe(setting)
         defaults = self.available.defaults
@@ -202,46 +210,59 @@ class KnobPlanner:
             if self._reduces_precision(setting) and not is_no_worse(_losses(after), _losses(before)):
                 self.notes.append("reduced precision raised the loss and was rejected")
                 self.unsafe |= PRECISION_KNOBS
-                return (yield from self._settle(setting, phase, window, is_new=is_new))
+                return (yield from self._settle(setting, phase, before[-1], is_new=is_new))
             if self.safe(setting) != setting:  # rejected during the comparison
-                return (yield from self._settle(setting, phase, window, is_new=is_new))
+                return (yield from self._settle(setting, phase, before[-1], is_new=is_new))
             if self._cost(after) >= self._cost(before) * (1 - MIN_GAIN):
                 self.notes.append(f"no faster than the defaults, measured in turn: {_describe(setting, defaults)}")
                 setting, after = defaults, before
         self._load = fmean([window.load for window in (*before, *after)])
         self.settled = SettledKnobs(self._machine, Config(setting), phase, self._given_up)
         costs = self._cost(before), self._cost(after)
-        if is_new and self.profile is not None and self._profiler.is_complete and all(map(isfinite, costs)):
+        if is_new and self._is_worth_remembering and self.profile is not None and all(map(isfinite, costs)):
             self.learned = KnobMemory(
                 self._machine, self._options.optimize_for, self._options.reduced, self.profile, Config(setting),
                 *costs, self._load,
             )  # fmt: skip
         return setting, after[-1]
 
+    @property
+    def _is_worth_remembering(self) -> bool:
+        """Return whether the job could be found again, and had a choice of knobs."""
+        return self._profiler.is_complete and bool(self.available.options)
+
     def _compare(
         self, setting: Setting, window: WindowMeasurement
     ) -> Generator[KnobPlan, WindowMeasurement, tuple[list[WindowMeasurement], list[WindowMeasurement]]]:
-        """Measure the default knobs and a setting in turn; return the windows of either."""
+        """Measure the default knobs and a setting in turn; return the windows of either.
+
+        `window` is the latest window with the setting. Windows that are much slower are ended early, unless the losses
+        of two precisions are compared: those of a shorter window would be those of another time in training.
+        """
         before: list[WindowMeasurement] = []
         after: list[WindowMeasurement] = []
+        default_s = self._default_s or window.step_s
+        after_s = min(default_s, SHORTENING * window.step_s)
+        abort_s = math.inf if self._reduces_precision(setting) else ABORT_FACTOR * window.step_s
         for _ in range(COMPARISONS):
-            pair = [(self.available.defaults, before), (setting, after)]
+            pair = [(self.available.defaults, before, default_s), (setting, after, after_s)]
             # The order alternates, since losses fall and processors warm up meanwhile.
-            for candidate, windows in pair if len(before) % 2 == 0 else reversed(pair):
-                plan = self._planned(Phase.COMPARED, candidate, window.step_s)
-                windows.append((yield replace(plan, abort_s=ABORT_FACTOR * window.step_s)))
+            for candidate, windows, step_s in pair if len(before) % 2 == 0 else reversed(pair):
+                plan = self._planned(Phase.COMPARED, candidate, step_s)
+                windows.append((yield replace(plan, abort_s=abort_s)))
         return before, after
 
     def _probe(
         self, knobs: Options, start: Setting, measured: WindowMeasurement
-    ) -> Generator[KnobPlan, WindowMeasurement, Setting]:
-        """Plan one window for each candidate of the search and return the best setting.
+    ) -> Generator[KnobPlan, WindowMeasurement, tuple[Setting, WindowMeasurement]]:
+        """Plan one window for each candidate of the search; return the best setting and its latest window.
 
         `measured` is the window before, which measured the setting `start`.
         """
         if not knobs:
-            return start
+            return start, measured
         proposals = STRATEGIES[self._options.probing](knobs)
+        windows = {Config(start): measured}
         probed, window = 0, None
         while True:
             try:
@@ -256,11 +277,12 @@ class KnobPlanner:
                 plan = self._planned(Phase.PROBED, setting, measured.step_s)
                 window = yield replace(plan, abort_s=ABORT_FACTOR * measured.step_s)
                 probed += 1
+            windows[Config(self.safe(setting))] = window
             if self._uses_energy and window.step_j is None:
                 self._uses_energy = False
                 self.notes.append("the energy of short windows is unknown: the knobs are optimized for time")
         self.notes.append(f"probed {probed} windows of steps: {_describe(best, self.available.defaults)}")
-        return best
+        return best, windows.get(Config(best), measured)
 
     def _watch(
         self, setting: Setting, phase: Phase, window: WindowMeasurement
@@ -280,13 +302,13 @@ class KnobPlanner:
             before = setting = self.safe(setting)
             if self._slow and self._options.mode != "recall":
                 slow, self._slow = self._slow, {}
-                setting = yield from self._probe(slow, setting, window)
+                setting, window = yield from self._probe(slow, setting, window)
             elif drifting >= DRIFT_WINDOWS and watched >= interval:
                 contention_knobs = self._contention_knobs(setting, max(window.load, usual_load))
                 if not contention_knobs:
                     continue
                 self.notes.append(_drift_note(factor, load_change))
-                setting = yield from self._probe(contention_knobs, setting, window)
+                setting, window = yield from self._probe(contention_knobs, setting, window)
                 interval = DRIFT_WINDOWS if setting != before else min(MAX_PROBE_INTERVAL, 2 * interval)
                 watched = 0
             else:

@@ -76,11 +76,13 @@ class KnobSession:
         self._profiler = Profiler(of_network=rules.train_networks)
         settled = settled if settled is not None and settled.machine == machine else None
         self._given_up = settled.given_up if settled is not None else ()
+        is_settled = settled is not None and settled.phase is not Phase.FOUND
+        known = [] if is_settled else [memory for memory in remembered if self._applies(memory)]
         self._planner = KnobPlanner(
             options,
             self._available(),
             machine,
-            SimilarJobs([memory for memory in remembered if self._applies(memory)], clusterer),
+            SimilarJobs(known, clusterer),
             self._profiler,
             settled,
             rules,
@@ -235,9 +237,13 @@ class KnobSession:
             window.passes_per_step.append(window.passes.count - sum(window.passes_per_step))
             self._profiler.rotate()
         is_too_slow = len(window.steps_s) >= ABORT_STEPS and min(window.steps_s) > window.plan.abort_s
-        if len(window.steps_s) >= window.plan.steps or is_too_slow:
+        if len(window.steps_s) >= window.plan.steps or is_too_slow or self._is_long_enough(window):
             self._window = None
             self._close(window)
+
+    def _is_long_enough(self, window: OpenWindow) -> bool:
+        has_enough = len(window.steps_s) >= self._rules.min_steps and sum(window.steps_s) >= window.plan.enough_s
+        return has_enough and self._profiler.has_all_events
 
     def _apply(self, setting: Setting) -> None:
         self._applied.close()
