@@ -21,6 +21,7 @@ from onefold.kernels.source_models import load_models
 from onefold.model_folder import new_generation, open_folder
 from onefold.retraining.api import plan_retraining
 from onefold.serving.export import export
+from onefold.training.trained_model import load_network
 from onefold.training.weights import write_weights
 from onefold.vocabulary.errors import OnefoldError, UntrustedFolder
 from onefold.vocabulary.kernels import RuntimeLatency
@@ -132,6 +133,44 @@ def test_nothing_of_a_stranger_runs(
 
 def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 200
+
+
+def test_what_a_stranger_adds_to_a_folder_of_this_home_does_not_run(
+    stranger: Path, tmp_path: Path, this_host: Device
+) -> None:
+    marker, folder = tmp_path / "marker", tmp_path / "measured"
+    with new_generation(folder) as new:  # without a workload, as onefold.measure writes it
+        for name in ("model.onnx", "deployment.json"):
+            shutil.copy(stranger / name, new)
+    assert open_folder(folder).is_trusted
+    ATTACKS["workload_in_the_folder"](stranger, marker)
+    for name in ("model.json", "weights.safetensors"):
+        shutil.copy(stranger / name, folder)
+    with pytest.raises(OnefoldError, match="was added after the folder was written"):
+        plan(folder, this_host)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("values", [{"filters": 10**9}, {"depth": 10**9}, {"hidden": "all"}], ids=str)
+def test_a_configuration_outside_of_the_space_is_refused_before_it_is_built(
+    stranger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    edit_configuration(stranger, values)
+    monkeypatch.setattr(Digits, "build", lambda *_: (tmp_path / "marker").touch())
+    folder = open_folder(stranger)
+    with pytest.raises(OnefoldError, match=r"which is not in the space of its workload .* trust=True"):
+        load_network(folder)
+    assert not (tmp_path / "marker").exists()
+    with pytest.raises(OnefoldError):
+        load_network(open_folder(stranger, trust=True))
+    assert (tmp_path / "marker").exists()
+
+
+def edit_configuration(folder: Path, values: dict[str, Any]) -> None:
+    (folder / "manifest.json").unlink()
+    card = json.loads((folder / "model.json").read_text())
+    card["config"] |= values
+    (folder / "model.json").write_text(json.dumps(card))
 
 
 # The attacks are real: they succeed with a careless reader, and with trust, their code runs.

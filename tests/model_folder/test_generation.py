@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from onefold.model_folder import new_generation, open_folder
+from onefold.model_folder import generation, new_generation, open_folder
 from onefold.model_folder.generation import COMMIT, OWN_NAMES, complete_replacement
 from onefold.vocabulary.errors import InputError, ModelError, UntrustedFolder
 
@@ -140,6 +141,43 @@ def test_an_interrupted_replacement_in_place_is_completed(tmp_path: Path, home: 
     assert open_folder(folder, home=home).is_trusted
 
 
+def test_a_reader_waits_for_a_replacement_in_place(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "deploy"
+    write(folder, home, "first")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "previous").mkdir()
+    opened: list[dict[str, str]] = []
+    reader = threading.Thread(target=lambda: opened.append(open_folder(folder, home=home) and contents(folder)))
+    sync = generation._sync_folder  # called when the files of the new generation are in their places
+
+    def read_meanwhile(path: Path) -> None:
+        if path == folder and not reader.ident:
+            reader.start()
+            reader.join(0.2)
+        sync(path)
+
+    monkeypatch.setattr(generation, "_sync_folder", read_meanwhile)
+    with new_generation(folder, home=home, update=True) as new:
+        (new / "previous" / "model.json").write_text("older")
+    reader.join()
+    assert opened == [dict.fromkeys(NAMES, "first")]
+    assert (folder / "previous" / "model.json").read_text() == "older"
+
+
+def test_a_file_in_place_of_a_folder_is_replaced(tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "deploy"
+    write(folder, home, "first")
+    (tmp_path / "victim").write_text("mine")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "previous").symlink_to(tmp_path / "victim")
+    with new_generation(folder, home=home) as new:
+        (new / "previous").mkdir()
+        (new / "model.json").write_text("second")
+    assert open_folder(folder, home=home).is_trusted
+    assert (folder / "previous").is_dir()
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
 class TestOpening:
     """What `open_folder` accepts and trusts."""
 
@@ -164,6 +202,36 @@ class TestOpening:
             (new / "model.json").write_text("{}")
         assert not open_folder(tmp_path / "deploy", home=home).is_trusted
 
+    @pytest.mark.parametrize("name", ["weights.pt", "model.npz", "kernels.json", "kernels.before.onnx"])
+    def test_a_file_that_was_added_is_refused(self, plain: Path, home: Path, name: str) -> None:
+        (plain / name).write_text("added")
+        with pytest.raises(ModelError, match=rf"{name} was added .* manifest\.json does not list it; remove it"):
+            open_folder(plain, home=home)
+
+    def test_documents_and_other_files_may_be_added(self, plain: Path, home: Path) -> None:
+        for name in ("README.md", "retraining.html", "notes.txt"):
+            (plain / name).write_text("mine")
+        assert open_folder(plain, home=home).is_trusted
+
+    @pytest.mark.parametrize("place", ["nothing", "link", "file", "pipe", "long"])
+    def test_what_is_no_complete_generation_is_refused(
+        self, plain: Path, home: Path, tmp_path: Path, place: str
+    ) -> None:
+        commit = plain / COMMIT
+        if place == "link":
+            commit.symlink_to(tmp_path)
+        elif place == "file":
+            commit.write_text("model.json")
+        else:
+            commit.mkdir()
+        if place == "pipe":
+            os.mkfifo(commit / "entries")
+        elif place == "long":
+            (commit / "entries").write_text("model.json\n" * 100_000)
+        with pytest.raises(ModelError, match=r"\.commit is not a complete model: .*; remove it"):
+            open_folder(plain, home=home)
+        assert contents(plain) == dict.fromkeys(NAMES, "first")
+
     @pytest.mark.parametrize("name", NAMES)
     def test_changed_and_missing_files_are_refused(self, plain: Path, home: Path, name: str) -> None:
         (plain / name).write_text("frist")
@@ -180,9 +248,9 @@ class TestOpening:
         assert open_folder(plain, home=home).is_trusted
 
     def test_a_library_that_is_not_listed_is_not_code_of_the_folder(self, plain: Path, home: Path) -> None:
-        (plain / "kernels.so").write_text("planted")
+        (plain / "planted.so").write_text("planted")
         with pytest.raises(ModelError, match="is not listed in the manifest"):
-            open_folder(plain, home=home).code("kernels.so")
+            open_folder(plain, home=home).code("planted.so")
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"files": 3}', "[" * 99_999, '{"files": {}, "version": 9}'])
     def test_an_invalid_manifest_is_refused(self, plain: Path, home: Path, text: str) -> None:

@@ -18,20 +18,24 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from onefold.model_folder.manifest import MANIFEST, manifest_of
+from onefold.model_folder.manifest import DOCUMENTS, MANIFEST, manifest_of, path_inside
 from onefold.model_folder.trust import home_path, record_written
+from onefold.vocabulary.errors import ModelError
 
 COMMIT = ".commit"
 ENTRIES = "entries"  # the names in a complete generation
+MAX_ENTRIES_BYTES = 10_000
 # All files and subfolders that Onefold writes into a model folder.
 OWN_NAMES = frozenset(
     {
         MANIFEST, "model.json", "weights.safetensors", "weights.pt", "reference.npz", "retraining-profile.json",
         "model.onnx", "model.npz", "deployment.json", "README.md",
-        "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "model.int8.onnx", "model.packed",
-        "retraining.html", "retraining.json", "previous", "compressed",
+        "kernels.so", "kernels.tar", "kernels.json", "kernels.html", "kernels.before.onnx", "kernels.after.onnx",
+        "model.int8.onnx", "model.packed", "retraining.html", "retraining.json", "previous", "compressed",
     }
 )  # fmt: skip
+SUBFOLDERS = {"previous", "compressed"}  # with manifests of their own
+LISTED_NAMES = frozenset(name for name in OWN_NAMES - SUBFOLDERS - {MANIFEST} if Path(name).suffix not in DOCUMENTS)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EBUSY, errno.EXDEV, errno.EROFS}
 
@@ -64,7 +68,7 @@ def new_generation(
     is_exchanged = _can_exchange(target)
     staging_parent = target.parent if is_exchanged else target
     staging_parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.new-"
+    prefix = _prefix(target)
     _remove_abandoned(staging_parent, prefix)
     staging = Path(tempfile.mkdtemp(prefix=prefix, dir=staging_parent))
     with ExitStack() as stack:
@@ -83,20 +87,49 @@ def new_generation(
 
 
 def complete_replacement(folder: Path) -> None:
-    """Complete the replacement in place of a folder that was interrupted after its decision. Harmless otherwise."""
+    """Complete the replacement in place of a folder that was interrupted after its decision. Harmless otherwise.
+
+    Waits for a process that is replacing the folder right now. Raises ModelError if what is in the place of the
+    complete generation is none.
+    """
     commit = folder / COMMIT
-    if commit.is_symlink() or not commit.is_dir():
-        return
-    names = set((commit / ENTRIES).read_text(encoding="utf-8").split())
-    for name in OWN_NAMES - names:
+    while os.path.lexists(commit):
+        try:
+            names = _entries(commit)
+            with _locked(commit, wait=True) as descriptor:
+                if os.path.samestat(os.fstat(descriptor), commit.stat()):
+                    _complete(folder, names)
+        except (FileNotFoundError, ModelError):
+            if os.path.lexists(commit):
+                raise
+
+
+def _complete(folder: Path, names: Collection[str]) -> None:
+    """Move the files of the complete generation, of which these are the names, to their places."""
+    commit = folder / COMMIT
+    for name in OWN_NAMES.difference(names):
         _remove(folder / name)
-    for name in sorted(OWN_NAMES & names):
+    for name in sorted(OWN_NAMES.intersection(names)):
         if os.path.lexists(commit / name):
-            if (folder / name).is_dir():
-                _remove(folder / name)  # a folder cannot be replaced by a rename
+            if (commit / name).is_dir() or (folder / name).is_dir():
+                _remove(folder / name)  # a folder neither replaces nor is replaced by a file in a rename
             (commit / name).replace(folder / name)
     _sync_folder(folder)
-    shutil.rmtree(commit)
+    done = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder))
+    commit.rename(done)  # what is in the place of a complete generation is one, also while it is removed
+    shutil.rmtree(done)
+
+
+def _entries(commit: Path) -> set[str]:
+    try:
+        if commit.is_symlink() or not commit.is_dir():
+            raise ValueError("it is not a folder")
+        path = path_inside(commit, ENTRIES)
+        if path.stat().st_size > MAX_ENTRIES_BYTES:
+            raise ValueError(f"its {ENTRIES} are too long")
+        return set(path.read_text(encoding="utf-8").split())
+    except (OSError, ValueError, ModelError) as error:
+        raise ModelError(f"{commit} is not a complete model: {error}; remove it, or copy the folder again") from error
 
 
 def _replace(staging: Path, target: Path, is_exchanged: bool) -> None:
@@ -106,10 +139,11 @@ def _replace(staging: Path, target: Path, is_exchanged: bool) -> None:
     elif is_exchanged and _exchange(staging, target):
         _sync_folder(target.parent)
     else:
-        (staging / ENTRIES).write_text("\n".join(path.name for path in staging.iterdir()), encoding="utf-8")
+        names = [path.name for path in staging.iterdir()]
+        (staging / ENTRIES).write_text("\n".join(names), encoding="utf-8")
         _sync(staging)
         staging.rename(target / COMMIT)
-        complete_replacement(target)
+        _complete(target, names)
 
 
 def _can_exchange(target: Path) -> bool:
@@ -145,6 +179,11 @@ def _copy_own_files(source: Path, target: Path, omit: Collection[str]) -> None:
             shutil.copy2(entry, target / entry.name)
 
 
+def _prefix(target: Path) -> str:
+    """Return how the names of hidden folders begin that a writer of `target` leaves if it is killed."""
+    return f".{target.resolve().name}.new-"
+
+
 def _remove_abandoned(staging_parent: Path, prefix: str) -> None:
     """Remove the folders of writers that were killed: their lock is free."""
     for folder in staging_parent.glob(f"{prefix}*"):
@@ -153,12 +192,15 @@ def _remove_abandoned(staging_parent: Path, prefix: str) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder until the block or this process ends. Raises BlockingIOError if another process holds it."""
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[int]:
+    """Hold a folder until the block or this process ends; yields its descriptor.
+
+    If another process holds it, wait, or else raise BlockingIOError.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.model_folder.generation import complete_replacement
-from onefold.model_folder.manifest import Manifest, path_inside, read_manifest
+from onefold.model_folder.generation import LISTED_NAMES, complete_replacement
+from onefold.model_folder.manifest import MANIFEST, Manifest, path_inside, read_manifest
 from onefold.model_folder.trust import home_path, is_recorded
 from onefold.vocabulary.errors import InputError, ModelError, UntrustedFolder
 
@@ -53,21 +54,35 @@ def open_folder(folder: str | Path, *, trust: bool = False, home: str | Path | N
 
     Raises:
         InputError: There is no such folder.
-        ModelError: A file of the folder is missing, was changed, or lies outside of it.
+        ModelError: A file of the folder is missing, was changed or added, or lies outside of it.
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise InputError(f"there is no folder {path}; give the folder of a model")
-    complete_replacement(path)
+    try:
+        complete_replacement(path)
+    except OSError as error:
+        raise ModelError(f"the replacement of {path} was interrupted and cannot be completed: {error}") from error
     manifest = read_manifest(path)
     if manifest is None:
         return ModelFolder(path, None, trust)
     try:
-        manifest.check(path)
+        _check(manifest, path)
     except ModelError:
         latest = read_manifest(path)
         if latest == manifest or latest is None:
             raise
-        latest.check(path)  # the folder was replaced meanwhile
+        _check(latest, path)  # the folder was replaced meanwhile
         manifest = latest
     return ModelFolder(path, manifest, trust or is_recorded(home_path(home), manifest))
+
+
+def _check(manifest: Manifest, folder: Path) -> None:
+    """Raise ModelError unless the folder has the files of its manifest, and no others that Onefold would read."""
+    manifest.check(folder)
+    added = sorted(name for name in LISTED_NAMES - manifest.files.keys() if os.path.lexists(folder / name))
+    if added:
+        raise ModelError(
+            f"{folder / added[0]} was added after the folder was written: {MANIFEST} does not list it; "
+            "remove it, or write or copy the folder again"
+        )

@@ -107,6 +107,8 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
     try:
         workload = workload or load(reference)
         config = Config(card["config"])
+        if not folder.is_trusted:
+            _check_values(workload, config)
         network = build_network(workload, config)
         if HEAD in card:  # a retraining has added classes
             weight_bytes = find_weights(folder.path).stat().st_size
@@ -119,6 +121,17 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"the model in {folder.path} cannot be opened: {reason}") from error
     return network.eval(), workload, config
+
+
+def _check_values(workload: Workload, config: Config) -> None:
+    """Raise InputError if a value lies outside of the workload's space, where a network may have any size."""
+    for name, value in config.items():
+        parameter = workload.space.parameters.get(name)
+        if parameter is not None and not parameter.contains(value):
+            raise InputError(
+                f"the model's configuration has {name}={value!r:.100}, which is not in the space of its workload "
+                f"({parameter!r:.200}); if you know where the folder comes from, open it with trust=True"
+            )
 
 
 def after_each(batches: Iterable[Any], action: Callable[[], None]) -> Iterator[Any]:
