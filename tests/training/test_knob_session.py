@@ -16,6 +16,7 @@ from torch import nn
 from onefold import meter
 from onefold.training import knob_planner, knob_session
 from onefold.training.job_clusters import kmeans_labels
+from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext, available_knobs, precision
 from onefold.training.knobs.processor import available_cores
@@ -65,6 +66,12 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _clustered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the clusters of earlier jobs: simulated steps leave them no time."""
+    monkeypatch.setattr(SimilarJobs, "is_ready", property(lambda jobs: jobs._finished.wait()))
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ class PlanRunner:
     def _learn(self, plan: RetrainingPlan, measured_bytes: int | None) -> None:
         if measured_bytes is None:
             return
-        added = measured_bytes - self.held_bytes
+        added = max(1, measured_bytes - self.held_bytes)  # a small plan may fit into memory that is held anyway
         lesson = MemoryLesson(self.machine, self.signature, plan, self.profile.tensor_bytes(plan), added)
         before = next((earlier for earlier in self.lessons if earlier.plan == plan), lesson)
         lesson = replace(lesson, gain_per_s=before.gain_per_s, samples_per_s=before.samples_per_s)

@@ -12,7 +12,7 @@ from typing import Any
 from onefold.model_folder import CARD, PROFILE, REFERENCE, find_weights, new_generation
 from onefold.serving.recommendation import Recommendation
 from onefold.training.trial_files import best_weights_file
-from onefold.vocabulary.errors import InputError, OnefoldError
+from onefold.vocabulary.errors import InputError, ModelError, OnefoldError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.ranking import front
 from onefold.vocabulary.records import Config, Measurement, Metrics, Trial
@@ -94,8 +94,8 @@ class Result:
                 shutil.copytree(source, new, dirs_exist_ok=True)
                 if self.compressed is not None:
                     shutil.copytree(self.compressed, new / self.compressed.name)
-        except OSError as error:
-            why = error.strerror or error
+        except (OSError, ModelError) as error:
+            why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot save the model in {target} ({why}); it is in {source}") from error
         return target
 
