@@ -20,10 +20,11 @@ ones, plus three standard errors: of the difference on the test images, and on t
 decided (250 to 500). A refusal counts if the limit is in fact below the least memory, or the window below the time,
 that a retraining needs.
 
-Finished cases are rows of results/retraining_rows.jsonl: a run that was interrupted, or that `--minutes` ended,
-continues there, also on another machine, which first trains the three models again (10 to 30 minutes of a core each).
-Cases are ordered so that each prefix is balanced over models, domains and strategies; the comparison counts the models
-and domains for which all strategies are done. All in all about five hours on two cores.
+Finished cases are rows of results/retraining_rows.jsonl, with their machine: a run that was interrupted, or that
+`--minutes` ended, continues there, also on another machine, which first trains the three models again (10 to 30
+minutes of a core each). Where git does not know the revision, $ONEFOLD_REVISION names it. Cases are ordered so that
+each prefix is balanced over models, domains and strategies; the comparison counts the models and domains for which all
+strategies are done. All in all about five hours on two cores.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from claims import RESULTS, argument_parser, conclude, table
+from claims import RESULTS, argument_parser, conclude, machine, table
 from retrainings import verdicts
 from retrainings.case_run import Row, Workshop
 from retrainings.cases import Case, planned
@@ -105,12 +106,12 @@ class Cores:
 def run(workshop: Workshop, journal: Journal, cases: list[Case], cores: Cores, minutes: float | None) -> None:
     """Run the cases that are left, until the time is over."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    revision = _revision()
+    origin = {"revision": _revision(), "machine": _machine()}
 
     def measure(case: Case, core: int) -> None:
         if deadline is not None and time.monotonic() + 2 * case.window_s > deadline:
             return
-        row = {**workshop.run(case, core), "revision": revision}
+        row = {**workshop.run(case, core), **origin}
         journal.add(row)
         print(f"{len(journal.rows)}: {_in_words(row)}", flush=True)
 
@@ -128,6 +129,7 @@ def report(rows: list[Row], cases: list[Case], *, quick: bool) -> None:
     figures = {
         "cases": len(rows), "planned": len(cases), "strategies": by_strategy, "models": by_model,
         "revisions": dict(Counter(row["revision"] for row in rows)),
+        "machines": dict(Counter(row["machine"] for row in rows)),
     }  # fmt: skip
     conclude("retraining", verdicts.claims_of(rows, complete, quick=quick), figures, quick=quick)
 
@@ -141,9 +143,15 @@ def _in_words(row: Row) -> str:
 
 
 def _revision() -> str:
-    """Return the revision of Onefold that is measured."""
+    """Return the revision of Onefold that is measured; where git does not know it, $ONEFOLD_REVISION."""
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS, capture_output=True, text=True)
-    return found.stdout.strip() or "unknown"
+    return found.stdout.strip() or os.environ.get("ONEFOLD_REVISION", "unknown")
+
+
+def _machine() -> str:
+    """Describe this machine in a line."""
+    known = machine()
+    return f"{known['processor']}, {known['cores']} cores, {known['memory_bytes'] / 2**30:.0f} GiB"
 
 
 if __name__ == "__main__":
