@@ -57,15 +57,19 @@ def write_bomb(path: Path, arrays: dict[str, tuple[int, ...]]) -> None:
 
 
 def limited(here: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], int]:
-    """Run a command that may allocate MEMORY_BYTES; return what it printed, and the peak of its memory."""
+    """Run a command that may allocate MEMORY_BYTES; return what it printed, and the peak of its memory.
+
+    The peak of the command itself is that of its address space: its ru_maxrss includes this process, which started it.
+    """
     program = """
 import resource, runpy, sys
+from onefold.meter.memory import high_water_bytes
 sys.argv = ["onefold", *sys.argv[1:]]
 try:
     runpy.run_module("onefold.cli", run_name="__main__")
 finally:
-    own, others = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(f"\\npeak {max(own, others)}", file=sys.stderr)
+    others_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(f"\\npeak {max(high_water_bytes(), others_kb * 1024)}", file=sys.stderr)
 """
     ran = subprocess.run(
         [sys.executable, "-c", program, *words],
@@ -74,7 +78,7 @@ finally:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES)),
     )  # fmt: skip
     said, _, peak = ran.stderr.rpartition("peak ")
-    return subprocess.CompletedProcess(words, ran.returncode, ran.stdout, said), int(peak) * 1024
+    return subprocess.CompletedProcess(words, ran.returncode, ran.stdout, said), int(peak)
 
 
 def test_retraining_refuses_compressed_data_beyond_its_limit(tmp_path: Path) -> None:
