@@ -24,6 +24,7 @@ START_TIMEOUT_S = 120.0  # until the process has imported the runtime and is con
 MAX_ATTEMPTS = 3  # at a request whose process dies or is suspended
 POLL_S = 0.2
 OUTPUT_BYTES = 4096  # of the end of what a process printed
+LARGE_SHARE = 0.1  # of the device's memory: what the kernel kills because memory ran out holds at least as much
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "bad_alloc", "bad allocation")  # in messages of the runtime
 
 
@@ -47,6 +48,7 @@ class MeasuringProcess:
         self._worker: Worker | None = None
         self._output: IO[bytes] | None = None
         self._oom_kills = 0
+        self._resident_bytes = 0  # of the process when it was last polled
         self.confinement: Any = None  # the `Confinement` of the process, as JSON
 
     @property
@@ -104,6 +106,7 @@ class MeasuringProcess:
         worker.send(message, timeout_s)
         watch = Watch(worker)
         while True:
+            self._resident_bytes = worker.resident_bytes() or self._resident_bytes
             if worker.wait(POLL_S):
                 reply = worker.receive(timeout_s)
                 if "tick" not in reply:
@@ -118,7 +121,7 @@ class MeasuringProcess:
     def _death(self) -> Exception:
         """Return what the death of the process means: TooLarge only if something proves it."""
         code = self._worker.exit_code() if self._worker is not None else None
-        if code == -signal.SIGKILL and self._count_oom_kills() > self._oom_kills:
+        if code == -signal.SIGKILL and self._is_oom_killed():
             return self._too_large()
         if code == -signal.SIGKILL:
             return _ProcessLost("was killed by signal 9 (SIGKILL)")
@@ -133,6 +136,14 @@ class MeasuringProcess:
             f"the model needs more than the {size(self._device.memory_bytes)} of memory of {self._device.name}; "
             "make the model smaller or choose another device"
         )
+
+    def _is_oom_killed(self) -> bool:
+        """Return whether the kernel has killed the process because memory ran out.
+
+        The counters of the system count the kills of every process: one that was small was killed by a program.
+        """
+        is_large = self._resident_bytes >= LARGE_SHARE * self._device.memory_bytes
+        return is_large and self._count_oom_kills() > self._oom_kills
 
     def _count_oom_kills(self) -> int:
         return oom_kills((self.confinement or {}).get("group"))
@@ -150,6 +161,7 @@ class MeasuringProcess:
 
     def start(self) -> None:
         """Start the process and confine it; it is killed by `close` or when this process dies."""
+        self._resident_bytes = 0
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - has no name; closed by `close`
         try:
             self._worker = Worker(

@@ -116,6 +116,14 @@ class Worker:
         except ChildProcessError:  # it has ended
             return False
 
+    def resident_bytes(self) -> int | None:
+        """Return the resident memory of the child; None if it has ended or the system does not report it."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
     def pause(self) -> None:
         """Suspend the child (SIGSTOP)."""
         self._process.send_signal(signal.SIGSTOP)  # does nothing to a process that has ended
