@@ -1,12 +1,13 @@
 """Imports TVM without its slow parts.
 
-`import tvm.s_tir.tensor_intrin` parses the tensor intrinsics of all processors, which takes half a minute once torch is
-imported. Only those of the processors that kernels are compiled for are needed.
+`import tvm.s_tir.tensor_intrin` parses the tensor intrinsics of all processors. Only those of the processors that
+kernels are compiled for are needed.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 import platform
@@ -22,6 +23,9 @@ from typing import Any
 from onefold.vocabulary.errors import InputError, MissingExtra
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
+# TVM's parser lists the frames of the stack for each intrinsic, and `inspect` searches all modules for each frame of
+# the import system, since it has no source file: with torch imported, that takes seconds.
+_IMPORT_FRAMES = {f"<frozen {name}>": name for name in ("importlib._bootstrap", "importlib._bootstrap_external")}
 
 
 @cache
@@ -42,7 +46,8 @@ def tvm() -> Any:
 
 
 def register_intrinsics(architecture: str) -> None:
-    """Register the tensor intrinsics of an architecture, which takes about a second each."""
+    """Register the tensor intrinsics of an architecture."""
+    inspect.modulesbyfile.update(_IMPORT_FRAMES)
     name = "arm_cpu" if architecture.startswith(("aarch64", "arm")) else "x86"
     importlib.import_module(f"{_INTRINSICS}.{name}")
 
