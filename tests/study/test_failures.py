@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from onefold.store.home import Home
 from onefold.study.summary import summary_of
 from onefold.vocabulary.error_text import MAX_LOG, MAX_REASON, MAX_TRACEBACK
 from onefold.vocabulary.errors import ObjectiveError, StudyFailed, WorkloadError
-from onefold.vocabulary.records import Failure, StudyState
+from onefold.vocabulary.records import Failure, FailureKind, StudyState
 from small_studies import small_study as small
 
 KINDS = ("fine", "no text", "wrong text", "subclass", "surrogate", "unpicklable", "huge", "lines", "no metric")
@@ -92,6 +95,23 @@ def test_an_odd_exception_is_a_failed_trial_with_a_bounded_text(tmp_path: Path, 
             assert "in troubled" in failure.traceback
             assert (study.folder / failure.log).stat().st_size < 1.01 * MAX_LOG
     assert (tmp_path / "store.db").stat().st_size < 1_000_000
+
+
+def hang_or_die(config: Any) -> float:
+    if config.kind == "hang":
+        time.sleep(3600)
+    if config.kind == "death":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 1.0
+
+
+def test_a_worker_that_hangs_or_dies_is_a_failed_trial_and_nothing_else(tmp_path: Path) -> None:
+    """Workers of this module do not import torch, which would count as silence, for long on a busy machine."""
+    space, budget = Space(kind=Choice("fine", "hang", "death")), Budget(trials=3)
+    study = small(hang_or_die, tmp_path, space=space, budget=budget, search="grid", parallel=2, hang_timeout_s=10.0)
+    study.run()
+    kinds = {kind: failure.kind if failure else None for kind, failure in failures(study).items()}
+    assert kinds == {"fine": None, "hang": FailureKind.HUNG, "death": FailureKind.KILLED}
 
 
 def test_show_says_where_the_whole_traceback_is(tmp_path: Path) -> None:

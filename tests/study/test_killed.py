@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -22,6 +22,18 @@ from onefold.testing.toy import Spirals
 from onefold.vocabulary.records import StudyState
 from small_studies import small_study
 
+# Each epoch takes a turn from a pipe, so that the study does not end before it is killed, however busy the machine is.
+WORKLOAD = """
+import os
+from onefold.testing.toy import Spirals
+
+class Paced(Spirals):
+    def train_epoch(self, *args):
+        with open(os.environ["TURNS"], "r+b", buffering=0) as turns:
+            turns.read(1)
+        return super().train_epoch(*args)
+"""
+MAX_EPOCHS, TURNS = 2, 4  # epochs that are waited for before each kill, and turns given, since a kill may lose two
 OPTIONS = ["--trials", "6", "--max-epochs", "8", "--parallel", "2", "--seed", "11", "--name", "s"]
 TIMED = ("train_time_s", "energy_j", "memory_bytes")
 
@@ -51,24 +63,38 @@ def facts(home: Path) -> tuple[list[Any], list[Any]]:
 
 
 def run_and_kill(home: Path, kills: Sequence[str], rng: random.Random, *more: str) -> None:
-    """Run a study to its end, killing a worker or the coordinator after some events each time and resuming."""
-    process = onefold(home, "tune", "onefold.testing.toy:Spirals", *OPTIONS, *more)
-    for killed in kills:
-        assert process.stdout is not None
-        for _ in range(rng.randint(1, 8)):
-            assert process.stdout.readline(), (home / "errors").read_text()
-        time.sleep(rng.uniform(0, 0.05))  # so that any step may be hit
-        children = psutil.Process(process.pid).children()
-        if killed == "worker":
-            os.kill(rng.choice(children).pid, signal.SIGKILL)
-            continue
-        process.kill()
+    """Run a study to its end, killing a worker or the coordinator after some epochs each time and resuming."""
+    workload, turns = home.with_name("paced.py"), home.with_name("turns")
+    workload.write_text(WORKLOAD)
+    os.mkfifo(turns)
+    with turns.open("r+b", buffering=0) as given, mock.patch.dict(os.environ, {"TURNS": str(turns)}):
+        process = onefold(home, "tune", f"{workload}:Paced", *OPTIONS, *more)
+        for killed in kills:
+            given.write(b"." * TURNS)
+            wait_for_epochs(process, rng.randint(1, MAX_EPOCHS), home)
+            time.sleep(rng.uniform(0, 0.05))  # so that any step may be hit
+            children = psutil.Process(process.pid).children()
+            workers = [child for child in children if "onefold.engine.worker" in child.cmdline()]
+            if killed == "worker":
+                rng.choice(workers).kill()
+                continue
+            process.kill()
+            process.communicate()
+            _, alive = psutil.wait_procs(children, timeout=60)
+            assert not alive, "workers outlive their coordinator"
+            process = onefold(home, "resume", "s")
+        given.write(b"." * 1000)
         process.communicate()
-        _, alive = psutil.wait_procs(children, timeout=60)
-        assert not alive, "workers outlive their coordinator"
-        process = onefold(home, "resume", "s")
-    process.communicate()
     assert process.returncode == 0, (home / "errors").read_text()
+
+
+def wait_for_epochs(process: subprocess.Popen[bytes], count: int, home: Path) -> None:
+    """Read the events of a study until `count` more epochs have ended."""
+    assert process.stdout is not None
+    while count:
+        event = process.stdout.readline()
+        assert event, (home / "errors").read_text()
+        count -= b'"kind": "epoch"' in event
 
 
 def test_a_killed_study_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
