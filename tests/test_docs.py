@@ -18,6 +18,7 @@ from types import ModuleType
 
 import pytest
 import typer
+from sklearn.datasets import load_digits
 
 from onefold import Budget, Workload, tune
 from onefold.cli.app import app
@@ -58,9 +59,16 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train on every fourth image of the digits only: the figures that programs print are not compared."""
+    pixels, labels = load_digits(return_X_y=True)
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y: (pixels[::4], labels[::4]))
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)
 def test_programs_run(
-    page: Path, home: Path, tmp_path: Path, inline_engine: None, monkeypatch: pytest.MonkeyPatch
+    page: Path, home: Path, tmp_path: Path, inline_engine: None, few_digits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONEFOLD_HOME", str(home))
     monkeypatch.chdir(tmp_path)
