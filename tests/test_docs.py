@@ -63,7 +63,7 @@ def anchors(page: Path) -> set[str]:
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train on every fourth image of the digits only: the figures that programs print are not compared."""
     pixels, labels = load_digits(return_X_y=True)
-    monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y: (pixels[::4], labels[::4]))
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda **_: (pixels[::4], labels[::4]))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)

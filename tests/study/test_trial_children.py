@@ -6,18 +6,21 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 DEADLINE_S = 120.0
-# Each trial starts a process in a session of its own that nobody waits for, and creates a temporary file.
-WORKLOAD = '''
-import os, subprocess, sys, tempfile
+# Each trial starts a process in a session of its own that nobody waits for, creates a temporary file, and ends once
+# there is a file `go`. Nothing here imports torch, which would take most of the time.
+STUDY = '''
+import os, subprocess, sys, tempfile, time
 from pathlib import Path
-from onefold.testing.toy import Spirals
+from onefold import Budget, Float, ParallelismOptions, Space, Study
 
+HERE = sys.argv[1]
 PROGRAM = """
 import os, sys, time
 if os.fork() == 0:
@@ -27,24 +30,29 @@ if os.fork() == 0:
     time.sleep(600)
 """
 
-class Mine(Spirals):
-    def build(self, config):
-        here = Path(__file__).parent
-        subprocess.run([sys.executable, "-c", PROGRAM, str(here / "daemons")], check=True)
-        with tempfile.NamedTemporaryFile(delete=False) as file, (here / "files").open("a") as names:
-            names.write(file.name + "\\n")
-        return super().build(config)
+def trial(config):
+    here = Path(HERE)
+    subprocess.run([sys.executable, "-c", PROGRAM, str(here / "daemons")], check=True)
+    with tempfile.NamedTemporaryFile(delete=False) as file, (here / "files").open("a") as names:
+        names.write(file.name + "\\n")
+    while not (here / "go").exists():
+        time.sleep(0.02)
+    return config.x
+
+if __name__ == "__main__":
+    parallel = ParallelismOptions(parallel=2)
+    home = Path(HERE, "home")
+    Study(trial, space=Space(x=Float(0, 1)), budget=Budget(trials=4), parallelism=parallel, home=home).run()
 '''
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> subprocess.Popen[str]:
-    (tmp_path / "mine.py").write_text(WORKLOAD)
-    words = ["tune", "mine.py:Mine", "--trials", "4", "--max-epochs", "2", "--parallel", "2", "--knobs", "off"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "onefold.cli", *words, "--home", str(tmp_path / "home"), "--json"],
-        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def study(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    (tmp_path / "study.py").write_text(STUDY)
+    command = [sys.executable, "study.py", str(tmp_path)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
 
 
 def lines(file: Path) -> list[str]:
@@ -62,6 +70,7 @@ def check_nothing_is_left(here: Path) -> None:
 
 
 def test_they_end_with_a_study_that_ends(study: subprocess.Popen[str], tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
     _, err = study.communicate(timeout=DEADLINE_S)
     assert study.returncode == 0, err
     assert len(lines(tmp_path / "daemons")) >= 4
@@ -88,5 +97,6 @@ def test_they_end_with_the_worker_that_is_replaced(study: subprocess.Popen[str],
             os.kill(child.pid, 9)
     psutil.wait_procs([daemon], timeout=DEADLINE_S)
     assert not daemon.is_running()
+    (tmp_path / "go").touch()
     study.communicate(timeout=DEADLINE_S)
     check_nothing_is_left(tmp_path)
