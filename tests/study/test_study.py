@@ -491,7 +491,7 @@ def test_an_unknown_metric_is_an_error_with_the_nearest_one(tmp_path: Path) -> N
 def test_a_batch_larger_than_the_data_is_an_error_with_the_limit(tmp_path: Path) -> None:
     space = Space(training=dict(batch_size=Choice(32, 4096), lr=Float(0.01, 0.1)), model=dict(width=8, layers=1))
     with pytest.raises(WorkloadError, match="only 300 training samples"):
-        Study(Spirals(), space, home=tmp_path).run()
+        small(Spirals(), tmp_path, space=space).run()
 
 
 def test_a_rung_with_more_data_but_no_more_epochs_keeps_the_result(tmp_path: Path) -> None:
