@@ -100,6 +100,15 @@ def inline_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create, "__defaults__", tuple(defaults.values()))
 
 
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train on every fourth image of the digits only, for tests that do not compare figures."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda **_: (pixels[::4], labels[::4]))
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small network as ONNX, with samples beside it."""

@@ -18,7 +18,6 @@ from types import ModuleType
 
 import pytest
 import typer
-from sklearn.datasets import load_digits
 
 from onefold import Budget, Workload, tune
 from onefold.cli.app import app
@@ -57,13 +56,6 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors of the headings of a page, as GitHub and mkdocs derive them."""
     headings = HEADING.findall(FENCED.sub("", page.read_text()))
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
-
-
-@pytest.fixture
-def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train on every fourth image of the digits only: the figures that programs print are not compared."""
-    pixels, labels = load_digits(return_X_y=True)
-    monkeypatch.setattr("sklearn.datasets.load_digits", lambda **_: (pixels[::4], labels[::4]))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)

@@ -43,12 +43,19 @@ def test_every_example_is_tested() -> None:
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in OUTPUT]
 )  # fmt: skip
 def test_example_prints_its_result(
-    name: str, home: Path, inline_engine: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    home: Path,
+    inline_engine: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     path = str(EXAMPLES / f"{name}.py")
     if name in OWN_PROCESS:
         output = run_as_process(home, path)
     else:
+        if name not in SLOW:
+            request.getfixturevalue("few_digits")
         monkeypatch.setenv("ONEFOLD_HOME", str(home))
         runpy.run_path(path, run_name="__main__")
         output = capsys.readouterr().out
