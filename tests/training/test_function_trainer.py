@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ import torch
 
 import onefold
 from onefold import Budget, Config, Float, Objective, ParallelismOptions, Space, at_most
+from onefold.training import knob_session
 from onefold.training.assignment import Assignment
 from onefold.training.function_trainer import FunctionTrainer, Run
+from onefold.training.neighbor_load import StatLoad
 from onefold.vocabulary.knobs import KnobOptions, KnobRecord, knob_gain, knobs_in_use
 from onefold.vocabulary.records import Epoch, Grant
 
@@ -101,12 +102,18 @@ def records_of(function: Any, folder: Path, epochs: int, **knobs: Any) -> list[K
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no threads to choose")
-def test_knobs_of_the_process_are_tuned_while_a_function_yields(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
+def test_knobs_of_the_process_are_tuned_while_a_function_yields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a simulated clock, since a busy machine hides which threads are faster."""
+    before, now = torch.get_num_threads(), 0.0
+    monkeypatch.setattr(knob_session.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(StatLoad, "others_s", lambda _: 0.0)
 
     def function(config: Config) -> Iterator[float]:
+        nonlocal now
         for _ in range(60):
-            time.sleep(0.001 if torch.get_num_threads() == 1 else 0.03)
+            now += 0.001 if torch.get_num_threads() == 1 else 0.03
             yield float(torch.get_num_threads())
 
     torch.set_num_threads(2)
