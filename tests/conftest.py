@@ -1,9 +1,10 @@
-"""Fixtures of serving tests: this machine, calibrated once, and a small model, exported once."""
+"""Fixtures of all tests: settings of the process, this machine, calibrated once, and small models, exported once."""
 
 from __future__ import annotations
 
 import gc
 import inspect
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ import pytest
 from hypothesis import settings
 
 from onefold.device import Device
+
+# Threads that spin while they wait take the cores of other tests; libgomp reads this when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 settings.register_profile("onefold", deadline=None)  # the duration of an example depends on the machine
 settings.load_profile("onefold")
