@@ -82,4 +82,4 @@ def _show_version(version: Annotated[bool, typer.Option("--version", help="Show 
 
 def run(app: typer.Typer, *, is_whole_process: bool = False) -> None:
     """Run the command of this process. SIGTERM and SIGHUP interrupt it like Ctrl-C."""
-    app(obj=MainProgram(is_whole_process))
+    app(prog_name="onefold", obj=MainProgram(is_whole_process))
