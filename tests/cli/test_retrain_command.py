@@ -22,7 +22,7 @@ CONFIG = Config(
     batch_size=32, optimizer="adam", lr=3e-3, weight_decay=1e-5,
 )  # fmt: skip
 # Long enough for a busy machine; a rule ends the retraining as soon as the model is better.
-QUICK = ("--window", "300s", "--rules", "enough.toml")
+QUICK = ("--window", "3000s", "--rules", "enough.toml")
 ENOUGH = """
 [[react]]
 name = "seen enough"
@@ -120,7 +120,7 @@ def test_json_is_the_only_output(here: Path) -> None:
 
 def test_plan_only_shows_plans_and_changes_nothing(here: Path) -> None:
     before = content_of(here)
-    done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "100GB", "--window", "5m", "--plan-only")
+    done = onefold(here, "retrain", "deploy", "--data", "new", "--memory", "100GB", "--window", "1h", "--plan-only")
     assert done.returncode == 0, done.stderr
     for word in ("batch", "frozen", "segments", "memory"):
         assert word in done.stdout

@@ -79,7 +79,7 @@ def load_to_compile(folder: Path, _: Device) -> None:
 
 
 def plan(folder: Path, _: Device) -> None:
-    plan_retraining(folder, datasets.digits(), memory="100GB", window="60s", options=RetrainingOptions())
+    plan_retraining(folder, datasets.digits(), memory="100GB", window="1h", options=RetrainingOptions())
 
 
 ENTRY_POINTS: dict[str, Callable[[Path, Device], Any]] = {
@@ -195,7 +195,7 @@ def test_a_trusted_library_is_loaded(stranger: Path, tmp_path: Path) -> None:
 def test_a_trusted_workload_is_imported(stranger: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     ATTACKS["workload_in_the_folder"](stranger, marker)
-    arguments: dict[str, Any] = {"memory": "100GB", "window": "60s"}
+    arguments: dict[str, Any] = {"memory": "100GB", "window": "1h"}
     with pytest.raises(UntrustedFolder, match=r"its workload .*evil\.py:W' would run code"):
         plan_retraining(stranger, datasets.digits(), **arguments)
     assert not marker.exists()
@@ -205,7 +205,7 @@ def test_a_trusted_workload_is_imported(stranger: Path, tmp_path: Path) -> None:
 
 def test_the_workload_may_be_given_instead(stranger: Path, tmp_path: Path) -> None:
     ATTACKS["workload_in_the_folder"](stranger, tmp_path / "marker")
-    assert plan_retraining(stranger, datasets.digits(), workload=Digits(), memory="100GB", window="60s").plans
+    assert plan_retraining(stranger, datasets.digits(), workload=Digits(), memory="100GB", window="1h").plans
     assert not (tmp_path / "marker").exists()
 
 

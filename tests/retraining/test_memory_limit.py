@@ -64,7 +64,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def retrain(here: Path, model: str, *words: str) -> process_tree.Ended:
     command = [sys.executable, "-m", "onefold.cli", "retrain", str(here / model), "--data", str(here / "new")]
-    command += ["--home", str(here / "home"), "--rules", str(here / "enough.toml"), "--window", "150s", "--json"]
+    command += ["--home", str(here / "home"), "--rules", str(here / "enough.toml"), "--window", "3000s", "--json"]
     return process_tree.run([*command, *words], environment={"OMP_NUM_THREADS": "1"})
 
 
