@@ -76,7 +76,7 @@ def part_of(data: Data, share: float) -> Data:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedRun:
     """A workload and a seed with which both methods are run, on cores of their own."""
 
     workload: str  # the title
@@ -92,7 +92,7 @@ class Comparison:
         return f"{Path(__file__).resolve()}:{WORKLOADS[self.workload]}"
 
 
-def compare(comparison: Comparison) -> Row:
+def compare(comparison: PairedRun) -> Row:
     """Run both methods; return their final models, still to be timed."""
     os.sched_setaffinity(0, comparison.cores)  # disjoint from those of comparisons that run in parallel
     started = time.monotonic()
@@ -107,7 +107,7 @@ def compare(comparison: Comparison) -> Row:
     }  # fmt: skip
 
 
-def run_two_steps(comparison: Comparison) -> list[Row]:
+def run_two_steps(comparison: PairedRun) -> list[Row]:
     """Tune for accuracy, then build variants of the best trials; return all final models."""
     workload, seed, workers = comparison.reference, comparison.seed, len(comparison.cores)
     folder, trials, epochs = comparison.folder / "two-steps", comparison.trials, comparison.epochs
@@ -147,7 +147,7 @@ def run_two_steps(comparison: Comparison) -> list[Row]:
         ]
 
 
-def run_one_loop(comparison: Comparison, seconds: float) -> tuple[list[Row], int]:
+def run_one_loop(comparison: PairedRun, seconds: float) -> tuple[list[Row], int]:
     """Tune with the recipe in the search; return the models on the Pareto front, and the number of trials."""
     workload, seed, workers = comparison.reference, comparison.seed, len(comparison.cores)
     folder, epochs = comparison.folder / "one-loop", comparison.epochs + EPOCHS
@@ -249,7 +249,7 @@ def main() -> None:
         jobs = [(workload, seed) for workload in workloads for seed in seeds]
         for at in range(0, len(jobs), len(shares)):
             comparisons = [
-                Comparison(workload, seed, Path(folder) / f"{WORKLOADS[workload]}-{seed}", share, trials, epochs)
+                PairedRun(workload, seed, Path(folder) / f"{WORKLOADS[workload]}-{seed}", share, trials, epochs)
                 for (workload, seed), share in zip(jobs[at:], shares)
             ]
             with ProcessPoolExecutor(len(comparisons), multiprocessing.get_context("spawn")) as pool:

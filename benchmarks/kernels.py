@@ -72,24 +72,24 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.INFO)  # MetaSchedule logs every step
     with open_journal(options.state, quick=options.quick) as journal:
-        comparison = Comparison(journal, quick=options.quick)
-        for network in comparison.networks:
-            comparison.tune_both(network)
+        sections = KernelSections(journal, quick=options.quick)
+        for network in sections.networks:
+            sections.tune_both(network)
         if not options.quick:
-            comparison.tune_with_history()
-            comparison.tune_together()
-        curves = {network: comparison.time_curves(network) for network in comparison.networks}
-        stock = [] if options.quick else comparison.stock_metaschedule()
-        killed = journal.section("killed and run again", dict, partial(kill_and_rerun, comparison.workspace, "small"))
-        runtimes = [row for network in comparison.networks for row in comparison.compare_runtimes(network)]
-        precision = comparison.filter_precision()
+            sections.tune_with_history()
+            sections.tune_together()
+        curves = {network: sections.time_curves(network) for network in sections.networks}
+        stock = [] if options.quick else sections.stock_metaschedule()
+        killed = journal.section("killed and run again", dict, partial(kill_and_rerun, sections.workspace, "small"))
+        runtimes = [row for network in sections.networks for row in sections.compare_runtimes(network)]
+        precision = sections.filter_precision()
     matched = [
-        figures.matched(network, batch, curves[network]) for network in curves for batch in comparison.batches
+        figures.matched(network, batch, curves[network]) for network in curves for batch in sections.batches
     ]  # fmt: skip
-    runs = comparison.runs
-    cold = [figures.cold_cost(name, runs[name][COLD_START], runs[name][NO_FILTER]) for name in comparison.networks]
+    runs = sections.runs
+    cold = [figures.cold_cost(name, runs[name][COLD_START], runs[name][NO_FILTER]) for name in sections.networks]
     recalled = [] if options.quick else [figures.recalled(network, curves[network]) for network in curves]
-    joint = {} if options.quick else figures.joint(curves, comparison.goals_s)
+    joint = {} if options.quick else figures.joint(curves, sections.goals_s)
     for rows in (matched, recalled, cold, runtimes):
         table(rows)
     claims = [
@@ -108,7 +108,7 @@ def main() -> None:
     conclude("kernels", claims, content, quick=options.quick)
 
 
-class Comparison:
+class KernelSections:
     """The sections of the benchmark; each is run once and kept in the journal."""
 
     def __init__(self, journal: Journal, *, quick: bool) -> None:

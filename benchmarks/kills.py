@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from claims import Claim, argument_parser, conclude, table
-from fault_injection.outcomes import Outcome, OutcomeFiles, totals
+from fault_injection.outcomes import OutcomeFiles, ScenarioOutcome, totals
 from fault_injection.scenario import AT_RANDOM, Scenario, Undisturbed
 from fault_injection.scenarios import KINDS, Templates
 
@@ -38,7 +38,7 @@ KILLS_PER_SCENARIO, STOPS_PER_SCENARIO = 8, 2
 MIN_KILLS = 2
 
 
-def next_kind(outcomes: list[Outcome], kills: int, rng: random.Random) -> type[Scenario]:
+def next_kind(outcomes: list[ScenarioOutcome], kills: int, rng: random.Random) -> type[Scenario]:
     """Draw the next kind in proportion to the kills that its share lacks, so that parallel parts differ.
 
     A quick run leaves out kinds with a share of a single kill.
@@ -88,7 +88,7 @@ def run(state: OutcomeFiles, kills: int, stops: int, minutes: float | None) -> N
             )
 
 
-def rows_of(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+def rows_of(outcomes: list[ScenarioOutcome]) -> list[dict[str, Any]]:
     """Return one row per kind of scenario."""
     rows = []
     for name in [kind.name for kind in KINDS]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass
-class Outcome:
+class ScenarioOutcome:
     """The disturbances of one scenario and the faults that they caused."""
 
     scenario: str
@@ -48,18 +48,18 @@ class OutcomeFiles:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[ScenarioOutcome]:
         """Return all outcomes; a line that was cut off by a kill does not count."""
         outcomes = []
         for file in sorted(self._folder.glob("*.jsonl")):
             for line in file.read_text().splitlines():
                 try:
-                    outcomes.append(Outcome(**json.loads(line)))
+                    outcomes.append(ScenarioOutcome(**json.loads(line)))
                 except ValueError:
                     continue
         return outcomes
 
-    def save(self, outcome: Outcome) -> None:
+    def save(self, outcome: ScenarioOutcome) -> None:
         """Append an outcome."""
         with (self._folder / f"part-{os.getpid()}.jsonl").open("a") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")

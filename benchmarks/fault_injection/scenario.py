@@ -18,7 +18,7 @@ import psutil
 
 from fault_injection.checks import Facts, facts, fault_of_folder, leftovers
 from fault_injection.command import Command
-from fault_injection.outcomes import Outcome
+from fault_injection.outcomes import ScenarioOutcome
 from fault_injection.syscall_kills import is_supported, kill_at_call
 from onefold.study import Home
 from onefold.vocabulary.errors import StudyNotFound
@@ -86,10 +86,10 @@ class Scenario:
         (folder / "home").mkdir()
         self.prepare(folder)
 
-    def disturbed(self, folder: Path, undisturbed: Undisturbed, seed: int, kills: int, stops: int) -> Outcome:
+    def disturbed(self, folder: Path, undisturbed: Undisturbed, seed: int, kills: int, stops: int) -> ScenarioOutcome:
         """Run the command until it ends by itself, with at most so many kills and stops."""
         rng = random.Random(seed)
-        outcome = Outcome(self.name, seed)
+        outcome = ScenarioOutcome(self.name, seed)
         started = time.monotonic()
         self._create(folder)
         with ExitStack() as stack:
@@ -118,7 +118,7 @@ class Scenario:
         command: Command,
         folder: Path,
         undisturbed: Undisturbed,
-        outcome: Outcome,
+        outcome: ScenarioOutcome,
         rng: random.Random,
         kills: int,
         stops: int,
@@ -151,7 +151,13 @@ class Scenario:
             return
 
     def _disturb_child(
-        self, command: Command, folder: Path, undisturbed: Undisturbed, outcome: Outcome, rng: random.Random, kind: str
+        self,
+        command: Command,
+        folder: Path,
+        undisturbed: Undisturbed,
+        outcome: ScenarioOutcome,
+        rng: random.Random,
+        kind: str,
     ) -> bool:
         """Disturb a process that the command has started; return whether the command goes on."""
         assert self.child is not None
@@ -180,7 +186,7 @@ class Scenario:
                 outcome.count(kind, process, AT_RANDOM)
         return True
 
-    def _may_disturb_child(self, folder: Path, outcome: Outcome) -> bool:  # noqa: ARG002 - for subclasses
+    def _may_disturb_child(self, folder: Path, outcome: ScenarioOutcome) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether a further disturbance would not fail the present call for good."""
         for name in self.studies:
             with suppress(StudyNotFound), closing(Home(folder / "home").store()) as store:
@@ -189,13 +195,13 @@ class Scenario:
                     return False
         return True
 
-    def _check_processes(self, command: Command, outcome: Outcome) -> None:
+    def _check_processes(self, command: Command, outcome: ScenarioOutcome) -> None:
         """Check that a command that has ended left no process behind."""
         orphans = command.orphans()
         outcome.orphans += len(orphans)
         outcome.notes += [f"left: {line}" for line in orphans]
 
-    def _check_folders(self, folder: Path, outcome: Outcome) -> None:
+    def _check_folders(self, folder: Path, outcome: ScenarioOutcome) -> None:
         """Check that each model folder is one generation."""
         for name in self.model_folders:
             fault = fault_of_folder(folder / name)
@@ -203,7 +209,7 @@ class Scenario:
                 outcome.mixed += 1
                 outcome.notes.append(fault)
 
-    def _compare(self, folder: Path, undisturbed: Undisturbed, outcome: Outcome) -> None:
+    def _compare(self, folder: Path, undisturbed: Undisturbed, outcome: ScenarioOutcome) -> None:
         """Compare with the undisturbed run after the last command."""
         for name, expected in undisturbed.studies.items():
             try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_injection.command import Command
-from fault_injection.outcomes import Outcome
+from fault_injection.outcomes import ScenarioOutcome
 from fault_injection.scenario import MAX_CHILD_DISTURBANCES, TIMEOUT_S, Scenario
 from onefold import (
     Budget,
@@ -123,7 +123,7 @@ class QueueOfStudies(Scenario):
     def run(self, folder: Path) -> object:
         return Queue(Home(folder / "home")).run()
 
-    def _may_disturb_child(self, folder: Path, outcome: Outcome) -> bool:  # noqa: ARG002 - the signature of Scenario
+    def _may_disturb_child(self, folder: Path, outcome: ScenarioOutcome) -> bool:  # noqa: ARG002 - the signature of Scenario
         killed = sum(times for name, times in outcome.kills.items() if name.startswith("study of a queue"))
         return killed < MAX_CHILD_DISTURBANCES  # a study that dies three times without an epoch has failed
 

@@ -150,7 +150,7 @@ def _adapters(runner: CandidateRunner, costs: BatchCosts, folder: Path) -> tuple
     tuner = meta_schedule()
 
     @derived_object
-    class Builder(tuner.builder.PyBuilder):  # type: ignore[name-defined,misc]
+    class WarmBuilder(tuner.builder.PyBuilder):  # type: ignore[name-defined,misc]
         def build(self, inputs: Any) -> list[Any]:
             results = []
             for built in runner.build([candidate.mod for candidate in inputs]):
@@ -163,7 +163,7 @@ def _adapters(runner: CandidateRunner, costs: BatchCosts, folder: Path) -> tuple
             return results
 
     @derived_object
-    class Future(tuner.runner.PyRunnerFuture):  # type: ignore[name-defined,misc]
+    class MeasuredLatencies(tuner.runner.PyRunnerFuture):  # type: ignore[name-defined,misc]
         def __init__(self, latencies: Any, error: Any) -> None:
             super().__init__()
             self.latencies, self.error = latencies, error
@@ -175,7 +175,7 @@ def _adapters(runner: CandidateRunner, costs: BatchCosts, folder: Path) -> tuple
             return tuner.runner.RunnerResult(self.latencies, self.error)
 
     @derived_object
-    class Runner(tuner.runner.PyRunner):  # type: ignore[name-defined,misc]
+    class WarmRunner(tuner.runner.PyRunner):  # type: ignore[name-defined,misc]
         def run(self, inputs: Any) -> list[Any]:
             futures, measured = [], []
             for candidate in inputs:
@@ -185,8 +185,8 @@ def _adapters(runner: CandidateRunner, costs: BatchCosts, folder: Path) -> tuple
                 reply = runner.time_library(Path(str(candidate.artifact_path)), arguments)
                 costs.costs.add("run", reply.joules)
                 measured += [] if reply.error else [median(reply.value["latencies"])]  # not the mean
-                futures.append(Future(None if reply.error else measured[-1:], reply.error or None))
+                futures.append(MeasuredLatencies(None if reply.error else measured[-1:], reply.error or None))
             costs.end_batch(measured)
             return futures
 
-    return Builder(), Runner()
+    return WarmBuilder(), WarmRunner()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from kernel_store_contract import KernelStoreContract
 
-from onefold.store import Attempt, EpochCount, Job, Outcome, Store, StudyRecord
+from onefold.store import Attempt, AttemptOutcome, EpochCount, Job, Store, StudyRecord
 from onefold.vocabulary.errors import StoreError, StudyNotFound
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobRecord, Phase, StepWindow
 from onefold.vocabulary.moment import Moment
@@ -460,7 +460,7 @@ class StoreContract(KernelStoreContract):
         job = store.job("digits")
         assert job is not None
         assert (job.attempt, job.began) == (attempt, attempt.began)
-        lost = replace(attempt, ended=Moment(3.0, "b", 3.0), outcome=Outcome.LOST)
+        lost = replace(attempt, ended=Moment(3.0, "b", 3.0), outcome=AttemptOutcome.LOST)
         second = replace(attempt, number=2, heartbeat=Moment(4.0, "b", 4.0))
         for each in (lost, second):
             store.save_attempt(each)

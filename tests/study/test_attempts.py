@@ -12,7 +12,7 @@ import pytest
 
 from onefold.processes.clock import now
 from onefold.processes.identity import this_process
-from onefold.store import Attempt, Job, Outcome, Store, StudyRecord
+from onefold.store import Attempt, AttemptOutcome, Job, Store, StudyRecord
 from onefold.store.home import Home
 from onefold.study.attempts import LEASE_S, Liveness, beat, begin_attempt, deaths_in_vain, end_attempt
 
@@ -40,11 +40,11 @@ def test_an_owner_that_was_replaced_owns_nothing_any_more(store: Store) -> None:
     second = begun(store, str(this_process()))
     assert second.number == 2
     assert not beat(store, first)
-    assert not end_attempt(store, first, Outcome.DONE)
+    assert not end_attempt(store, first, AttemptOutcome.DONE)
     job = store.job("a")
     assert job is not None
-    assert [attempt.outcome for attempt in job.attempts] == [Outcome.LOST, None]
-    assert end_attempt(store, second, Outcome.DONE)
+    assert [attempt.outcome for attempt in job.attempts] == [AttemptOutcome.LOST, None]
+    assert end_attempt(store, second, AttemptOutcome.DONE)
     assert begin_attempt(store, "a", ELSEWHERE, 1) is None
     assert store.jobs(is_open=True) == []
 
@@ -67,7 +67,7 @@ def test_an_owner_elsewhere_lives_while_its_heartbeat_changes(store: Store, monk
 
 def test_deaths_count_if_they_cost_no_epoch_and_the_machine_ran_on(store: Store) -> None:
     boot = now().boot
-    died = replace(begun(store, ELSEWHERE), ended=now(), outcome=Outcome.LOST)
+    died = replace(begun(store, ELSEWHERE), ended=now(), outcome=AttemptOutcome.LOST)
     with_the_machine = replace(died, began=replace(died.began, boot="earlier"))
     after_progress = replace(died, epochs=4)
     job = Job("a", now(), attempts=(died, after_progress, after_progress))

@@ -18,7 +18,7 @@ from queue_processes import command, start_study
 from onefold import Budget, Config, Space, Study
 from onefold.processes import clock, lease_job_cores
 from onefold.processes.identity import parse_identity
-from onefold.store import Job, Outcome
+from onefold.store import AttemptOutcome, Job
 from onefold.study import Home
 from onefold.study.queue import Queue
 from onefold.testing.toy import Spirals
@@ -164,7 +164,7 @@ def test_a_job_that_outlives_its_server_ends_on_time_and_is_not_started_again(he
     assert here.queue.run() == 1
     assert here.studies == ["a", "b"]
     assert (here.job("a").response_s, here.job("a").ended) == (response_s, ended)
-    assert here.job("a").attempts[0].outcome is Outcome.DONE
+    assert here.job("a").attempts[0].outcome is AttemptOutcome.DONE
 
 
 @pytest.mark.parametrize("victims", [("server",), ("study",), ("server", "study")])

@@ -28,7 +28,7 @@ MAX_STALE = 4 * MAX_FINISHED  # trials in the optuna study, most of which have b
 
 
 @dataclass(eq=False)
-class _Entry:
+class _SurrogateTrial:
     """A result, or a running trial if there are no losses."""
 
     coded: Coded
@@ -44,15 +44,15 @@ class SurrogateData:
         self._goals = goals
         self._distributions = distributions
         self._min_results = min_results
-        self._entries: list[_Entry] = []  # in the order of arrival
-        self._results: dict[int, _Entry] = {}  # by trial
-        self._running: dict[int, _Entry] = {}
+        self._entries: list[_SurrogateTrial] = []  # in the order of arrival
+        self._results: dict[int, _SurrogateTrial] = {}  # by trial
+        self._running: dict[int, _SurrogateTrial] = {}
         self._worst = [-math.inf] * goals
         self._failures: list[Coded] = []  # kept until there are enough results to know the worst
         self._constrained = False
         self._is_stale = True  # whether the optuna study must be created again
         self._size = 0  # trials in the optuna study
-        self._new: list[_Entry] = []  # not yet in the optuna study
+        self._new: list[_SurrogateTrial] = []  # not yet in the optuna study
 
     @property
     def is_ready(self) -> bool:
@@ -71,12 +71,12 @@ class SurrogateData:
 
     def add_result(self, number: int, coded: Coded, losses: Sequence[float], violation: float) -> None:
         """Add the result of trial `number`."""
-        entry = self._results[number] = _Entry(coded, losses, violation)
+        entry = self._results[number] = _SurrogateTrial(coded, losses, violation)
         self._add(entry)
         self._worst = [max(pair) for pair in zip(self._worst, losses)]
         if self.is_ready:
             while self._failures:
-                self._add(_Entry(self._failures.pop(0), self._worst))
+                self._add(_SurrogateTrial(self._failures.pop(0), self._worst))
 
     def correct(self, number: int, violation: float) -> bool:
         """Replace the violation of a result; return False if trial `number` has none yet."""
@@ -89,13 +89,13 @@ class SurrogateData:
     def add_failure(self, coded: Coded) -> None:
         """Add a failure, as bad as the worst result."""
         if self.is_ready:
-            self._add(_Entry(coded, self._worst))
+            self._add(_SurrogateTrial(coded, self._worst))
         else:
             self._failures.append(coded)
 
     def add_running(self, number: int, coded: Coded) -> None:
         """Keep the model away from the configuration of running trial `number`."""
-        entry = self._running[number] = _Entry(coded)
+        entry = self._running[number] = _SurrogateTrial(coded)
         self._append(entry)
 
     def remove_running(self, number: int) -> None:
@@ -109,12 +109,12 @@ class SurrogateData:
         else:
             self._study.tell(entry.optuna_number, state=TrialState.FAIL)
 
-    def _append(self, entry: _Entry) -> None:
+    def _append(self, entry: _SurrogateTrial) -> None:
         self._entries.append(entry)
         if not self._is_stale:
             self._new.append(entry)
 
-    def _add(self, entry: _Entry) -> None:
+    def _add(self, entry: _SurrogateTrial) -> None:
         self._append(entry)
         self._is_stale = self._is_stale or (entry.violation > 0 and not self._constrained)
         if len(self._entries) - len(self._running) > MAX_FINISHED:
@@ -132,7 +132,7 @@ class SurrogateData:
             self._insert(entry)
         self._new = []
 
-    def _insert(self, entry: _Entry) -> None:
+    def _insert(self, entry: _SurrogateTrial) -> None:
         is_done = entry.losses is not None
         self._study.add_trial(
             create_trial(
@@ -147,7 +147,7 @@ class SurrogateData:
         self._size += 1
 
 
-def _kept(entries: Sequence[_Entry]) -> list[_Entry]:
+def _kept(entries: Sequence[_SurrogateTrial]) -> list[_SurrogateTrial]:
     """Return the running entries, the best and the most recent ones, in the order of arrival."""
     finished = [entry for entry in entries if entry.losses is not None]
     best = {id(entry) for entry in _by_quality(finished)[:KEPT_BEST]}
@@ -156,7 +156,7 @@ def _kept(entries: Sequence[_Entry]) -> list[_Entry]:
     return [entry for entry in entries if entry.losses is None or id(entry) in kept]
 
 
-def _by_quality(entries: Sequence[_Entry]) -> list[_Entry]:
+def _by_quality(entries: Sequence[_SurrogateTrial]) -> list[_SurrogateTrial]:
     """Return the entries as TPE splits them: feasible ones first, by loss or by non-dominated front."""
     feasible = [entry for entry in entries if entry.violation <= 0]
     violating = sorted((entry for entry in entries if entry.violation > 0), key=lambda entry: entry.violation)

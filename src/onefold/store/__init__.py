@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.store.jobs import Attempt, Job, JobStore, Outcome
+from onefold.store.jobs import Attempt, AttemptOutcome, Job, JobStore
 from onefold.store.kernel_history import CompilationRecord, KernelHistory
 from onefold.store.knob_history import KnobHistory
 from onefold.store.retraining_history import RetrainingHistory
@@ -14,8 +14,20 @@ from onefold.store.studies import EpochCount, StudyRecord, StudyStore
 from onefold.vocabulary.errors import InputError
 
 __all__ = [
-    "Attempt", "CompilationRecord", "EpochCount", "Job", "JobStore", "KernelHistory", "KnobHistory", "Outcome",
-    "RetrainingHistory", "ServingHistory", "Store", "StudyRecord", "StudyStore", "open_store",
+    "Attempt",
+    "AttemptOutcome",
+    "CompilationRecord",
+    "EpochCount",
+    "Job",
+    "JobStore",
+    "KernelHistory",
+    "KnobHistory",
+    "RetrainingHistory",
+    "ServingHistory",
+    "Store",
+    "StudyRecord",
+    "StudyStore",
+    "open_store",
 ]  # fmt: skip
 
 

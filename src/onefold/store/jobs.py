@@ -12,7 +12,7 @@ from onefold.vocabulary.moment import Moment
 DEFAULT_TENANT = "default"
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended. The first two also end the job."""
 
     DONE = "done"
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     @property
     def ends_job(self) -> bool:
         """Return whether nothing is left to try."""
-        return self in (Outcome.DONE, Outcome.FAILED)
+        return self in (AttemptOutcome.DONE, AttemptOutcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Attempt:
     began: Moment
     heartbeat: Moment
     ended: Moment | None = None
-    outcome: Outcome | None = None
+    outcome: AttemptOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from onefold.store import checksums
 from onefold.store.errors import OTHER_HOME
-from onefold.store.jobs import Attempt, Job, Outcome
+from onefold.store.jobs import Attempt, AttemptOutcome, Job
 from onefold.store.kernel_history import CompilationRecord
 from onefold.store.studies import StudyRecord
 from onefold.vocabulary.errors import StoreError
@@ -354,7 +354,7 @@ def attempt_of(row: Row) -> Attempt:
             began=_moment(row["began"]),
             heartbeat=_moment(row["heartbeat"]),
             ended=_optional_moment(row["ended"]),
-            outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+            outcome=None if row["outcome"] is None else AttemptOutcome(row["outcome"]),
         )
 
 

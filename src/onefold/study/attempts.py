@@ -16,7 +16,7 @@ from dataclasses import replace
 from onefold.processes import available_cores
 from onefold.processes.clock import now
 from onefold.processes.identity import parse_identity, this_process
-from onefold.store import Attempt, Job, Outcome, Store
+from onefold.store import Attempt, AttemptOutcome, Job, Store
 from onefold.store.home import Home
 from onefold.vocabulary.errors import StoreError
 from onefold.vocabulary.log import log_of
@@ -41,7 +41,7 @@ def begin_attempt(store: Store, study: str, owner: str, cores: int) -> Attempt |
         if job.attempt is not None and job.attempt.owner == owner:
             return job.attempt
         if job.attempt is not None:
-            store.save_attempt(replace(job.attempt, ended=job.attempt.heartbeat, outcome=Outcome.LOST))
+            store.save_attempt(replace(job.attempt, ended=job.attempt.heartbeat, outcome=AttemptOutcome.LOST))
         began = now()
         epochs = len(store.epochs(study))
         attempt = Attempt(study, len(job.attempts) + 1, owner, cores, epochs, began, began)
@@ -58,7 +58,7 @@ def beat(store: Store, attempt: Attempt) -> bool:
         return current is not None
 
 
-def end_attempt(store: Store, attempt: Attempt, outcome: Outcome, ended: Moment | None = None) -> bool:
+def end_attempt(store: Store, attempt: Attempt, outcome: AttemptOutcome, ended: Moment | None = None) -> bool:
     """End an attempt, and its job if nothing is left to try; return whether the attempt still owned its job."""
     with store.transaction():
         current = _current(store, attempt)
@@ -94,15 +94,15 @@ def attempt_at_job(home: Home, study: str, store: Store) -> Iterator[None]:
             end_attempt(store, attempt, _outcome(error))
         raise
     else:
-        end_attempt(store, attempt, Outcome.DONE)
+        end_attempt(store, attempt, AttemptOutcome.DONE)
     finally:
         has_ended.set()
 
 
-def _outcome(error: BaseException) -> Outcome:
+def _outcome(error: BaseException) -> AttemptOutcome:
     if isinstance(error, INTERRUPTIONS):
-        return Outcome.INTERRUPTED
-    return Outcome.PAUSED if isinstance(error, StoreError) else Outcome.FAILED
+        return AttemptOutcome.INTERRUPTED
+    return AttemptOutcome.PAUSED if isinstance(error, StoreError) else AttemptOutcome.FAILED
 
 
 def _keep_alive(home: Home, attempt: Attempt, has_ended: threading.Event) -> None:
@@ -145,7 +145,7 @@ def deaths_in_vain(job: Job, epochs: int, boot: str) -> int:
     """
     count = 0
     for attempt in reversed(job.attempts):
-        if attempt.outcome is not Outcome.LOST or attempt.epochs != epochs:
+        if attempt.outcome is not AttemptOutcome.LOST or attempt.epochs != epochs:
             break
         count += attempt.began.boot == boot
     return count

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from onefold.processes import CoreLease, available_cores, lease_job_cores
 from onefold.processes.clock import now
 from onefold.processes.identity import identity_of, parse_identity
-from onefold.store import Job, Outcome, Store
+from onefold.store import AttemptOutcome, Job, Store
 from onefold.store.home import Home
 from onefold.study.attempts import Liveness, begin_attempt, deaths_in_vain, end_attempt
 from onefold.study.fair_share import ServedJob, next_job
@@ -27,7 +27,7 @@ from onefold.vocabulary.records import StudyState
 MAX_DEATHS = 3  # without an epoch between them
 POLL_S = 0.5
 INTERRUPTED_EXIT = 130
-OUTCOMES = {StudyState.DONE: Outcome.DONE, StudyState.FAILED: Outcome.FAILED}
+OUTCOMES = {StudyState.DONE: AttemptOutcome.DONE, StudyState.FAILED: AttemptOutcome.FAILED}
 
 StartStudy = Callable[[Home, Job, CoreLease], "subprocess.Popen[bytes]"]
 
@@ -81,7 +81,7 @@ class QueueServer:
             if exit_code in (StoreError.exit_code, INTERRUPTED_EXIT):
                 self._stopped_by = study
             elif job.attempt is not None:  # it ended before its study ran, as without the file of its workload
-                end_attempt(store, job.attempt, Outcome.DONE if exit_code == 0 else Outcome.FAILED)
+                end_attempt(store, job.attempt, AttemptOutcome.DONE if exit_code == 0 else AttemptOutcome.FAILED)
 
     def _report_ends(self, store: Store) -> int:
         open_jobs = {job.study for job in store.jobs(is_open=True)}
@@ -89,7 +89,7 @@ class QueueServer:
         for study in ended:
             job = store.job(study)
             if job is not None:
-                is_done = bool(job.attempts) and job.attempts[-1].outcome is Outcome.DONE
+                is_done = bool(job.attempts) and job.attempts[-1].outcome is AttemptOutcome.DONE
                 self._on_event(f"{study}: {'done' if is_done else 'failed'}")
         self._watched &= open_jobs
         return len(ended)
@@ -119,10 +119,14 @@ class QueueServer:
         attempt = job.attempt
         if attempt is not None:
             has_run = attempt.heartbeat != attempt.began
-            outcome = OUTCOMES.get(store.study(job.study).state, Outcome.LOST) if has_run else Outcome.LOST
+            outcome = (
+                OUTCOMES.get(store.study(job.study).state, AttemptOutcome.LOST) if has_run else AttemptOutcome.LOST
+            )
             end_attempt(store, attempt, outcome, attempt.heartbeat)
             job = store.job(job.study) or job
-        has_died = job.ended is None and len(job.attempts) >= MAX_DEATHS and job.attempts[-1].outcome is Outcome.LOST
+        has_died = (
+            job.ended is None and len(job.attempts) >= MAX_DEATHS and job.attempts[-1].outcome is AttemptOutcome.LOST
+        )
         if has_died and deaths_in_vain(job, len(store.epochs(job.study)), now().boot) >= MAX_DEATHS:
             self._on_event(f"{job.study}: its process died {MAX_DEATHS} times without finishing an epoch")
             store.end_job(job.study, now())

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from onefold.store import Store
-from onefold.study.effort import Effort, work_of_epoch
 from onefold.study.events import RunningRung, StudyProgress
 from onefold.study.open_epochs import OpenEpochs
 from onefold.study.spec import Spec
+from onefold.study.work import StudyWork, work_of_epoch
 from onefold.vocabulary.ranking import LiveRanking
 from onefold.vocabulary.records import Config, Epoch, Grant, Measurement, Rung, RungState, Trial, TrialState
 
@@ -28,7 +28,7 @@ class TrialLedger:
         self._trials: dict[int, Trial] = {}
         self._rungs: dict[int, Rung] = {}  # by decision
         self._epochs = OpenEpochs(store, name)
-        self._effort = Effort(spec)
+        self._work = StudyWork(spec)
         self._ranking = LiveRanking(spec.objective)
         self._failed: set[int] = set()  # trials
 
@@ -51,12 +51,12 @@ class TrialLedger:
     @property
     def cost(self) -> Measurement:
         """Return the cost of all epochs so far."""
-        return self._effort.cost
+        return self._work.cost
 
     @property
     def has_epochs(self) -> bool:
         """Return whether any trial has reported an epoch."""
-        return self._effort.has_reported
+        return self._work.has_reported
 
     @property
     def has_results(self) -> bool:
@@ -82,9 +82,9 @@ class TrialLedger:
             if rung.state is RungState.DECIDED:
                 self._epochs.open(rung.trial)
                 for epoch in self._epochs.of(rung):
-                    self._effort.count(epoch, rung)
+                    self._work.count(epoch, rung)
             else:
-                self._effort.restore(rung, self._grant_before(rung), counts)
+                self._work.restore(rung, self._grant_before(rung), counts)
         for trial in self._trials.values():
             self._rank(trial)
 
@@ -114,7 +114,7 @@ class TrialLedger:
         if not self._epochs.add(epoch):
             return False
         rung = self._rungs[decision]
-        self._effort.count(epoch, rung)
+        self._work.count(epoch, rung)
         self._store.save_epoch(self._name, epoch)
         if rung.attempts:
             self.save(replace(rung, attempts=0))
@@ -126,7 +126,7 @@ class TrialLedger:
         cost = sum((epoch.measurement for epoch in epochs), Measurement.nothing())
         rung = replace(rung, measurement=cost, ended_s=ended_s)
         self.save(rung)
-        self._effort.settle(rung, self._grant_before(rung), sum(work_of_epoch(epoch, rung) for epoch in epochs))
+        self._work.settle(rung, self._grant_before(rung), sum(work_of_epoch(epoch, rung) for epoch in epochs))
         self._epochs.close(rung.trial)
 
     def set_states(self, states: Mapping[int, TrialState]) -> None:
@@ -158,7 +158,7 @@ class TrialLedger:
         return StudyProgress(
             name=self._name,
             elapsed_s=elapsed_s,
-            left_s=self._effort.left_s(elapsed_s, self._spec.budget.minutes),
+            left_s=self._work.left_s(elapsed_s, self._spec.budget.minutes),
             trials_started=self.trial_count,
             trials_planned=sum(self._spec.trial_batches),
             trials_failed=len(self._failed),

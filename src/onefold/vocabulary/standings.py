@@ -54,7 +54,7 @@ class SettledObjective:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _StandingKey:
     metrics: Metrics
     is_failed: bool
     level: int
@@ -65,7 +65,7 @@ class Standings(ABC):
 
     def __init__(self, objective: Objective) -> None:
         self._settled = SettledObjective(objective)
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, _StandingKey] = {}
         self._retired: set[int] = set()
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Standings(ABC):
     def put(self, number: int, metrics: Metrics, *, is_failed: bool = False, level: int = 0) -> None:
         """Add a result, or replace the one of that number."""
         self.remove(number)
-        entry = self._entries[number] = _Entry(metrics, is_failed, level)
+        entry = self._entries[number] = _StandingKey(metrics, is_failed, level)
         if self._settled.add(metrics):
             self._rebuild()
         else:
@@ -111,7 +111,7 @@ class Standings(ABC):
     def _clear(self) -> None: ...
 
     @abstractmethod
-    def _insert(self, number: int, entry: _Entry) -> None: ...
+    def _insert(self, number: int, entry: _StandingKey) -> None: ...
 
     @abstractmethod
     def _delete(self, number: int) -> None: ...
@@ -141,7 +141,7 @@ class SingleGoalStandings(Standings):
         self._order: list[tuple[float, ...]] = []
         self._active: list[tuple[float, ...]] = []  # those that are not retired
 
-    def _insert(self, number: int, entry: _Entry) -> None:
+    def _insert(self, number: int, entry: _StandingKey) -> None:
         objective = self._settled.current
         violation, (loss,) = objective.violation(entry.metrics), objective.losses(entry.metrics)
         is_infeasible = violation > 0
@@ -190,7 +190,7 @@ class ParetoStandings(Standings):
         self._feasible: dict[tuple[bool, int], set[int]] = {}  # by class
         self._infeasible: list[tuple[float, ...]] = []
 
-    def _insert(self, number: int, entry: _Entry) -> None:
+    def _insert(self, number: int, entry: _StandingKey) -> None:
         objective = self._settled.current
         violation = objective.violation(entry.metrics)
         if violation > 0:

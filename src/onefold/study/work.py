@@ -1,4 +1,4 @@
-"""What a study has cost, and how much of its planned work is done."""
+"""The training work of a study: what it has cost so far, and how much of the plan is left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from onefold.study.spec import Spec
 from onefold.vocabulary.records import Epoch, Grant, Measurement, Rung, RungState
 
 
-class Effort:
-    """Counts epochs and ended rungs. Work is in the units of `onefold.search.work_of`."""
+class StudyWork:
+    """Counts epochs and ended rungs. Work has the unit of `onefold.search.work_of`."""
 
     def __init__(self, spec: Spec) -> None:
         self.cost = Measurement.nothing()
