@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onefold import Choice, Config, Data, Space, Workload, datasets
+from onefold.workloads.mobilenet import InvertedResidual
+from onefold.workloads.vit import Attention, EncoderBlock
 
 SIDE, CLASSES = 64, 10
 JUDGED = 1000  # clean images to validate the training by, and as many to test it; others are left for new data
@@ -46,64 +48,6 @@ class Bottleneck(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map (N, channels, H, W) to (N, 4 * inner, H / stride, W / stride)."""
         return functional.relu(self.body(images) + self.shortcut(images))
-
-
-class InvertedResidual(nn.Module):
-    """1x1 expansion, depthwise 3x3 convolution and 1x1 projection (Sandler et al. 2018)."""
-
-    def __init__(self, channels: int, filters: int, stride: int, expansion: int) -> None:
-        super().__init__()
-        inner = channels * expansion
-        layers = [nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6()] * (expansion > 1)
-        self.body = nn.Sequential(
-            *layers,
-            nn.Conv2d(inner, inner, 3, stride, padding=1, groups=inner, bias=False),
-            nn.BatchNorm2d(inner),
-            nn.ReLU6(),
-            nn.Conv2d(inner, filters, 1, bias=False),
-            nn.BatchNorm2d(filters),
-        )
-        self.has_shortcut = stride == 1 and channels == filters
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map (N, channels, H, W) to (N, filters, H / stride, W / stride)."""
-        result: Tensor = images + self.body(images) if self.has_shortcut else self.body(images)
-        return result
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map (N, tokens, width) to the same shape."""
-        count, length, width = tokens.shape
-        qkv = self.qkv(tokens).reshape(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        query, key, value = qkv.unbind(0)
-        attended = functional.scaled_dot_product_attention(query, key, value)
-        result: Tensor = self.projection(attended.transpose(1, 2).reshape(count, length, width))
-        return result
-
-
-class EncoderBlock(nn.Module):
-    """A pre-norm transformer encoder block."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map (N, tokens, width) to the same shape."""
-        tokens = tokens + self.attention(self.first(tokens))
-        result: Tensor = tokens + self.layers(self.second(tokens))
-        return result
 
 
 class PatchEmbedding(nn.Module):
@@ -263,7 +207,9 @@ class Mobilenet(Upsampled):
         )
         for expansion, filters, blocks, stride in stages:
             for block in range(blocks):
-                layers.append(InvertedResidual(channels, filters, 1 if block else stride, expansion))
+                layers.append(
+                    InvertedResidual(channels, filters, 1 if block else stride, expansion, has_expansion=expansion > 1)
+                )
                 channels = filters
         layers += [nn.Conv2d(channels, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.ReLU6()]
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(config.dropout), nn.Linear(1280, CLASSES)]
@@ -283,7 +229,7 @@ class VitTiny(Upsampled):
     rate, decay, cheap_until = 1e-3, 0.05, 0.75
 
     def layers(self, config: Config) -> list[nn.Module]:
-        blocks = [EncoderBlock(self.width, self.heads) for _ in range(self.depth)]
+        blocks = [EncoderBlock(self.width, self.heads, dropout=0.0, expansion=4) for _ in range(self.depth)]
         for block in blocks:
             _start_like_trained(block.attention)
         head = [nn.LayerNorm(self.width), MeanToken(), nn.Dropout(config.dropout), nn.Linear(self.width, CLASSES)]

@@ -16,15 +16,17 @@ STAGES = (
 
 
 class InvertedResidual(nn.Module):
-    """1x1 expansion, depthwise 3x3 convolution and 1x1 projection, with a shortcut if the shapes allow it."""
+    """1x1 expansion, depthwise 3x3 convolution and 1x1 projection, with a shortcut if the shapes allow it.
 
-    def __init__(self, channels: int, filters: int, stride: int, expansion: int) -> None:
+    Without `has_expansion` the block begins with the depthwise convolution, as the first one of the paper does.
+    """
+
+    def __init__(self, channels: int, filters: int, stride: int, expansion: int, *, has_expansion: bool = True) -> None:
         super().__init__()
         inner = channels * expansion
+        layers = [nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6()]
         self.body = nn.Sequential(
-            nn.Conv2d(channels, inner, 1, bias=False),
-            nn.BatchNorm2d(inner),
-            nn.ReLU6(),
+            *layers * has_expansion,
             nn.Conv2d(inner, inner, 3, stride, padding=1, groups=inner, bias=False),
             nn.BatchNorm2d(inner),
             nn.ReLU6(),

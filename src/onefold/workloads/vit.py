@@ -15,7 +15,7 @@ RENAMED_PARAMETERS = {"asks.": "qkv.", "answers.": "projection.", "places": "pos
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over patches."""
+    """Multi-head self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -23,10 +23,10 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
 
-    def forward(self, patches: Tensor) -> Tensor:
-        """Map (N, patches, width) to the same shape."""
-        count, length, width = patches.shape
-        qkv = self.qkv(patches).reshape(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (N, tokens, width) to the same shape."""
+        count, length, width = tokens.shape
+        qkv = self.qkv(tokens).reshape(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
         attended = functional.scaled_dot_product_attention(query, key, value)
         result: Tensor = self.projection(attended.transpose(1, 2).reshape(count, length, width))
@@ -36,18 +36,17 @@ class Attention(nn.Module):
 class EncoderBlock(nn.Module):
     """A pre-norm transformer encoder block: attention, then an MLP, each with a residual connection."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, expansion: int = 2) -> None:
         super().__init__()
+        inner = expansion * width
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads)
-        self.layers = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Dropout(dropout), nn.Linear(2 * width, width)
-        )
+        self.layers = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, width))
 
-    def forward(self, patches: Tensor) -> Tensor:
-        """Map (N, patches, width) to the same shape."""
-        patches = patches + self.attention(self.first(patches))
-        result: Tensor = patches + self.layers(self.second(patches))
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (N, tokens, width) to the same shape."""
+        tokens = tokens + self.attention(self.first(tokens))
+        result: Tensor = tokens + self.layers(self.second(tokens))
         return result
 
 
