@@ -148,7 +148,7 @@ def test_a_reader_waits_for_a_replacement_in_place(tmp_path: Path, home: Path, m
     (folder / "previous").mkdir()
     opened: list[dict[str, str]] = []
     reader = threading.Thread(target=lambda: opened.append(open_folder(folder, home=home) and contents(folder)))
-    sync = generation._sync_folder  # called when the files of the new generation are in their places
+    sync = generation._sync_entries  # called when the files of the new generation are in their places
 
     def read_meanwhile(path: Path) -> None:
         if path == folder and not reader.ident:
@@ -156,7 +156,7 @@ def test_a_reader_waits_for_a_replacement_in_place(tmp_path: Path, home: Path, m
             reader.join(0.2)
         sync(path)
 
-    monkeypatch.setattr(generation, "_sync_folder", read_meanwhile)
+    monkeypatch.setattr(generation, "_sync_entries", read_meanwhile)
     with new_generation(folder, home=home, update=True) as new:
         (new / "previous" / "model.json").write_text("older")
     reader.join()

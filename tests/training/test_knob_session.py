@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from onefold import meter
+from onefold.processes import available_cores
 from onefold.training import knob_planner, knob_session
 from onefold.training.job_clusters import kmeans_labels
 from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext, available_knobs, precision
-from onefold.training.knobs.processor import available_cores
 from onefold.training.splits import LoaderSettings
 from onefold.vocabulary.knobs import (
     JobProfile,
@@ -80,7 +80,7 @@ def context() -> Iterator[TrainingContext]:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2))
     threads = torch.get_num_threads()
     torch.set_num_threads(len(available_cores()))
-    yield TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, available_cores())
+    yield TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, tuple(available_cores()))
     torch.set_num_threads(threads)
 
 
@@ -271,7 +271,7 @@ def test_a_network_that_does_not_run_with_a_knob_trains_without_it(clock: Clock)
             return self.linear(self.convolution(images).view(len(images), -1))
 
     model = Views()
-    context = TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, available_cores())
+    context = TrainingContext(model, torch.optim.SGD(model.parameters(), lr=0.01), CPU, tuple(available_cores()))
     record = train(open_session(context, clock), context, clock)
     assert any("does not run with memory_format" in note for note in record.notes)
     assert {window.knobs.memory_format for window in record.windows} == {"contiguous"}
@@ -420,7 +420,7 @@ def test_features_that_reduced_precision_loses_are_learned_in_full_precision(
     def trained(offset: float) -> KnobRecord:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-        context = TrainingContext(model, torch.optim.Adam(model.parameters(), lr=0.01), CPU, available_cores())
+        context = TrainingContext(model, torch.optim.Adam(model.parameters(), lr=0.01), CPU, tuple(available_cores()))
         session = open_reduced_session(context, clock, monkeypatch)
         labels = torch.arange(64) % 4
         inputs = nn.functional.one_hot(labels, 16) * 2.0 + torch.randn(64, 16) * 0.1 + offset

@@ -12,12 +12,13 @@ import torch
 from trainer_contract import trained
 
 from onefold import Choice, Config, Data, Objective, Space
+from onefold.processes import available_cores
 from onefold.testing.toy import Lines, Spirals, Troubled
 from onefold.training import knob_planner
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import load_weights
 from onefold.training.knobs import TrainingContext
-from onefold.training.knobs.processor import available_cores, machine_description
+from onefold.training.knobs.processor import machine_description
 from onefold.training.loop import evaluate
 from onefold.training.trial_files import best_weights_file, checkpoint_file
 from onefold.training.workload_trainer import WorkloadTrainer, device_of
@@ -323,4 +324,4 @@ def test_validation_that_fails_with_a_knob_is_repeated_without_that_knob(tmp_pat
 def this_machine() -> str:
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
-    return machine_description(TrainingContext(model, optimizer, torch.device("cpu"), available_cores()))
+    return machine_description(TrainingContext(model, optimizer, torch.device("cpu"), tuple(available_cores())))

@@ -17,6 +17,7 @@ from onefold.compression.fake_quantization import fake_quantization, quantized_w
 from onefold.compression.onnx_node_order import move_relu_before_max_pool
 from onefold.compression.onnx_weights import WEIGHTED, full_precision_layers
 from onefold.processes import scratch_folder
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import InputError, ModelError
 
 MIN_CALIBRATION_SAMPLES = 32
@@ -137,8 +138,7 @@ def _quantizer_errors(precision: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # ONNX Runtime documents no exception types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"the model cannot be quantized to {precision}: {reason}") from error
+        raise ModelError(f"the model cannot be quantized to {precision}: {headline(error)}") from error
     finally:
         logging.disable(disabled)
 

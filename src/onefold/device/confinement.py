@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.device.probe_program import GROUPS, group_folders
+from onefold.processes import pin_to_cores
 from onefold.vocabulary.errors import DeviceError
 
 CGROUP_VARIABLE = "ONEFOLD_CGROUP"
@@ -81,10 +82,8 @@ def _pin(cores: tuple[int, ...]) -> str:
         raise DeviceError(
             f"cores must be among those that this process may use ({_listed(allowed)}), got {_listed(cores)}"
         )
-    for task in Path("/proc/self/task").iterdir() if Path("/proc/self/task").exists() else []:
-        with suppress(ProcessLookupError):  # the thread has ended
-            os.sched_setaffinity(int(task.name), cores)
-    os.sched_setaffinity(0, cores)
+    pin_to_cores(cores)
+    os.sched_setaffinity(0, cores)  # raises if the system refuses
     return "affinity"
 
 

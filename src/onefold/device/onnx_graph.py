@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.device.inference_session import open_inference_session
 from onefold.device.operator_costs import ABSENT, Tensor
 from onefold.processes import scratch_folder
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import ModelError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def read_nodes(model: Path, batch_size: int) -> list[GraphNode]:
     except FileNotFoundError:
         raise ModelError(f"there is no model {model}; give the path of an ONNX file") from None
     except Exception as error:  # protobuf and the onnx checker raise many types
-        raise ModelError(f"{model} cannot be read as an ONNX model: {_first_line(error)}") from error
+        raise ModelError(f"{model} cannot be read as an ONNX model: {headline(error)}") from error
     tensors = _tensors(shaped.graph)
     if _has_unknown_shapes(shaped.graph, tensors):
         shaped, tensors = _with_folded_constants(fixed, shaped, tensors)
@@ -151,7 +152,3 @@ def _item_bytes(kind: int) -> int:
         return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
     except (KeyError, TypeError):  # strings and undefined types
         return 0
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

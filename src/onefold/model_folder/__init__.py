@@ -22,7 +22,7 @@ from onefold.model_folder.card import (
     has_weights,
     read_card,
 )
-from onefold.model_folder.generation import new_generation
+from onefold.model_folder.generation import new_generation, sync_folder
 from onefold.model_folder.manifest import MANIFEST, Manifest
 from onefold.model_folder.opened import ModelFolder, open_folder
 from onefold.model_folder.trust import home_path
@@ -43,4 +43,5 @@ __all__ = [
     "new_generation",
     "open_folder",
     "read_card",
+    "sync_folder",
 ]

@@ -80,7 +80,7 @@ def new_generation(
         yield staging
         manifest = manifest_of(staging)
         (staging / MANIFEST).write_bytes(manifest.to_bytes())
-        _sync(staging)
+        sync_folder(staging)
         if record:
             record_written(home_path(home), manifest, target)
         _replace(staging, target, is_exchanged)
@@ -114,7 +114,7 @@ def _complete(folder: Path, names: Collection[str]) -> None:
             if (commit / name).is_dir() or (folder / name).is_dir():
                 _remove(folder / name)  # a folder neither replaces nor is replaced by a file in a rename
             (commit / name).replace(folder / name)
-    _sync_folder(folder)
+    _sync_entries(folder)
     done = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder))
     commit.rename(done)  # what is in the place of a complete generation is one, also while it is removed
     shutil.rmtree(done)
@@ -135,13 +135,13 @@ def _entries(commit: Path) -> set[str]:
 def _replace(staging: Path, target: Path, is_exchanged: bool) -> None:
     if is_exchanged and not target.exists():
         staging.rename(target)
-        _sync_folder(target.parent)
+        _sync_entries(target.parent)
     elif is_exchanged and _exchange(staging, target):
-        _sync_folder(target.parent)
+        _sync_entries(target.parent)
     else:
         names = [path.name for path in staging.iterdir()]
         (staging / ENTRIES).write_text("\n".join(names), encoding="utf-8")
-        _sync(staging)
+        sync_folder(staging)
         staging.rename(target / COMMIT)
         _complete(target, names)
 
@@ -212,18 +212,18 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Write a folder and all files in it to the disk."""
     for path in folder.rglob("*"):
         if path.is_dir():
-            _sync_folder(path)
+            _sync_entries(path)
         else:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-    _sync_folder(folder)
+    _sync_entries(folder)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_entries(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

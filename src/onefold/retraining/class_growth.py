@@ -14,25 +14,23 @@ from torch.nn import functional
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.samples import MIN_SAMPLES, Samples
 from onefold.training.classification_head import ClassificationHead, GrownHead, find_head
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import DatasetError
 
 GROWTH_REPLAYED_SHARE = 0.5  # of an update, while new classes are learned
 INITIAL_MARGIN = 1.0  # of the logit of a new class over the highest old one, at the mean of its features
 RAREST = 1e-4  # share of a class that does not occur
-TARGETS_PER_READ = 4096
 
 
 def class_counts(samples: Samples) -> NDArray[np.int64] | None:
     """Return how often each class occurs; None if a target is negative. Reads all targets, and no inputs."""
-    targets_only = Samples(samples.arrays[-1:], samples.rows, samples.device)  # inputs may be large
     counts = np.zeros(0, np.int64)
-    for batch in targets_only.batches(TARGETS_PER_READ):
-        targets = batch[-1].cpu().numpy().ravel()
+    for targets in samples.targets():
         if int(targets.min()) < 0:
             return None
-        found = np.bincount(targets, minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
+        counts_read = np.bincount(targets.ravel(), minlength=len(counts))
+        counts_read[: len(counts)] += counts
+        counts = counts_read
     return counts
 
 
@@ -162,7 +160,7 @@ def _check_loss(job: RetrainingJob, logits: Tensor, targets: Tensor, classes: in
         finite = bool(torch.isfinite(job.workload.loss(wider, targets, job.config)))
         reason = "" if finite else "it is not finite"
     except Exception as error:  # noqa: BLE001 - of the user
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = headline(error)
     if reason:
         raise DatasetError(
             f"the new data has class {classes - 1}, but the loss of the workload does not take {classes} classes "

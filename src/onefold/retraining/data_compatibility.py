@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from onefold.arrays.missing_targets import MissingTargets
 from onefold.retraining.samples import NewData, Samples
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import DatasetError
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.workload import Workload
-
-TARGETS_PER_READ = 4096
 
 
 def check_compatible(network: nn.Module, data: NewData, workload: Workload, config: Config) -> None:
@@ -30,7 +29,7 @@ def check_compatible(network: nn.Module, data: NewData, workload: Workload, conf
                 outputs = network(*inputs)
         except Exception as error:
             raise DatasetError(
-                f"the model rejects the new data, samples of shape {shapes} and {inputs[0].dtype}: {_first_line(error)}"
+                f"the model rejects the new data, samples of shape {shapes} and {inputs[0].dtype}: {headline(error)}"
             ) from error
         # A loss of the user's may compare other outputs with the targets than the default one does.
         predictions = workload.predictions(outputs) if type(workload).loss is Workload.loss else outputs
@@ -42,19 +41,12 @@ def check_compatible(network: nn.Module, data: NewData, workload: Workload, conf
             workload.loss(outputs, targets, config)
         except Exception as error:
             raise DatasetError(
-                f"the loss rejects targets of shape {tuple(targets.shape[1:])} and {targets.dtype}: "
-                f"{_first_line(error)}"
+                f"the loss rejects targets of shape {tuple(targets.shape[1:])} and {targets.dtype}: {headline(error)}"
             ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _check_classes(samples: Samples, classes: int) -> None:
-    targets_only = Samples(samples.arrays[-1:], samples.rows, samples.device)  # inputs may be large
-    batches = targets_only.batches(TARGETS_PER_READ)
-    targets = np.concatenate([batch[-1].cpu().numpy().ravel() for batch in batches])
+    targets = np.concatenate([part.ravel() for part in samples.targets()])
     low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= classes:
         raise DatasetError(

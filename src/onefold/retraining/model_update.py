@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from torch import nn
 
 from onefold.arrays.files import read_arrays
-from onefold.model_folder import CARD, PREVIOUS, REFERENCE, ModelFolder, find_weights, new_generation
+from onefold.model_folder import CARD, PREVIOUS, REFERENCE, ModelFolder, find_weights, new_generation, sync_folder
 from onefold.report.retraining import RetrainingReport
 from onefold.retraining.allocator import release_free_memory
 from onefold.retraining.samples import NewData, Samples
@@ -75,19 +73,12 @@ def write_model(
                 _replace_model(new, network, summary, exchange, keep_previous=is_in_place)
                 if summary.grown is not None:
                     _extend_reference(new / REFERENCE, data.validation, summary.grown)
-            _sync(new)  # so that the time to write is part of what is reported
+            sync_folder(new)  # so that the time to write is part of what is reported
             summary = completed(summary)
             report = target / write_report(new, summary).name
         return report, summary
     except OSError as error:
         raise InputError(f"cannot save the model in {target}: {error.strerror or error}") from error
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
 
 
 def write_report(folder: Path, summary: RetrainingSummary) -> Path:
@@ -159,8 +150,7 @@ def _extend_reference(file: Path, fresh: Samples, grown: GrownClasses) -> None:
     arrays = read_arrays(file)
     *inputs, targets = (name for name in sorted(arrays))  # inputs, inputs0, …, targets
     per_class = max(2, len(arrays[targets]) // grown.before)
-    targets_only = replace(fresh, arrays=fresh.arrays[-1:])  # inputs may be large
-    labels = np.concatenate([batch[-1].cpu().numpy() for batch in targets_only.batches(4096)])
+    labels = np.concatenate(list(fresh.targets()))
     if labels.ndim != 1 or len(labels) != len(fresh):  # no class per sample, or rows that were left out
         return
     chosen = [np.flatnonzero(labels == label)[:per_class] for label in range(grown.before, grown.classes)]

@@ -19,6 +19,7 @@ from onefold.vocabulary.workload import Data
 VALIDATION_SHARE = 0.2  # of the new data, if it has no validation split
 MIN_SAMPLES = 5
 FEW = 16  # samples that are read at once to find a few
+TARGETS_PER_READ = 4096
 REPLAYED_SHARE = 0.25  # of an update: samples of the reference set
 
 Indices = NDArray[np.intp]
@@ -57,6 +58,12 @@ class Samples:
             batch = self.batch(slice(start, start + size))
             if len(batch[-1]):
                 yield batch
+
+    def targets(self) -> Iterator[NDArray[Any]]:
+        """Yield all targets in order, in parts; no inputs are read, which may be large."""
+        targets_only = Samples(self.arrays[-1:], self.rows, self.device)
+        for batch in targets_only.batches(TARGETS_PER_READ):
+            yield batch[-1].cpu().numpy()
 
     def few(self, count: int) -> Batch:
         """Return the first `count` samples, or as many as there are.

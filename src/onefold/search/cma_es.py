@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 
 from onefold.search.evolutionary import EvolutionarySearcher
-from onefold.search.optuna_study import without_warnings
+from onefold.search.optuna_study import FixedSpace, without_warnings
 from onefold.search.samples import MODEL_ATTEMPTS
 from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.records import Config
@@ -38,7 +38,7 @@ class CmaEsSearcher(EvolutionarySearcher):
     def _sampler(self, seed: int, attempt: int) -> BaseSampler:
         if attempt >= MODEL_ATTEMPTS:
             return RandomSampler(seed=seed)
-        return without_warnings(lambda: _FixedCmaEs(self._numbers, seed, self._known))
+        return without_warnings(lambda: _CmaEsOverSpace(self._numbers, seed, self._known))
 
     def _fitness(self, trial: optuna.Trial, losses: list[float] | None, violation: float) -> Sequence[float]:  # noqa: ARG002
         return [_rank(losses, violation)]
@@ -53,11 +53,12 @@ class CmaEsSearcher(EvolutionarySearcher):
         self._known.append(known)
 
 
-class _FixedCmaEs(CmaEsSampler):
-    """Optuna's sampler over a space that is given, so that no trial is spent on inferring it."""
+class _CmaEsOverSpace(FixedSpace, CmaEsSampler):
+    """CMA-ES of optuna over the numeric parameters of the space."""
 
     def __init__(self, numbers: dict[str, BaseDistribution], seed: int, known: list[optuna.trial.FrozenTrial]) -> None:
         super().__init__(
+            numbers,
             seed=seed,
             n_startup_trials=0,
             with_margin=True,
@@ -65,14 +66,6 @@ class _FixedCmaEs(CmaEsSampler):
             warn_independent_sampling=False,
             source_trials=known if len(known) >= MIN_SOURCE_TRIALS else None,
         )
-        self._numbers = numbers
-
-    def infer_relative_search_space(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-    ) -> dict[str, BaseDistribution]:
-        return self._numbers
 
 
 def _rank(losses: list[float] | None, violation: float) -> float:

@@ -10,7 +10,7 @@ from optuna.samplers import NSGAIISampler
 from optuna.samplers.nsgaii import BLXAlphaCrossover, PolynomialMutation
 
 from onefold.search.evolutionary import EvolutionarySearcher
-from onefold.search.optuna_study import MAX_VALUE, REQUIREMENT, without_warnings
+from onefold.search.optuna_study import MAX_VALUE, REQUIREMENT, FixedSpace, without_warnings
 from onefold.search.samples import MODEL_ATTEMPTS
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.space import Space
@@ -30,7 +30,7 @@ class Nsga2Searcher(EvolutionarySearcher):
 
     def _sampler(self, seed: int, attempt: int) -> NSGAIISampler:
         return without_warnings(
-            lambda: _FixedNsga2(self._codec.varying, self._population, seed, afresh=attempt >= MODEL_ATTEMPTS)
+            lambda: _Nsga2OverSpace(self._codec.varying, self._population, seed, mutates_all=attempt >= MODEL_ATTEMPTS)
         )
 
     def _fitness(self, trial: optuna.Trial, losses: list[float] | None, violation: float) -> Sequence[float]:
@@ -48,23 +48,16 @@ class Nsga2Searcher(EvolutionarySearcher):
         self._study.tell(trial, self._fitness(trial, losses, violation))
 
 
-class _FixedNsga2(NSGAIISampler):
-    """Optuna's sampler over a space that is given."""
+class _Nsga2OverSpace(FixedSpace, NSGAIISampler):
+    """NSGA-II of optuna over all parameters that vary."""
 
-    def __init__(self, varying: dict[str, BaseDistribution], population: int, seed: int, *, afresh: bool) -> None:
+    def __init__(self, varying: dict[str, BaseDistribution], population: int, seed: int, *, mutates_all: bool) -> None:
         super().__init__(
+            varying,
             population_size=population,
             seed=seed,
             crossover=BLXAlphaCrossover(),
             # If children only repeat known configurations, mutate every parameter at random.
-            mutation=None if afresh else PolynomialMutation(),
-            mutation_prob=1.0 if afresh else None,
+            mutation=None if mutates_all else PolynomialMutation(),
+            mutation_prob=1.0 if mutates_all else None,
         )
-        self._varying = varying
-
-    def infer_relative_search_space(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-    ) -> dict[str, BaseDistribution]:
-        return self._varying

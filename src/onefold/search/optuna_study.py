@@ -6,7 +6,7 @@ import random
 import warnings
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -69,6 +69,21 @@ class SpaceCodec:
         if isinstance(parameter, Choice):
             return next(i for i, o in enumerate(parameter.options) if type(o) is type(value) and o == value)
         return value  # type: ignore[return-value]
+
+
+class FixedSpace(BaseSampler):
+    """Makes a sampler use the given distributions; on its own it would spend a trial to infer them. Mix it in first."""
+
+    def __init__(self, distributions: dict[str, BaseDistribution], **options: Any) -> None:
+        super().__init__(**options)
+        self._distributions = distributions
+
+    def infer_relative_search_space(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+    ) -> dict[str, BaseDistribution]:
+        return self._distributions
 
 
 def create_study(goals: int) -> optuna.Study:

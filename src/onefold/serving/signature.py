@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import ModelError
 
 MAX_SHAPE_ELEMENTS = 64  # integer constants up to this size are shapes and axes, which change the cost
@@ -28,8 +29,7 @@ def read(path: Path) -> Any:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf and the checker raise many types
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"{path} is not a valid ONNX model: {first}") from error
+        raise ModelError(f"{path} is not a valid ONNX model: {headline(error)}") from error
     return model
 
 

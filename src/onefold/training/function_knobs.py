@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from onefold.meter import Meter
+from onefold.processes import available_cores
 from onefold.training.assignment import Assignment
 from onefold.training.job_clusters import open_clusterer
 from onefold.training.knob_planner import FUNCTION_STEPS
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext
 from onefold.training.knobs.catalog import PROCESS_KNOBS
-from onefold.training.knobs.processor import available_cores, machine_description
+from onefold.training.knobs.processor import machine_description
 
 
 def open_function_knobs(assignment: Assignment, meter: Meter) -> KnobSession:
@@ -20,7 +21,7 @@ def open_function_knobs(assignment: Assignment, meter: Meter) -> KnobSession:
     nothing = torch.nn.Identity()
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     context = TrainingContext(
-        nothing, optimizer, torch.device("cpu"), available_cores(), optimize_for=assignment.knobs.optimize_for
+        nothing, optimizer, torch.device("cpu"), tuple(available_cores()), optimize_for=assignment.knobs.optimize_for
     )
     return KnobSession(
         context,

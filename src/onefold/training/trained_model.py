@@ -15,6 +15,7 @@ from onefold.training.network import build_network
 from onefold.training.seeds import derive_seed, seed_everything
 from onefold.training.splits import AnySplit, Splits, open_splits
 from onefold.training.weights import load_weights_into
+from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import InputError, OnefoldError
 from onefold.vocabulary.records import Config, Metrics
 from onefold.vocabulary.workload import Workload
@@ -118,8 +119,7 @@ def load_network(folder: ModelFolder, workload: Workload | None = None) -> tuple
     except OnefoldError:
         raise
     except Exception as error:  # the weights of another network, or an edited card
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the model in {folder.path} cannot be opened: {reason}") from error
+        raise InputError(f"the model in {folder.path} cannot be opened: {headline(error)}") from error
     return network.eval(), workload, config
 
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from onefold.meter import Meter
+from onefold.processes import available_cores
 from onefold.training.assignment import Assignment
 from onefold.training.checkpoint import TrainingState
 from onefold.training.fixed_knobs import ConfiguredKnobs, DefaultKnobs
 from onefold.training.job_clusters import open_clusterer
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext
-from onefold.training.knobs.processor import available_cores, machine_description
+from onefold.training.knobs.processor import machine_description
 from onefold.training.splits import LoaderSettings
 from onefold.vocabulary.knobs import KNOB_PREFIX
 
@@ -33,7 +34,7 @@ def open_knobs(
     `notes` are reported with its first epoch.
     """
     context = TrainingContext(
-        state.model, state.optimizer, device, available_cores(), loader, assignment.knobs.optimize_for
+        state.model, state.optimizer, device, tuple(available_cores()), loader, assignment.knobs.optimize_for
     )
     configured = {
         name.removeprefix(KNOB_PREFIX): value

@@ -123,13 +123,6 @@ class CpuFrequency:
         return self._tree / f"cpu{core}" / "cpufreq" / "scaling_max_freq"
 
 
-def available_cores() -> tuple[int, ...]:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
 def machine_description(context: TrainingContext) -> str:
     """Return the kind of machine: processor, GPU, cores and torch version. Knobs are remembered per kind."""
     name = cpu_name()
