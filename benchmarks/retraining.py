@@ -42,11 +42,11 @@ from typing import Any
 
 from claims import RESULTS, argument_parser, conclude, machine, table
 from retrainings import verdicts
-from retrainings.case_run import Row, Workshop
-from retrainings.cases import Case, planned
-from retrainings.journal import Journal
+from retrainings.case_run import CaseRunner, Row
+from retrainings.cases import Case, plan_cases
+from retrainings.finished_cases import FinishedCases
 
-RECIPE = 1  # counted up when retrainings/networks.py trains otherwise: a folder of models for each
+MODEL_VERSION = 1  # incremented when retrainings/networks.py trains otherwise; each version has a folder of models
 
 
 def main() -> None:
@@ -58,24 +58,24 @@ def main() -> None:
     parser.add_argument("--train-only", action="store_true", help="only train the models")
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "onefold" / "benchmarks")
     options = parser.parse_args()
-    workshop = Workshop(options.folder / f"retraining-{RECIPE}")
+    runner = CaseRunner(options.folder / f"retraining-{MODEL_VERSION}")
     with tempfile.TemporaryDirectory() as temporary:
-        journal = Journal((Path(temporary) if options.quick else RESULTS) / "retraining_rows.jsonl")
-        cases = planned(quick=options.quick)
+        finished = FinishedCases((Path(temporary) if options.quick else RESULTS) / "retraining_rows.jsonl")
+        cases = plan_cases(quick=options.quick)
         part, parts = map(int, options.part.split("/"))
-        left = [case for case in cases[part - 1 :: parts] if case.key not in journal.rows]
+        left = [case for case in cases[part - 1 :: parts] if case.key not in finished.rows]
         left = [case for case in left if not options.models or case.model in options.models]
         cores = Cores(options.cores)
-        cores.share(workshop.train, list(dict.fromkeys(case.model for case in left)))
+        cores.share(runner.train, list(dict.fromkeys(case.model for case in left)))
         if options.train_only:
             return
-        run(workshop, journal, left, cores, options.minutes)
+        run(runner, finished, left, cores, options.minutes)
         keys = {case.key for case in cases}
-        report([row for key, row in journal.rows.items() if key in keys], cases, quick=options.quick)
+        report([row for key, row in finished.rows.items() if key in keys], cases, quick=options.quick)
 
 
 class Cores:
-    """Runs calls side by side, each on a core of its own."""
+    """Runs calls in parallel, each on a core of its own."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -83,8 +83,8 @@ class Cores:
         for core in sorted(os.sched_getaffinity(0))[:count]:
             self._free.put(core)
 
-    def share(self, call: Callable[[Any, int], None], given: Sequence[Any]) -> None:
-        """Call with each of the values and a core."""
+    def share(self, call: Callable[[Any, int], None], values: Sequence[Any]) -> None:
+        """Call with each of the values and a core that is free."""
 
         def run(value: Any) -> None:
             core = self._free.get()
@@ -94,7 +94,7 @@ class Cores:
                 self._free.put(core)
 
         with ThreadPoolExecutor(self.count) as pool:
-            calls = [pool.submit(run, value) for value in given]
+            calls = [pool.submit(run, value) for value in values]
             try:
                 for future in calls:
                     future.result()
@@ -103,7 +103,7 @@ class Cores:
                 raise
 
 
-def run(workshop: Workshop, journal: Journal, cases: list[Case], cores: Cores, minutes: float | None) -> None:
+def run(runner: CaseRunner, finished: FinishedCases, cases: list[Case], cores: Cores, minutes: float | None) -> None:
     """Run the cases that are left, until the time is over."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     origin = {"revision": _revision(), "machine": _machine()}
@@ -111,9 +111,9 @@ def run(workshop: Workshop, journal: Journal, cases: list[Case], cores: Cores, m
     def measure(case: Case, core: int) -> None:
         if deadline is not None and time.monotonic() + 2 * case.window_s > deadline:
             return
-        row = {**workshop.run(case, core), **origin}
-        journal.add(row)
-        print(f"{len(journal.rows)}: {_in_words(row)}", flush=True)
+        row = {**runner.run(case, core), **origin}
+        finished.add(row)
+        print(f"{len(finished.rows)}: {_summary(row)}", flush=True)
 
     cores.share(measure, cases)
 
@@ -121,8 +121,8 @@ def run(workshop: Workshop, journal: Journal, cases: list[Case], cores: Cores, m
 def report(rows: list[Row], cases: list[Case], *, quick: bool) -> None:
     """Print tables and claims of what is done, and write them."""
     strategies = sorted({case.strategy for case in cases})
-    complete = verdicts.compared(rows, strategies)
-    by_strategy, by_model = verdicts.of_strategies(complete), verdicts.of_models(complete)
+    complete = verdicts.complete_comparisons(rows, strategies)
+    by_strategy, by_model = verdicts.strategy_rows(complete), verdicts.model_rows(complete)
     table(by_strategy)
     table(by_model)
     print(f"{len(rows)} of {len(cases)} cases are done, {len(complete)} of them count in the comparison", flush=True)
@@ -134,24 +134,24 @@ def report(rows: list[Row], cases: list[Case], *, quick: bool) -> None:
     conclude("retraining", verdicts.claims_of(rows, complete, quick=quick), figures, quick=quick)
 
 
-def _in_words(row: Row) -> str:
-    words = [row["key"], f"{row['wall_s']:.1f} s", f"{row['peak_mb']:.0f} MB"]
+def _summary(row: Row) -> str:
+    parts = [row["key"], f"{row['wall_s']:.1f} s", f"{row['peak_mb']:.0f} MB"]
     if row["status"] != 0:
-        return ", ".join([*words, f"status {row['status']}", row["said"]])
+        return ", ".join([*parts, f"status {row['status']}", row["said"]])
     gains = [f"{data} {100 * verdicts.change(row, data):+.1f}" for data in ("old", "new")]
-    return ", ".join([*words, *gains, f"first update after {row['first_update_s']} s", f"plan {row['plan']}"])
+    return ", ".join([*parts, *gains, f"first update after {row['first_update_s']} s", f"plan {row['plan']}"])
 
 
 def _revision() -> str:
     """Return the revision of Onefold that is measured; where git does not know it, $ONEFOLD_REVISION."""
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS, capture_output=True, text=True)
-    return found.stdout.strip() or os.environ.get("ONEFOLD_REVISION", "unknown")
+    process = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS, capture_output=True, text=True)
+    return process.stdout.strip() or os.environ.get("ONEFOLD_REVISION", "unknown")
 
 
 def _machine() -> str:
     """Describe this machine in a line."""
-    known = machine()
-    return f"{known['processor']}, {known['cores']} cores, {known['memory_bytes'] / 2**30:.0f} GiB"
+    figures = machine()
+    return f"{figures['processor']}, {figures['cores']} cores, {figures['memory_bytes'] / 2**30:.0f} GiB"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from onefold.vocabulary.records import Energy
 
-JOURNAL = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "claims" / "journal.py"))["Journal"]
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+JOURNAL = importlib.import_module("claims.journal").Journal
 
 
 def never() -> Any:

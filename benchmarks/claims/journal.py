@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from claims.json_lines import append_line, read_lines
 from onefold.vocabulary.records import from_json, to_json
 
 Result = TypeVar("Result")
@@ -24,14 +25,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._file = folder / "journal.jsonl"
-        self._results: dict[str, Any] = {}
-        if self._file.exists():
-            for line in self._file.read_text().splitlines():
-                try:
-                    section = json.loads(line)
-                except ValueError:
-                    continue
-                self._results[section["section"]] = section["result"]
+        self._results: dict[str, Any] = {line["section"]: line["result"] for line in read_lines(self._file)}
 
     def section(self, name: str, kind: type[Result], measure: Callable[[], Result]) -> Result:
         """Return the result of a section, a record or plain JSON values; run the section unless it is finished."""
@@ -39,10 +33,9 @@ class Journal:
             print(f"{name}: finished in an earlier run", flush=True)
         else:
             print(name, flush=True)
-            line = json.dumps({"section": name, "result": to_json(measure())})
-            with self._file.open("a") as file:
-                file.write(f"\n{line}\n")  # a line that was cut off ends here
-            self._results[name] = json.loads(line)["result"]
+            line = {"section": name, "result": to_json(measure())}
+            append_line(self._file, line)
+            self._results[name] = json.loads(json.dumps(line["result"]))
         return from_json(kind, self._results[name])
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from claims.json_lines import append_line, read_lines
 
 
 @dataclass
@@ -50,19 +51,12 @@ class OutcomeFiles:
 
     def outcomes(self) -> list[ScenarioOutcome]:
         """Return all outcomes; a line that was cut off by a kill does not count."""
-        outcomes = []
-        for file in sorted(self._folder.glob("*.jsonl")):
-            for line in file.read_text().splitlines():
-                try:
-                    outcomes.append(ScenarioOutcome(**json.loads(line)))
-                except ValueError:
-                    continue
-        return outcomes
+        files = sorted(self._folder.glob("*.jsonl"))
+        return [ScenarioOutcome(**line) for file in files for line in read_lines(file)]
 
     def save(self, outcome: ScenarioOutcome) -> None:
         """Append an outcome."""
-        with (self._folder / f"part-{os.getpid()}.jsonl").open("a") as file:
-            file.write(json.dumps(asdict(outcome)) + "\n")
+        append_line(self._folder / f"part-{os.getpid()}.jsonl", asdict(outcome))
 
 
 def totals(counts: list[Mapping[str, int]]) -> Counter[str]:

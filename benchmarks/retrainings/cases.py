@@ -6,31 +6,31 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-OURS, FIXED = "onefold", "fixed"
+ONEFOLD, FIXED = "onefold", "fixed"
 COMPARATORS = ("static", "dgc", "dga", "sage", "bayesian")
-STRATEGIES = (OURS, FIXED, *COMPARATORS)
+STRATEGIES = (ONEFOLD, FIXED, *COMPARATORS)
 MODELS = ("resnet50", "mobilenet", "vit")
 NATURAL = "natural"
-DOMAINS = (  # those of the paper's table 4; natural is without a shift: there it is easy to become worse
+DOMAINS = (  # those of the paper's table 4; natural has no shift, so that retraining can hardly gain and may lose
     NATURAL, "gaussian_noise", "shot_noise", "speckle_noise", "impulse_noise", "defocus_blur", "gaussian_blur",
     "motion_blur", "zoom_blur", "snow", "fog", "brightness", "contrast", "saturate", "frost",
 )  # fmt: skip
 SEVERITY, SEVERITIES = 5, (3, 4, 5)  # of the comparison, and of further cases
-LIMITS_MB = {  # the first one in the comparison
+LIMITS_MB = {  # the first of each is that of the comparison
     "resnet50": (1000, 950, 1200, 1500, 2000),
     "mobilenet": (500, 550, 650, 800),
     "vit": (600, 550, 700, 1000),
     "quick": (500, 600),
 }
 WINDOWS_S = {"resnet50": 60, "mobilenet": 45, "vit": 60, "quick": 20}
-LONGER = (0.8, 1.0, 1.25)  # windows of further cases
-NEW = {"resnet50": 1250, "mobilenet": 2500, "vit": 1250, "quick": 1250}  # samples, a fifth of which validates
-FURTHER = 160  # cases of onefold besides the comparison
+WINDOW_FACTORS = (0.8, 1.0, 1.25)  # of further cases
+NEW_SAMPLES = {"resnet50": 1250, "mobilenet": 2500, "vit": 1250, "quick": 1250}  # a fifth of them for validation
+FURTHER_CASES = 160  # of onefold, besides the comparison
 
 
 @dataclass(frozen=True)
 class Case:
-    """A retraining."""
+    """One retraining: a model, new data, limits and a strategy."""
 
     model: str
     domain: str
@@ -44,29 +44,29 @@ class Case:
 
     @property
     def shift(self) -> str:
-        """Name the new data."""
+        """Return the name of the new data."""
         return f"{self.domain}-{self.severity}"
 
     @property
     def key(self) -> str:
-        """Identify the case in the journal."""
-        words = [
+        """Return the key of the case among the finished ones."""
+        parts = [
             self.model, self.shift, self.strategy, f"{self.memory_mb}MB", f"{self.window_s}s",
             *["compared"] * self.is_compared, *["busy"] * self.is_busy, *["history"] * self.has_history,
         ]  # fmt: skip
-        return "/".join(words)
+        return "/".join(parts)
 
     @property
     def group(self) -> tuple[str, str]:
-        """Return what the strategies of a comparison have in common."""
+        """Return model and domain, which the strategies of a comparison share."""
         return self.model, self.domain
 
 
-def planned(*, quick: bool) -> list[Case]:
+def plan_cases(*, quick: bool) -> list[Case]:
     """Return all cases in an order of which each prefix is balanced over models, domains and strategies."""
     if quick:
-        return _ordered(("quick",), ("gaussian_noise", "fog"), (OURS, FIXED, "static", "sage"), 4)
-    return _ordered(MODELS, DOMAINS, STRATEGIES, FURTHER)
+        return _ordered(("quick",), ("gaussian_noise", "fog"), (ONEFOLD, FIXED, "static", "sage"), 4)
+    return _ordered(MODELS, DOMAINS, STRATEGIES, FURTHER_CASES)
 
 
 def _ordered(models: tuple[str, ...], domains: tuple[str, ...], strategies: tuple[str, ...], count: int) -> list[Case]:
@@ -103,9 +103,9 @@ def _further(models: tuple[str, ...], domains: tuple[str, ...], rng: random.Rand
                     model,
                     shuffled[(step + shift) % len(shuffled)],
                     rng.choice(SEVERITIES),
-                    OURS,
+                    ONEFOLD,
                     rng.choice(LIMITS_MB[model]),
-                    round(rng.choice(LONGER) * WINDOWS_S[model]),
+                    round(rng.choice(WINDOW_FACTORS) * WINDOWS_S[model]),
                     is_compared=False,
                     is_busy=(step + shift) % 2 == 0,
                     has_history=rng.random() < 0.5,

@@ -1,8 +1,8 @@
 """ResNet-50, MobileNetV2 and ViT-Tiny in their ImageNet layout, as workloads on CIFAR-10 at 64 pixels.
 
-The images are upsampled inside the network, so that new data and the reference set keep 32 pixels. Training is cheap
-rather than good: one-cycle rates, bfloat16 autocast, and most of it at a lower resolution or, in the ViT, with part of
-the patches.
+The images are upsampled inside the network, so that new data and the reference set keep 32 pixels. Training favors low
+cost over accuracy: one-cycle learning rates, bfloat16 autocast, and most epochs at half the resolution or, in the ViT,
+with 0.4 of the patches (PatchDropout).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onefold.workloads.mobilenet import InvertedResidual
 from onefold.workloads.vit import Attention, EncoderBlock
 
 SIDE, CLASSES = 64, 10
-JUDGED = 1000  # clean images to validate the training by, and as many to test it; others are left for new data
-WARM_UP = 0.15  # of the training
+HELD_OUT = 1000  # clean images for validation, and as many for the test; the others are left for new data
+WARM_UP_SHARE = 0.15  # of the training
 
 
 class Bottleneck(nn.Module):
@@ -51,19 +51,19 @@ class Bottleneck(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Patches of 8x8 pixels, projected, with a learned position embedding; part of them while `kept` is below 1."""
+    """Patches of 8x8 pixels, projected, with a learned position embedding; a random `patch_share` of them."""
 
     def __init__(self, width: int, patch: int) -> None:
         super().__init__()
         self.projection = nn.Conv2d(3, width, patch, patch)
         self.position = nn.Parameter(_sinusoids(SIDE // patch, width))
-        self.kept = 1.0
+        self.patch_share = 1.0
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (N, 3, 64, 64) to (N, patches, width)."""
         tokens: Tensor = self.projection(images).flatten(2).transpose(1, 2) + self.position
-        if self.kept < 1.0:
-            tokens = tokens[:, torch.randperm(tokens.shape[1])[: round(self.kept * tokens.shape[1])]]
+        if self.patch_share < 1.0:
+            tokens = tokens[:, torch.randperm(tokens.shape[1])[: round(self.patch_share * tokens.shape[1])]]
         return tokens
 
 
@@ -84,12 +84,12 @@ class MeanToken(nn.Module):
         return tokens.mean(1)
 
 
-class Upsampled(Workload):
-    """CIFAR-10 classification at 64 pixels. Subclasses give layers and the way to train them cheaply."""
+class UpsampledCifar10(Workload):
+    """CIFAR-10 classification at 64 pixels. Subclasses define the layers and how the first epochs are made cheaper."""
 
     rate: ClassVar[float]
     decay: ClassVar[float]
-    cheap_until: ClassVar[float]  # share of the training that is cheap
+    reduced_share: ClassVar[float]  # of the training, at reduced cost
     has_bfloat16: ClassVar[bool] = True
     samples: ClassVar[int] = 40_000  # of an epoch
     space = Space(model=dict(dropout=Choice(0.0)), training=dict(batch_size=Choice(128)))
@@ -98,9 +98,9 @@ class Upsampled(Workload):
         """Return the layers of the network for images of 64 pixels."""
         raise NotImplementedError
 
-    def cheapen(self, network: nn.Sequential, *, is_cheap: bool) -> None:
-        """Train the network at half of its resolution, or at all of it."""
-        network[0].size = (SIDE // 2, SIDE // 2) if is_cheap else (SIDE, SIDE)  # type: ignore[assignment]
+    def set_reduced(self, network: nn.Sequential, *, is_reduced: bool) -> None:
+        """Train the network at half of its resolution, or at the full one."""
+        network[0].size = (SIDE // 2, SIDE // 2) if is_reduced else (SIDE, SIDE)  # type: ignore[assignment]
 
     def build(self, config: Config) -> nn.Module:
         upsampling = nn.Upsample((SIDE, SIDE), mode="bilinear", align_corners=False)
@@ -108,7 +108,7 @@ class Upsampled(Workload):
 
     def data(self) -> Data:
         data = datasets.cifar10()
-        validation, test = (tuple(array[-JUDGED:] for array in part) for part in (data.validation, data.test))
+        validation, test = (tuple(array[-HELD_OUT:] for array in part) for part in (data.validation, data.test))
         return Data(tuple(array[: self.samples] for array in data.train), validation, test)
 
     def optimizer(self, model: nn.Module, config: Config) -> Any:  # noqa: ARG002
@@ -123,9 +123,9 @@ class Upsampled(Workload):
         steps, losses = self.samples / config.batch_size, []
         for step, (images, targets) in enumerate(batches):
             done = min(1.0, (group["epoch"] + step / steps) / group["epochs"])
-            for each in optimizer.param_groups:
-                each["lr"] = self.rate * min(1.0, done / WARM_UP) * 0.5 * (1 + math.cos(math.pi * done))
-            self.cheapen(model, is_cheap=done < self.cheap_until)
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = self.rate * min(1.0, done / WARM_UP_SHARE) * 0.5 * (1 + math.cos(math.pi * done))
+            self.set_reduced(model, is_reduced=done < self.reduced_share)
             with torch.autocast("cpu", torch.bfloat16, enabled=self.has_bfloat16):
                 outputs = model(_augmented(images).contiguous(memory_format=torch.channels_last))
             loss = functional.cross_entropy(outputs.float(), targets)
@@ -134,7 +134,7 @@ class Upsampled(Workload):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             losses.append(float(loss.detach()))
-        self.cheapen(model, is_cheap=False)
+        self.set_reduced(model, is_reduced=False)
         return {"train_loss": sum(losses) / max(1, len(losses))}
 
 
@@ -166,10 +166,10 @@ def _augmented(images: Tensor) -> Tensor:
     return functional.pad(images, (4, 4, 4, 4))[:, :, down : down + side, right : right + side]
 
 
-class Resnet50(Upsampled):
+class Resnet50(UpsampledCifar10):
     """ResNet-50."""
 
-    rate, decay, cheap_until = 1e-3, 0.05, 0.8
+    rate, decay, reduced_share = 1e-3, 0.05, 0.8
 
     def layers(self, config: Config) -> list[nn.Module]:
         layers: list[nn.Module] = [
@@ -187,10 +187,10 @@ class Resnet50(Upsampled):
         return [*layers, *head]
 
 
-class Mobilenet(Upsampled):
+class Mobilenet(UpsampledCifar10):
     """MobileNetV2."""
 
-    rate, decay, cheap_until = 3e-3, 0.05, 0.5
+    rate, decay, reduced_share = 3e-3, 0.05, 0.5
     has_bfloat16 = False  # depthwise convolutions are slower in it
 
     def layers(self, config: Config) -> list[nn.Module]:
@@ -222,36 +222,36 @@ class QuickMobilenet(Mobilenet):
     samples = 8_000
 
 
-class VitTiny(Upsampled):
+class VitTiny(UpsampledCifar10):
     """ViT-Tiny with patches of 8x8 pixels (Dosovitskiy et al. 2021; Touvron et al. 2021) and mean pooling."""
 
     width, depth, heads, patch = 192, 12, 3, 8
-    rate, decay, cheap_until = 1e-3, 0.05, 0.75
+    rate, decay, reduced_share = 1e-3, 0.05, 0.75
 
     def layers(self, config: Config) -> list[nn.Module]:
-        blocks = [EncoderBlock(self.width, self.heads, dropout=0.0, expansion=4) for _ in range(self.depth)]
+        blocks = [EncoderBlock(self.width, self.heads, expansion=4) for _ in range(self.depth)]
         for block in blocks:
-            _start_like_trained(block.attention)
+            _initialize_mimetically(block.attention)
         head = [nn.LayerNorm(self.width), MeanToken(), nn.Dropout(config.dropout), nn.Linear(self.width, CLASSES)]
         return [PatchEmbedding(self.width, self.patch), *blocks, *head]
 
-    def cheapen(self, network: nn.Sequential, *, is_cheap: bool) -> None:
+    def set_reduced(self, network: nn.Sequential, *, is_reduced: bool) -> None:
         """Train with 0.4 of the patches, or with all."""
-        network[1].kept = 0.4 if is_cheap else 1.0  # type: ignore[assignment]
+        network[1].patch_share = 0.4 if is_reduced else 1.0  # type: ignore[assignment]
 
 
-def _start_like_trained(attention: Attention) -> None:
-    """Initialize attention as trained networks have it (Trockman and Kolter 2023), which needs far fewer epochs."""
+def _initialize_mimetically(attention: Attention) -> None:
+    """Initialize attention like that of pretrained networks (Trockman and Kolter 2023), to need far fewer epochs."""
     width, size = attention.projection.in_features, attention.projection.in_features // attention.heads
     with torch.no_grad():
         for head in range(attention.heads):
             rows = slice(head * size, (head + 1) * size)
-            wanted = 0.7 * torch.randn(width, width) / math.sqrt(width) + 0.7 * torch.eye(width)
-            left, scale, right = torch.linalg.svd(wanted)
+            product = 0.7 * torch.randn(width, width) / math.sqrt(width) + 0.7 * torch.eye(width)
+            left, scale, right = torch.linalg.svd(product)
             root = scale[:size].sqrt()
             attention.qkv.weight[:width][rows] = (left[:, :size] * root).T
             attention.qkv.weight[width : 2 * width][rows] = right[:size] * root[:, None]
-        wanted = 0.4 * torch.randn(width, width) / math.sqrt(width) - 0.4 * torch.eye(width)
-        left, scale, right = torch.linalg.svd(wanted)
+        product = 0.4 * torch.randn(width, width) / math.sqrt(width) - 0.4 * torch.eye(width)
+        left, scale, right = torch.linalg.svd(product)
         attention.qkv.weight[2 * width :] = scale.sqrt()[:, None] * right
         attention.projection.weight.copy_(left * scale.sqrt())

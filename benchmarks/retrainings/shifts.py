@@ -1,4 +1,4 @@
-"""Write the new data of a case and the images to test by: `python shifts.py FOLDER DOMAIN SEVERITY COUNT…`."""
+"""Write the new data of a case and its test images: `python shifts.py FOLDER DOMAIN SEVERITY COUNT…`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from onefold.baselines.corruptions import corrupted
 from onefold.datasets import write_data
 from onefold.datasets.images import CIFAR10, load_images
 
-TESTED = 1000  # images, the same that the study tested its model by
+TEST_IMAGES = 1000  # those that the study tested its model with
 
 
 def main() -> None:
     folder, domain, severity, *counts = sys.argv[1:]
     clean = load_images(CIFAR10)
     _, validation, test = clean.splits
-    new = validation[: max(map(int, counts))]  # the model was validated and its reference set drawn from the last ones
-    chosen = np.concatenate([new, test[-TESTED:]])
+    new = validation[: max(map(int, counts))]  # the last ones validated the model and are its reference set
+    chosen = np.concatenate([new, test[-TEST_IMAGES:]])
     shifted = replace(
         clean,
         pixels=corrupted(clean.pixels[chosen], domain, int(severity)),
         classes=clean.classes[chosen],
         splits=(np.arange(len(new)), np.arange(5), np.arange(len(new), len(chosen))),
     ).data(clean.scale)
-    place = Path(folder) / f"{domain}-{severity}"
-    place.mkdir(parents=True, exist_ok=True)
+    target = Path(folder) / f"{domain}-{severity}"
+    target.mkdir(parents=True, exist_ok=True)
     inputs, targets = shifted.test
-    np.savez(place / "test.npz", inputs=inputs, targets=targets)
+    np.savez(target / "test.npz", inputs=inputs, targets=targets)
     for count in map(int, counts):
-        write_data(place / f"new-{count}", Data(tuple(part[:count] for part in shifted.train)))
+        write_data(target / f"new-{count}", Data(tuple(part[:count] for part in shifted.train)))
 
 
 if __name__ == "__main__":

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from claims import Claim
 
-from retrainings.case_run import UNFIT
-from retrainings.cases import COMPARATORS, FIXED, NEW, OURS, STRATEGIES
+from retrainings.case_run import REFUSED
+from retrainings.cases import COMPARATORS, FIXED, NEW_SAMPLES, ONEFOLD, STRATEGIES
 
 CASES, QUICK_CASES = 200, 4
-ABOVE_MEAN = 5.0  # points
+MIN_GAIN_ABOVE_MEAN = 5.0  # points
 TOLERANCE = 0.01  # of the metric on the reference set, as documented
-ERRORS = 3.0  # standard errors
-JUDGED_REFERENCE = 250  # samples by which a retraining judges: half of the reference set
+STANDARD_ERRORS = 3.0  # by which a difference may be chance
+REFERENCE_SAMPLES = 250  # by which a retraining compares models: half of the reference set
 VALIDATION_SHARE = 0.2  # of the new data
 Row = dict[str, Any]
 
@@ -39,9 +39,9 @@ def worst_allowed(row: Row, data: str) -> float:
     _, won, lost = row[data]
     count = row["tested"]
     variance = (won + lost) / count - ((won - lost) / count) ** 2
-    judged = JUDGED_REFERENCE if data == "old" else VALIDATION_SHARE * NEW[row["model"]]
-    error = math.sqrt(variance * (1 / count + 1 / judged))
-    return -(TOLERANCE if data == "old" else 0.0) - ERRORS * error
+    samples = REFERENCE_SAMPLES if data == "old" else VALIDATION_SHARE * NEW_SAMPLES[row["model"]]
+    error = math.sqrt(variance * (1 / count + 1 / samples))
+    return -(TOLERANCE if data == "old" else 0.0) - STANDARD_ERRORS * error
 
 
 def is_worse(row: Row, data: str) -> bool:
@@ -57,7 +57,7 @@ def is_true_refusal(row: Row) -> bool:
     return row.get("least_mb") is not None and row["least_mb"] > row["memory_mb"]
 
 
-def compared(rows: Sequence[Row], strategies: Sequence[str] = STRATEGIES) -> list[Row]:
+def complete_comparisons(rows: Sequence[Row], strategies: Sequence[str] = STRATEGIES) -> list[Row]:
     """Return the rows of the comparison for whose model and domain all strategies are done."""
     rows = [row for row in rows if row["is_compared"]]
     groups: dict[tuple[str, str], set[str]] = {}
@@ -66,16 +66,16 @@ def compared(rows: Sequence[Row], strategies: Sequence[str] = STRATEGIES) -> lis
     return [row for row in rows if groups[row["model"], row["domain"]] >= set(strategies)]
 
 
-def of_strategies(rows: Sequence[Row]) -> list[Row]:
-    """Return a line for each strategy."""
-    return [_line({"strategy": name}, [row for row in rows if row["strategy"] == name]) for name in _names(rows)]
+def strategy_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return a row of figures for each strategy."""
+    return [_figures({"strategy": name}, [row for row in rows if row["strategy"] == name]) for name in _names(rows)]
 
 
-def of_models(rows: Sequence[Row]) -> list[Row]:
-    """Return a line for each model and strategy."""
+def model_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return a row of figures for each model and strategy."""
     models = dict.fromkeys(row["model"] for row in rows)
     return [
-        _line(
+        _figures(
             {"model": model, "strategy": name},
             [row for row in rows if row["strategy"] == name and row["model"] == model],
         )
@@ -85,15 +85,15 @@ def of_models(rows: Sequence[Row]) -> list[Row]:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    known = {row["strategy"] for row in rows}
-    return [name for name in STRATEGIES if name in known]
+    strategies = {row["strategy"] for row in rows}
+    return [name for name in STRATEGIES if name in strategies]
 
 
-def _line(names: Row, rows: Sequence[Row]) -> Row:
+def _figures(names: Row, rows: Sequence[Row]) -> Row:
     done = [row for row in rows if row["status"] == 0]
     return {
-        **names, "cases": len(rows), "refused": sum(row["status"] == UNFIT for row in rows),
-        "failed": sum(row["status"] not in (0, UNFIT) for row in rows), "gain": 100 * _mean(rows, "new"),
+        **names, "cases": len(rows), "refused": sum(row["status"] == REFUSED for row in rows),
+        "failed": sum(row["status"] not in (0, REFUSED) for row in rows), "gain": 100 * _mean(rows, "new"),
         "old": 100 * _mean(rows, "old"), "over": len(_over(rows)), "late": len(_late(rows)),
         "peak MB": _average(row["peak_mb"] for row in done),
         "first update s": _average(row["first_update_s"] for row in done if row["first_update_s"] is not None),
@@ -105,9 +105,9 @@ def _mean(rows: Sequence[Row], data: str) -> float:
     return _average(change(row, data) for row in rows) or 0.0
 
 
-def _average(values: Any) -> float | None:
-    known = list(values)
-    return statistics.mean(known) if known else None
+def _average(values: Iterable[float]) -> float | None:
+    numbers = list(values)
+    return statistics.mean(numbers) if numbers else None
 
 
 def _over(rows: Sequence[Row]) -> list[Row]:
@@ -120,13 +120,13 @@ def _late(rows: Sequence[Row]) -> list[Row]:
 
 def claims_of(rows: Sequence[Row], complete: Sequence[Row], *, quick: bool) -> list[Claim]:
     """Return the claims; `complete` are the rows of the comparison that count."""
-    return [*_promises([row for row in rows if row["strategy"] == OURS], quick=quick), *_gains(complete)]
+    return [*_promises([row for row in rows if row["strategy"] == ONEFOLD], quick=quick), *_gains(complete)]
 
 
 def _promises(rows: Sequence[Row], *, quick: bool) -> list[Claim]:
     bar = QUICK_CASES if quick else CASES
-    refused = [row for row in rows if row["status"] == UNFIT]
-    failed = [row for row in rows if row["status"] not in (0, UNFIT)]
+    refused = [row for row in rows if row["status"] == REFUSED]
+    failed = [row for row in rows if row["status"] not in (0, REFUSED)]
     done = [row for row in rows if row["status"] == 0]
     over, late = _over(rows), _late(rows)
     untrue = [row for row in refused if not is_true_refusal(row)]
@@ -140,12 +140,12 @@ def _promises(rows: Sequence[Row], *, quick: bool) -> list[Claim]:
               not over),
         Claim("… late (whole life of the command)", "0", f"{len(late)} (latest {latest:+.2f} s)", not late),
         Claim("… killed or failed", "0", str(len(failed)), not failed),
-        *(_not_worse(done, data, named) for data, named in (("old", "clean images"), ("new", "new data"))),
+        *(_not_worse(done, data, images) for data, images in (("old", "clean images"), ("new", "new data"))),
         Claim("… refused without need", "0", f"{len(untrue)} of {len(refused)} refusals", not untrue),
     ]  # fmt: skip
 
 
-def _not_worse(rows: Sequence[Row], data: str, named: str) -> Claim:
+def _not_worse(rows: Sequence[Row], data: str, images: str) -> Claim:
     worse = [row for row in rows if is_worse(row, data)]
     least = min((change(row, data) for row in rows), default=0.0)
     allowed = _average(worst_allowed(row, data) for row in rows) or 0.0
@@ -154,34 +154,35 @@ def _not_worse(rows: Sequence[Row], data: str, named: str) -> Claim:
         f"{len(worse)} (on average {100 * _mean(rows, data):+.1f} points, at least {100 * least:+.1f}; {fell} fell at "
         f"all, within an error of {-100 * allowed:.1f} on average)"
     )
-    return Claim(f"… worse on {named}", "0", measured, not worse)
+    return Claim(f"… worse on {images}", "0", measured, not worse)
 
 
 def _gains(rows: Sequence[Row]) -> list[Claim]:
     groups = len({(row["model"], row["domain"]) for row in rows})
     gains = {name: 100 * _mean([row for row in rows if row["strategy"] == name], "new") for name in _names(rows)}
-    theirs = [gains[name] for name in COMPARATORS if name in gains]
-    if not rows or not theirs or OURS not in gains:
-        return [Claim("mean accuracy gain above the mean of the comparators", f">= {ABOVE_MEAN:g} points",
+    comparators = [gains[name] for name in COMPARATORS if name in gains]
+    if not rows or not comparators or ONEFOLD not in gains:
+        return [Claim("mean accuracy gain above the mean of the comparators", f">= {MIN_GAIN_ABOVE_MEAN:g} points",
                       "no group of the comparison is complete", False)]  # fmt: skip
-    ours, mean = gains[OURS], statistics.mean(theirs)
+    onefold, mean = gains[ONEFOLD], statistics.mean(comparators)
     others = ", ".join(f"{name} {gains[name]:.1f}" for name in COMPARATORS if name in gains)
     starts = {
-        is_ours: _average(
+        is_onefold: _average(
             row["first_update_s"]
             for row in rows
             if row.get("first_update_s") is not None
-            and (row["strategy"] == OURS if is_ours else row["strategy"] in COMPARATORS)
+            and (row["strategy"] == ONEFOLD if is_onefold else row["strategy"] in COMPARATORS)
         )
         or 0.0
-        for is_ours in (True, False)
+        for is_onefold in (True, False)
     }
     return [
         Claim(f"mean accuracy gain above the mean of the comparators, {groups} models and domains",
-              f">= {ABOVE_MEAN:g} points", f"{ours - mean:.1f} ({ours:.1f} against {mean:.1f}: {others})",
-              ours - mean >= ABOVE_MEAN),
-        Claim("… above one fixed plan", "> 0 points", f"{ours - gains[FIXED]:.1f} ({gains[FIXED]:.1f})",
-              ours > gains[FIXED]),
+              f">= {MIN_GAIN_ABOVE_MEAN:g} points",
+              f"{onefold - mean:.1f} ({onefold:.1f} against {mean:.1f}: {others})",
+              onefold - mean >= MIN_GAIN_ABOVE_MEAN),
+        Claim("… above one fixed plan", "> 0 points", f"{onefold - gains[FIXED]:.1f} ({gains[FIXED]:.1f})",
+              onefold > gains[FIXED]),
         Claim("time until the first update", "<= the comparators'",
               f"{starts[True]:.1f} s against {starts[False]:.1f} s", starts[True] <= starts[False]),
     ]  # fmt: skip

@@ -17,55 +17,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LOOKED_EVERY_S = 0.003
-REACTS_S = 1.0  # after an intervention, until the later peak counts
+POLL_S = 0.003
+REACTION_S = 1.0  # after an intervention, until the later peak counts
 GROUP = "ONEFOLD_CGROUP"  # the folder of a delegated control group, in which the kernel enforces the limit too
-BUSY = "while True: pass"
+BUSY_LOOP = "while True: pass"
 
 
 @dataclass(frozen=True)
-class Ran:
-    """The outcome of a process."""
+class ProcessRun:
+    """A process that has ended, as measured from outside."""
 
-    status: int  # below zero: the signal that ended it
+    exit_code: int  # below zero: the signal that ended it
     wall_s: float
     peak_bytes: int  # of its resident memory with that of its children, as polled from outside
-    marked_bytes: int  # the same since its last reset of the high-water mark
-    later_bytes: int  # the peak from REACTS_S after the intervention on
-    output: str
-    complaint: str
+    high_water_bytes: int  # its high-water mark at the end, which it may have reset
+    later_bytes: int  # the peak from REACTION_S after the intervention on
+    stdout: str
+    stderr: str
 
     @property
     def result(self) -> dict[str, Any]:
-        """Return its output, parsed; empty if it failed."""
-        return dict(json.loads(self.output.splitlines()[-1])) if self.status == 0 else {}
+        """Return the JSON object in its last line of output; empty if it failed."""
+        return dict(json.loads(self.stdout.splitlines()[-1])) if self.exit_code == 0 else {}
 
 
-def watched(
-    words: Sequence[str],
-    order: Any = None,
+def run_watched(
+    arguments: Sequence[str],
     *,
     core: int | None = None,
-    at_s: float = float("inf"),
-    do: Callable[[int], object] = lambda _: None,
+    intervene_at_s: float = float("inf"),
+    intervene: Callable[[int], object] = lambda _: None,
     limit: int | None = None,
-) -> Ran:
-    """Run a Python program to its end and poll its memory.
+) -> ProcessRun:
+    """Run Python with these arguments to its end and poll its memory.
 
-    `order` is given to it as JSON, `core` is the only one it may use, and `do` is called with its pid after `at_s`.
+    `core` is the only one it may use; `intervene` is called with its pid after `intervene_at_s`.
     """
-    with (
-        tempfile.TemporaryFile("w+") as given,
-        tempfile.TemporaryFile("w+") as output,
-        tempfile.TemporaryFile("w+") as errors,
-    ):
-        json.dump(order, given)
-        given.seek(0)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         group = _group(limit)
         join = None if group is None else lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
-        began, peak, later, done_at = time.monotonic(), 0, 0, float("inf")
+        began, peak, later, intervened_at = time.monotonic(), 0, 0, float("inf")
         process = subprocess.Popen(
-            [*_pinned(core), sys.executable, *words], stdin=given, stdout=output, stderr=errors, preexec_fn=join,
+            [*_taskset(core), sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+            preexec_fn=join,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )  # fmt: skip
         try:
@@ -74,12 +68,12 @@ def watched(
                 if pid:
                     break
                 peak = max(peak, field(process.pid, "VmHWM"), _tree_bytes(process.pid))
-                if time.monotonic() - done_at >= REACTS_S:
+                if time.monotonic() - intervened_at >= REACTION_S:
                     later = max(later, field(process.pid, "VmRSS"))
-                if time.monotonic() - began >= at_s:
-                    do(process.pid)
-                    at_s, done_at = float("inf"), time.monotonic()
-                time.sleep(LOOKED_EVERY_S)
+                if time.monotonic() - began >= intervene_at_s:
+                    intervene(process.pid)
+                    intervene_at_s, intervened_at = float("inf"), time.monotonic()
+                time.sleep(POLL_S)
         except BaseException:  # leave no process behind
             process.kill()
             process.wait()
@@ -91,15 +85,16 @@ def watched(
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         errors.seek(0)
-        complaint = errors.read().strip()
-        marked = usage.ru_maxrss * 1024
-        return Ran(process.returncode, wall_s, max(peak, marked), marked, later, output.read(), complaint)
+        high_water = usage.ru_maxrss * 1024
+        return ProcessRun(
+            process.returncode, wall_s, max(peak, high_water), high_water, later, output.read(), errors.read().strip()
+        )
 
 
 @contextmanager
 def neighbor(core: int) -> Iterator[None]:
     """Keep a core busy with another process."""
-    process = subprocess.Popen([*_pinned(core), sys.executable, "-c", BUSY])
+    process = subprocess.Popen([*_taskset(core), sys.executable, "-c", BUSY_LOOP])
     try:
         yield
     finally:
@@ -107,23 +102,24 @@ def neighbor(core: int) -> Iterator[None]:
         process.wait()
 
 
-def _pinned(core: int | None) -> list[str]:
+def _taskset(core: int | None) -> list[str]:
     return [] if core is None else ["taskset", "-c", str(core)]
 
 
 def _tree_bytes(pid: int) -> int:
     """Return the memory of a process and its children; pages that they share count once. 0 without children."""
     tree = [pid, *_children(pid)]
-    return sum(_proportional_bytes(one) for one in tree) if len(tree) > 1 else 0
+    return sum(_proportional_bytes(member) for member in tree) if len(tree) > 1 else 0
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    """Return the processes below a process."""
+    descendants: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError):
             for child in map(int, (task / "children").read_text().split()):
-                found += [child, *_children(child)]
-    return found
+                descendants += [child, *_children(child)]
+    return descendants
 
 
 def _proportional_bytes(pid: int) -> int:
@@ -150,14 +146,14 @@ def kernel_limit() -> str:
 
 def _group(limit: int | None) -> Path | None:
     """Create a control group with this limit inside the delegated one."""
-    given = os.environ.get(GROUP)
-    if limit is None or not given:
+    delegated = os.environ.get(GROUP)
+    if limit is None or not delegated:
         return None
-    group = Path(given) / f"retraining-{os.getpid()}-{time.monotonic_ns()}"
+    group = Path(delegated) / f"retraining-{os.getpid()}-{time.monotonic_ns()}"
     group.mkdir(exist_ok=True)
-    second = (Path(given) / "cgroup.subtree_control").exists()
-    (group / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(limit))
-    if second:
+    is_version_2 = (Path(delegated) / "cgroup.subtree_control").exists()
+    (group / ("memory.max" if is_version_2 else "memory.limit_in_bytes")).write_text(str(limit))
+    if is_version_2:
         with suppress(OSError):  # a kernel without swap accounting
             (group / "memory.swap.max").write_text("0")
     return group

@@ -34,14 +34,18 @@ class Attention(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """A pre-norm transformer encoder block: attention, then an MLP, each with a residual connection."""
+    """A pre-norm transformer encoder block: attention, then an MLP, each with a residual connection.
 
-    def __init__(self, width: int, heads: int, dropout: float, expansion: int = 2) -> None:
+    `expansion` is the width of the MLP relative to that of the block; without `dropout` there is no such layer.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float | None = None, expansion: int = 2) -> None:
         super().__init__()
         inner = expansion * width
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads)
-        self.layers = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, width))
+        dropouts = [] if dropout is None else [nn.Dropout(dropout)]
+        self.layers = nn.Sequential(nn.Linear(width, inner), nn.GELU(), *dropouts, nn.Linear(inner, width))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (N, tokens, width) to the same shape."""
