@@ -27,7 +27,7 @@ from onefold.retraining.controller import RetrainingController
 from onefold.retraining.evaluation import MAX_REFERENCE_LOSS, MIN_SAMPLES
 from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
-from onefold.retraining.planning_context import MEMORY_MARGIN, learning
+from onefold.retraining.planning_context import MEMORY_MARGIN, learning_key
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import BatchOrder, Reference, split_new_data, split_reference
 from onefold.retraining.strategy import plan_strategy
@@ -409,7 +409,7 @@ def test_several_plans_are_tried_and_remembered(network: nn.Module, fog: Data) -
     assert {plan: lesson.gain_per_s for plan, lesson in gained.items()} == first
     again = retraining(copy.deepcopy(network), fog, 2.0, lessons=tuple(work.lessons))
     best = max(gained.values(), key=lambda lesson: lesson.gain_per_s or 0.0).plan
-    assert learning(again.plan_only()[0].plan) == learning(best)
+    assert learning_key(again.plan_only()[0].plan) == learning_key(best)
 
 
 def test_a_report_claims_nothing_of_plans_that_were_not_tried(network: nn.Module, fog: Data, enough: Path) -> None:

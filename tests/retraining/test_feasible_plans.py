@@ -23,7 +23,7 @@ from onefold.retraining.feasible_plans import (
 )
 from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
 from onefold.retraining.options import AUTO
-from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext, learning, remembered_gains
+from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext, learning_key, remembered_gains
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.rules import FACTS
@@ -115,7 +115,7 @@ def test_plans_fit_and_share_one_effective_batch(where: PlanningContext) -> None
 
 def test_plans_that_gained_before_come_first() -> None:
     plans = [item.plan for item in feasible_plans(context(), RULES)]
-    gains = {learning(plans[0]): 0.01, learning(plans[2]): 0.2, learning(plans[3]): 0.4}
+    gains = {learning_key(plans[0]): 0.01, learning_key(plans[2]): 0.2, learning_key(plans[3]): 0.4}
     ranked = [item.plan for item in feasible_plans(replace(context(), gains=gains), RULES)]
     assert ranked == [plans[3], plans[2], plans[1], *plans[4:], plans[0]]
 
@@ -124,13 +124,13 @@ def test_gains_are_remembered_by_how_a_plan_learns() -> None:
     plan = RetrainingPlan(8, 4, freeze_rate=0.5)
     lessons = [MemoryLesson("here", "model", replace(plan, segments=count), 1, 1, count, 1.0) for count in (1, 3)]
     known = remembered_gains([*lessons, MemoryLesson("here", "model", replace(plan, lr=0.1), 1, 1)])
-    assert known == {learning(replace(plan, batch_size=4, accumulation=8)): 1.0}  # relative to the best
+    assert known == {learning_key(replace(plan, batch_size=4, accumulation=8)): 1.0}  # relative to the best
 
 
 def test_gains_count_in_windows_of_another_length() -> None:
     rates = {plan.effective_batch: plan for plan in _first_plans()}
     assert len(rates) == 2
-    assert len({learning(plan) for plan in rates.values()}) == 1
+    assert len({learning_key(plan) for plan in rates.values()}) == 1
 
 
 def _first_plans() -> list[RetrainingPlan]:
@@ -142,7 +142,7 @@ def test_gains_on_this_machine_count_more_than_those_of_others() -> None:
     here = [MemoryLesson("here", "model", plan, 1, 1, gain) for plan, gain in ((first, 0.1), (second, 0.4))]
     there = [MemoryLesson("there", "model", plan, 1, 1, gain) for plan, gain in ((first, 9.0), (third, 4.5))]
     gains = remembered_gains(here, there)
-    assert gains == {learning(first): 0.25, learning(second): 1.0, learning(third): 0.5}
+    assert gains == {learning_key(first): 0.25, learning_key(second): 1.0, learning_key(third): 0.5}
     assert remembered_gains([MemoryLesson("here", "model", first, 1, 1, -0.1)]) == {}
 
 

@@ -24,7 +24,7 @@ from onefold.model_folder import PREVIOUS, PROFILE, open_folder
 from onefold.retraining import model_update
 from onefold.retraining.api import _Request, plan_retraining, retrain
 from onefold.retraining.offline_profile import OfflineProfile, write_profile
-from onefold.retraining.planning_context import learning
+from onefold.retraining.planning_context import learning_key
 from onefold.serving.export import difference, export
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
@@ -289,8 +289,8 @@ def test_a_profile_in_the_folder_gives_the_first_plan(folder: Path, fog: Data, e
     controller = request().open()
     assert controller.job.lessons == ()  # memory counts on the machine that it was measured on
     warm = [estimate.plan for estimate in controller.plan_only()]
-    assert learning(warm[0]) == learning(plans[2])
-    assert learning(warm[-1]) == learning(plans[0])
+    assert learning_key(warm[0]) == learning_key(plans[2])
+    assert learning_key(warm[-1]) == learning_key(plans[0])
     here = [replace(lesson, machine=cold.machine) for lesson in elsewhere]
     write_profile(OfflineProfile(tuple(here)), folder / PROFILE)
     assert request().open().job.lessons == tuple(here)

@@ -17,7 +17,7 @@ from threading import Event, Thread
 from onefold.meter.free_memory import UNLIMITED, process_limits
 
 RESERVED_BYTES = 64 * 2**20
-CODE_BYTES = 32 * 2**20  # that a new plan may map for generated code
+CODE_BYTES = 32 * 2**20  # of generated code that a new plan may map
 POLL_INTERVAL_S = 0.005
 MAPS = Path("/proc/self/maps")
 Status = Callable[[], dict[str, int]]

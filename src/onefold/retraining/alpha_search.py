@@ -1,7 +1,6 @@
 """Bayesian optimization of alpha, the weight of gain against speed, during a retraining.
 
-A Gaussian process over one number needs a few lines. The searchers of `onefold.search` would import 90 MB in the middle
-of a retraining.
+Implemented here in a few lines, since importing a searcher of `onefold.search` would take 90 MB during a retraining.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Vector = NDArray[np.float64]
 
 
 class AlphaSearch:
-    """Propose an alpha for a few micro-windows and learn from what they gained."""
+    """Propose a value of alpha for the next micro-windows, given the gains of the previous ones."""
 
     def __init__(self) -> None:
         self.alpha = FIRST_ALPHAS[0]

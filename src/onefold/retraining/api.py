@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from onefold.retraining.controller import RetrainingController
     from onefold.retraining.samples import Reference
 
-SMALL_DATA_BYTES = 10_000_000  # read in any case: where that is too much, planning says how much memory is needed
-START_FACTOR = 2  # a window lasts at least this many times as long as opening the model
-REPORTED_ALPHA = 0.5  # where alpha is searched for
+SMALL_DATA_BYTES = 10_000_000  # always read, also beyond the limit: planning then states the memory that is needed
+MIN_WINDOW_FACTOR = 2  # shortest window, relative to the time that opening the model took
+REPORTED_ALPHA = 0.5  # if alpha is "auto"
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class _Request:
         network, workload, config, name = self._open_model()
         opened_s = time.monotonic() - started_at
         if opened_s > limits.window_s:
-            raise InputError(short_window_message(0.0, START_FACTOR * opened_s, limits))
+            raise InputError(short_window_message(0.0, MIN_WINDOW_FACTOR * opened_s, limits))
         network = network.to(accelerator)
         self.signature = network_signature(network)
         self.machine = machine_description(accelerator)

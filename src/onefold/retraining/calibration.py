@@ -1,8 +1,9 @@
-"""Calibration of a classifier that has learned new classes: as many of them as the old ones allow.
+"""Calibration of a classifier that has learned new classes, so that it does not forget the old ones.
 
-Two remedies against forgetting need no training: the weights move back toward those before it (WiSE-FT, Wortsman et
-al. 2022), and the biases of the new classes fall (bias correction, Wu et al. 2019). The pair that is best on new data
-is chosen among those whose accuracy on the judged half of the reference set is within the tolerance.
+Two remedies against forgetting need no training: interpolating the weights with those before training (WiSE-FT,
+Wortsman et al. 2022), and lowering the biases of the new classes (bias correction, Wu et al. 2019). Of all pairs of an
+interpolation share and a bias shift whose accuracy on half of the reference set is within the tolerance, the one with
+the highest accuracy on new data is chosen.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ from onefold.retraining.samples import Samples
 from onefold.retraining.weight_snapshot import WeightSnapshot
 from onefold.training.classification_head import GrownHead
 
-SHARES = (1.0, 0.75, 0.5, 0.25)  # of the change of the weights that is kept
-CALIBRATION_EVALUATIONS = len(SHARES) + 2  # that it takes as long as: each share, and the result
-MAX_POSITIONS = 1024  # of a sample with an output per pixel that are looked at
-SHIFTS, MAX_MARGINS = 64, 2**20  # of the biases that are tried, and what they are chosen from
+SHARES = (1.0, 0.75, 0.5, 0.25)  # of the weight change by training that is kept
+CALIBRATION_EVALUATIONS = len(SHARES) + 2  # duration of a calibration in full evaluations
+MAX_POSITIONS = 1024  # of a sample with an output per pixel; others are ignored
+SHIFTS, MAX_MARGINS = 64, 2**20  # bias shifts that are tried: quantiles of at most so many margins
 
 
 @dataclass(frozen=True)
 class _Predictions:
-    """What decides between old and new classes, for each sample."""
+    """For each sample, which class an old and a new head would predict, and which of them prevails."""
 
-    margins: Tensor  # of the highest new logit over the highest old one
+    margins: Tensor  # highest new logit minus highest old logit
     old_is_right: Tensor
     new_is_right: Tensor
 
     def accuracy(self, shift: float) -> float:
-        """Return the accuracy after the new logits are lowered."""
+        """Return the accuracy if all new logits are lowered by `shift`."""
         return float(torch.where(self.margins > shift, self.new_is_right, self.old_is_right).float().mean())
 
 
 class Calibration:
-    """Calibrate the grown head of a network by the judged half of the reference set."""
+    """Calibrate the grown head of a network on half of the reference set."""
 
     def __init__(self, job: RetrainingJob, head: GrownHead, evaluator: Evaluator) -> None:
-        """Measure what must be kept. The network has the given weights, and rows for the new classes."""
+        """Measure the accuracy on old classes to keep, of a network with the given weights and rows for new classes."""
         self.job, self.head, self.evaluator = job, head, evaluator
-        judged = self._judged()
-        self.needed = float(judged.old_is_right.float().mean()) - MAX_REFERENCE_LOSS
+        reference = self._reference_predictions()
+        self.min_accuracy = float(reference.old_is_right.float().mean()) - MAX_REFERENCE_LOSS
 
     def shift_biases(self) -> float:
-        """Lower the biases of the new classes as is best for the network as it is; return by how much."""
+        """Lower the biases of the new classes by the best shift for the present weights; return the shift."""
         _, shift = self._best_shift() or (0.0, 0.0)
         self.lower_biases(shift)
         return shift
@@ -59,19 +60,19 @@ class Calibration:
                 self.head.bias[self.head.old_classes :] -= shift
 
     def blend(self, start: WeightSnapshot) -> bool:
-        """Move the network toward the weights before its training, and shift the biases, as is best.
+        """Interpolate the weights with those before training, and lower the biases, by the best share and shift.
 
-        Returns False, with the network as it was, if the old classes are forgotten in any case.
+        Returns False, and leaves the network unchanged, if every share forgets the old classes.
         """
         trained = WeightSnapshot(self.job.network)
         best: tuple[float, float, float] | None = None  # accuracy on new data, share, shift
-        kept = 1.0
+        present_share = 1.0
         for share in SHARES:
-            start.blend(1 - share / kept)
-            kept = share
-            found = self._best_shift()
-            if found is not None and (best is None or found[0] > best[0]):
-                best = found[0], share, found[1]
+            start.blend(1 - share / present_share)
+            present_share = share
+            candidate = self._best_shift()
+            if candidate is not None and (best is None or candidate[0] > best[0]):
+                best = candidate[0], share, candidate[1]
         trained.restore()
         if best is None:
             return False
@@ -82,18 +83,18 @@ class Calibration:
 
     def _best_shift(self) -> tuple[float, float] | None:
         """Return the highest accuracy on new data that keeps the old classes, and the shift of biases for it."""
-        judged, fresh = self._judged(), self._predictions(self.evaluator.subset)
-        margins = torch.cat([judged.margins, fresh.margins])
+        reference, fresh = self._reference_predictions(), self._predictions(self.evaluator.subset)
+        margins = torch.cat([reference.margins, fresh.margins])
         margins = margins[:: max(1, len(margins) // MAX_MARGINS)].double()
         shifts = (
             torch.quantile(margins, torch.linspace(0, 1, SHIFTS).double()).tolist()
             if self.head.bias is not None
             else []
         )
-        allowed = [shift for shift in (0.0, *shifts) if judged.accuracy(shift) >= self.needed]
+        allowed = [shift for shift in (0.0, *shifts) if reference.accuracy(shift) >= self.min_accuracy]
         return max(((fresh.accuracy(shift), shift) for shift in allowed), default=None)
 
-    def _judged(self) -> _Predictions:
+    def _reference_predictions(self) -> _Predictions:
         reference = self.job.data.reference
         if reference is None:
             raise RuntimeError("a calibration needs a reference set")

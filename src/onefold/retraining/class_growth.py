@@ -17,9 +17,9 @@ from onefold.training.classification_head import ClassificationHead, GrownHead, 
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import DatasetError
 
-GROWTH_REPLAYED_SHARE = 0.5  # of an update, while new classes are learned
-INITIAL_MARGIN = 1.0  # of the logit of a new class over the highest old one, at the mean of its features
-RAREST = 1e-4  # share of a class that does not occur
+GROWTH_REPLAYED_SHARE = 0.5  # of the samples of an update, while new classes are learned
+INITIAL_MARGIN = 1.0  # by which a new logit exceeds the highest old one at the mean features of its class
+MIN_CLASS_SHARE = 1e-4  # of a class that does not occur
 
 
 def class_counts(samples: Samples) -> NDArray[np.int64] | None:
@@ -38,7 +38,7 @@ def grow_for_new_classes(job: RetrainingJob) -> GrownHead | None:
     """Grow the head of the network by the classes of the new data that it lacks; None if it has them all.
 
     Raises:
-        DatasetError: The head is not found, the loss does not take more classes, or their numbers have gaps.
+        DatasetError: The head is not found, the loss does not accept more classes, or class numbers have gaps.
     """
     *inputs, targets = job.data.train.few(2)
     try:
@@ -144,7 +144,7 @@ def class_log_priors(job: RetrainingJob, classes: int) -> Tensor:
     if job.data.reference is not None:
         replayed = _shares(job.data.reference.replayed, classes)
         shares = (1 - GROWTH_REPLAYED_SHARE) * shares + GROWTH_REPLAYED_SHARE * replayed
-    return torch.from_numpy(np.log(np.maximum(shares, RAREST))).float()
+    return torch.from_numpy(np.log(np.maximum(shares, MIN_CLASS_SHARE))).float()
 
 
 def _shares(samples: Samples, classes: int) -> NDArray[np.float64]:

@@ -21,10 +21,10 @@ from onefold.vocabulary.workload import Workload
 
 LOWER_IS_BETTER = ("loss", "rmse", "mae", "error", "perplexity")
 LARGEST_BATCH = 64
-FULL_EVALUATION_SHARE = 0.03  # of the window, at most
-MAX_REFERENCE_LOSS = 0.01  # of a metric that is at most 1; of others this share
-LEAST_DIVERSITY = 0.9  # of the entropy of the given model's mean prediction
-MIN_SAMPLES = 256  # if there are as many: fewer would rank plans by chance
+FULL_EVALUATION_SHARE = 0.03  # of the window, at most, for an evaluation of all samples
+MAX_REFERENCE_LOSS = 0.01  # absolute for metrics up to 1, relative for others
+MIN_DIVERSITY = 0.9  # entropy of the mean prediction, relative to that of the given model
+MIN_SAMPLES = 256  # of the subset, if there are so many: fewer would rank plans by chance
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Evaluator:
         if diversity is None or self.job.reference_workload is None:
             return True
         if self._least_diversity is None:  # of the given model, which is evaluated first
-            self._least_diversity = LEAST_DIVERSITY * diversity
+            self._least_diversity = MIN_DIVERSITY * diversity
         return diversity >= self._least_diversity
 
     def _metrics(self, samples: Samples, workload: Workload) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 For each optimizer, freeze rate and number of segments a binary search finds the largest batch that fits. Plans with
 one freeze rate and optimizer learn the same from a sample, so only the fastest stays, with the smallest batch that is
-nearly as fast. Learning rates are spread around the one that suits the effective batch. The rules choose among the
+nearly as fast. LearningKey rates are spread around the one that suits the effective batch. The rules choose among the
 rest.
 
 The most promising plan comes first: without a search, one would freeze as little as the memory permits, and use Adam at
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onefold.retraining.planning_context import LR_STEP, PlanningContext, base_lr, learning
+from onefold.retraining.planning_context import LR_STEP, PlanningContext, base_lr, learning_key
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rules import Rules
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
@@ -23,15 +23,15 @@ MAX_PLANS = 10
 LARGEST_BATCH = 256
 FREEZE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # The cost of each departure from the most promising plan. The learning rate decays anyway in the second half.
-LR_COSTS = {1.0: 0.0, LR_STEP: 1.0, 1 / LR_STEP: 3.0}  # by factor around the base learning rate
+LR_COSTS = {1.0: 0.0, LR_STEP: 1.0, 1 / LR_STEP: 3.0}  # by factor of the base learning rate
 OPTIMIZER_COST, FREEZING_COST = 2.0, 2.5  # of the second optimizer; of each step of freeze rates
 LOWEST_LR, HIGHEST_LR = 1e-5, 1e-2
-MIN_UPDATES, FEW_UPDATES = 1500, 100  # in a window, before the effective batch is reduced to USUAL, and to SMALLEST
+MIN_UPDATES, FEW_UPDATES = 1500, 100  # per window; with fewer the effective batch is reduced to USUAL or SMALLEST
 MIN_UPDATES_PER_EPOCH = 8
 USUAL_EFFECTIVE_BATCH, SMALLEST_EFFECTIVE_BATCH = 32, 16
-STEADY_BATCH = 16  # samples, from which BatchNorm trains on batch statistics
+STEADY_BATCH = 16  # smallest batch for which BatchNorm trains on batch statistics
 NEARLY_AS_FAST = 0.95
-GOOD_GAIN = 0.5  # of the best remembered one
+GOOD_GAIN = 0.5  # relative to the best remembered gain
 
 
 def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate, ...]:
@@ -143,7 +143,7 @@ def _apply_rules(context: PlanningContext, estimates: Sequence[PlanEstimate], ru
 def _remembered_rank(context: PlanningContext, plan: RetrainingPlan) -> float:
     """Rank plans that gained in earlier retrainings first, by their gain, and those that gained little last."""
     best = max(context.gains.values(), default=0.0)
-    gain = context.gains.get(learning(plan))
+    gain = context.gains.get(learning_key(plan))
     if gain is None or best <= 0:
         return 0.0
     return -gain / best if gain >= GOOD_GAIN * best else 1.0

@@ -107,7 +107,7 @@ def _first_difference(first: Graph, other: Graph) -> str | None:
 
 
 def _described(graph: Graph) -> Iterator[tuple[Any, ...]]:
-    """Yield a description of each node, in which other nodes have numbers instead of names."""
+    """Yield a description of each node that refers to other nodes by number."""
     numbers = {node: index for index, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         args, kwargs = (map_arg(part, lambda other: f"%{numbers[other]}") for part in (node.args, node.kwargs))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
-MAX_DECAY = 0.6  # of the usual gain remains after a micro-window, at least: a larger drop is the plan's own
+MIN_GAIN_DECAY = 0.6  # of the usual gain from one micro-window to the next; a larger drop is attributed to the plan
 SMOOTHING = 0.35  # weight of the latest gain of a plan; more in its first micro-windows
 MAX_RELATIVE_GAIN = 4.0  # one lucky micro-window decides little
 
@@ -48,18 +48,18 @@ class GainSearch:
     def tell(self, plan: RetrainingPlan, gain_per_s: float, seconds_per_sample: float) -> float:
         """Record the result of a micro-window and return the plan's merit."""
         record = self._records[plan]
-        known = record.relative_gain
+        previous = record.relative_gain
         if self._usual_gain is None and gain_per_s > 0:
             self._usual_gain = gain_per_s
-        elif self._usual_gain is not None and known is not None and known > 0 and gain_per_s > 0:
+        elif self._usual_gain is not None and previous is not None and previous > 0 and gain_per_s > 0:
             # A known plan calibrates what is usual.
-            self._usual_gain = max(gain_per_s / known, MAX_DECAY * self._usual_gain)
+            self._usual_gain = max(gain_per_s / previous, MIN_GAIN_DECAY * self._usual_gain)
         usual = self._usual_gain
         # Losses count too: without them, a plan whose gains scatter more would seem better.
         relative = max(-MAX_RELATIVE_GAIN, min(gain_per_s / usual, MAX_RELATIVE_GAIN)) if usual is not None else 0.0
         record.micro_windows += 1
         weight = max(SMOOTHING, 1 / record.micro_windows)
-        record.relative_gain = relative if known is None else (1 - weight) * known + weight * relative
+        record.relative_gain = relative if previous is None else (1 - weight) * previous + weight * relative
         record.gain_per_s, record.seconds_per_sample = gain_per_s, seconds_per_sample
         return self.merit(plan)
 

@@ -1,4 +1,4 @@
-"""The network as it was given: its weights, their memory format and its head, to return to."""
+"""Restore the given network: its weights, their memory format and its head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the nodes of a traced forward are: operations that overwrite, weights, and what the inputs alone determine."""
+"""Classify the nodes of a traced forward: in-place operations, weights, and values computed from the inputs alone."""
 
 from __future__ import annotations
 

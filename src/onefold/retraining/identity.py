@@ -1,4 +1,4 @@
-"""What measurements of a retraining belong to: a network and a machine."""
+"""The keys of stored memory measurements: the signature of the network and the description of the machine."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ The statistics of BatchNorms are re-estimated, and the affine parameters of norm
 confident predictions. Samples that are too uncertain are left out, and others count less the more uncertain they are
 (EATA, Niu et al. 2022). Replayed samples of the original data keep their labels, and their loss.
 
-Confidence alone is reached best by a model that calls everything the same. So models are compared by the mutual
-information of inputs and predictions on held-out inputs, which is 0 then, and one is refused whose predictions are less
-diverse than those of the given model.
+Entropy is lowest for a collapsed model, which predicts one class for all inputs. So models are compared by the mutual
+information of inputs and predictions on held-out inputs, which is 0 for a collapsed model, and a model is rejected if
+its predictions are less diverse than those of the given one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onefold.vocabulary.records import Config, Metrics
 from onefold.vocabulary.workload import Workload
 
 METRIC, DIVERSITY = "mutual information", "diversity"
-RELIABLE = 0.4  # of the highest entropy, below which a sample is trained on
+MAX_RELIABLE_ENTROPY = 0.4  # of a sample that is trained on, relative to the highest possible entropy
 NORMALIZATIONS = (
     nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm,
 )  # fmt: skip
@@ -36,7 +36,7 @@ class LabelFreeWorkload(Workload):
     """A classification workload, for data whose targets are UNKNOWN."""
 
     def __init__(self, labeled: Workload) -> None:
-        self.labeled = labeled  # judges and trains samples that have targets
+        self.labeled = labeled  # for samples that have targets
 
     def predictions(self, outputs: Any) -> Any:
         return self.labeled.predictions(outputs)
@@ -45,7 +45,7 @@ class LabelFreeWorkload(Workload):
         """Return the weighted entropy of the reliable samples, and the loss of those that have targets."""
         logits, is_unknown = self.predictions(outputs), _is_unknown(targets)
         entropies = _entropies(logits[is_unknown].float())
-        threshold = RELIABLE * math.log(logits.shape[1])
+        threshold = MAX_RELIABLE_ENTROPY * math.log(logits.shape[1])
         weights = torch.where(entropies < threshold, (threshold - entropies).exp(), 0.0).detach()
         loss = (weights * entropies).sum() / max(1, entropies.numel()) * float(is_unknown.float().mean())
         if not bool(is_unknown.all()):
@@ -77,14 +77,14 @@ def adapt_without_labels(job: RetrainingJob, given: GivenNetwork) -> None:
     if not weights:
         raise DatasetError(
             "the new data has no targets, and the model has no normalization layers with weights of their own "
-            "(BatchNorm, LayerNorm, GroupNorm), which could be adapted without; add the targets"
+            "(BatchNorm, LayerNorm, GroupNorm), which could be adapted without targets; add the targets"
         )
     outputs = _outputs(job)
     reference = job.data.reference
     has_numbers = reference is not None and reference.judged.few(1)[-1].is_floating_point()
     if has_numbers or (outputs is not None and (outputs.dim() < 2 or outputs.shape[1] < 2)):
         raise DatasetError(
-            "the new data has no targets, and only a classifier, with a logit per class, can be adapted without; "
+            "the new data has no targets, and only a classifier, with a logit per class, can be adapted without them; "
             "add the targets"
         )
     job.reference_workload, job.workload = job.workload, LabelFreeWorkload(job.workload)

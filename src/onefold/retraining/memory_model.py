@@ -61,7 +61,7 @@ def step_memory(trace: StepTrace, staged: StagedNetwork, frozen: int, segments: 
 
 
 def plan_footprint(trace: StepTrace, staged: StagedNetwork, plan: RetrainingPlan) -> MemoryFootprint:
-    """Return the footprint of a plan, as far as tensors account for it."""
+    """Return the footprint of a plan's tensors, without what libraries allocate."""
     return step_memory(trace, staged, staged.frozen_stages(plan.freeze_rate), plan.segments).footprint(plan)
 
 

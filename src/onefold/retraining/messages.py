@@ -9,8 +9,8 @@ from onefold.retraining.planning_context import MEMORY_MARGIN, PlanningContext
 from onefold.vocabulary.quantities import duration, share, size
 from onefold.vocabulary.retraining import RetrainingLimits, RetrainingPlan
 
-MARGIN = 1.15  # of the suggested window: measured times scatter
-STEPS = 20  # that the suggested window leaves room for
+MARGIN = 1.15  # of the suggested window, since measured times scatter
+STEPS = 20  # that fit into the suggested window
 
 
 def insufficient_memory_message(context: PlanningContext, limits: RetrainingLimits, other_bytes: int = 0) -> str:

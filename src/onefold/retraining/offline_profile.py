@@ -1,7 +1,7 @@
 """The profile of a model for later retrainings, measured where it was trained.
 
-A short retraining on a few samples, shifted as new data might be, gives every plan some micro-windows in turn. Their
-gains tell a device with which plans to begin. Memory is used on the same kind of machine only.
+A short retraining on a few samples with a synthetic distribution shift runs every plan for some micro-windows in turn.
+A device begins with the plans that gained most. Memory measurements are used on the same kind of machine only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OfflineProfile:
     version: int = VERSION
 
 
-class TakingTurns(GainStrategy):
+class RoundRobin(GainStrategy):
     """Give every plan its micro-windows in turn."""
 
     name = "profile"
@@ -66,7 +66,7 @@ def profile_offline(
     given = {name: value.clone() for name, value in network.state_dict().items() if isinstance(value, Tensor)}
     device = torch.device("cpu")
     rules = read_rules()
-    strategy = TakingTurns(rules, alpha=1.0)
+    strategy = RoundRobin(rules, alpha=1.0)
     try:
         data = split_new_data(
             Data(tuple(part[half:] for part in arrays), tuple(part[:half] for part in arrays)), device

@@ -13,7 +13,7 @@ from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.workload import Data
 
 OPTIMIZERS = ("adam", "sgd")  # the most promising first
-AUTO = "auto"  # all of them, or all values of alpha, are searched
+AUTO = "auto"  # search over all optimizers, or over alpha
 
 
 @suggest_fields

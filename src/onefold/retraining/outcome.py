@@ -29,7 +29,7 @@ class Outcome:
 
 def choose_model(prepared: PreparedNetwork, baseline: Baseline, record: RetrainingRecord) -> Outcome:
     """Keep the best model on all validation data: the last one, the best on the subset, or the given one."""
-    after = _calibrated(prepared, baseline, _best_evaluation(prepared, baseline, record), record)
+    after = _calibrate(prepared, baseline, _best_evaluation(prepared, baseline, record), record)
     is_forgetful = not after.keeps_reference
     head = prepared.given.head
     grown = None if head is None else GrownClasses(head.name, head.old_classes, head.classes)
@@ -55,15 +55,15 @@ def _best_evaluation(prepared: PreparedNetwork, baseline: Baseline, record: Retr
         # With new classes, the last model too was calibrated before it was compared.
         if baseline.calibration is None and _has_time(prepared, 1):
             latest.restore()
-            chosen = _better(evaluator.evaluate(), chosen, best)
+            chosen = _keep_better(evaluator.evaluate(), chosen, best)
     except PlanOutOfMemory:
         record.react("memory ran out", "not enough memory to evaluate the new model; the given model is returned")
         return baseline.all
-    return chosen if baseline.calibration is not None else _blended(prepared, baseline, latest, chosen, record)
+    return chosen if baseline.calibration is not None else _blend(prepared, baseline, latest, chosen, record)
 
 
-def _better(after: Evaluation, chosen: Evaluation, snapshot: WeightSnapshot) -> Evaluation:
-    """Return the better evaluation: that of the network as it is, or the one of the snapshot, which is restored."""
+def _keep_better(after: Evaluation, chosen: Evaluation, snapshot: WeightSnapshot) -> Evaluation:
+    """Keep the better one of the network and the snapshot in both, and return its evaluation."""
     if after.is_better_than(chosen):
         snapshot.capture()
         return after
@@ -71,10 +71,10 @@ def _better(after: Evaluation, chosen: Evaluation, snapshot: WeightSnapshot) -> 
     return chosen
 
 
-def _blended(
+def _blend(
     prepared: PreparedNetwork, baseline: Baseline, latest: WeightSnapshot, chosen: Evaluation, record: RetrainingRecord
 ) -> Evaluation:
-    """Move the last model toward the given one until it is sound again, where the training went too far."""
+    """If the last model forgot the original data, interpolate it with the given one until it is sound."""
     start, best = prepared.given.snapshot, prepared.best
     if start is None or prepared.job.data.reference is None:
         return chosen
@@ -85,18 +85,18 @@ def _blended(
         start.blend(1 - share)
         after = baseline.evaluator.evaluate()
         is_better = after.is_better_than(chosen)
-        chosen = _better(after, chosen, best)
+        chosen = _keep_better(after, chosen, best)
         if is_better:
-            record.react("forgetting", f"{share:.0%} of the training kept, which the original data allows")
+            record.react("forgetting", f"{share:.0%} of the weight change kept, so as not to forget the original data")
         if after.is_sound:
             break
     return chosen
 
 
-def _calibrated(
+def _calibrate(
     prepared: PreparedNetwork, baseline: Baseline, chosen: Evaluation, record: RetrainingRecord
 ) -> Evaluation:
-    """Calibrate the chosen model, if it has learned new classes; it stays as it is if that makes it no better."""
+    """Calibrate a chosen model that has learned new classes; keep it unchanged if that is no better."""
     calibration, start = baseline.calibration, prepared.given.snapshot
     if calibration is None or start is None or not _has_time(prepared, CALIBRATION_EVALUATIONS):
         return chosen
@@ -107,7 +107,7 @@ def _calibrated(
     if not after.is_better_than(chosen):
         trained.restore()
         return chosen
-    record.react("new classes", "calibrated: as much of the training is kept as the old classes allow")
+    record.react("new classes", "calibrated: as much of the weight change is kept as does not forget the old classes")
     return after
 
 

@@ -16,9 +16,9 @@ from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimate, RetrainingPlan
 
-DECAY_START = 0.5  # share of the window left from which the learning rate decays linearly
+DECAY_START = 0.5  # share of the window that is left when the linear decay of the learning rate begins
 LOWEST_LR_FACTOR = 0.02
-WARM_UP_UPDATES = 20  # of an optimizer, in which the learning rate rises: its first steps have little to go by
+WARM_UP_UPDATES = 20  # of a new optimizer, during which the learning rate rises linearly
 SHRINK_FACTOR = 0.75  # tensor bytes to try next, relative to those of a plan that ran out of memory
 LIMIT_POLL_S = 0.05
 MemoryShape = tuple[int, float, int]  # batch size, freeze rate, segments: what determines a plan's memory

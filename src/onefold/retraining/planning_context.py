@@ -10,15 +10,18 @@ from onefold.retraining.network_profile import NetworkProfile
 from onefold.retraining.options import AUTO, OPTIMIZERS
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MemoryLesson, PlanEstimate, RetrainingPlan
 
-MEMORY_MARGIN = 0.03  # of the limit, left free
-LAYERS_PER_SEGMENT = 3  # at least
+MEMORY_MARGIN = 0.03  # share of the limit that is left free
+MIN_LAYERS_PER_SEGMENT = 3
 LR_STEP = 3.0  # factor between the learning rates that are tried
 BASE_LR = {"adam": 1e-3, "sgd": 1e-2}  # at the full effective batch
-Learning = tuple[float, int, str]  # freeze rate, steps of the learning rate above the base, optimizer
+LearningKey = tuple[float, int, str]  # freeze rate, steps of the learning rate above the base, optimizer
 
 
-def learning(plan: RetrainingPlan) -> Learning:
-    """Return what determines how a plan learns, but not its memory; the same in windows of any length."""
+def learning_key(plan: RetrainingPlan) -> LearningKey:
+    """Return the settings of a plan that determine its gain: freeze rate, relative learning rate and optimizer.
+
+    They are comparable between windows of different lengths; settings that only affect memory are left out.
+    """
     steps = round(math.log(plan.lr / base_lr(plan.optimizer, plan.effective_batch), LR_STEP))
     return plan.freeze_rate, steps, plan.optimizer
 
@@ -29,7 +32,7 @@ def base_lr(optimizer: str, effective_batch: int) -> float:
     return BASE_LR[optimizer] * (share**0.5 if optimizer == "adam" else share)
 
 
-def remembered_gains(lessons: Iterable[MemoryLesson], priors: Iterable[MemoryLesson] = ()) -> dict[Learning, float]:
+def remembered_gains(lessons: Iterable[MemoryLesson], priors: Iterable[MemoryLesson] = ()) -> dict[LearningKey, float]:
     """Return the gain of each plan in earlier retrainings, relative to the best one.
 
     `priors` are those of other machines; they count for plans that have no gain here.
@@ -37,11 +40,11 @@ def remembered_gains(lessons: Iterable[MemoryLesson], priors: Iterable[MemoryLes
     return {**_mean_gains(priors), **_mean_gains(lessons)}
 
 
-def _mean_gains(lessons: Iterable[MemoryLesson]) -> dict[Learning, float]:
-    gains: dict[Learning, list[float]] = {}
+def _mean_gains(lessons: Iterable[MemoryLesson]) -> dict[LearningKey, float]:
+    gains: dict[LearningKey, list[float]] = {}
     for lesson in lessons:
         if lesson.gain_per_s is not None:
-            gains.setdefault(learning(lesson.plan), []).append(lesson.gain_per_s)
+            gains.setdefault(learning_key(lesson.plan), []).append(lesson.gain_per_s)
     means = {key: sum(values) / len(values) for key, values in gains.items()}
     best = max(means.values(), default=0.0)
     return {key: mean / best for key, mean in means.items()} if best > 0 else {}
@@ -58,7 +61,7 @@ class PlanningContext:
     samples: int
     has_batch_norm: bool
     optimizer: str = OPTIMIZERS[0]  # or AUTO
-    gains: Mapping[Learning, float] = field(default_factory=dict)  # in earlier retrainings, relative to the best
+    gains: Mapping[LearningKey, float] = field(default_factory=dict)  # in earlier retrainings, relative to the best
     max_freeze_rate: float = 1.0  # that leaves something to train
 
     @property
@@ -83,4 +86,4 @@ class PlanningContext:
     def max_segments(self) -> int:
         """Return the largest number of checkpoint segments: a third of the layers, at most one per stage."""
         staged = self.profile.staged
-        return max(1, min(staged.layers // LAYERS_PER_SEGMENT, len(staged.stages)))
+        return max(1, min(staged.layers // MIN_LAYERS_PER_SEGMENT, len(staged.stages)))

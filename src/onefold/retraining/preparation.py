@@ -42,10 +42,10 @@ from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.retraining import PhaseStarted
 
 PROFILED_SAMPLES = 4
-EVALUATIONS = 3  # of all validation samples: the given, the last and the best model
-INITIAL_SHARE = 0.02  # of the window, at most, to initialize new classes
+EVALUATIONS = 3  # of all validation samples in a retraining: for the given, the last and the best model
+INITIALIZATION_SHARE = 0.02  # of the window, at most, to initialize new classes
 MIN_INITIAL_SAMPLES = 64
-PROFILING_FORWARDS = 15  # of two samples; profiling takes at least as long as so many
+PROFILING_FORWARDS = 15  # minimum duration of profiling in forward passes of two samples
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
         raise InputError(message) from None
     start, calibration = subset, None
     if head is not None:
-        samples = max(MIN_INITIAL_SAMPLES, evaluator.samples_within(INITIAL_SHARE * window.length_s))
+        samples = max(MIN_INITIAL_SAMPLES, evaluator.samples_within(INITIALIZATION_SHARE * window.length_s))
         initialize_new_classes(job, head, samples, evaluator.batch_size)
         for snapshot in (snapshot for snapshot in (prepared.best, prepared.given.snapshot) if snapshot is not None):
             snapshot.capture()  # the new rows, which are not given back

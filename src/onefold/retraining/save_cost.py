@@ -10,7 +10,7 @@ from onefold.model_folder import PREVIOUS
 
 REPORT_BYTES = 16_000_000  # modules and text of the report
 RUNTIME_BYTES = 30_000_000  # modules of onnxruntime, which checks an ONNX file
-CHECK_COPIES = 2.5  # of the weights in onnxruntime; 2.3 were measured
+CHECK_COPIES = 2.5  # memory of onnxruntime relative to the weights; measured: 2.3
 EXPORT_BYTES = 70_000_000  # modules of the exporter and of onnxruntime
 # The exporter holds weights, folded weights, the ONNX graph, and its serialized form at the same time: 3.0 to 3.9 times
 # the weights were measured.

@@ -18,10 +18,10 @@ from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.retraining import DEFAULT_ALPHA, PlanEstimate, RetrainingPlan
 
 EXPLORATION_SHARE = 0.3  # of the time for training, at most, in which untried plans come first
-FIRST_WINDOWS = 2  # of the most promising plan, before others are compared with it: its first one warms it up
-MAX_FAILED_TRIALS = 3  # plans that lost, after which no others are tried
-CHALLENGE = 1.15  # times the merit of the most promising plan that another one needs to replace it
-INITIAL_ALPHA = 0.5  # where alpha is searched for
+FIRST_WINDOWS = 2  # of the most promising plan before others are compared with it; the first one is its warm-up
+MAX_FAILED_TRIALS = 3  # plans with a loss instead of a gain, after which no others are tried
+CHALLENGE = 1.15  # merit that replaces the most promising plan, relative to its merit
+INITIAL_ALPHA = 0.5  # if alpha is searched for
 
 
 class PlanStrategy(Protocol):
