@@ -14,7 +14,7 @@ from simulated_study import Simulated, simulate
 from onefold import Objective, at_least, at_most
 from onefold.report.study.page import as_html
 from onefold.report.study.plain import as_json
-from onefold.report.study.serving import explained, serving_parts, trade_offs, written
+from onefold.report.study.serving import explained, format_cost, serving_parts, trade_offs
 from onefold.report.study.summary import Summary, summarize
 from onefold.report.study.text import as_text
 from onefold.vocabulary.objective import Goal
@@ -145,10 +145,12 @@ def test_the_forms_agree_on_points_and_alternatives() -> None:
     assert set(on["points"]) == {"latency", "throughput", "energy"}
     for form in (text, page):
         for point in on["points"].values():
-            assert written("latency_s", point["latency_s"], "emulated") in form
-            assert written("throughput_per_s", point["point"]["batch_size"] / point["latency_s"], "emulated") in form
+            assert format_cost("latency_s", point["latency_s"], "emulated") in form
+            assert (
+                format_cost("throughput_per_s", point["point"]["batch_size"] / point["latency_s"], "emulated") in form
+            )
         for candidate in on["alternatives"][:12]:
-            assert written("size_bytes", candidate["costs"]["size_bytes"]) in form
+            assert format_cost("size_bytes", candidate["costs"]["size_bytes"]) in form
             if candidate["trial"] != on["top"]:
                 assert f"({candidate['relative']['latency_s']:.2f}×)" in form
         for reason in on["reasons"]:

@@ -60,7 +60,7 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
                 samples,
                 axis="multiple of the smallest",
                 base=1.0,
-                written=quantities.factor,
+                format_value=quantities.factor,
             )
     if findings.changes:
         samples = {titles[name]: values for name, values in findings.changes.items()}
@@ -72,7 +72,7 @@ def _spreads(findings: Findings) -> Iterator[Plot]:
             axis="change (%)",
             base=0.0,
             unit=0.01,
-            written=change,
+            format_value=change,
         )
 
 
@@ -86,5 +86,5 @@ def _densities(findings: Findings) -> Plot:
         axis="percentage points",
         noun="pair",
         unit=0.01,
-        written=change,
+        format_value=change,
     )

@@ -123,12 +123,14 @@ def _marks(history: CandidateHistory, best: float | None, x: Scale, y: Scale, la
     for index, (candidate, fate) in drawn:
         recalled = index < history.recalled
         kind = (FASTEST if index == fastest else KINDS)[fate] + (RECALLED_CLASS if recalled else "")
-        spoken = _tooltip_text(index + 1, candidate, fate, recalled)
+        description = _tooltip_text(index + 1, candidate, fate, recalled)
         if fate is Fate.FAILED:
-            yield element("path", tooltip(spoken), class_=kind, d=cross(x(index + 1), lane, 2.6), data_cell="candidate")
+            yield element(
+                "path", tooltip(description), class_=kind, d=cross(x(index + 1), lane, 2.6), data_cell="candidate"
+            )
         elif candidate.latency_s is not None and drawable(candidate.latency_s):
             center, radius = (x(index + 1), y(candidate.latency_s)), 3.6 if index == fastest else 2.4
-            yield dot(center, radius, kind, spoken, data_cell="candidate")
+            yield dot(center, radius, kind, description, data_cell="candidate")
 
 
 def _tooltip_text(number: int, candidate: ScheduleCandidate, fate: Fate, recalled: bool) -> str:

@@ -80,9 +80,9 @@ def _drawing(rounds: Sequence[TuningRound], others: Sequence[RuntimeLatency]) ->
     hint = "lower is better, logarithmic" if y.log else "lower is better"
     parts = [y_axis(frame, y, f"latency ({unit})", hint), x_axis(frame, x, f"time ({time_unit})", 5)]
     for runtime in others:
-        spoken = tooltip(f"{runtime.name}: {quantities.duration(runtime.latency_s)}")
+        description = tooltip(f"{runtime.name}: {quantities.duration(runtime.latency_s)}")
         path = f"M{frame.left:.1f} {y(runtime.latency_s):.1f}H{frame.x_end:.1f}"
-        parts.append(element("path", spoken, class_=OTHER, d=path))
+        parts.append(element("path", description, class_=OTHER, d=path))
     points = [(x(tuning_round.ended_s), y(tuning_round.latency_s)) for tuning_round in rounds]
     parts.append(element("path", class_="line best", d=polyline(points)))
     for tuning_round, point in zip(rounds, points):

@@ -59,7 +59,7 @@ def boxes(
     axis: str,
     base: float,
     unit: float = 1.0,
-    written: Callable[[float], str] = quantities.number,
+    format_value: Callable[[float], str] = quantities.number,
 ) -> Plot:
     """Draw a box per sample, by label. A line marks `base`; axis labels count in `unit`s."""
     known = {label: [value for value in values if math.isfinite(value)] for label, values in samples.items()}
@@ -78,10 +78,10 @@ def boxes(
     for index, (label, box) in enumerate(boxes_by_label.items()):
         middle = frame.left + room * (index + 0.5)
         parts.append(
-            _drawn(box, middle, min(BOX_WIDTH, room * 0.56), y, _tooltip_text(label, box, known[label], written))
+            _drawn(box, middle, min(BOX_WIDTH, room * 0.56), y, _tooltip_text(label, box, known[label], format_value))
         )
         below = frame.y_end + 20
-        parts.append(text(middle, below, written(box.median), class_="value", text_anchor="middle"))
+        parts.append(text(middle, below, format_value(box.median), class_="value", text_anchor="middle"))
         parts += _label(label, middle, below + 16, room)
     return Plot(name, title, caption, picture(frame.width, frame.height, title, parts), legend)
 
@@ -116,10 +116,11 @@ def _label(label: str, middle: float, below: float, room: float) -> Iterator[Mar
         yield text(middle, below + 15 * row, part.strip(), class_="tick", text_anchor="middle")
 
 
-def _tooltip_text(label: str, box: Box, values: Sequence[float], written: Callable[[float], str]) -> str:
+def _tooltip_text(label: str, box: Box, values: Sequence[float], format_value: Callable[[float], str]) -> str:
     lines = [
         f"{label}: {quantities.count(len(values), 'model')}",
-        f"median {written(box.median)}, interquartile range {written(box.lower)} to {written(box.upper)}",
-        f"range {written(min(values))} to {written(max(values))}",
+        f"median {format_value(box.median)}, "
+        f"interquartile range {format_value(box.lower)} to {format_value(box.upper)}",
+        f"range {format_value(min(values))} to {format_value(max(values))}",
     ]
     return "\n".join([*lines, *([f"{len(box.outliers)} outliers"] if box.outliers else [])])

@@ -55,7 +55,7 @@ def density(
     axis: str,
     noun: str,
     unit: float = 1.0,
-    written: Callable[[float], str] = quantities.number,
+    format_value: Callable[[float], str] = quantities.number,
 ) -> Plot:
     """Draw a density curve per sample, by label, each over its own axis; `noun` names what a value describes.
 
@@ -68,7 +68,7 @@ def density(
     parts = []
     for index, (label, values) in enumerate(known.items()):
         row, column = divmod(index, columns)
-        inside = _drawn(label, values, unit, noun, written)
+        inside = _drawn(label, values, unit, noun, format_value)
         parts.append(element("g", *inside, transform=f"translate({column * PANEL_WIDTH:.0f} {row * PANEL_HEIGHT:.0f})"))
     rows = math.ceil(len(known) / columns)
     drawing = picture(columns * PANEL_WIDTH, rows * PANEL_HEIGHT, title, parts)
@@ -76,7 +76,7 @@ def density(
 
 
 def _drawn(
-    label: str, values: Sequence[float], unit: float, noun: str, written: Callable[[float], str]
+    label: str, values: Sequence[float], unit: float, noun: str, format_value: Callable[[float], str]
 ) -> list[Markup]:
     frame = Frame(PANEL_WIDTH, PANEL_HEIGHT, left=14, right=18, top=30, bottom=30)
     parts = [text(frame.left, 14, shortened(label, 34), class_="axis")]
@@ -89,7 +89,7 @@ def _drawn(
     parts.append(x_axis(frame, x, "", 4))
     parts.append(element("path", class_="post", d=f"M{x(0.0):.1f} {frame.y_end:.1f}V{frame.top:.0f}"))
     if not width:
-        return [*parts, *_spike(values, x, frame, noun, written)]
+        return [*parts, *_spike(values, x, frame, noun, format_value)]
     top = float(heights.max())
     points = [
         f"{x(float(position)):.1f} {frame.y_end - float(height) / top * (frame.y_end - frame.top):.1f}"
@@ -97,7 +97,7 @@ def _drawn(
     ]
     line = f"M{'L'.join(points)}"
     area = f"{line}V{frame.y_end:.1f}H{x(float(positions[0])):.1f}Z"
-    middle, least, most = (written(float(value)) for value in np.quantile(values, [0.5, 0.0, 1.0]))
+    middle, least, most = (format_value(float(value)) for value in np.quantile(values, [0.5, 0.0, 1.0]))
     summary = f"{label}: {quantities.count(len(values), noun)}\nmedian {middle}, from {least} to {most}"
     if len(near) < len(values):
         far = f"{len(values) - len(near)} further out"
@@ -114,8 +114,10 @@ def _near(values: Sequence[float]) -> list[float]:
     return near if bandwidth(near) else list(values)
 
 
-def _spike(values: Sequence[float], x: Scale, frame: Frame, noun: str, written: Callable[[float], str]) -> list[Markup]:
-    summary = f"one {noun}: {written(values[0])}" if len(values) == 1 else f"all equal: {written(values[0])}"
+def _spike(
+    values: Sequence[float], x: Scale, frame: Frame, noun: str, format_value: Callable[[float], str]
+) -> list[Markup]:
+    summary = f"one {noun}: {format_value(values[0])}" if len(values) == 1 else f"all equal: {format_value(values[0])}"
     at = x(values[0])
     left = at < (frame.left + frame.x_end) / 2
     return [

@@ -54,9 +54,9 @@ def tooltip(content: str) -> Markup:
     return element("title", Markup.escape(content))
 
 
-def dot(center: Point, radius: float, style: str, spoken: str, **data: str | float | None) -> Markup:
+def dot(center: Point, radius: float, style: str, description: str, **data: str | float | None) -> Markup:
     """Return a circle with a tooltip."""
-    return element("circle", tooltip(spoken), class_=style, cx=center[0], cy=center[1], r=radius, **data)
+    return element("circle", tooltip(description), class_=style, cx=center[0], cy=center[1], r=radius, **data)
 
 
 def trial_label(summary: Summary, trial: Trial) -> str:

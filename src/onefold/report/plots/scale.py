@@ -41,11 +41,11 @@ class Scale:
         low, high = self.low / self.unit, self.high / self.unit
         values = _magnitudes(low, high, wanted) if self.log else []
         if len(values) >= 2:
-            return [(self(value * self.unit), _written(value, value)) for value in values]
+            return [(self(value * self.unit), _tick_label(value, value)) for value in values]
         step = _round_step(high / wanted - low / wanted)
         first = math.ceil(low / step - 1e-9)
         values = [(first + i) * step for i in range(math.floor(high / step + 1e-9) - first + 1)]
-        return [(self(value * self.unit), _written(value, step)) for value in values]
+        return [(self(value * self.unit), _tick_label(value, step)) for value in values]
 
 
 def fitted(values: Iterable[float], start: float, end: float, unit: float = 1.0) -> Scale:
@@ -93,7 +93,7 @@ def _magnitudes(low: float, high: float, wanted: int) -> list[float]:
     return [value for value in between if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
 
-def _written(value: float, step: float) -> str:
+def _tick_label(value: float, step: float) -> str:
     """Format a value with as many digits as the step needs."""
     if value == 0 or abs(value) < abs(step) * 1e-6:
         return "0"

@@ -11,15 +11,15 @@ Point = tuple[float, float]
 
 def element(tag: str, /, *content: str, **attributes: str | float | None) -> Markup:
     """Return an element. `class_` becomes class, `text_anchor` text-anchor; attributes that are None are left out."""
-    written = Markup("").join(
+    attributes_text = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _short(value))
         for name, value in attributes.items()
         if value is not None
     )
     inside = Markup("").join(content)
     if not inside:
-        return Markup("<{0}{1}/>").format(Markup(tag), written)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), written, inside)
+        return Markup("<{0}{1}/>").format(Markup(tag), attributes_text)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes_text, inside)
 
 
 def picture(width: float, height: float, label: str, content: Iterable[str], *, rigid: bool = False) -> Markup:

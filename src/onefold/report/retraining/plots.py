@@ -51,12 +51,16 @@ def memory(retrained: RetrainingSummary) -> Plot:
     parts = [*plot_axes.parts, _limit(retrained, x, y)]
     for window, kind, number in _styled_windows(retrained):
         if window.measured_bytes is not None:
-            spoken = f"micro-window {window.number}, plan {number}: measured {quantities.size(window.measured_bytes)}"
-            parts.append(_bar(window, y(window.measured_bytes), x, kind, spoken, number))
+            description = (
+                f"micro-window {window.number}, plan {number}: measured {quantities.size(window.measured_bytes)}"
+            )
+            parts.append(_bar(window, y(window.measured_bytes), x, kind, description, number))
     for window, _, number in _styled_windows(retrained):
         middle = x(window.began_s / 2 + window.ended_s / 2)
-        spoken = f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
-        parts.append(dot((middle, y(window.predicted_bytes)), 3.2, PREDICTED, spoken, data_t=number))
+        description = (
+            f"micro-window {window.number}, plan {number}: predicted {quantities.size(window.predicted_bytes)}"
+        )
+        parts.append(dot((middle, y(window.predicted_bytes)), 3.2, PREDICTED, description, data_t=number))
     parts.append(text(x.end + 8, y(windows[-1].limit_bytes) + 4.5, last, class_="value"))
     known = any(window.measured_bytes is not None for window in windows)
     legend = [*(_legend(retrained, "cell") if known else ()), (PREDICTED, "predicted"), (LIMIT, "limit")]
@@ -85,12 +89,12 @@ def metric(retrained: RetrainingSummary) -> Plot:
     given: list[Point] = [(x(0.0), y(before))] if math.isfinite(before) else []
     way = [(x(look[0].ended_s), y(score)) for look, score in known]
     parts.append(element("path", class_="line none", d=polyline([*given, *way])))
-    spoken = f"the given model: {quantities.metric(retrained.metric, before, places)}"
-    parts += [dot(center, 4, GIVEN, spoken) for center in given]
+    description = f"the given model: {quantities.metric(retrained.metric, before, places)}"
+    parts += [dot(center, 4, GIVEN, description) for center in given]
     for ((window, kind, number), score), center in zip(known, way):
         reached = quantities.metric(retrained.metric, score, places)
-        spoken = f"micro-window {window.number}, plan {number}: {reached}"
-        parts.append(dot(center, 4, f"dot {kind}", spoken, data_t=number))
+        description = f"micro-window {window.number}, plan {number}: {reached}"
+        parts.append(dot(center, 4, f"dot {kind}", description, data_t=number))
     caption = f"{retrained.metric} on validation data after each micro-window."
     legend = [*_legend(retrained, "dot"), (GIVEN, "given model"), ("line best thin", "returned model")]
     return Plot(name, title, caption, picture(WIDTH, HEIGHT, title, parts), tuple(legend))
@@ -105,8 +109,8 @@ def loss(retrained: RetrainingSummary) -> Plot:
     plot_axes = _axes(retrained, "", "loss", "lower is better", [window.loss for window, _, _ in known], "")
     parts = list(plot_axes.parts)
     for window, kind, number in known:
-        spoken = f"micro-window {window.number}, plan {number}: loss {quantities.number(window.loss)}"
-        parts.append(_bar(window, plot_axes.y(window.loss), plot_axes.x, kind, spoken, number))
+        description = f"micro-window {window.number}, plan {number}: loss {quantities.number(window.loss)}"
+        parts.append(_bar(window, plot_axes.y(window.loss), plot_axes.x, kind, description, number))
     caption = "Mean over the samples of each micro-window."
     return Plot(name, title, caption, picture(WIDTH, HEIGHT, title, parts), tuple(_legend(retrained, "cell")))
 
@@ -173,9 +177,9 @@ def _limit(retrained: RetrainingSummary, x: Scale, y: Scale) -> Markup:
     return element("path", tooltip("the limit"), class_=LIMIT, d=staircase(points))
 
 
-def _bar(window: MicroWindow, middle: float, x: Scale, color: str, spoken: str, number: int) -> Markup:
+def _bar(window: MicroWindow, middle: float, x: Scale, color: str, description: str, number: int) -> Markup:
     """Draw a bar as wide as the micro-window, minus a gap."""
     left = x(window.began_s)
     wide = max(x(window.ended_s) - left - 1, 1.0)
     box = {"x": left, "y": middle - THICK / 2, "width": wide, "height": THICK, "rx": 1.5}
-    return element("rect", tooltip(spoken), class_=f"cell {color}", **box, data_t=number)
+    return element("rect", tooltip(description), class_=f"cell {color}", **box, data_t=number)

@@ -68,7 +68,7 @@ def _section(summary: Summary, recommendation: Recommendation, on: DeviceRecomme
     )
 
 
-def written(metric: str, value: float | None, source_label: str = "") -> str:
+def format_cost(metric: str, value: float | None, source_label: str = "") -> str:
     """Format a serving cost; "≈" marks one that was not measured on the device."""
     if value is None:
         return quantities.MISSING
@@ -89,7 +89,9 @@ def points_table(on: DeviceRecommendation, surface: Surface | None) -> Table:
     for purpose, served in on.points.items():
         point = served.point
         settings = (point.batch_size, point.threads, *(getattr(point, knob) for knob in varied))
-        costs = (written(metric, value, source_label(served, metric)) for metric, value in _point_costs(served).items())
+        costs = (
+            format_cost(metric, value, source_label(served, metric)) for metric, value in _point_costs(served).items()
+        )
         rows.append(Row.of(purpose, *map(str, settings), *costs, served.source.value, energy_source(served)))
     return Table("points", "Serving points", tuple(columns), tuple(rows))
 
@@ -124,7 +126,7 @@ def alternatives_table(summary: Summary, recommendation: Recommendation, on: Dev
         costs = surface_costs(surface)[0] if surface and len(on.alternatives) == 1 else alternative.costs
         for metric in metrics:
             way = alternative.labels.get(metric, "")
-            cell = written(metric, costs.get(metric), way)
+            cell = format_cost(metric, costs.get(metric), way)
             if alternative.trial != on.top and metric in alternative.relative:
                 cell += f" ({alternative.relative[metric]:.2f}×)"
             cells.append(f"{cell} {way}" if way and not shared[metric] else cell)
