@@ -185,7 +185,7 @@ def test_planned_work_is_in_seconds_where_seconds_are_granted() -> None:
 
 def test_rungs_that_train_from_scratch_are_planned_in_full() -> None:
     budget = Budget(trials=9, kind="epochs", max_epochs=9, eta=3)
-    assert planned_work("halving", budget, [9], afresh=True) == 9 * 1 + 3 * 3 + 1 * 9
+    assert planned_work("halving", budget, [9], from_scratch=True) == 9 * 1 + 3 * 3 + 1 * 9
 
 
 def test_the_work_of_a_rung_is_what_it_adds() -> None:

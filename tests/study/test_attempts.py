@@ -14,7 +14,7 @@ from onefold.processes.clock import now
 from onefold.processes.identity import this_process
 from onefold.store import Attempt, AttemptOutcome, Job, Store, StudyRecord
 from onefold.store.home import Home
-from onefold.study.attempts import LEASE_S, Liveness, beat, begin_attempt, deaths_in_vain, end_attempt
+from onefold.study.attempts import LEASE_S, Liveness, beat, begin_attempt, deaths_without_progress, end_attempt
 
 ELSEWHERE = str(replace(this_process(), host="other"))
 
@@ -71,6 +71,6 @@ def test_deaths_count_if_they_cost_no_epoch_and_the_machine_ran_on(store: Store)
     with_the_machine = replace(died, began=replace(died.began, boot="earlier"))
     after_progress = replace(died, epochs=4)
     job = Job("a", now(), attempts=(died, after_progress, after_progress))
-    assert deaths_in_vain(job, 4, boot) == 2
-    assert deaths_in_vain(job, 5, boot) == 0
-    assert deaths_in_vain(replace(job, attempts=(died, with_the_machine, died)), 0, boot) == 2
+    assert deaths_without_progress(job, 4, boot) == 2
+    assert deaths_without_progress(job, 5, boot) == 0
+    assert deaths_without_progress(replace(job, attempts=(died, with_the_machine, died)), 0, boot) == 2

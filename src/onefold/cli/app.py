@@ -1,6 +1,6 @@
 """The command `onefold`.
 
-Exit codes: 0 success, 2 bad input, 3 trouble with the store, 4 the study has no model, 5 no workers, 130 interrupted
+Exit codes: 0 success, 2 bad input, 3 store error, 4 the study has no model, 5 no workers, 130 interrupted
 (resume it), 1 anything else.
 """
 

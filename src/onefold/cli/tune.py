@@ -147,7 +147,7 @@ def tune(
         bool, typer.Option("--queued", help="Queue the study (onefold submit)", rich_help_panel=OUTPUT)
     ] = False,
     tenant: Annotated[
-        str | None, typer.Option(help="On whose behalf the study is queued", rich_help_panel=OUTPUT)
+        str | None, typer.Option(help="Tenant that the study is queued for", rich_help_panel=OUTPUT)
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

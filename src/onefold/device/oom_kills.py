@@ -1,4 +1,4 @@
-"""How often the kernel killed processes because memory ran out: the evidence that a killed process needed too much."""
+"""The kernel's counters of out-of-memory kills, which tell whether a killed process ran out of memory."""
 
 from __future__ import annotations
 

@@ -68,17 +68,17 @@ class Runner:
         """Create the session of a point, so that timing it starts without delay."""
         if not free_bytes():
             raise MemoryError  # the runtime alone fills the device
-        self._load(model, inputs, afresh=True)
+        self._load(model, inputs, reload=True)
         self._session(from_json(ServingPoint, point))
         gc.collect()  # now rather than during a measurement
         return True
 
-    def _load(self, model: str, inputs: str | None, *, afresh: bool = False) -> None:
-        """Choose the model and the samples of the next sessions; `afresh` reads samples again that are loaded."""
+    def _load(self, model: str, inputs: str | None, *, reload: bool = False) -> None:
+        """Choose the model and the samples of the next sessions; `reload` reads samples again that are loaded."""
         if Path(model) != self._model:
             self._model, self._sessions = Path(model), {}
-            afresh = True
-        if afresh or inputs != self._inputs:
+            reload = True
+        if reload or inputs != self._inputs:
             self._samples = read_arrays(inputs) if inputs else {}
             self._inputs = inputs
 

@@ -53,9 +53,9 @@ from onefold.vocabulary.quantities import duration, number
 from onefold.vocabulary.records import StudyState
 from onefold.vocabulary.serving import ServingPoint
 
-PEAK_FACTOR = 2.0  # by which kernels may exceed the throughput in a device's description
+PEAK_FACTOR = 2.0  # highest throughput of kernels, relative to that in the device's description
 REPORT = "kernels.html"
-SAVE_EVERY_S = 1.0  # at most: what was spent, between two rounds
+MIN_SAVE_INTERVAL_S = 1.0  # between two updates of the cost in the store within a round
 SERVER_TIMEOUT_S = 10.0
 
 
@@ -172,7 +172,7 @@ class Compilation:
         def on_event(event: CompileEvent) -> None:
             if isinstance(event, ScheduleCandidate):
                 store.save_candidates([event])
-                if time.monotonic() - saved_at > SAVE_EVERY_S:
+                if time.monotonic() - saved_at > MIN_SAVE_INTERVAL_S:
                     save()  # a round that is killed has its cost, too
             elif isinstance(event, TuningRound):
                 save(event)

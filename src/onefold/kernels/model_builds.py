@@ -1,4 +1,4 @@
-"""What a worker does with whole models: import, optimize and compile them.
+"""Import, optimize and compile whole models in a worker process.
 
 TVM's C++ code may crash on a graph that nobody has tried before. Imported and optimized graphs are kept, so that each
 library of a model costs only its own compilation.

@@ -3,8 +3,8 @@
 The rate rule follows the text of the Trimmer paper, whose printed formula adds where the text compares: the rate is the
 change of the model's latency per second of a round, and tuning stops when the rate has changed by -gain_drop or less
 relative to the previous round. The sign is flipped if both rounds made the model slower, and if the last one made it
-faster after one that made it slower. A round without any gain leaves no rate to compare with: the next one counts as
-fallen if it gains nothing either. So does a round that makes the model slower no less than the one before.
+faster after one that made it slower. After a round without any change, whose rate is 0, the next round counts as a full
+drop unless it makes the model faster. So does a round that makes the model slower at no lower rate than the one before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The identity of a process, which no other process ever has: ids are used again, and machines are restarted."""
+"""Identities of processes that are never reused, unlike process ids, also after the machine was restarted."""
 
 from __future__ import annotations
 

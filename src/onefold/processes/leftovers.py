@@ -1,4 +1,4 @@
-"""What a killed process leaves behind, and who it was: its temporary folder is named after its identity."""
+"""Clean up after killed processes, whose temporary folders are named after their identities."""
 
 from __future__ import annotations
 

@@ -300,11 +300,17 @@ def rung_scheduler(
 
 
 def planned_work(
-    rungs: str, budget: Budget, trial_batches: Sequence[int], *, top_k: int = 3, slots: int = 1, afresh: bool = False
+    rungs: str,
+    budget: Budget,
+    trial_batches: Sequence[int],
+    *,
+    top_k: int = 3,
+    slots: int = 1,
+    from_scratch: bool = False,
 ) -> float:
     """Estimate the training that a schedule asks for, in the units of `work_of`.
 
-    With `afresh` every rung trains from scratch, as with a fresh budget.
+    With `from_scratch` every rung trains from scratch, as with a fresh budget.
     """
     kind = "halving" if rungs == "asha" else rungs
     work = 0.0
@@ -313,7 +319,7 @@ def planned_work(
         for rung, level in enumerate(bracket.levels, start=1):
             grant = budget.grant(level, rung)
             work += members * work_of(grant, before)
-            before = None if budget.fresh or afresh else grant
+            before = None if budget.fresh or from_scratch else grant
             members = bracket.keep or _promotions(members, budget.eta, slots)
     return work
 

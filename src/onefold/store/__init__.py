@@ -1,4 +1,4 @@
-"""What Onefold remembers, durable: one protocol per domain, kept by SQLite by default."""
+"""The store: all durable records, with one protocol per domain; SQLite by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store keeps of the queue: jobs, and the attempts at them."""
+"""The store protocol of the queue: jobs, and the attempts at them."""
 
 from __future__ import annotations
 

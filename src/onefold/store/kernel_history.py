@@ -1,4 +1,4 @@
-"""What a store keeps of compilations."""
+"""The store protocol of kernel compilation: operators, candidates and compilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store keeps of system knobs."""
+"""The store protocol of knobs: settings by epoch, and the best settings of each job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store keeps of retraining."""
+"""The store protocol of retraining: measured memory and gain of plans."""
 
 from __future__ import annotations
 

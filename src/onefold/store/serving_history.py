@@ -1,4 +1,4 @@
-"""What a store keeps of inference measurements."""
+"""The store protocol of serving: the measured surfaces of architectures on devices."""
 
 from __future__ import annotations
 

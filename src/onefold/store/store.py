@@ -1,4 +1,4 @@
-"""The seam between Onefold and what it remembers: one protocol per domain, and their union."""
+"""The store protocol: the union of one protocol per domain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onefold.store.studies import StudyStore
 
 
 class Store(StudyStore, ServingHistory, KnobHistory, KernelHistory, RetrainingHistory, JobStore, Protocol):
-    """Everything that Onefold remembers, durable.
+    """All durable records of Onefold.
 
     When a writing method returns, what it wrote survives a crash of this process and of the machine; inside
     `with store.transaction():` that is so when the block ends. A store is used by one thread; several processes may

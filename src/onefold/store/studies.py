@@ -1,4 +1,4 @@
-"""What a store keeps of studies: their trials, rungs and epochs."""
+"""The store protocol of studies: their trials, rungs and epochs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The life of an attempt at a job: it is begun, kept alive by heartbeats, and ended; others see that it is dead.
+"""Attempts at a job: begin one, keep its heartbeat, end it, and tell whether the owner of another one is alive.
 
-Whoever runs a study that is in the queue makes an attempt at its job: a process of the queue's server, or a person. So
-the job ends with the study, whether or not a server lives to see it.
+Every run of a queued study is an attempt at its job, whether a process of the queue's server or a person started it. So
+the job ends with the study, also while no server runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onefold.vocabulary.log import log_of
 from onefold.vocabulary.moment import Moment
 
 HEARTBEAT_S = 10.0
-LEASE_S = 60.0  # without a heartbeat, after which an owner that cannot be seen from here is taken for dead
+LEASE_S = 60.0  # without a heartbeat after which an owner on another machine counts as dead
 INTERRUPTIONS = (KeyboardInterrupt, SystemExit, BrokenPipeError)  # requests to stop, not failures of the study
 
 log = log_of()
@@ -50,7 +50,7 @@ def begin_attempt(store: Store, study: str, owner: str, cores: int) -> Attempt |
 
 
 def beat(store: Store, attempt: Attempt) -> bool:
-    """Give a sign of life; return whether the attempt still owns its job."""
+    """Renew the heartbeat; return whether the attempt still owns its job."""
     with store.transaction():
         current = _current(store, attempt)
         if current is not None:
@@ -138,10 +138,10 @@ class Liveness:
         return present_s - since_s < LEASE_S
 
 
-def deaths_in_vain(job: Job, epochs: int, boot: str) -> int:
+def deaths_without_progress(job: Job, epochs: int, boot: str) -> int:
     """Return how many of the latest attempts died without an epoch; `epochs` is the number of stored ones.
 
-    What died with its machine does not count.
+    Attempts that died with their machine do not count.
     """
     count = 0
     for attempt in reversed(job.attempts):

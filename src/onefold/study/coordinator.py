@@ -158,7 +158,7 @@ class Coordinator:
             events = self._engine.wait(1.0)
             with self._store.transaction():
                 for event in events:
-                    self._take(event)
+                    self._handle(event)
                 self._decide()
             if self._measurement is not None:
                 self._measurement.measure_pending()
@@ -247,28 +247,28 @@ class Coordinator:
 
     # Collect: a result is durable before the search learns of it.
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if event.run not in self._running:
             return  # reported by a run that was stopped meanwhile
         if isinstance(event, CallReported) and isinstance(event.value, Exported):
             if self._measurement is not None:
                 self._measurement.take(replace(event.value, model=str(self._folder / event.value.model)))
         elif isinstance(event, CallReported) and isinstance(event.value, KnobRecord):
-            self._take_knobs(event.value)
+            self._handle_knobs(event.value)
         elif isinstance(event, CallReported):
-            self._take_epoch(event.value, event.run)
+            self._handle_epoch(event.value, event.run)
         elif isinstance(event, CallFinished):
-            self._take_result(self._running.pop(event.run))
+            self._handle_result(self._running.pop(event.run))
         elif isinstance(event, CallFailed):
-            self._take_failure(self._running.pop(event.run), event.failure, event.retry)
+            self._handle_failure(self._running.pop(event.run), event.failure, event.retry)
 
-    def _take_epoch(self, epoch: Epoch, run: int) -> None:
+    def _handle_epoch(self, epoch: Epoch, run: int) -> None:
         decision = self._running[run]
         reported = (*epoch.metrics, *self._spec.serving_metrics)
         missing = self._missing_metric(reported, is_first=epoch.trial == 0 and not self._ledger.has_epochs)
         if missing is not None:
             self._engine.stop(run)
-            self._take_failure(self._running.pop(run), missing, retry=False)
+            self._handle_failure(self._running.pop(run), missing, retry=False)
             return
         if self._ledger.add_epoch(epoch, decision):
             self._on_event(EpochFinished(self.progress, epoch.trial, epoch.number, epoch.metrics))
@@ -289,14 +289,14 @@ class Coordinator:
             return Failure(FailureKind.RAISED, reason)
         return None
 
-    def _take_knobs(self, record: KnobRecord) -> None:
+    def _handle_knobs(self, record: KnobRecord) -> None:
         self._store.save_knob_record(self._name, record)
         if record.learned is not None:
             self._store.save_knob_memory(record.learned)
         for note in record.notes:
             self._on_event(KnobsTuned(self.progress, record.trial, record.epoch, note))
 
-    def _take_result(self, decision: int) -> None:
+    def _handle_result(self, decision: int) -> None:
         rung = self._ledger.rung(decision)
         epochs = self._ledger.comparable_epochs(rung)
         # A trial with all its epochs may have nothing left to do at a higher level: it keeps its result.
@@ -307,20 +307,20 @@ class Coordinator:
                 metrics = {**metrics, **self._measurement.metrics(rung.trial)}
             except ModelError as error:
                 kind = FailureKind(error.kind) if isinstance(error, MeasuringFailed) else FailureKind.RAISED
-                self._take_failure(decision, Failure(kind, str(error)), retry=False)
+                self._handle_failure(decision, Failure(kind, str(error)), retry=False)
                 return
         metrics = self._spec.objective.completed(metrics)
         if not metrics:
-            self._take_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
+            self._handle_failure(decision, Failure(FailureKind.RAISED, "the trial reported no metrics"), retry=False)
             return
         missing = self._missing_metric(metrics, is_first=rung.trial == 0 and not self._ledger.has_results)
         if missing is not None:
-            self._take_failure(decision, missing, retry=False)
+            self._handle_failure(decision, missing, retry=False)
             return
         self._end(replace(rung, state=RungState.DONE, metrics=metrics))
         self._on_event(RungFinished(self.progress, rung.trial, rung.rung, rung.grant.level, metrics))
 
-    def _take_failure(self, decision: int, failure: Failure, retry: bool) -> None:
+    def _handle_failure(self, decision: int, failure: Failure, retry: bool) -> None:
         if failure.kind is FailureKind.NO_SPACE:
             raise StoreError(
                 f"the disk is full ({failure.reason}); nothing is lost: free some space in {self._folder} "

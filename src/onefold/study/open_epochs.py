@@ -15,7 +15,7 @@ class OpenEpochs:
         self._by_trial: dict[int, dict[tuple[int, int], Epoch]] = {}  # by rung and number
 
     def open(self, trial: int, *, is_new: bool = False) -> None:
-        """Know the epochs of a trial; a new one has none."""
+        """Load the epochs of a trial from the store, unless it is new."""
         if trial not in self._by_trial:
             epochs = [] if is_new else self._store.epochs(self._study, trial)
             self._by_trial[trial] = {(epoch.rung, epoch.number): epoch for epoch in epochs}

@@ -17,7 +17,7 @@ from onefold.processes.clock import now
 from onefold.processes.identity import identity_of, parse_identity
 from onefold.store import AttemptOutcome, Job, Store
 from onefold.store.home import Home
-from onefold.study.attempts import Liveness, begin_attempt, deaths_in_vain, end_attempt
+from onefold.study.attempts import Liveness, begin_attempt, deaths_without_progress, end_attempt
 from onefold.study.fair_share import ServedJob, next_job
 from onefold.study.spec import Spec
 from onefold.vocabulary.errors import StoreError
@@ -127,7 +127,7 @@ class QueueServer:
         has_died = (
             job.ended is None and len(job.attempts) >= MAX_DEATHS and job.attempts[-1].outcome is AttemptOutcome.LOST
         )
-        if has_died and deaths_in_vain(job, len(store.epochs(job.study)), now().boot) >= MAX_DEATHS:
+        if has_died and deaths_without_progress(job, len(store.epochs(job.study)), now().boot) >= MAX_DEATHS:
             self._on_event(f"{job.study}: its process died {MAX_DEATHS} times without finishing an epoch")
             store.end_job(job.study, now())
             return True

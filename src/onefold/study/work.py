@@ -23,7 +23,7 @@ class StudyWork:
             spec.trial_batches,
             top_k=spec.top_k * max(1, len(spec.arms)),  # an upper bound: arms share trials
             slots=spec.parallelism.parallel,
-            afresh=spec.workload_objective is None,  # a function has no checkpoint to continue from
+            from_scratch=spec.workload_objective is None,  # a function has no checkpoint to continue from
         )
 
     def count(self, epoch: Epoch, rung: Rung) -> None:
