@@ -25,8 +25,8 @@ from onefold.serving import deploy
 from onefold.serving.api import measure
 from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
+from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.signature import suggest_fields, suggest_keywords
 from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload import Workload
 

@@ -43,11 +43,11 @@ from onefold.study.spec import Spec
 from onefold.study.study import Study
 from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.training.trial_files import best_weights_file, trial_files
+from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
 from onefold.vocabulary.errors import InputError, StoreError, StudyFailed
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Metrics, RungState, StudyState, Trial
-from onefold.vocabulary.signature import suggest_fields, suggest_keywords
 from onefold.vocabulary.variants import Recipe, Variant
 
 PAPER_RECIPE = Recipe(sparsity=0.8, precision="int8")

@@ -14,10 +14,10 @@ from onefold.kernels.strategies import check_strategy
 from onefold.kernels.survey_tuner import CompileEvent
 from onefold.processes import scratch_folder
 from onefold.store.home import Home
+from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.kernels import CompileBudget, CompileOptions, CompileResult
 from onefold.vocabulary.quantities import count, parse_seconds
-from onefold.vocabulary.signature import suggest_keywords
 
 __all__ = ["CompileBudget", "CompileEvent", "CompileOptions", "CompileResult", "compile", "compile_many"]
 

@@ -26,6 +26,7 @@ from onefold.retraining.options import RetrainingOptions
 from onefold.serving.deployment_files import MODEL
 from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
+from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 from onefold.vocabulary.records import Config
@@ -36,7 +37,6 @@ from onefold.vocabulary.retraining import (
     RetrainingLimits,
     RetrainingSummary,
 )
-from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.workload import Data, Workload
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.retraining.control import RetrainingControl
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import DEFAULT_ALPHA
-from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.workload import Data
 
 OPTIMIZERS = ("adam", "sgd")  # the most promising first

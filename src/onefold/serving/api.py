@@ -20,9 +20,9 @@ from onefold.serving.options import ServingOptions
 from onefold.serving.scenarios import DEFAULT_SCENARIOS, is_open_loop, parse_scenario
 from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
+from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.serving import OptimizeFor, Served
-from onefold.vocabulary.signature import suggest_keywords
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from onefold.serving import point_search
 from onefold.serving.scenario_settings import SCENARIO_GOALS
 from onefold.serving.scenarios import parse_scenario
 from onefold.serving.space import ServingSpace
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.serving import OptimizeFor
-from onefold.vocabulary.signature import suggest_fields
 
 MeasureMode = Literal["trials", "winner"]
 

@@ -6,9 +6,9 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.serving import ServingPoint
-from onefold.vocabulary.signature import suggest_fields
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100)
 GRAPH_LEVELS = ("none", "basic", "extended", "all")

@@ -15,11 +15,11 @@ from onefold.study.parallelism import cores
 from onefold.study.result import Result
 from onefold.study.study import DeviceLike, Study
 from onefold.study.tunable import Tunable, WorkloadLike
+from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.knobs import KnobOptions
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Value
-from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.space import Choice, Space
 
 

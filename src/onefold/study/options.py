@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 from onefold.engine import EngineName
 from onefold.search import Algorithm
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Value
-from onefold.vocabulary.signature import suggest_fields
 
 CompressMode = Literal["off", "in-loop", "after"]
 

@@ -30,6 +30,7 @@ from onefold.study.summary import open_epochs
 from onefold.study.tunable import Tunable, WorkloadLike
 from onefold.study.warm_start import observations
 from onefold.training.job_clusters import open_clusterer
+from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import DatasetError, InputError, WorkloadError
@@ -37,7 +38,6 @@ from onefold.vocabulary.knobs import KnobOptions, KnobRecord
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.objective import Budget, Objective
 from onefold.vocabulary.records import Config, StudyState, Trial, TrialState
-from onefold.vocabulary.signature import suggest_keywords
 from onefold.vocabulary.space import Space
 from onefold.vocabulary.workload import reason_against
 from onefold.vocabulary.workload_reference import is_loading

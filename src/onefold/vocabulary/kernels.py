@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.quantities import parse_joules, parse_price
 from onefold.vocabulary.records import Energy
-from onefold.vocabulary.signature import suggest_fields
 
 # Proposing candidates, building them, timing them, updating the models that rank them, timing the whole model.
 PHASES = ("search", "build", "run", "update", "whole")

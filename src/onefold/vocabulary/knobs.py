@@ -12,9 +12,9 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, Literal, get_args
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import InputError, unknown
 from onefold.vocabulary.records import Config
-from onefold.vocabulary.signature import suggest_fields
 
 KnobMode = Literal["off", "on", "probe", "recall"]
 OptimizeKnobsFor = Literal["time", "energy"]

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal, get_args
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import BudgetError, ObjectiveError, unknown
 from onefold.vocabulary.expression import is_plain, names, value
 from onefold.vocabulary.pareto import crowding, fronts
 from onefold.vocabulary.quantities import number
 from onefold.vocabulary.records import Grant, Metrics
 from onefold.vocabulary.requirement import Bound
-from onefold.vocabulary.signature import suggest_fields
 
 Kind = Literal["multi", "epochs", "data", "time"]
 Growth = Literal["geometric", "linear"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.errors import SpaceError, unknown
 from onefold.vocabulary.records import Value
-from onefold.vocabulary.signature import suggest_fields
 
 Conditions = Mapping[str, tuple[Value, ...]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.records import OMIT_IF_EMPTY, Energy, Metrics, Value
 from onefold.vocabulary.serving import LatencySource
-from onefold.vocabulary.signature import suggest_fields
 
 FULL_PRECISION = "fp32"
 SECONDS_PER_HOUR = 3600.0

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from onefold.vocabulary.argument_checks import suggest_fields
 from onefold.vocabulary.error_text import MAX_REASON, cut, headline, message_of
 from onefold.vocabulary.errors import OnefoldError, Rejected, WorkloadError, unknown
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.outputs import joined, predictions_in
 from onefold.vocabulary.records import Config, Metrics
-from onefold.vocabulary.signature import suggest_fields
 from onefold.vocabulary.space import Space
 
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 from onefold.vocabulary.errors import ArgumentError, unknown
@@ -29,10 +29,10 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
         _check_keywords(function, signature, kwargs)
         hints = _hints(function)
         try:
-            given = signature.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentError(f"{_name(function)}: {error}") from None
-        for name, value in given.arguments.items():
+        for name, value in bound.arguments.items():
             classes = _classes(hints.get(name, Any))
             is_text = isinstance(value, str) and str not in classes  # a str is also a Sequence
             if classes and (is_text or not isinstance(value, classes)):
@@ -57,8 +57,8 @@ def suggest_fields(record: type[T]) -> type[T]:
     return record
 
 
-def _check_keywords(function: Callable[..., Any], signature: inspect.Signature, given: Mapping[str, object]) -> None:
-    for name in given:
+def _check_keywords(function: Callable[..., Any], signature: inspect.Signature, keywords: Iterable[str]) -> None:
+    for name in keywords:
         if name not in signature.parameters:
             known = [parameter for parameter in signature.parameters if parameter not in ("self", "cls")]
             raise ArgumentError(unknown("argument", name, known, of=_name(function)))

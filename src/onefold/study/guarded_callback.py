@@ -1,4 +1,4 @@
-"""Calls to `on_event` that cannot end a study."""
+"""The callback `on_event`, guarded so that its errors do not end the study."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from onefold.vocabulary.log import log_of
 log = log_of()
 
 
-class Listener:
-    """Calls the user's function with events; what it raises is logged once and does not concern the study.
+class GuardedCallback:
+    """Calls the user's function with events; its first exception is logged, and none ends the study.
 
-    Requests to stop pass: KeyboardInterrupt, SystemExit, and BrokenPipeError, when the reader of the output is gone.
+    Requests to stop are passed on: KeyboardInterrupt, SystemExit, and BrokenPipeError, when the
+    reader of the output has exited.
     """
 
     def __init__(self, on_event: OnEvent) -> None:
