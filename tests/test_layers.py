@@ -46,6 +46,7 @@ ORCHESTRATION = {
     "compression.trial_variants",
     "kernels.api",
     "kernels.compilation",
+    "kernels.compiled_artifacts",
     "kernels.source_models",
     "kernels.runtime_comparison",
     "retraining.api",

@@ -20,13 +20,12 @@ from onefold.device.roofline import operator_costs
 from onefold.kernels.candidate_runner import TIMING_PROTOCOL, CandidateRunner
 from onefold.kernels.cold_filter import ColdFilter
 from onefold.kernels.compilable_part import find_compilable_part
+from onefold.kernels.compiled_artifacts import ArtifactBuilder, CompiledArtifacts, write_artifacts
 from onefold.kernels.cost_model import CostModel
 from onefold.kernels.cost_model_transfer import pack_module, pretrain
 from onefold.kernels.graph_levels import compare_graph_levels
-from onefold.kernels.kernel_library import ARCHIVE, LIBRARY, ORT, LibraryFiles, LibraryManifest, write_library
 from onefold.kernels.model_compiler import ModelCompiler
 from onefold.kernels.operator_tuner import OperatorTuner
-from onefold.kernels.partition import Partition
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.runtime_comparison import compare_runtimes
 from onefold.kernels.source_models import SourceModel
@@ -34,7 +33,6 @@ from onefold.kernels.strategies import RANDOM, needs_cost_model
 from onefold.kernels.survey_tuner import CompileEvent, SurveyedModel, SurveyTuner
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import check_linker, tvm
-from onefold.model_folder import new_generation
 from onefold.store import CompilationRecord, Store
 from onefold.store.home import Home
 from onefold.vocabulary.errors import BudgetError, InputError, ModelError
@@ -54,19 +52,8 @@ from onefold.vocabulary.records import StudyState
 from onefold.vocabulary.serving import ServingPoint
 
 PEAK_FACTOR = 2.0  # highest throughput of kernels, relative to that in the device's description
-REPORT = "kernels.html"
 MIN_SAVE_INTERVAL_S = 1.0  # between two updates of the cost in the store within a round
 SERVER_TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True)
-class CompiledArtifacts:
-    """The files of a compiled model that go into its deployment folder."""
-
-    source: SourceModel
-    result: CompileResult
-    files: LibraryFiles
-    manifest: LibraryManifest
 
 
 @dataclass(frozen=True)
@@ -125,10 +112,10 @@ class Compilation:
                 _check_server(options.remote)
             if not runner.can_run:
                 imported = self._import(runner, PhaseCosts())
-                return [self._write(self._cross_compile(model, store)) for model in imported]
+                return [write_artifacts(self._cross_compile(model, store), self.home) for model in imported]
             with self.home.locks.measurement():
                 artifacts, finished = self._tune(runner, store)
-            results = [self._write(artifact) for artifact in artifacts]
+            results = [write_artifacts(artifact, self.home) for artifact in artifacts]
             store.save_compilation(finished)
             return results
 
@@ -219,7 +206,7 @@ class Compilation:
             self.on_event("comparing graph optimization levels")
             levels = compare_graph_levels(model.compiler, self.folder, costs)
         result = replace(
-            self._result(source, None if model is None else model.compiler),
+            self._builder.empty_result(source, None if model is None else model.compiler),
             rounds=() if model is None else tuple(model.rounds),
             histories=() if model is None else _histories(model.compiler, survey.tuners),
             runtimes=comparison.runtimes,
@@ -229,7 +216,7 @@ class Compilation:
             spent=own,
             levels=levels,
         )
-        return self._artifacts(
+        return self._builder.artifacts(
             result, source, None if best is None else best.file, None if model is None else model.compiler.parts,
             (note,) if note else (), comparison.int8,
         )  # fmt: skip
@@ -238,8 +225,8 @@ class Compilation:
         """Compile for a device that cannot be measured from here, with the best candidates in the store."""
         source, compiler = imported.source, imported.compiler
         if compiler is None:
-            result = replace(self._result(source, None), why_stopped=imported.note)
-            return self._artifacts(result, source, None, None, (imported.note,))
+            result = replace(self._builder.empty_result(source, None), why_stopped=imported.note)
+            return self._builder.artifacts(result, source, None, None, (imported.note,))
         tuners = self._tuners([compiler], compiler.runner, store)
         best = {key: tuner.best[1] for key, tuner in tuners.items() if tuner.best is not None}
         self.on_event(f"compiling {source.name} for {self.target.name}")
@@ -250,66 +237,10 @@ class Compilation:
             f"{len(best)} of {len(tuners)} operators tuned; not run here: to tune it, give the address of a TVM server "
             "on the device (remote)"
         )
-        result = replace(self._result(source, compiler), histories=_histories(compiler, tuners), why_stopped=note)
-        return self._artifacts(result, source, file, None, (note, *filter(None, (imported.note,))))
-
-    def _result(self, source: SourceModel, compiler: ModelCompiler | None) -> CompileResult:
-        """Return a result of which only the settings are known."""
-        return CompileResult(
-            model=source.name,
-            device=self.device.name,
-            target=self.target.name,
-            threads=self.target.cores,
-            level=self.options.graph_level if compiler is None else compiler.level,
-            strategy=self.options.strategy,
-            rounds=(),
-            histories=(),
-            runtimes=(),
-            recommended="",
-            why_stopped="",
-            error=float("nan"),
+        result = replace(
+            self._builder.empty_result(source, compiler), histories=_histories(compiler, tuners), why_stopped=note
         )
-
-    def _artifacts(
-        self,
-        result: CompileResult,
-        source: SourceModel,
-        library: Path | None,
-        parts: Partition | None,
-        notes: tuple[str, ...],
-        int8: Path | None = None,
-    ) -> CompiledArtifacts:
-        """Return the result with the files and the manifest of its deployment folder."""
-        parts = None if library is None else parts
-        manifest = LibraryManifest(
-            device=self.device.name,
-            target=self.target.name,
-            threads=self.target.cores,
-            batch_size=self.options.batch_size,
-            inputs={name: str(array.dtype) for name, array in zip(source.input_names, source.inputs)},
-            runtimes=result.runtimes,
-            recommended=result.recommended or ORT,
-            file="" if library is None else ARCHIVE if library.suffix == ".tar" else LIBRARY,
-            notes=notes,
-            model=source.digest,
-            part=None if parts is None else parts.tensors,
-        )
-        before, after = (None, None) if parts is None else (parts.before, parts.after)
-        return CompiledArtifacts(source, result, LibraryFiles(library, before, after, int8), manifest)
-
-    def _write(self, artifacts: CompiledArtifacts) -> CompileResult:
-        """Write the library and the report into the deployment folder, if the model has one."""
-        from onefold.report.kernels import KernelReport
-
-        folder = artifacts.source.folder
-        if folder is None:
-            return artifacts.result
-        source, result = artifacts.source, replace(artifacts.result, folder=str(folder))
-        source.create_folder(self.home.path)
-        with new_generation(folder, home=self.home.path, update=True, record=source.is_trusted) as new:
-            write_library(new, artifacts.files, artifacts.manifest)
-            (new / REPORT).write_text(KernelReport([result]).as_html(), encoding="utf-8")
-        return result
+        return self._builder.artifacts(result, source, file, None, (note, *filter(None, (imported.note,))))
 
     def _tuners(
         self,
@@ -357,6 +288,10 @@ class Compilation:
         """Return whether a candidate was measured under the same conditions."""
         has_same_target = (candidate.target, candidate.threads) == (self.target.name, self.target.cores)
         return has_same_target and self._machine in ("", candidate.machine)
+
+    @property
+    def _builder(self) -> ArtifactBuilder:
+        return ArtifactBuilder(self.device, self.target, self.options)
 
     @cached_property
     def _machine(self) -> str:

@@ -19,8 +19,8 @@ from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.retraining import MicroWindow, PlanEstimate, RetrainingPlan
 
 MAX_MICRO_WINDOWS, MIN_MICRO_WINDOWS = 40, 12  # in the time for training
-MIN_UPDATES_PER_MICRO_WINDOW = 4  # of the slowest plan
-EVALUATION_SHARE = 0.08  # of a micro-window, approximately, to evaluate the subset
+UPDATES_PER_MICRO_WINDOW = 4  # of the slowest plan, at least
+EVALUATION_SHARE = 0.08  # of a micro-window, about, to evaluate a subset
 STATISTICS_SHARE = 0.02  # of the window, at most, to re-estimate BatchNorm statistics
 MIN_STATISTICS_SAMPLES = 32
 
@@ -54,7 +54,7 @@ class MicroWindowTraining:
         training_s = max(0.0, min(self.window.left_s, epochs_s))
         wanted_s = max(
             training_s / MAX_MICRO_WINDOWS,
-            MIN_UPDATES_PER_MICRO_WINDOW * slowest_s,
+            UPDATES_PER_MICRO_WINDOW * slowest_s,
             self.evaluator.shortest_s / EVALUATION_SHARE,
         )
         self.micro_window_s = min(wanted_s, training_s / MIN_MICRO_WINDOWS)

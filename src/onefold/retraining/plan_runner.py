@@ -16,7 +16,7 @@ from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimate, RetrainingPlan
 
-DECAY_START = 0.5  # share of the window that is left when the linear decay of the learning rate begins
+DECAY_START = 0.5  # share of the window left from which the learning rate decays linearly
 LOWEST_LR_FACTOR = 0.02
 WARM_UP_UPDATES = 20  # of a new optimizer, during which the learning rate rises linearly
 SHRINK_FACTOR = 0.75  # tensor bytes to try next, relative to those of a plan that ran out of memory

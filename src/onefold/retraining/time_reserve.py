@@ -1,8 +1,8 @@
-"""Predict how long the end of a retraining takes under the present load: the last evaluations, saving and exiting.
+"""The time that the end of a retraining takes: evaluating, saving and ending, on this machine, as busy as it is now.
 
-Evaluations are timed whenever they run, writing and hashing once. Steps that only run at the end, such as the check of
-an ONNX file, are predicted from their duration on an idle reference machine and from a short benchmark of Python. If
-evaluations slow down, the prediction is scaled up; its margin grows with the scatter of their times.
+Evaluations are timed again and again, and writing and hashing once. What happens only at the end, such as the check of
+an ONNX file, is predicted from its duration on an idle machine and from a short piece of Python that is timed now. If
+evaluations have become slower since, so has the rest; the more their times scatter, the larger is the margin.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch import nn
 from onefold.retraining.save_cost import weight_bytes
 from onefold.retraining.weight_snapshot import WeightSnapshot
 
-PIECES = 120  # long enough to be preempted on a busy machine
-PIECE_S = 0.00037  # on the idle reference machine
-SAVE_S, EXIT_S = 0.2, 0.15  # on it: report and cards; the output of a command and the end of its process
-CHECK_S, CHECK_S_PER_BYTE = 0.1, 4e-9  # on it: starting onnxruntime and running a network in it
-EXPORT_S, EXPORT_S_PER_MODULE, EXPORT_S_PER_BYTE = 1.1, 4e-3, 1.1e-8  # on it: imports, tracing and serializing
+PIECES = 120  # long enough for the scheduler of a busy machine to let others run in between
+PIECE_S = 0.00037  # of the reference machine, idle
+SAVE_S, EXIT_S = 0.2, 0.15  # there: report and cards; the output of a command and the end of its process
+CHECK_S, CHECK_S_PER_BYTE = 0.1, 4e-9  # there: starting onnxruntime and running a network in it
+EXPORT_S, EXPORT_S_PER_MODULE, EXPORT_S_PER_BYTE = 1.1, 4e-3, 1.1e-8  # there: imports, tracing and serializing
 HASHED_BYTES = 2**20
-RECENT = 5  # evaluations that are taken into account
+RECENT = 5  # evaluations that count
 MARGIN, MAX_JITTER = 1.15, 3.0
 SLACK_S = 0.1
 Clock = Callable[[], float]
