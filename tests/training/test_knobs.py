@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from onefold.processes import lease_cores
+from onefold.processes import available_cores, lease_cores
 from onefold.training.forward_call import ForwardCall, output_error, runs
 from onefold.training.knobs import KnobUnavailable, TrainingContext, applied, available_knobs
 from onefold.training.knobs.accelerators import GpuCount, data_parallel
@@ -28,7 +28,6 @@ from onefold.training.knobs.processor import (
     CoreAffinity,
     CpuFrequency,
     ThreadCount,
-    available_cores,
     machine_description,
 )
 
@@ -53,7 +52,7 @@ def network() -> nn.Module:
 
 def a_context(model: nn.Module | None = None, optimizer=torch.optim.Adam) -> TrainingContext:
     model = model or network()
-    return TrainingContext(model, optimizer(model.parameters(), lr=0.01), torch.device("cpu"), available_cores())
+    return TrainingContext(model, optimizer(model.parameters(), lr=0.01), torch.device("cpu"), tuple(available_cores()))
 
 
 def step(context: TrainingContext) -> float:
