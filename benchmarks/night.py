@@ -168,14 +168,14 @@ def empty(disk: Path, tuner: psutil.Process, is_mounted: bool) -> None:
 
 def kill_one(root: psutil.Process, rng: random.Random) -> bool:
     """Kill a process that this one has started; return whether there was one."""
-    found = []
+    candidates = []
     for process in root.children(recursive=True):
         with suppress(psutil.Error):
             if any(name in " ".join(process.cmdline()) for name in KILLED):
-                found.append(process)
-    if found:
+                candidates.append(process)
+    if candidates:
         with suppress(psutil.Error):
-            rng.choice(found).send_signal(signal.SIGKILL)
+            rng.choice(candidates).send_signal(signal.SIGKILL)
             return True
     return False
 

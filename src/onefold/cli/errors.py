@@ -40,7 +40,7 @@ def cli_message(error: OnefoldError, command: Any) -> str:
 
 
 def usage_message(error: Any, arguments: Sequence[str]) -> str:
-    """Return a mistake in the use of a command, which Typer found, as a sentence like those of the library.
+    """Return an error of Typer about the use of a command as a sentence like the errors of the library.
 
     `arguments` are those of the command: Typer's error does not say which value it rejects.
     """
@@ -55,8 +55,8 @@ def usage_message(error: Any, arguments: Sequence[str]) -> str:
     elif kind == "BadParameter" and parameter is not None:
         expected = next((phrase for word, phrase in EXPECTED.items() if word in message), None)
         given = _given(arguments, parameter)
-        said = "" if given is None else f", got {given!r}"
-        message = f"{_label(parameter)} expects {expected}{said}" if expected else message
+        got = "" if given is None else f", got {given!r}"
+        message = f"{_label(parameter)} expects {expected}{got}" if expected else message
     message = message.replace(". Did", "; did")
     if message.endswith("?"):
         return f"{message[:1].lower()}{message[1:]}"
@@ -72,12 +72,12 @@ def _label(parameter: Any) -> str:
 
 def _given(arguments: Sequence[str], parameter: Any) -> str | None:
     """Return the last value that the arguments give an option."""
-    found = None
+    last_value = None
     for index, argument in enumerate(arguments):
         name, is_joined, value = argument.partition("=")
         if name in parameter.opts:
-            found = value if is_joined else next(iter(arguments[index + 1 :]), None)
-    return found
+            last_value = value if is_joined else next(iter(arguments[index + 1 :]), None)
+    return last_value
 
 
 def _assignment(match: re.Match[str], options: Mapping[str, str]) -> str:

@@ -73,6 +73,6 @@ def pretrain(
 
 def _spread(candidates: Sequence[ScheduleCandidate]) -> list[ScheduleCandidate]:
     """Return up to MAX_PER_OPERATOR candidates, evenly spaced from the fastest to the slowest."""
-    ranked = sorted(candidates, key=lambda one: one.latency_s or 0.0)
+    ranked = sorted(candidates, key=lambda candidate: candidate.latency_s or 0.0)
     step = max(1.0, (len(ranked) - 1) / (MAX_PER_OPERATOR - 1))
     return [ranked[min(len(ranked) - 1, round(at * step))] for at in range(min(MAX_PER_OPERATOR, len(ranked)))]

@@ -187,11 +187,11 @@ def _extract(
     used = {name for node in part for name in node.input} & constants.keys()
     tensors = [constants[name] for name in sorted(used)]
     graph = onnx.helper.make_graph(
-        [*(one for one in tensors if isinstance(one, onnx.NodeProto)), *part],
+        [*(tensor for tensor in tensors if isinstance(tensor, onnx.NodeProto)), *part],
         loaded.graph.name or "part",
         [describe(name) for name in taken],
         [describe(name) for name in made],
-        [one for one in tensors if isinstance(one, onnx.TensorProto)],
+        [tensor for tensor in tensors if isinstance(tensor, onnx.TensorProto)],
     )
     model = onnx.helper.make_model(graph, opset_imports=loaded.opset_import, ir_version=loaded.ir_version)
     model.functions.extend(loaded.functions)

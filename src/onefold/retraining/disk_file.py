@@ -46,6 +46,6 @@ def file_system(folder: Path, proc: Path = PROC) -> str:
         lines = (proc / "self" / "mounts").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
-    mounts = [(Path(place), kind) for _, place, kind, *_ in map(str.split, lines)]
-    known = [(place, kind) for place, kind in mounts if folder.resolve().is_relative_to(place)]
+    mounts = [(Path(mount), kind) for _, mount, kind, *_ in map(str.split, lines)]
+    known = [(mount, kind) for mount, kind in mounts if folder.resolve().is_relative_to(mount)]
     return max(known, key=lambda mount: len(mount[0].parts), default=(folder, ""))[1]

@@ -61,8 +61,8 @@ def _with_folded_sizes(network: nn.Module, few: Graph, many: Graph) -> Graph:
         shape = many.call_function(getattr, (placeholder, "shape"))
         batch_size = many.call_function(operator.getitem, (shape, 0))
     nodes = [node for node in many.nodes if node not in (shape, batch_size)]
-    for one, node in zip(few.nodes, nodes):
-        small, large = one.meta.get(SIZE), node.meta.get(SIZE)
+    for few_node, node in zip(few.nodes, nodes):
+        small, large = few_node.meta.get(SIZE), node.meta.get(SIZE)
         if small is not None and small == large:
             _replace_in_users(node, large)
         elif (small, large) == (SMALL_BATCH, LARGE_BATCH):

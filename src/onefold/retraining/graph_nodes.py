@@ -18,17 +18,17 @@ NEW_TENSORS = {
 
 def computed_from_inputs(network: nn.Module, graph: Graph) -> set[Node]:
     """Return the nodes that are computed from inputs and constants alone, without modules and weights."""
-    found: set[Node] = set()
+    computed: set[Node] = set()
     for node in graph.nodes:
         is_constant = node.op == "get_attr" and not is_weight(network, str(node.target))
         is_function = node.op in ("call_function", "call_method") and all(
-            part in found for part in node.all_input_nodes
+            part in computed for part in node.all_input_nodes
         )
         overwrites = is_inplace(network, node) and not _is_only_use_of_new(node)
         is_overwritten = any(is_inplace(network, user) and not _is_only_use_of_new(user) for user in node.users)
         if (node.op == "placeholder" or is_constant or is_function) and not overwrites and not is_overwritten:
-            found.add(node)
-    return found
+            computed.add(node)
+    return computed
 
 
 def is_weight(network: nn.Module, name: str) -> bool:

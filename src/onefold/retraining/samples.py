@@ -71,14 +71,14 @@ class Samples:
         Raises:
             DatasetError: All samples have NaN or infinity in them.
         """
-        found: list[Batch] = []
+        batches: list[Batch] = []
         for batch in self.batches(max(count, FEW)):
-            found.append(batch)
-            if sum(len(parts[-1]) for parts in found) >= count:
+            batches.append(batch)
+            if sum(len(parts[-1]) for parts in batches) >= count:
                 break
-        if not found:
+        if not batches:
             raise DatasetError(f"all {len(self)} samples have NaN or infinity in them; write the data again")
-        return tuple(torch.cat(parts)[:count] for parts in zip(*found))
+        return tuple(torch.cat(parts)[:count] for parts in zip(*batches))
 
     def _finite(self, tensors: list[Tensor], rows: Indices) -> list[Tensor]:
         """Leave out rows with NaN or infinity, and remember which they are."""

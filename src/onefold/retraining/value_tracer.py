@@ -263,9 +263,9 @@ def _global_modes() -> tuple[bool, ...]:
 
 
 def _leaves(structure: Any) -> list[Any]:
-    found: list[Any] = []
-    map_aggregate(structure, found.append)
-    return found
+    leaves: list[Any] = []
+    map_aggregate(structure, leaves.append)
+    return leaves
 
 
 def _proxies(structure: Any) -> Iterator[ValueProxy]:

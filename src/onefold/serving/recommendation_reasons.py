@@ -47,8 +47,8 @@ def trial_reasons(records: TrialRecords, ranking: Sequence[Trial]) -> Iterator[s
         among = "" if is_closest else ", of those without a failure,"
         yield f"no trial meets every requirement; trial {winner.number}{among} comes closest: {values}"
     elif not solutions:
-        which = f"that meets {bounds}" if bounds else "with a result"
-        yield f"every trial {which} failed later; trial {winner.number} got furthest: {values}"
+        meets = f"that meets {bounds}" if bounds else "with a result"
+        yield f"every trial {meets} failed later; trial {winner.number} got furthest: {values}"
     elif len(objective.goals) > 1:
         meets = f"meets {bounds} and is" if bounds else "is"
         members = front(records.trials, objective)
@@ -157,8 +157,8 @@ def point_reasons(objective: Objective, surface: Surface) -> Iterator[str]:
     if energy is not None:
         label = source_label(energy, "energy_per_sample_j")
         value = labeled("energy_per_sample_j", energy.cost(OptimizeFor.ENERGY), label)
-        which = "the same point" if energy.point == throughput.point else _describe(surface, energy)
-        yield f"{which} takes the least energy, {value} per sample"
+        point = "the same point" if energy.point == throughput.point else _describe(surface, energy)
+        yield f"{point} takes the least energy, {value} per sample"
     for metric, bound in objective.require.items():
         base, _, device = metric.partition("@")
         if base == "latency_s" and device in ("", surface.device) and bound.violation(throughput.latency_s) > 0:

@@ -59,10 +59,10 @@ class WeightExchange:
         """
         with path.open("rb") as file:
             try:
-                found = list(initializers(file))
+                entries = list(initializers(file))
             except (ValueError, EOFError, UnicodeDecodeError):
                 return None
-            floating = [entry for entry in found if entry.data_type in _FLOATS]
+            floating = [entry for entry in entries if entry.data_type in _FLOATS]
             matching = _Matching(network)
             # Weights of convolutions first: they tell which BatchNorm a bias was folded with.
             for entry in sorted(floating, key=lambda entry: len(entry.shape) < 2):
@@ -119,16 +119,16 @@ class _Matching:
         named = self._tensors.get(entry.name)
         if named is not None:
             return torch.equal(named.detach(), values) and self._replace(entry, lambda: named, named)
-        found: list[tuple[Callable[[], Tensor], tuple[Tensor, ...]]] = []
+        sources: list[tuple[Callable[[], Tensor], tuple[Tensor, ...]]] = []
         for tensor in {tensor.data_ptr(): tensor for tensor in self._tensors.values()}.values():
             if torch.equal(tensor.detach(), values):
-                found.append((lambda tensor=tensor: tensor, (tensor,)))  # type: ignore[misc]
+                sources.append((lambda tensor=tensor: tensor, (tensor,)))  # type: ignore[misc]
             elif tensor.dim() == values.dim() == 2 and torch.equal(tensor.detach().t(), values):
-                found.append((lambda tensor=tensor: tensor.t(), (tensor,)))  # type: ignore[misc]
-        found = found or list(self._folded_from(values))
-        if not found:
+                sources.append((lambda tensor=tensor: tensor.t(), (tensor,)))  # type: ignore[misc]
+        sources = sources or list(self._folded_from(values))
+        if not sources:
             return values.numel() == 1  # a constant, such as a scale
-        return len(found) == 1 and self._replace(entry, found[0][0], *found[0][1])
+        return len(sources) == 1 and self._replace(entry, sources[0][0], *sources[0][1])
 
     def _folded_from(self, values: Tensor) -> Iterator[tuple[Callable[[], Tensor], tuple[Tensor, ...]]]:
         if values.dim() == 1:

@@ -293,6 +293,6 @@ class Handover:
 def _reason_of_failure(trials: list[Trial], reason: str) -> str:
     failures = [trial.failure for trial in trials if trial.failure is not None]
     if failures:
-        which = "its only trial failed" if len(failures) == 1 else f"all {len(failures)} trials failed; the first"
-        return f"{which}: {failures[0].reason}"
+        failed = "its only trial failed" if len(failures) == 1 else f"all {len(failures)} trials failed; the first"
+        return f"{failed}: {failures[0].reason}"
     return f"{reason} before any trial finished an epoch"

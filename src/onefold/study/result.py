@@ -122,8 +122,8 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 
 def is_same_model(card: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two cards are those of one model; its serving costs may have been measured again."""
-    one, two = ({**each, "metrics": without_serving(each.get("metrics") or {})} for each in (card, other))
-    return one == two
+    first, second = ({**each, "metrics": without_serving(each.get("metrics") or {})} for each in (card, other))
+    return first == second
 
 
 def read_card(folder: Path) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def output_error(call: ForwardCall, context: TrainingContext, knob: Knob, value:
     exact = call.outputs(context)
     with knob.applied(value, context):
         reduced = call.outputs(context)
-    errors = [_relative_error(one, other) for one, other in zip(reduced, exact)]
+    errors = [_relative_error(*pair) for pair in zip(reduced, exact)]
     return max(errors, default=0.0)
 
 

@@ -29,8 +29,8 @@ def predictions_in(outputs: Any) -> Any:
     if inside is None:
         return outputs
     entries = [entry for _, entry in sorted(inside, key=lambda part: part[0] != LOGITS)]
-    found = map(predictions_in, entries)
-    return next((entry for entry in found if _is_tensor(entry) and entry.shape), outputs)
+    nested = map(predictions_in, entries)
+    return next((entry for entry in nested if _is_tensor(entry) and entry.shape), outputs)
 
 
 def joined(batches: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
@@ -40,13 +40,13 @@ def joined(batches: Sequence[Any], join: Callable[[list[Any]], Any]) -> Any:
     if inside is None:
         return join([*batches]) if _is_tensor(first) else first
     others = [parts(batch) or [] for batch in batches]
-    found = {key: joined([other[index][1] for other in others], join) for index, (key, _) in enumerate(inside)}
+    values = {key: joined([other[index][1] for other in others], join) for index, (key, _) in enumerate(inside)}
     kind: Any = type(first)
     if isinstance(first, Mapping):
-        return found if kind is dict else kind(**found) if is_dataclass(first) else kind(found)
+        return values if kind is dict else kind(**values) if is_dataclass(first) else kind(values)
     if is_dataclass(first):
-        return replace(first, **found)  # type: ignore[type-var]
-    return kind(*found.values()) if hasattr(first, "_fields") else kind(found.values())
+        return replace(first, **values)  # type: ignore[type-var]
+    return kind(*values.values()) if hasattr(first, "_fields") else kind(values.values())
 
 
 def _is_tensor(value: Any) -> bool:

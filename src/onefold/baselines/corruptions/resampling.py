@@ -15,9 +15,9 @@ from onefold.baselines.corruptions.corruption import Planes
 Weights = NDArray[Any]  # (new, old): contribution of each old pixel of a line to each new one
 
 
-def linear(places: NDArray[Any], size: int) -> Weights:
+def linear(positions: NDArray[Any], size: int) -> Weights:
     """Return the weights of linear interpolation of `size` pixels at these positions; edge pixels are repeated."""
-    inside = np.clip(places, 0, size - 1)
+    inside = np.clip(positions, 0, size - 1)
     left = np.floor(inside).astype(np.intp)
     right = np.minimum(left + 1, size - 1)
     weights = np.zeros((len(inside), size), dtype=np.float32)

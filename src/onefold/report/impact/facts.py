@@ -19,9 +19,9 @@ def tiles(findings: Findings) -> Iterator[Tile]:
     evidence = findings.evidence
     sizes = [len(arm.members) for arm in evidence.arms]
     yield Tile("Arms", f"{len(sizes):,}", f"{_range(sizes)} trials each")
-    ran, total, failed = len(evidence.configs), sum(sizes), len(evidence.failures)
-    note = f"of {total:,}: configurations that arms share are trained once" if ran < total else "none are shared"
-    yield Tile("Trials", f"{ran:,}", note, badge=f"{failed:,} failed" if failed else "")
+    configs, total, failed = len(evidence.configs), sum(sizes), len(evidence.failures)
+    note = f"of {total:,}: configurations that arms share are trained once" if configs < total else "none are shared"
+    yield Tile("Trials", f"{configs:,}", note, badge=f"{failed:,} failed" if failed else "")
     counts = [len(trials) for trials in evidence.best.values()]
     yield Tile("Models measured", f"{len(evidence.models):,}", f"including the best {_range(counts)} of each arm")
     compressed = sum(bool(model.compressed) for model in evidence.models.values())

@@ -43,48 +43,48 @@ def shares(findings: Findings, form: Form) -> list[Shares]:
     return [
         Shares(
             prop.title,
-            tuple(map(_bar, _seen(known.singles[:SHOWN]))),
-            tuple(map(_bar, _seen(known.pairs[:PAIRS_SHOWN]))),
-            explained(known),
-            is_trusted(known),
+            tuple(map(_bar, _seen(importance.singles[:SHOWN]))),
+            tuple(map(_bar, _seen(importance.pairs[:PAIRS_SHOWN]))),
+            explained(importance),
+            is_trusted(importance),
         )
-        for prop, known in _known(findings, form)
+        for prop, importance in _importances(findings, form)
     ]
 
 
-def explained(known: Importance) -> str:
+def explained(importance: Importance) -> str:
     """Describe how much of the variance the forest explains, and over how many configurations."""
-    if known.explained is None:
-        return known.note or "nothing varies"
-    text = f"{part(max(0.0, known.explained))} explained, over {quantities.count(known.n, 'configuration')}"
-    return f"{text}; {known.note}" if known.note else text
+    if importance.explained is None:
+        return importance.note or "nothing varies"
+    text = f"{part(max(0.0, importance.explained))} explained, over {quantities.count(importance.n, 'configuration')}"
+    return f"{text}; {importance.note}" if importance.note else text
 
 
 def singles_table(findings: Findings, form: Form) -> Table:
     """Return the shares of single hyperparameters, in brackets if they are not trusted."""
-    known = _known(findings, form)
-    if not known:
+    importances = _importances(findings, form)
+    if not importances:
         return Table(f"importance-{form}", TITLES[form], (), ())
-    lines = [Row.of("explained", *(_explained_cell(each) for _, each in known), kind="baseline")]
-    for name in dict.fromkeys(share.parameters[0] for _, each in known for share in each.singles):
-        lines.append(Row.of(name, *(_cell(each, each.of(name)) for _, each in known)))
+    lines = [Row.of("explained", *(_explained_cell(importance) for _, importance in importances), kind="baseline")]
+    for name in dict.fromkeys(share.parameters[0] for _, importance in importances for share in importance.singles):
+        lines.append(Row.of(name, *(_cell(importance, importance.of(name)) for _, importance in importances)))
     notes = (f"Explained: out-of-bag R² of the forest. In brackets: below {part(MIN_EXPLAINED)}, so possibly noise.",)
     title = f"Share of the variance: {TITLES[form].lower()}"
-    head = columns("hyperparameter", (prop.title for prop, _ in known))
+    head = columns("hyperparameter", (prop.title for prop, _ in importances))
     return Table(f"importance-{form}", title, head, tuple(lines), notes)
 
 
 def pairs_table(findings: Findings, form: Form) -> Table:
     """Return the strongest interactions of two hyperparameters."""
     lines = []
-    for prop, each in _known(findings, form):
-        for share in _seen(each.pairs[:PAIRS_SHOWN]):
-            lines.append(Row.of(prop.title, Cell(INTERACTION.join(share.parameters)), _cell(each, share)))
+    for prop, importance in _importances(findings, form):
+        for share in _seen(importance.pairs[:PAIRS_SHOWN]):
+            lines.append(Row.of(prop.title, Cell(INTERACTION.join(share.parameters)), _cell(importance, share)))
     head = columns("property", ("hyperparameters", "share"), numeric=False)
     return Table(f"pairs-{form}", f"Interactions: {TITLES[form].lower()}", head, tuple(lines))
 
 
-def _known(findings: Findings, form: Form) -> list[tuple[Property, Importance]]:
+def _importances(findings: Findings, form: Form) -> list[tuple[Property, Importance]]:
     return [
         (prop, findings.importance[form][prop.name])
         for prop in properties(findings)
@@ -92,8 +92,8 @@ def _known(findings: Findings, form: Form) -> list[tuple[Property, Importance]]:
     ]
 
 
-def _seen(known: Iterable[Share]) -> list[Share]:
-    return [share for share in known if share.share >= MIN_SHOWN_SHARE]
+def _seen(shares: Iterable[Share]) -> list[Share]:
+    return [share for share in shares if share.share >= MIN_SHOWN_SHARE]
 
 
 def _bar(share: Share) -> Bar:
@@ -101,12 +101,12 @@ def _bar(share: Share) -> Bar:
     return Bar(INTERACTION.join(share.parameters), share.share, text, f"{text} ± {part(share.spread)} over the trees")
 
 
-def _cell(known: Importance, share: Share) -> Cell:
+def _cell(importance: Importance, share: Share) -> Cell:
     text = part(share.share)
-    return Cell(text) if is_trusted(known) else Cell(f"({text})", "quiet")
+    return Cell(text) if is_trusted(importance) else Cell(f"({text})", "quiet")
 
 
-def _explained_cell(known: Importance) -> Cell:
-    if known.explained is None:
-        return Cell(quantities.MISSING, "quiet", known.note)
-    return Cell(part(max(0.0, known.explained)))
+def _explained_cell(importance: Importance) -> Cell:
+    if importance.explained is None:
+        return Cell(quantities.MISSING, "quiet", importance.note)
+    return Cell(part(max(0.0, importance.explained)))

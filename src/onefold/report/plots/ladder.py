@@ -84,14 +84,14 @@ def _column_positions(levels: int) -> list[float]:
 
 
 def _heads(summary: Summary) -> Iterator[Markup]:
-    places = _column_positions(len(summary.levels))
-    letters = int((places[1] - places[0]) / LETTER) - 1
+    positions = _column_positions(len(summary.levels))
+    letters = int((positions[1] - positions[0]) / LETTER) - 1
     budgets = [phrases.grant(level.grant).split(",")[0] for level in summary.levels]
     crowded = max(map(len, budgets)) > letters
     if crowded:
         yield text(0, 29, "level", class_="axis")
         yield text(0, 44, "trials", class_="hint")
-    for x, level, budget in zip(places, summary.levels, budgets):
+    for x, level, budget in zip(positions, summary.levels, budgets):
         if crowded:
             yield text(x, 29, str(level.grant.level), class_="axis", text_anchor="middle")
             yield text(x, 44, str(level.trials), class_="hint", text_anchor="middle")

@@ -106,9 +106,9 @@ def _drawing(summary: Summary, axes: list[ParallelAxis]) -> Markup:
     right = 74.0
     width = max(WIDTH, left + right + MIN_AXIS_GAP * (len(axes) - 1))
     gap = (width - left - right) / (len(axes) - 1)
-    places = [left + gap * index for index in range(len(axes))]
-    parts = [*_lines(summary, axes, places)]
-    for x, axis in zip(places, axes):
+    positions = [left + gap * index for index in range(len(axes))]
+    parts = [*_lines(summary, axes, positions)]
+    for x, axis in zip(positions, axes):
         parts += _axis(axis, x, room=left - 12 if x == left else gap - 16)
     aside = any(None in axis.crossings.values() for axis in axes)
     height = MISSING_Y + 22 if aside else BOTTOM + 12
@@ -116,13 +116,13 @@ def _drawing(summary: Summary, axes: list[ParallelAxis]) -> Markup:
     return picture(width, height, label, parts, rigid=width > WIDTH)
 
 
-def _lines(summary: Summary, axes: list[ParallelAxis], places: list[float]) -> Iterator[Markup]:
+def _lines(summary: Summary, axes: list[ParallelAxis], positions: list[float]) -> Iterator[Markup]:
     colors = trial_shades(summary)
     rated = {trial.number for trial in summary.ranking}
     lost = [trial for trial in summary.trials if trial.number not in rated]
     for trial in (*lost, *reversed(summary.ranking)):
         crossings = [axis.crossings[trial.number] for axis in axes]
-        points = [(x, MISSING_Y if y is None else y) for x, y in zip(places, crossings)]
+        points = [(x, MISSING_Y if y is None else y) for x, y in zip(positions, crossings)]
         kind = "best" if trial is summary.ranking[0] else colors.get(trial.number, "lost")
         label = tooltip(_tooltip_text(summary, trial))
         yield element("path", label, class_=f"line {kind}", d=ribbon(points), data_t=trial.number)

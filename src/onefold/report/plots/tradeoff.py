@@ -47,26 +47,26 @@ def _drawing(summary: Summary) -> Markup:
         x_axis(frame, x, f"{with_unit(second.metric, side_unit)}, {direction(second)}"),
     ]
     front = sorted(summary.front, key=lambda trial: second.loss(trial.metrics[second.metric]))
-    places = {trial.number: (x(side), y(up)) for trial, side, up in zip(summary.ranking, sides, ups)}
+    positions = {trial.number: (x(side), y(up)) for trial, side, up in zip(summary.ranking, sides, ups)}
     if len(front) > 1 and len(summary.objective.goals) == 2:
-        line = staircase([places[trial.number] for trial in front])
+        line = staircase([positions[trial.number] for trial in front])
         parts.append(element("path", class_="line best thin", d=line))
     members = {trial.number for trial in front}
     for trial in sorted(summary.ranking, key=lambda trial: trial.number in members):
         kind = "dot best" if trial.number in members else "dot plain"
         style, radius = kind + ("" if summary.is_feasible(trial) else " hollow"), 4 if trial.number in members else 3.4
-        parts.append(dot(places[trial.number], radius, style, trial_label(summary, trial), data_t=trial.number))
-    parts += _labels(front, places, frame)
+        parts.append(dot(positions[trial.number], radius, style, trial_label(summary, trial), data_t=trial.number))
+    parts += _labels(front, positions, frame)
     return picture(frame.width, frame.height, f"{first.metric} against {second.metric}", parts)
 
 
-def _labels(front: list[Trial], places: dict[int, tuple[float, float]], frame: Frame) -> Iterator[Markup]:
+def _labels(front: list[Trial], positions: dict[int, tuple[float, float]], frame: Frame) -> Iterator[Markup]:
     """Draw the numbers of the trials on the front, leaving out those that would overlap."""
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in (places[trial.number] for trial in front)]
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in (positions[trial.number] for trial in front)]
     for trial in front:
         number = str(trial.number)
         width = len(number) * LETTER + 4
-        left, base = places[trial.number][0] + 7, places[trial.number][1] - 7
+        left, base = positions[trial.number][0] + 7, positions[trial.number][1] - 7
         box = (left, base - 10, left + width, base)
         if box[2] <= frame.width and box[1] > 2 and not any(_overlap(box, other) for other in taken):
             taken.append(box)

@@ -39,7 +39,7 @@ def as_text(summary: Summary) -> str:
         parts.append(
             [
                 *table_lines(replace(shortlist_table(shortlist), title=title)),
-                *(f"  {one_line(said)}" for said in remarks(shortlist)),
+                *(f"  {one_line(remark)}" for remark in remarks(shortlist)),
             ]
         )
     if (knobs := knob_section(summary)) is not None and knobs.table.rows:
@@ -96,10 +96,10 @@ def _facts(summary: Summary) -> Iterator[str]:
 def _serving(summary: Summary, recommendation: Recommendation) -> Iterator[Iterable[str]]:
     yield [
         f"Serving trial {recommendation.trial}",
-        *(f"  {one_line(said)}" for said in (*recommendation.shortfalls, *recommendation.reasons)),
+        *(f"  {one_line(remark)}" for remark in (*recommendation.shortfalls, *recommendation.reasons)),
     ]
     for part in serving_parts(summary):
-        reasons = [f"  {one_line(said)}" for said in part.on.reasons]
+        reasons = [f"  {one_line(remark)}" for remark in part.on.reasons]
         if part.points.rows:
             yield [*table_lines(replace(part.points, title=f"How to serve it on {one_line(part.on.device)}")), *reasons]
         title = f"Alternatives to the top-1 trial on {one_line(part.on.device)}"
