@@ -1,4 +1,4 @@
-"""What must hold after a disturbance."""
+"""Checks of what must hold after a disturbance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured: variants of a training, similar jobs, pairs of profiles, contention in the middle of a training."""
+"""The measurements: variants of a training, similar jobs, pairs of profiles, contention from the middle on."""
 
 from __future__ import annotations
 

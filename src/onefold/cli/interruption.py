@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and the end of the terminal do to a command."""
+"""Interrupt commands by Ctrl-C, SIGTERM and the end of the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a window in which no training has begun: the command is refused then, not when it notices."""
+"""End `onefold retrain` exactly when its window is over, if no training has begun by then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session with a device that is not at hand, emulated on this machine."""
+"""A session with a device that is emulated on this machine."""
 
 from __future__ import annotations
 

@@ -150,14 +150,14 @@ def _is_wider(pairs: PairwiseDifferences) -> bool:
 
 def _correlated(findings: Findings) -> list[str]:
     """Group properties of plain models that rank them alike, and name those that do not predict latency."""
-    known = findings.correlations["plain"]
-    if known.n < MIN_CORRELATED_MODELS:
+    plain = findings.correlations["plain"]
+    if plain.n < MIN_CORRELATED_MODELS:
         return []
     excluded = (*_REDUNDANT, findings.evidence.metric)
-    costs = [prop for prop in findings.evidence.properties if prop.name in known.names and prop.name not in excluded]
+    costs = [prop for prop in findings.evidence.properties if prop.name in plain.names and prop.name not in excluded]
     groups: list[list[Property]] = []
     for prop in costs:
-        group = next((group for group in groups if all(_are_correlated(known, prop, other) for other in group)), None)
+        group = next((group for group in groups if all(_are_correlated(plain, prop, other) for other in group)), None)
         if group is None:
             groups.append([prop])
         else:
@@ -172,8 +172,8 @@ def _correlated(findings: Findings) -> list[str]:
         f"{prop.title} ({value:.2f})"
         for prop in costs
         if prop.name != "latency_s"
-        and "latency_s" in known.names
-        and (value := known.between("latency_s", prop.name).spearman) is not None
+        and "latency_s" in plain.names
+        and (value := plain.between("latency_s", prop.name).spearman) is not None
         and abs(value) < WEAK_CORRELATION
     ]
     if weak:
@@ -181,8 +181,8 @@ def _correlated(findings: Findings) -> list[str]:
     return lines
 
 
-def _are_correlated(known: Correlations, first: Property, second: Property) -> bool:
-    value = known.between(first.name, second.name).spearman
+def _are_correlated(correlations: Correlations, first: Property, second: Property) -> bool:
+    value = correlations.between(first.name, second.name).spearman
     return value is not None and value >= STRONG_CORRELATION
 
 

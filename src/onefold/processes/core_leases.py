@@ -1,6 +1,6 @@
 """Leases on processor cores, for all processes of a user: no core gets a second lease while another one is free.
 
-RUNTIME/cores/lock       held while somebody chooses cores
+RUNTIME/cores/lock       held while a process chooses cores
 RUNTIME/cores/worker-…   a lease: its cores as text. Its holder has a lock on the file (flock), which ends with the
 RUNTIME/cores/job-…      holder; the file of a killed one is removed by the next who chooses
 """

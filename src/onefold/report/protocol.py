@@ -1,4 +1,4 @@
-"""What every report can do."""
+"""The `Report` protocol."""
 
 from __future__ import annotations
 

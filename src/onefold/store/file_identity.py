@@ -1,4 +1,4 @@
-"""Notice that an open file was deleted, renamed or replaced."""
+"""Detect that an open file was deleted, renamed or replaced."""
 
 from __future__ import annotations
 

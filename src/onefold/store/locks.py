@@ -118,7 +118,7 @@ def is_held(file: Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # nobody has ever held it, or it cannot be read
+    except OSError:  # it was never held, or it cannot be read
         return False
     return False
 

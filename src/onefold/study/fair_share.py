@@ -1,4 +1,4 @@
-"""Which job of a queue starts next."""
+"""Start-time fair queueing: choose the job of a queue that starts next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many trials to run in parallel, and with how many threads each, measured on the real workload."""
+"""Measure on the workload how many trials to run in parallel, and with how many threads each."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class QueueServer:
         return len(ended)
 
     def _waiting(self, store: Store) -> list[Job]:
-        """Return the jobs that nobody runs, and watch the others."""
+        """Return the jobs that no process runs, and watch the others."""
         waiting = []
         for job in store.jobs(is_open=True):
             if self._is_running(job):

@@ -1,0 +1,1 @@
+"""For tests of extensions: the contract suite of compression methods, and toy workloads."""

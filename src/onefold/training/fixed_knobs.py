@@ -1,4 +1,4 @@
-"""Stand-ins for a tuning session: default knobs, and knobs that the configuration sets."""
+"""Knobs that are not tuned: the defaults, and knobs that the configuration sets. Both act like a `KnobSession`."""
 
 from __future__ import annotations
 

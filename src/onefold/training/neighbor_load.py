@@ -15,7 +15,7 @@ SAMPLE_S = 0.05  # during which this process rests while the load of each core i
 
 
 class NeighborLoad(Protocol):
-    """A clock of the processor time that other processes take."""
+    """Measures the processor time that other processes take."""
 
     def others_s(self) -> float:
         """Return the processor time of other processes on the cores of this process, since any fixed time."""

@@ -1,4 +1,4 @@
-"""Where the files of a trial are in the folder of its study."""
+"""Paths of the files of a trial in the folder of its study."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def open_knobs(
     loader: LoaderSettings | None,
     notes: Sequence[str] = (),
 ) -> TrialKnobs:
-    """Return the tuning session of an assignment, or its stand-in if its knobs are fixed.
+    """Return the tuning session of an assignment, or an object with the same interface if its knobs are fixed.
 
     `notes` are reported with its first epoch.
     """

@@ -1,4 +1,4 @@
-"""Records from files of others: their JSON is checked by type before anything works with it."""
+"""Read records from JSON of unknown origin, checking every type."""
 
 from __future__ import annotations
 

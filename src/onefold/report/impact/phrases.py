@@ -17,7 +17,7 @@ def change(share: float) -> str:
     return f"{'+' if share > 0 else '−'}{percent:,.{places}f} %"
 
 
-def part(share: float) -> str:
+def percent(share: float) -> str:
     """Format a share in percent."""
     return f"{share * 100:.0f} %"
 
@@ -36,9 +36,8 @@ def coefficient(value: float | None) -> str:
 
 def interval_text(interval: ConfidenceInterval) -> str:
     """Format a relative difference with its confidence interval."""
-    return (
-        f"{change(interval.value)} ({part(interval.level)} interval {change(interval.low)} to {change(interval.high)})"
-    )
+    bounds = f"{change(interval.low)} to {change(interval.high)}"
+    return f"{change(interval.value)} ({percent(interval.level)} interval {bounds})"
 
 
 def effect_details(effect: Effect) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onefold.impact_analysis import Findings, Form, Importance, Property, Share
 from onefold.impact_analysis.advice import MIN_EXPLAINED, is_trusted
-from onefold.report.impact.phrases import part
+from onefold.report.impact.phrases import percent
 from onefold.report.impact.tables import TITLES, properties
 from onefold.report.table import Cell, Row, Table, columns
 from onefold.vocabulary import quantities
@@ -56,7 +56,9 @@ def explained(importance: Importance) -> str:
     """Describe how much of the variance the forest explains, and over how many configurations."""
     if importance.explained is None:
         return importance.note or "nothing varies"
-    text = f"{part(max(0.0, importance.explained))} explained, over {quantities.count(importance.n, 'configuration')}"
+    text = (
+        f"{percent(max(0.0, importance.explained))} explained, over {quantities.count(importance.n, 'configuration')}"
+    )
     return f"{text}; {importance.note}" if importance.note else text
 
 
@@ -68,7 +70,9 @@ def singles_table(findings: Findings, form: Form) -> Table:
     lines = [Row.of("explained", *(_explained_cell(importance) for _, importance in importances), kind="baseline")]
     for name in dict.fromkeys(share.parameters[0] for _, importance in importances for share in importance.singles):
         lines.append(Row.of(name, *(_cell(importance, importance.of(name)) for _, importance in importances)))
-    notes = (f"Explained: out-of-bag R² of the forest. In brackets: below {part(MIN_EXPLAINED)}, so possibly noise.",)
+    notes = (
+        f"Explained: out-of-bag R² of the forest. In brackets: below {percent(MIN_EXPLAINED)}, so possibly noise.",
+    )
     title = f"Share of the variance: {TITLES[form].lower()}"
     head = columns("hyperparameter", (prop.title for prop, _ in importances))
     return Table(f"importance-{form}", title, head, tuple(lines), notes)
@@ -97,16 +101,18 @@ def _seen(shares: Iterable[Share]) -> list[Share]:
 
 
 def _bar(share: Share) -> Bar:
-    text = part(share.share)
-    return Bar(INTERACTION.join(share.parameters), share.share, text, f"{text} ± {part(share.spread)} over the trees")
+    text = percent(share.share)
+    return Bar(
+        INTERACTION.join(share.parameters), share.share, text, f"{text} ± {percent(share.spread)} over the trees"
+    )
 
 
 def _cell(importance: Importance, share: Share) -> Cell:
-    text = part(share.share)
+    text = percent(share.share)
     return Cell(text) if is_trusted(importance) else Cell(f"({text})", "quiet")
 
 
 def _explained_cell(importance: Importance) -> Cell:
     if importance.explained is None:
         return Cell(quantities.MISSING, "quiet", importance.note)
-    return Cell(part(max(0.0, importance.explained)))
+    return Cell(percent(max(0.0, importance.explained)))

@@ -121,16 +121,16 @@ def pairs(findings: Findings) -> Table:
 
 def correlated(findings: Findings, form: Form) -> Table:
     """Return Spearman's rank correlation between properties."""
-    known = findings.correlations[form]
+    correlations = findings.correlations[form]
     titles = {prop.name: prop.title for prop in findings.evidence.properties}
     lines = []
-    for name, row in zip(known.names, known.matrix()):
-        cells = [_correlation(findings, form, name, other, value) for other, value in zip(known.names, row)]
+    for name, row in zip(correlations.names, correlations.matrix()):
+        cells = [_correlation(findings, form, name, other, value) for other, value in zip(correlations.names, row)]
         lines.append(Row.of(titles[name], *cells))
-    notes = [f"Over the best {quantities.count(known.n, 'model')} of tune all."]
-    if known.constant:
-        notes.append(f"Constant: {', '.join(titles[name] for name in known.constant)}.")
-    head = columns("rank correlation", (titles[name] for name in known.names))
+    notes = [f"Over the best {quantities.count(correlations.n, 'model')} of tune all."]
+    if correlations.constant:
+        notes.append(f"Constant: {', '.join(titles[name] for name in correlations.constant)}.")
+    head = columns("rank correlation", (titles[name] for name in correlations.names))
     return Table(f"correlations-{form}", TITLES[form], head, tuple(lines), (" ".join(notes),))
 
 

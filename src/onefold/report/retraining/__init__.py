@@ -1,7 +1,7 @@
 """The report of a retraining.
 
 `facts.py` states each result once and `tables.py` builds every table once; the text and the page only lay them out.
-`plain.py` documents the keys of the JSON. Predictions are called so wherever they are shown.
+`plain.py` documents the keys of the JSON. Predicted values are always labeled as predicted.
 """
 
 from __future__ import annotations
