@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import RESULTS, Claim, arguments, conclude, median, table
+from claims import RESULTS, Claim, arguments, conclude, table
 
 from onefold import Budget, ParallelismOptions, Study
 from onefold.vocabulary.records import Trial

@@ -13,9 +13,10 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import Claim, arguments, conclude, median, table
+from claims import Claim, arguments, conclude, table
 from claims.networks import NAMES, exported
 
 from onefold.device import TimingEffort, open_session

@@ -18,11 +18,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from claims import Claim, arguments, conclude, median, table
+from claims import Claim, arguments, conclude, table
 
 from onefold import Budget, Data, Objective, ParallelismOptions, SearchOptions, ServingOptions, Study
 from onefold.compression.after_study import EPOCHS, MAX_METRIC_LOSS, MAX_TRIALS, RECIPES

@@ -16,10 +16,11 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import time_to_result as peers
-from claims import Claim, Stopwatch, arguments, conclude, median, table
+from claims import Claim, Stopwatch, arguments, conclude, table
 
 from onefold import Budget, Choice, Config, Float, Objective, Space, Study
 from onefold.device import PRECISE, open_session

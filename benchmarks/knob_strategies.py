@@ -28,9 +28,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import Claim, Stopwatch, argument_parser, conclude, median, table
+from claims import Claim, Stopwatch, argument_parser, conclude, table
 from claims.journal import Journal, open_journal
 
 from onefold.vocabulary.knobs import KnobOptions

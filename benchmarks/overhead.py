@@ -10,8 +10,9 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
-from claims import Claim, Stopwatch, arguments, conclude, median, table
+from claims import Claim, Stopwatch, arguments, conclude, table
 
 WORK_S = 0.010
 WORKERS = 2

@@ -34,9 +34,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import RESULTS, Claim, conclude, median, table
+from claims import RESULTS, Claim, conclude, table
 from claims.journal import Journal, open_journal
 from retrainings.watch import REACTION_S, ProcessRun, field, kernel_limit, run_watched
 

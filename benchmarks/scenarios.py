@@ -25,13 +25,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import mlperf_loadgen as loadgen
 import numpy as np
 import onnxruntime
 import torch
-from claims import Claim, arguments, conclude, median, table
+from claims import Claim, arguments, conclude, table
 
 from onefold import Config
 from onefold.serving.load_test import BatchingQueue, load_test

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import Claim, Stopwatch, arguments, conclude, median, table
+from claims import Claim, Stopwatch, arguments, conclude, table
 
 from onefold import Budget, ParallelismOptions, Study
 from onefold.device.host import host

@@ -10,9 +10,10 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import Claim, arguments, conclude, median, table
+from claims import Claim, arguments, conclude, table
 from claims.networks import NAMES, exported
 
 from onefold.device import Session, TimingEffort, open_session

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from claims import Claim, Stopwatch, arguments, conclude, median, table
+from claims import Claim, Stopwatch, arguments, conclude, table
 
 TUNERS = ("onefold", "optuna", "ray")
 # The bundled workload's space without its slowest values, so that three tuners and three seeds fit into half an hour.

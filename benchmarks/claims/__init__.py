@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -100,11 +99,6 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
     }
-
-
-def median(values: Iterable[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
 
 
 class Stopwatch:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
-
-from claims import median
 
 from kernel_comparison.networks import Workspace
 from kernel_comparison.tuning import Checkpoint

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
-from claims import median
 
 from kernel_comparison.networks import Workspace
 from onefold.kernels.candidate_runner import CandidateRunner

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
-from claims import Claim, median
+from claims import Claim
 
 from knob_training.sections import WORKLOADS, Row
 

@@ -8,9 +8,10 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
-from claims import median, table
+from claims import table
 from claims.journal import Journal
 
 from knob_training.training import TrainingRequest, TrainingResult, train

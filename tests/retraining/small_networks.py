@@ -14,6 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformer_networks import CLASSES, WORDS, BertClassifier, EncoderNet, Logits, VisionTransformer
 
+from onefold.retraining.memory_model import MemoryFootprint, step_memory
+from onefold.retraining.memory_trace import StepTrace
+from onefold.retraining.stages import StagedNetwork
+from onefold.vocabulary.retraining import RetrainingPlan
+
 Batch = tuple[Tensor, ...]
 
 
@@ -256,3 +261,8 @@ class Alive(TorchDispatchMode):
             del self._known[place]
 
         return gone
+
+
+def plan_footprint(trace: StepTrace, staged: StagedNetwork, plan: RetrainingPlan) -> MemoryFootprint:
+    """Return the predicted footprint of a plan's tensors, without what libraries allocate."""
+    return step_memory(trace, staged, staged.frozen_stages(plan.freeze_rate), plan.segments).footprint(plan)

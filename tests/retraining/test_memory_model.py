@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron
+from small_networks import KINDS, Alive, Kind, ResidualNet, Transformer, cross_entropy, perceptron, plan_footprint
 
 from onefold.meter.memory import reset_high_water
 from onefold.retraining.batch_cost import BatchCost
-from onefold.retraining.memory_model import checkpoint_segments, plan_footprint
+from onefold.retraining.memory_model import checkpoint_segments
 from onefold.retraining.memory_trace import MemoryCurve, StageTrace, StepTrace, trace_step
 from onefold.retraining.stages import StagedNetwork, split_into_stages
 from onefold.retraining.training_step import Stepper

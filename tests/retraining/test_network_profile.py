@@ -9,9 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy
+from small_networks import KINDS, Alive, Kind, ResidualNet, cross_entropy, plan_footprint
 
-from onefold.retraining.memory_model import plan_footprint
 from onefold.retraining.network_profile import OVERHEAD_BYTES, NetworkProfile, profile_network
 from onefold.retraining.stages import split_into_stages
 from onefold.vocabulary.retraining import MemoryLesson, RetrainingPlan

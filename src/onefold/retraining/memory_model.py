@@ -60,11 +60,6 @@ def step_memory(trace: StepTrace, staged: StagedNetwork, frozen: int, segments: 
     return StepMemory(curve, trace.batch, float(sum(sizes.values())), float(max(sizes.values(), default=0)))
 
 
-def plan_footprint(trace: StepTrace, staged: StagedNetwork, plan: RetrainingPlan) -> MemoryFootprint:
-    """Return the footprint of a plan's tensors, without what libraries allocate."""
-    return step_memory(trace, staged, staged.frozen_stages(plan.freeze_rate), plan.segments).footprint(plan)
-
-
 def checkpoint_segments(trace: StepTrace, frozen: int, count: int) -> list[range]:
     """Group the trainable stages into `count` consecutive segments, minimizing the largest saved activations."""
     trainable = range(frozen, len(trace.stages))
