@@ -17,9 +17,9 @@ from onefold.study import parallelism
 from onefold.study.attempts import INTERRUPTIONS
 from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyProgress, StudyStarted
-from onefold.study.guarded_callback import GuardedCallback
 from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
+from onefold.study.listener import Listener
 from onefold.study.result import Result
 from onefold.study.spec import Spec
 from onefold.study.tunable import Tunable
@@ -50,7 +50,7 @@ class StudyRun:
         self._name, self._tunable = name, tunable
         self._home, self._store, self._lock = home, store, lock
         self._folder = home.folder(name)
-        self._on_event = GuardedCallback(on_event)
+        self._on_event = Listener(on_event)
 
     def run(self, record: StudyRecord) -> Result:
         """Run from where `record` says that the study stands, and hand over its winner."""

@@ -1,4 +1,4 @@
-"""The callback `on_event`, guarded so that its errors do not end the study."""
+"""Calls to `on_event` that cannot end a study."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from onefold.vocabulary.log import log_of
 log = log_of()
 
 
-class GuardedCallback:
-    """Calls the user's function with events; its first exception is logged, and none ends the study.
+class Listener:
+    """Calls the user's function with events; what it raises is logged once and does not concern the study.
 
-    Requests to stop are passed on: KeyboardInterrupt, SystemExit, and BrokenPipeError, when the
-    reader of the output has exited.
+    Requests to stop pass: KeyboardInterrupt, SystemExit, and BrokenPipeError, when the reader of the output is gone.
     """
 
     def __init__(self, on_event: OnEvent) -> None:
