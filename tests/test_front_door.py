@@ -69,6 +69,22 @@ def test_an_argument_of_a_wrong_type_is_named(arguments: dict[str, Any], message
         onefold.tune("digits", **arguments)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: onefold.compile("model.onnx", budget=5), "budget must be CompileBudget, got 5"),  # type: ignore[arg-type]
+        (lambda: onefold.compile_many(["model.onnx"], options=5), "options must be CompileOptions, got 5"),  # type: ignore[arg-type]
+        (lambda: onefold.retrain("deploy", "new", options=5), "options must be RetrainingOptions or None, got 5"),  # type: ignore[arg-type]
+        (lambda: onefold.retrain("deploy", "new", window=[1]), r"window must be str or float or int, got \[1\]"),  # type: ignore[arg-type]
+    ],
+)
+def test_types_are_checked_beside_arguments_whose_types_only_a_type_checker_knows(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
+
+
 def test_a_study_has_few_arguments_and_suggests_them() -> None:
     assert len(inspect.signature(onefold.Study).parameters) <= 14
     with pytest.raises(InputError, match=r"unknown argument 'buget' of Study\(\); did you mean 'budget'\?"):

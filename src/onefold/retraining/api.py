@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from onefold.device.catalog import HOST
 from onefold.device.catalog import device as catalog_device
@@ -41,10 +41,14 @@ from onefold.vocabulary.workload import Data, Workload
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
     from torch import nn
+    from torch.utils.data import DataLoader, Dataset
 
     from onefold.retraining.controller import RetrainingController
     from onefold.retraining.samples import Reference
+
+DataLike: TypeAlias = "Data | Sequence[Any] | Dataset[Any] | DataLoader[Any] | NDArray[Any] | torch.Tensor | str | Path"
 
 SMALL_DATA_BYTES = 10_000_000  # always read, also beyond the limit: planning then states the memory that is needed
 MIN_WINDOW_FACTOR = 2  # shortest window, relative to the time that opening the model took
@@ -83,7 +87,7 @@ class FeasiblePlans:
 @suggest_keywords
 def retrain(
     model: nn.Module | str | Path,
-    data: Data | Sequence[Any] | str | Path,
+    data: DataLike,
     *,
     memory: str | float | None = None,
     window: str | float = "10m",
@@ -134,7 +138,7 @@ def retrain(
 @suggest_keywords
 def plan_retraining(
     model: nn.Module | str | Path,
-    data: Data | Sequence[Any] | str | Path,
+    data: DataLike,
     *,
     memory: str | float | None = None,
     window: str | float = "10m",
@@ -160,7 +164,7 @@ class _Request:
     """The arguments of `retrain`, validated and opened by `open`."""
 
     model: nn.Module | str | Path
-    data: Data | Sequence[Any] | str | Path
+    data: DataLike
     memory: str | float | None
     window: str | float
     device: str

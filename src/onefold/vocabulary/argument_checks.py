@@ -7,6 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from onefold.vocabulary.errors import ArgumentError, unknown
@@ -70,10 +71,13 @@ def _name(function: Callable[..., Any]) -> str:
 
 @functools.cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except NameError:  # an annotation that is imported for type checkers only
-        return {}
+    """Return the annotations of the arguments, without those that are only imported for type checkers."""
+    hints: dict[str, Any] = {}
+    for name, annotation in function.__annotations__.items():
+        with suppress(NameError):
+            argument = types.SimpleNamespace(__annotations__={name: annotation})
+            hints |= typing.get_type_hints(argument, function.__globals__)
+    return hints
 
 
 def _classes(hint: Any) -> tuple[type, ...]:
