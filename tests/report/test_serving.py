@@ -18,8 +18,8 @@ from onefold.report.study.serving import explained, format_cost, serving_parts, 
 from onefold.report.study.summary import Summary, summarize
 from onefold.report.study.text import as_text
 from onefold.vocabulary.objective import Goal
-from onefold.vocabulary.records import Energy, RungState, Trial
-from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface
+from onefold.vocabulary.records import Energy, RungState, StudyState, Trial, TrialState
+from onefold.vocabulary.serving import LatencySource, Served, ServingPoint, Surface, metrics_on
 
 FAST_ENOUGH = Objective(minimize="latency_s", require={"accuracy": at_least(0.8)})
 EVIL = "<script>alert('x')</script>&\"quoted\" </title></svg>"
@@ -55,10 +55,7 @@ def surface(
 
 def reporting(trial: Trial, surfaces: Mapping[str, Surface]) -> Trial:
     """Return the trial with its serving metrics, as a study reports them."""
-    result: dict[str, float] = {}
-    for index, (device, known) in enumerate(surfaces.items()):
-        result |= known.metrics() if index == 0 else {}
-        result |= known.metrics(device) if len(surfaces) > 1 else {}
+    result = metrics_on(list(surfaces), trial.number, {(trial.number, name): known for name, known in surfaces.items()})
     rungs = (
         replace(rung, metrics={**rung.metrics, **result}) if rung.state is RungState.DONE else rung
         for rung in trial.rungs
@@ -134,6 +131,42 @@ def test_before_the_first_result_there_is_nothing_to_recommend() -> None:
     assert as_json(summary)["serving"]["recommendation"] is None
     assert "serving" not in checked(as_html(summary)).ids
     assert as_text(summary)
+
+
+def in_the_first_rung() -> Simulated:
+    """Return a study for the lowest latency while all of its trials are in their first rung."""
+    simulated = simulate(4, failing=0)
+    spec = {**simulated.study.spec, "objective": FAST_ENOUGH.to_json()}
+    running = ((trial, trial.rungs[0].undecided) for trial in simulated.trials)
+    return Simulated(
+        replace(simulated.study, spec=spec, state=StudyState.RUNNING),
+        [replace(trial, state=TrialState.RUNNING, rungs=(rung,)) for trial, rung in running],
+        [epoch for epoch in simulated.epochs if epoch.rung == 0],
+    )
+
+
+def test_in_the_first_rung_trials_have_the_serving_costs_that_are_known() -> None:
+    simulated = in_the_first_rung()
+    study, trials, epochs = simulated.study, simulated.trials, simulated.epochs
+    servings = {(trial.number, BOARD): surface(trial, BOARD) for trial in trials[:2]}
+    own = Objective(maximize="accuracy")
+    summary = summarize(study, trials, epochs, devices=[BOARD], servings=servings, epoch_objective=own)
+    assert {trial.number for trial in summary.ranking} == {0, 1}
+    assert summary.best is not None
+    assert summary.best.metrics["latency_s"] == servings[summary.best.number, BOARD].metrics()["latency_s"]
+    assert summary.recommendation is not None
+    assert summary.recommendation.trial == summary.best.number
+    assert f"trial {summary.best.number}: latency_s" in as_text(summary)
+    assert as_json(summary)["best"] == summary.best.number
+    assert checked(as_html(summary)).text
+
+
+def test_in_the_first_rung_before_any_serving_cost_is_known_no_trial_is_best() -> None:
+    simulated, own = in_the_first_rung(), Objective(maximize="accuracy")
+    summary = summarize(simulated.study, simulated.trials, simulated.epochs, devices=[BOARD], epoch_objective=own)
+    assert summary.best is None
+    assert "none yet" in as_text(summary)
+    assert checked(as_html(summary)).text
 
 
 def test_the_forms_agree_on_points_and_alternatives() -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from onefold import Budget, Config, Float, ParallelismOptions, Space, Study, deploy
+from onefold.cli.tables import best_trials
 from onefold.model_folder import PROFILE
 from onefold.model_folder.manifest import read_manifest
 from onefold.report import StudyReport
@@ -252,8 +253,17 @@ def test_a_study_stopped_in_its_first_rung_has_one_winner_everywhere(tmp_path: P
     assert summary.cost == result.cost
     assert result.cost.time_s > 0
     assert TrialState.RUNNING not in summary.counts
-    text = StudyReport(summary).as_text()
-    assert f"trial {result.best.number}" in text
+    report = StudyReport(summary)
+    assert f"trial {result.best.number}" in report.as_text()
+    assert "nothing yet" not in report.as_html()
+    plain = report.as_json()
+    assert [trial["number"] for trial in plain["trials"] if trial["metrics"]] == sorted(plain["ranking"])
+    assert sum(trial["cost"]["time_s"] for trial in plain["trials"]) == pytest.approx(plain["cost"]["time_s"])
+    assert plain["levels"][0]["running"] == 0
+    assert [trial.number for trial in result.ranking] == plain["ranking"]
+    assert best_trials(result.ranking, result.objective).row_count == len(plain["ranking"])
+    assert result.ranking[0].metrics == result.metrics
+    assert result.ranking[0].cost.time_s > 0
 
 
 def test_a_killed_study_is_shown_as_interrupted_and_its_trials_as_waiting(tmp_path: Path) -> None:

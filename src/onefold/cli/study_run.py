@@ -52,8 +52,8 @@ def _print_best_so_far(study: Study) -> None:
     if not card:
         return
     out.print()
-    if ranked(trials, objective):
-        out.print(tables.best_trials(trials, objective))
+    if ranking := ranked(trials, objective):
+        out.print(tables.best_trials(ranking, objective))
         out.print()
     metrics = results(card["metrics"], objective)
     out.print(Text.assemble(("so far", "bold green"), f"  trial {card['trial']}: {metrics}"), soft_wrap=True)
@@ -63,7 +63,7 @@ def _print_best_so_far(study: Study) -> None:
 
 def _print_result(result: Result) -> None:
     out.print()
-    out.print(tables.best_trials(result.trials, result.objective, result.metrics))
+    out.print(tables.best_trials(result.ranking, result.objective))
     out.print()
     recommendation = result.recommendation
     if not result.is_feasible:

@@ -11,7 +11,6 @@ from onefold.store import StudyRecord
 from onefold.study.spec import Spec
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.quantities import MISSING, duration, metric, settings
-from onefold.vocabulary.ranking import ranked
 from onefold.vocabulary.records import Measurement, Metrics, StudyState, Trial
 
 
@@ -23,18 +22,15 @@ def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def best_trials(
-    trials: Sequence[Trial], objective: Objective, winner: Mapping[str, float] | None = None, most: int = 10
-) -> Table:
-    """Return the table of the best trials, best first. `winner` are metrics of the first one, if measured again."""
+def best_trials(ranking: Sequence[Trial], objective: Objective, most: int = 10) -> Table:
+    """Return the table of the first trials of a ranking."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("trial", justify="right")
     for column in (*objective.metrics, "level", "time"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
-    for rank, trial in enumerate(ranked(trials, objective)[:most]):
-        shown = {**trial.metrics, **(winner or {})} if rank == 0 else trial.metrics
-        metrics = [metric(name, shown[name]) for name in objective.metrics]
+    for rank, trial in enumerate(ranking[:most]):
+        metrics = [metric(name, trial.metrics[name]) for name in objective.metrics]
         row = [str(trial.number), *metrics, str(trial.level), duration(trial.cost.time_s), settings(trial.config)]
         table.add_row(*row, style="bold" if rank == 0 else "")
     return table

@@ -24,7 +24,7 @@ from onefold.store import Store
 from onefold.store.locks import MeasurementLock
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import Metrics, to_json
-from onefold.vocabulary.serving import Surface
+from onefold.vocabulary.serving import Surface, metrics_on
 
 OnMeasured = Callable[[int, str, Surface, bool], None]  # trial, device, surface, whether it was recalled
 
@@ -100,13 +100,11 @@ class TrialMeasurement:
             self._measure(self._pending[trial])
         if trial in self._failed:
             raise self._failed[trial]
-        metrics: dict[str, float] = {}
-        for index, device in enumerate(self._devices):
-            surface = self._surfaces.get((trial, device.name))
-            if surface is not None:
-                metrics |= surface.metrics() if index == 0 else {}
-                metrics |= surface.metrics(device.name) if len(self._devices) > 1 else {}
-        return metrics
+        return self.known_metrics(trial)
+
+    def known_metrics(self, trial: int) -> Metrics:
+        """Return the serving metrics of a trial that have been measured."""
+        return metrics_on([device.name for device in self._devices], trial, self._surfaces)
 
     def measure_precisely(self, trial: int, model: Path, signature: str, *, after_idle: bool) -> dict[str, Surface]:
         """Return the surfaces of the winner by device: all points with standard effort, the best ones precisely.

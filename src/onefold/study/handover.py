@@ -122,6 +122,7 @@ class Handover:
             reason=record.reason,
             best=best,
             trials=tuple(trials),
+            ranking=tuple(summary.presented(trial) for trial in summary.ranking),
             objective=self.spec.objective,
             test=test,
             folder=self.folder,
@@ -164,8 +165,10 @@ class Handover:
 
     def _winner(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
         objective, epoch_objective = self.spec.objective, self.spec.epoch_objective
+        epochs = self._read_epochs(record.name)
+        serving_metrics = (lambda _: {}) if self.measurement is None else self.measurement.known_metrics
         ranking = leaderboard(
-            trials, self._read_epochs(record.name), objective, epoch_objective, is_servable=self._is_servable
+            trials, epochs, objective, epoch_objective, is_servable=self._is_servable, serving_metrics=serving_metrics
         )
         return ranking[0] if ranking else None
 

@@ -29,6 +29,7 @@ class Result:
     reason: str  # why the study ended
     best: Trial
     trials: tuple[Trial, ...]
+    ranking: tuple[Trial, ...]  # those with a result, best first; before any finished rung, by their epochs so far
     objective: Objective
     test: Metrics  # metrics of the winner on test data, which no decision has seen; empty without
     folder: Path

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from onefold.vocabulary.records import Epoch, Measurement, RungState, Trial
 
 
+def with_cost_so_far(trials: Iterable[Trial], epochs: Iterable[Epoch]) -> list[Trial]:
+    """Return the trials with the cost of the epochs so far in each rung without a result."""
+    spent: dict[tuple[int, int], Measurement] = {}
+    for epoch in epochs:
+        key = epoch.trial, epoch.rung
+        spent[key] = spent.get(key, Measurement.nothing()) + epoch.measurement
+    return [
+        replace(
+            trial,
+            rungs=tuple(
+                replace(rung, measurement=rung.measurement + spent[rung.trial, rung.rung])
+                if rung.state is RungState.DECIDED and (rung.trial, rung.rung) in spent
+                else rung
+                for rung in trial.rungs
+            ),
+        )
+        for trial in trials
+    ]
+
+
 def total_cost(trials: Sequence[Trial], epochs: Iterable[Epoch]) -> Measurement:
     """Return the cost of all rungs; of a rung without a result, that of its epochs so far."""
-    open_rungs = {
-        (rung.trial, rung.rung) for trial in trials for rung in trial.rungs if rung.state is RungState.DECIDED
-    }
-    finished = sum((trial.cost for trial in trials), Measurement.nothing())
-    return sum((epoch.measurement for epoch in epochs if (epoch.trial, epoch.rung) in open_rungs), finished)
+    return sum((trial.cost for trial in with_cost_so_far(trials, epochs)), Measurement.nothing())

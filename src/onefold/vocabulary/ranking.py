@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
+from onefold.vocabulary.costs import with_cost_so_far
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Epoch, Metrics, RungState, Trial
 from onefold.vocabulary.standings import standings
@@ -22,11 +24,12 @@ def leaderboard(
     epoch_objective: Objective | None = None,
     *,
     is_servable: Callable[[Trial], bool] = lambda _: True,
+    serving_metrics: Callable[[int], Metrics] = lambda _: {},
 ) -> list[Trial]:
     """Return the trials of a study, best first; the first one is the winner.
 
-    If no trial has finished a rung, each stands for its best epoch so far. Epochs are ranked by `epoch_objective`,
-    since they do not have the metrics of serving. Trials that are not servable on all devices are left out.
+    If no trial has finished a rung, each stands for its best epoch so far by `epoch_objective`, with its cost and what
+    `serving_metrics` returns for its number. Trials that are not servable on all devices are left out.
     """
     trials = [trial for trial in trials if is_servable(trial)]
     ranking = ranked(trials, objective)
@@ -36,8 +39,16 @@ def leaderboard(
     by_trial: dict[int, list[Epoch]] = {}
     for epoch in epochs:
         by_trial.setdefault(epoch.trial, []).append(epoch)
-    so_far = [_with_best_epoch(trial, by_trial.get(trial.number, []), epoch_objective) for trial in trials]
-    return ranked(so_far, objective) or ranked(so_far, epoch_objective)
+
+    def so_far(trial: Trial) -> Trial:
+        """Return the trial as if its unfinished rung had ended."""
+        best = best_epoch(by_trial[trial.number], epoch_objective).metrics
+        metrics = objective.completed({**best, **serving_metrics(trial.number)})
+        return replace(trial, rungs=(replace(trial.rungs[-1], state=RungState.DONE, metrics=metrics),))
+
+    begun = [trial for trial in trials if trial.number in by_trial]
+    ended = [so_far(trial) for trial in with_cost_so_far(begun, chain.from_iterable(by_trial.values()))]
+    return ranked(ended, objective) or ranked(ended, epoch_objective)
 
 
 def ranked(trials: Iterable[Trial], objective: Objective) -> list[Trial]:
@@ -80,16 +91,6 @@ class LiveRanking:
 def _class_of(trial: Trial, objective: Objective) -> tuple[bool, bool, int]:
     is_infeasible = objective.violation(trial.metrics) > 0
     return is_infeasible, trial.failure is not None, 0 if is_infeasible else -trial.level
-
-
-def _with_best_epoch(trial: Trial, epochs: Sequence[Epoch], objective: Objective) -> Trial:
-    """Return the trial as if its unfinished rung had ended with its best epoch so far."""
-    if not epochs:
-        return trial
-    last = max(epoch.rung for epoch in epochs)
-    metrics = best_epoch([epoch for epoch in epochs if epoch.rung == last], objective).metrics
-    reached = [replace(rung, state=RungState.DONE, metrics=metrics) for rung in trial.rungs if rung.rung == last]
-    return replace(trial, rungs=tuple(reached))
 
 
 def settled(objective: Objective, trials: Iterable[Trial]) -> Objective:

@@ -111,6 +111,17 @@ class Surface:
         return {f"{name}@{device}" if device else name: value for name, value in metrics.items()}
 
 
+def metrics_on(devices: Sequence[str], trial: int, surfaces: Mapping[tuple[int, str], Surface]) -> Metrics:
+    """Return the known serving metrics of a trial; those that do not name a device are of the first one."""
+    metrics: dict[str, float] = {}
+    for index, device in enumerate(devices):
+        surface = surfaces.get((trial, device))
+        if surface is not None:
+            metrics |= surface.metrics() if index == 0 else {}
+            metrics |= surface.metrics(device) if len(devices) > 1 else {}
+    return metrics
+
+
 SERVING_METRICS = (
     "latency_s",
     "latency_p99_s",

@@ -40,7 +40,7 @@ def ladder(summary: Summary) -> Plot:
     legend = ranking_legend(summary)
     if any(level.done > level.promoted for level in summary.levels[:-1]):
         legend.append(("dot plain hollow", "not promoted"))
-    if any(level.running for level in summary.levels):
+    if any(level.unfinished for level in summary.levels):
         legend.append(("dot waiting", "no result yet"))
     if summary.failures:
         legend.append(("cross", "failed"))

@@ -80,10 +80,11 @@ def as_json(summary: Summary) -> dict[str, Any]:
 
 
 def _trial(summary: Summary, trial: Trial) -> dict[str, Any]:
+    shown = summary.presented(trial)
     return {
-        **_attributes(trial, "number", "state", "config", "level", "refusals"),
-        "metrics": summary.presented(trial).metrics,
-        "keeps": summary.is_feasible(trial) if trial.finished_rungs else None,
+        **_attributes(trial, "number", "state", "config", "refusals"),
+        **_attributes(shown, "level", "metrics"),
+        "keeps": summary.is_feasible(shown) if shown.finished_rungs else None,
         "epochs": summary.epochs_of(trial),
         "cost": _cost(trial.cost),
         "rungs": [_rung(rung) for rung in trial.rungs],

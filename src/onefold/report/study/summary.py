@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any
 
@@ -13,7 +14,7 @@ from onefold.serving.ranked_trials import Servings, surface_costs
 from onefold.serving.recommendation import Recommendation, recommend
 from onefold.store import StudyRecord
 from onefold.vocabulary import quantities
-from onefold.vocabulary.costs import total_cost
+from onefold.vocabulary.costs import with_cost_so_far
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import Goal, Objective
 from onefold.vocabulary.ranking import front, is_feasible, is_rated, leaderboard, settled
@@ -32,7 +33,7 @@ from onefold.vocabulary.records import (
     TrialState,
     Value,
 )
-from onefold.vocabulary.serving import SERVING_METRICS, without_serving
+from onefold.vocabulary.serving import SERVING_METRICS, metrics_on, without_serving
 from onefold.vocabulary.space import Choice, Float, Parameter, Space
 
 
@@ -53,11 +54,12 @@ class RungSummary:
     trials: int
     done: int
     failed: int
+    running: int  # none if the study does not run
     promoted: int
     best: float | None  # value of the first goal among the feasible results
 
     @property
-    def running(self) -> int:
+    def unfinished(self) -> int:
         """Return the number of trials without a result yet."""
         return self.trials - self.done - self.failed
 
@@ -82,7 +84,7 @@ class LearningCurve:
     points: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Summary:
     """A study with everything derived from it."""
 
@@ -120,13 +122,20 @@ class Summary:
     def presented(self, trial: Trial) -> Trial:
         """Return a trial with the metrics to show.
 
-        The serving costs of the handed-over model were measured again, more precisely than those of all trials.
+        Before any rung has finished, they are those of its best epoch. The serving costs of the handed-over model were
+        measured again, more precisely than those of all trials.
         """
+        trial = self.ranked_trials.get(trial.number, trial)
         result = self.study.result or {}
         metrics = result.get("metrics") or {}
         if result.get("trial") != trial.number or without_serving(metrics) != without_serving(trial.metrics):
             return trial
         return trial.with_metrics(metrics)
+
+    @cached_property
+    def ranked_trials(self) -> Mapping[int, Trial]:
+        """Return the trials of the ranking by number."""
+        return {trial.number: trial for trial in self.ranking}
 
     @property
     def workload(self) -> str:
@@ -192,19 +201,19 @@ def summarize(
     `epoch_objective` ranks the epochs of trials that have not finished a rung. `last_epochs` has the number of the last
     epoch of each trial (default: among `epochs`, which are then all).
     """
-    objective = settled(_objective(study.spec, trials), trials)
     servings = servings or {}
     names = tuple(devices) or tuple(dict.fromkeys(device for _, device in servings))
     space = Space.from_json(study.spec.get("space") or {})
-    results = [rung for trial in trials for rung in trial.finished_rungs]
+    trials = [replace(trial, state=_state(trial, study)) for trial in with_cost_so_far(trials, epochs)]
+    objective = _objective(study.spec, trials)
+    ranking = _ranking(trials, epochs, objective, epoch_objective, servings, names)
+    standing = tuple({trial.number: trial for trial in (*trials, *ranking)}.values())  # a ranked one may be so far
+    objective = settled(objective, standing)
+    results = [rung for trial in standing for rung in trial.finished_rungs]
     curve_metric = _curve_metric(objective, epochs)
     metrics = tuple(dict.fromkeys(name for name in objective.metrics if any(name in r.metrics for r in results)))
     metrics += tuple(sorted({name for rung in results for name in rung.metrics} - set(metrics)))
-    states = Counter(_state(trial, study) for trial in trials)
-
-    def is_servable(trial: Trial) -> bool:
-        return trial.failure is None or not servings or all((trial.number, name) in servings for name in names)
-
+    states = Counter(trial.state for trial in trials)
     return Summary(
         study=study,
         objective=objective,
@@ -213,8 +222,8 @@ def summarize(
         trials=tuple(trials),
         epochs=tuple(epochs),
         last_epochs=_last_epochs(epochs) if last_epochs is None else last_epochs,
-        ranking=tuple(leaderboard(trials, epochs, objective, epoch_objective, is_servable=is_servable)),
-        front=tuple(front(trials, objective)) if len(objective.goals) > 1 else (),
+        ranking=ranking,
+        front=tuple(front(standing, objective)) if len(objective.goals) > 1 else (),
         counts={state: states[state] for state in TrialState if states[state]},
         failures=tuple(
             FailedTrial(rung, rung.failure, trial.config)
@@ -223,8 +232,8 @@ def summarize(
             if rung.failure
         ),
         refusals=tuple(refusal for trial in trials for refusal in trial.refusals),
-        levels=_levels(objective, trials),
-        cost=total_cost(trials, epochs),
+        levels=_levels(objective, trials, is_running=study.state is StudyState.RUNNING),
+        cost=sum((trial.cost for trial in trials), Measurement.nothing()),
         progress=_progress(objective, trials),
         curve_metric=curve_metric,
         curves=_curves(curve_metric, epochs),
@@ -237,11 +246,31 @@ def summarize(
         devices=names if servings else (),
         labels=_labels(servings, names),
         recommendation=(
-            recommend(trials, objective, servings, names, quality or _quality(objective, trials)) if servings else None
+            recommend(standing, objective, servings, names, quality or _quality(objective, standing))
+            if servings
+            else None
         ),
         knob_records=tuple(knob_records),
         folder=folder,
     )
+
+
+def _ranking(
+    trials: Sequence[Trial], epochs: Sequence[Epoch], objective: Objective, epoch_objective: Objective | None,
+    servings: Servings, devices: Sequence[str],
+) -> tuple[Trial, ...]:  # fmt: skip
+    """Return the trials that have every metric of the objective, best first, as the study ranks them."""
+
+    def is_servable(trial: Trial) -> bool:
+        return trial.failure is None or not servings or all((trial.number, name) in servings for name in devices)
+
+    def serving_metrics(number: int) -> Metrics:
+        return metrics_on(devices, number, servings)
+
+    ranking = leaderboard(
+        trials, epochs, objective, epoch_objective, is_servable=is_servable, serving_metrics=serving_metrics
+    )
+    return tuple(trial for trial in ranking if is_rated(trial.metrics, objective))
 
 
 def _quality(objective: Objective, trials: Iterable[Trial]) -> Goal:
@@ -300,15 +329,15 @@ def _state(trial: Trial, study: StudyRecord) -> TrialState:
     return TrialState.WAITING if is_paused else trial.state
 
 
-def _levels(objective: Objective, trials: Iterable[Trial]) -> tuple[RungSummary, ...]:
+def _levels(objective: Objective, trials: Iterable[Trial], *, is_running: bool) -> tuple[RungSummary, ...]:
     visits: dict[int, list[tuple[Rung, bool]]] = {}
     for trial in trials:
         for index, rung in enumerate(trial.current_rungs):
             visits.setdefault(rung.grant.level, []).append((rung, index + 1 < len(trial.current_rungs)))
-    return tuple(_level(objective, visits[level]) for level in sorted(visits))
+    return tuple(_level(objective, visits[level], is_running=is_running) for level in sorted(visits))
 
 
-def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> RungSummary:
+def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]], *, is_running: bool) -> RungSummary:
     goal = objective.goals[0]
     kept = [
         rung.metrics[goal.metric]
@@ -320,6 +349,7 @@ def _level(objective: Objective, visits: Sequence[tuple[Rung, bool]]) -> RungSum
         trials=len(visits),
         done=sum(rung.state is RungState.DONE for rung, _ in visits),
         failed=sum(rung.state is RungState.FAILED for rung, _ in visits),
+        running=sum(is_running and rung.state is RungState.DECIDED for rung, _ in visits),
         promoted=sum(is_promoted for _, is_promoted in visits),
         best=min(kept, key=goal.loss, default=None),
     )
