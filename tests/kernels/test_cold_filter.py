@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +125,22 @@ def test_it_needs_enough_candidates_that_did_not_fail() -> None:
     assert not result.is_ready
     result.learn({CONV: history(CONV, MIN_CANDIDATES + 20, fails=True)})  # about half of them fail
     assert not result.is_ready
+
+
+def test_training_ends_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs = 0
+    step = torch.optim.lr_scheduler.ReduceLROnPlateau.step
+
+    def counted(scheduler: Any, loss: float) -> None:
+        nonlocal epochs
+        epochs += 1
+        step(scheduler, loss)
+
+    monkeypatch.setattr(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", counted)
+    result = ColdFilter()
+    result.learn({CONV: history(CONV, 400)}, lambda: False)
+    assert epochs == 1
+    assert result.is_ready
 
 
 def test_no_proposals_give_no_flags(taught: ColdFilter) -> None:

@@ -11,6 +11,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import nn
 import onefold
 from onefold import CompileBudget, CompileOptions, deploy
 from onefold.kernels.candidate_runner import CandidateRunner
+from onefold.kernels.compilation import CompiledArtifacts, _with_shared_cost
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import digest_of, read_library
 from onefold.kernels.model_compiler import ModelCompiler
@@ -35,7 +37,7 @@ from onefold.model_folder import new_generation, open_folder
 from onefold.store import CompilationRecord
 from onefold.study import Home
 from onefold.vocabulary.errors import BudgetError, DeviceError, InputError, ModelError, OnefoldError, WorkloadError
-from onefold.vocabulary.kernels import CompileResult, ScheduleCandidate, TuningRound
+from onefold.vocabulary.kernels import CompileCost, CompileResult, ScheduleCandidate, TuningRound
 from onefold.vocabulary.records import StudyState
 
 AARCH64 = 183  # ELF machine number
@@ -174,6 +176,18 @@ class TestSharedBudget:
         assert {"search", "build", "run", "whole"} <= set(seconds)
         assert all(value > 0 for value in seconds.values())
 
+    def test_only_tuned_models_share_the_common_cost(self, pair: CompiledPair) -> None:
+        tuned = replace(pair.results[0], spent=CompileCost({"whole": 1.0}))
+        untuned = replace(tuned, histories=())
+        total = CompileCost({"whole": 3.0, "update": 4.0})
+
+        def seconds(*results: CompileResult) -> list[float]:
+            artifacts = [CompiledArtifacts(None, result, None, None) for result in results]  # type: ignore[arg-type]
+            return [artifact.result.spent.time_s for artifact in _with_shared_cost(artifacts, total)]
+
+        assert seconds(tuned, untuned) == [6.0, 1.0]
+        assert seconds(tuned, tuned) == seconds(untuned, untuned) == [3.5, 3.5]
+
     def test_the_store_has_every_candidate_and_the_finished_compilation(self, pair: CompiledPair) -> None:
         measured = [event for event in pair.events if isinstance(event, ScheduleCandidate)]
         assert [candidate.key for candidate in stored_candidates(pair.home)][: len(measured)] == [
@@ -261,6 +275,7 @@ def test_a_model_that_tvm_cannot_compile_is_served_by_onnxruntime(folder: Path, 
     assert [runtime.name for runtime in result.runtimes] == [result.recommended] == ["onnxruntime"]
     assert result.why_stopped.startswith(f"TVM cannot compile {folder}: ")
     assert "Det" in result.why_stopped
+    assert result.spent.seconds["whole"] > 0
     assert not (folder / "kernels.so").exists()
     assert "Det" in (folder / "kernels.html").read_text()
     inputs = np.random.default_rng(0).standard_normal((3, 4, 4)).astype("f4")

@@ -49,6 +49,12 @@ def test_the_cost_model_is_trained_on_operators_of_the_same_kind(space: Schedule
     assert model.is_ready
 
 
+def test_pretraining_ends_with_the_budget(space: ScheduleSpace, here: Target) -> None:
+    model, known = CostModel(), [(space.operator, _known(space, 12))]
+    assert pretrain(model, [space.operator], known, lambda _: pack_module(space.module), here, lambda: False) == 0
+    assert not model.is_ready
+
+
 @pytest.mark.parametrize("case", ["no loops", "another kind", "nothing measured"])
 def test_unusable_operators_are_left_out(space: ScheduleSpace, here: Target, case: str) -> None:
     model = CostModel()

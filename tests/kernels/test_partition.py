@@ -18,6 +18,7 @@ from onefold.kernels.compilable_part import find_compilable_part
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import LibraryManifest
 from onefold.kernels.partition import split_model
+from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.source_models import SourceModel, load_models
 from onefold.vocabulary.errors import ModelError
 
@@ -134,10 +135,19 @@ def test_the_whole_model_in_parts_is_timed(mixed_part: Any) -> None:
 
 def test_nothing_that_tvm_supports_leaves_the_model_to_onnxruntime(runner: CandidateRunner, tmp_path: Path) -> None:
     file = saved(tmp_path / "det.onnx", [helper.make_node("Det", ["x"], ["y"])], {"x": [1, 3, 3]}, {"y": [1]})
-    found = find_compilable_part(loaded(file, tmp_path), runner, 3, tmp_path)
+    costs = PhaseCosts()
+    found = find_compilable_part(loaded(file, tmp_path), runner, 3, tmp_path, costs)
     assert found.compiler is None
     assert found.note.startswith(f"TVM cannot compile {file}: TVM cannot import it: ")
     assert "Det" in found.note
+    assert costs.total.seconds["whole"] > 0, "what failed has its cost"
+
+
+def test_a_reason_is_given_once(runner: CandidateRunner, tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    file = saved(tmp_path / "open.onnx", [node], {"x": [1, "n"]}, {"y": [1, "n"]})
+    found = find_compilable_part(loaded(file, tmp_path), runner, 3, tmp_path)
+    assert found.note.count("dynamic dimensions") == 1
 
 
 def test_a_crash_at_one_graph_level_is_followed_by_the_next(

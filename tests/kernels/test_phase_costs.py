@@ -7,6 +7,7 @@ import time
 import pytest
 
 from onefold.kernels.phase_costs import PhaseCosts
+from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import CompileCost
 
 
@@ -21,6 +22,18 @@ def test_phases_add_up() -> None:
     assert costs.total.seconds["build"] >= 0.02
     assert costs.total.seconds["run"] >= 0.01
     assert costs.total.time_s <= passed
+
+
+def test_a_phase_that_fails_has_its_cost() -> None:
+    costs = PhaseCosts()
+
+    def fail() -> None:
+        time.sleep(0.01)
+        raise ModelError("no")
+
+    with pytest.raises(ModelError), costs.phase("whole"):
+        fail()
+    assert costs.total.seconds["whole"] >= 0.01
 
 
 def test_the_energy_of_workers_is_added() -> None:

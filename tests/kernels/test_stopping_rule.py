@@ -15,6 +15,7 @@ from onefold.kernels.stopping_rule import (
     has_diminishing_gain,
     latency_rates,
     relative_change,
+    share_of_rest,
 )
 from onefold.vocabulary.kernels import CompileBudget, CompileCost, TuningRound
 
@@ -164,6 +165,26 @@ def test_as_many_candidates_are_built_as_the_rest_pays_for(budget: CompileBudget
     spent = CompileCost({"build": 96.0, "whole": 4.0}, {"build": 100.0, "run": 20.0, "whole": 130.0}, "rapl")
     affordable = affordable_candidates(budget, spent, 60.0, 12, LEFT)
     assert affordable == count or count <= affordable < count + 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "share"),
+    [
+        (CompileBudget(), 0.0),
+        (CompileBudget(candidates=5), 0.0),
+        (CompileBudget(minutes=2), 0.1),  # 5 s of 120 s, of which 60 s have passed and 10 s are reserved
+        (CompileBudget(energy=500.0), 0.5),  # 15 J of 500 J, of which 470 J are spent or reserved
+        (CompileBudget(minutes=2, energy=500.0), 0.5),
+        (CompileBudget(money=5, price="36000/kWh"), 0.5),
+        (CompileBudget(money=1, price="36000/kWh"), math.inf),
+        (CompileBudget(minutes=1), math.inf),
+    ],
+)
+def test_the_share_of_the_rest_of_a_budget(budget: CompileBudget, share: float) -> None:
+    spent = CompileCost({"build": 20.0}, {"build": 200.0}, "rapl")
+    reserve = CompileCost({"whole": 10.0}, {"whole": 270.0}, "rapl")
+    more = CompileCost({"update": 5.0}, {"update": 15.0}, "rapl")
+    assert share_of_rest(budget, spent, 60.0, more, reserve) == pytest.approx(share)
 
 
 def test_one_candidate_shows_what_the_others_cost() -> None:

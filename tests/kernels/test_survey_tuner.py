@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -455,6 +456,20 @@ class TestSeveralModels:
             )
             for number, latency in enumerate(latencies)
         ]
+
+    def test_learning_from_the_history_ends_at_a_tenth_of_the_rest_of_the_budget(self, survey: SurveyTuner) -> None:
+        answers: list[bool] = []
+
+        class Recorded(ColdFilter):
+            def learn(self, histories: Any, is_affordable: Callable[[], bool] = lambda: True) -> None:
+                time.sleep(0.01)
+                answers.append(is_affordable())
+
+        survey.cold_filter = Recorded()
+        for minutes in (None, 10, 0.05 / 60):
+            survey.budget, survey.started = CompileBudget(minutes=minutes), time.monotonic()
+            survey._update_filter()
+        assert answers == [True, True, False]
 
     def test_a_suspended_model_resumes_when_no_other_is_left(self, survey: SurveyTuner) -> None:
         fast, slow = survey.models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from onefold.kernels.measurement_worker import ArgumentTypes, Opener
+from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.targets import Target
 from onefold.kernels.toolchain import meta_schedule
 from onefold.processes import Worker, describe_exit, scratch_folder
 from onefold.vocabulary.errors import EngineError, InputError, ModelError
-from onefold.vocabulary.kernels import CandidateFailure
+from onefold.vocabulary.kernels import CandidateFailure, Operator
 
 START_TIMEOUT_S = 120.0
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S, MODEL_BUILD_TIMEOUT_S, MODEL_TIMEOUT_S = 20.0, 10.0, 600.0, 60.0
@@ -165,36 +166,48 @@ class CandidateRunner:
 
         return list(self._pool.map(build_one, [self._new_file() for _ in modules], modules))
 
-    def check_import(self, model: Path, batch_size: int) -> None:
+    def check_import(self, model: Path, batch_size: int, costs: PhaseCosts | None = None) -> None:
         """Import a model. Raises ModelError with the reason if TVM cannot."""
-        self._ask_builder("check_import", model, batch_size)
+        self._ask_builder(costs, "check_import", model, batch_size)
 
-    def list_unsupported(self, model: Path) -> list[str]:
+    def list_unsupported(self, model: Path, costs: PhaseCosts | None = None) -> list[str]:
         """Return the kinds of a model's operators that TVM does not support."""
-        kinds: list[str] = self._ask_builder("list_unsupported", model).value
+        kinds: list[str] = self._ask_builder(costs, "list_unsupported", model)
         return kinds
 
-    def list_operators(self, model: Path, batch_size: int, level: int) -> WorkerReply:
+    def list_operators(
+        self, model: Path, batch_size: int, level: int, costs: PhaseCosts | None = None
+    ) -> list[tuple[Operator, Any]]:
         """Return the operators of a model with their TIR modules.
 
         Raises ModelError with the reason if TVM cannot import the model or fails at this graph level.
         """
-        return self._ask_builder("list_operators", model, batch_size, level, self.target)
+        operators: list[tuple[Operator, Any]] = self._ask_builder(
+            costs, "list_operators", model, batch_size, level, self.target
+        )
+        return operators
 
     def compile_model(
-        self, model: Path, batch_size: int, level: int, traces: Mapping[str, str], library: Path
-    ) -> WorkerReply:
+        self, model: Path, batch_size: int, level: int, traces: Mapping[str, str], library: Path,
+        costs: PhaseCosts | None = None,
+    ) -> None:  # fmt: skip
         """Compile a whole model with schedule traces by operator key. Raises ModelError with the reason if it fails."""
-        return self._ask_builder("compile_model", model, batch_size, level, self.target, traces, library)
+        self._ask_builder(costs, "compile_model", model, batch_size, level, self.target, traces, library)
 
-    def _ask_builder(self, name: str, *arguments: Any) -> WorkerReply:
-        """Call a function of `model_builds.py`, always in the same process, which keeps the graphs."""
-        reply = self._idle_builders[0].ask(
-            name, *arguments, timeout_s=MODEL_BUILD_TIMEOUT_S, on_timeout=CandidateFailure.SLOW_BUILD
-        )
+    def _ask_builder(self, costs: PhaseCosts | None, name: str, *arguments: Any) -> Any:
+        """Call a function of `model_builds.py`, always in the same process, which keeps the graphs.
+
+        What it costs is added to the costs, also if it fails.
+        """
+        with nullcontext() if costs is None else costs.phase("whole"):
+            reply = self._idle_builders[0].ask(
+                name, *arguments, timeout_s=MODEL_BUILD_TIMEOUT_S, on_timeout=CandidateFailure.SLOW_BUILD
+            )
+        if costs is not None:
+            costs.add("whole", reply.joules)
         if reply.error:
             raise ModelError(reply.error)
-        return reply
+        return reply.value
 
     def has_reference(self, operator: str) -> bool:
         """Return whether the reference output of this operator is known."""

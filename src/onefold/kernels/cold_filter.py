@@ -19,7 +19,7 @@ precision is too low.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -140,15 +140,22 @@ class ColdFilter:
         total = held_out + self._drop_count
         return (held_out * (self.fit.precision or 0.0) + self._cold_count) / total if total else 0.0
 
-    def learn(self, histories: Mapping[Operator, Sequence[ScheduleCandidate]]) -> None:
-        """Learn from all candidates, given by operator in measurement order; do nothing if there are too few."""
+    def learn(
+        self,
+        histories: Mapping[Operator, Sequence[ScheduleCandidate]],
+        is_affordable: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Learn from all candidates, given by operator in measurement order; do nothing if there are too few.
+
+        The network is trained for another epoch, after the first, only while that is affordable.
+        """
         examples = [example for operator, history in histories.items() for example in _label(operator, history)]
         if sum(not math.isnan(example.log_latency) for example in examples) < MIN_CANDIDATES:
             return
         self._update_precision([example for example in examples if example.key not in self._known_keys])
         self._known_keys |= {example.key for example in examples}
         if self._network is None or self.fit is None or len(examples) >= RETRAIN_FACTOR * self.fit.examples:
-            self._network = self._train(examples)
+            self._network = self._train(examples, is_affordable)
             self._drop_count, self._cold_count = PRECISION_DECAY * self._drop_count, PRECISION_DECAY * self._cold_count
         self._embed_known(self._network, examples)
 
@@ -165,7 +172,7 @@ class ColdFilter:
         self._drop_count += int(predicted.sum())
         self._cold_count += sum(example.is_cold for example, is_predicted in zip(new, predicted) if is_predicted)
 
-    def _train(self, examples: Sequence[LabeledExample]) -> LatencyNetwork:
+    def _train(self, examples: Sequence[LabeledExample], is_affordable: Callable[[], bool]) -> LatencyNetwork:
         for at, name in enumerate(CATEGORICAL):
             values = sorted({_category(example.features, name) for example in examples})
             self._vocabularies[at] = {value: index for index, value in enumerate(values, 1)}  # 0 is unknown
@@ -178,7 +185,7 @@ class ColdFilter:
             network = LatencyNetwork(*(len(vocabulary) for vocabulary in self._vocabularies))
         inputs = self._encode([example.features for example in examples])
         with threadpool_limits(1):  # small matrices: under contention, two threads took ten times as long
-            _fit_network(network, inputs, latency, train, validation)
+            _fit_network(network, inputs, latency, train, validation, is_affordable)
         with torch.no_grad():
             hidden, predicted = network(*inputs)
         self.fit = self._evaluate(examples, hidden, predicted, train, validation, test)
@@ -287,9 +294,10 @@ def _label(operator: Operator, candidates: Sequence[ScheduleCandidate]) -> list[
 
 
 def _fit_network(
-    network: LatencyNetwork, inputs: tuple[Tensor, Tensor, Tensor], latency: Tensor, train: Tensor, validation: Tensor
-) -> None:
-    """Train with Adam until the learning rate has decayed, for at most EPOCHS epochs."""
+    network: LatencyNetwork, inputs: tuple[Tensor, Tensor, Tensor], latency: Tensor, train: Tensor, validation: Tensor,
+    is_affordable: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Train with Adam until the learning rate has decayed, for at most EPOCHS epochs, while that is affordable."""
     train, validation = (part[~latency[part].isnan()] for part in (train, validation))
     with torch.no_grad():
         network.output.bias.fill_(float(latency[train].mean()))
@@ -314,7 +322,7 @@ def _fit_network(
             _, predicted = network(*(tensor[validation] for tensor in inputs))
             loss = nn.functional.mse_loss(predicted, latency[validation])
             scheduler.step(float(loss) if len(validation) else 0.0)
-        if optimizer.param_groups[0]["lr"] <= MIN_LEARNING_RATE:
+        if optimizer.param_groups[0]["lr"] <= MIN_LEARNING_RATE or not is_affordable():
             break
 
 

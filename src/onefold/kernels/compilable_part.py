@@ -30,17 +30,18 @@ def find_compilable_part(
     support are left to onnxruntime, unless little of the model remains or another machine has to run it.
     """
     try:
-        runner.check_import(source.file, source.batch_size)
+        runner.check_import(source.file, source.batch_size, costs)
         return _at_highest_level(source, runner, level, folder, None, costs)
     except ModelError as error:
         reason = str(error)
     if runner.target.is_host and runner.remote is None:
         try:
-            unsupported = runner.list_unsupported(source.file)
+            unsupported = runner.list_unsupported(source.file, costs)
             parts = split_model(source.file, dict(zip(source.input_names, source.inputs)), unsupported, folder)
             compilable = _at_highest_level(source, runner, level, folder, parts, costs)
         except ModelError as error:
-            return CompilablePart(None, f"TVM cannot compile {source.origin}: {reason}; {error}")
+            also = "" if str(error) in reason else f"; {error}"
+            return CompilablePart(None, f"TVM cannot compile {source.origin}: {reason}{also}")
         return CompilablePart(compilable.compiler, f"a part of the model, the rest in onnxruntime: {reason}")
     return CompilablePart(None, f"TVM cannot compile {source.origin}: {reason}")
 

@@ -29,8 +29,9 @@ from onefold.kernels.operator_tuner import OperatorTuner
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.runtime_comparison import compare_runtimes
 from onefold.kernels.source_models import SourceModel
+from onefold.kernels.stopping_rule import share_of_rest
 from onefold.kernels.strategies import RANDOM, needs_cost_model
-from onefold.kernels.survey_tuner import CompileEvent, SurveyedModel, SurveyTuner
+from onefold.kernels.survey_tuner import UPDATE_SHARE, CompileEvent, SurveyedModel, SurveyTuner
 from onefold.kernels.targets import Target, target_of
 from onefold.kernels.toolchain import check_linker, tvm
 from onefold.store import CompilationRecord, Store
@@ -137,7 +138,8 @@ class Compilation:
         imported = self._import(runner, costs)
         compilers = [model.compiler for model in imported if model.compiler is not None]
         history = self._history(store, {operator.key for compiler in compilers for operator, _ in compiler.operators})
-        tuners = self._tuners(compilers, runner, store, costs, history)
+        elapsed_s = record.elapsed_s + time.monotonic() - started
+        tuners = self._tuners(compilers, runner, store, costs, history, elapsed_s)
         _restore_counts(tuners, record.rounds)
         surveyed = {model.source.name: model.surveyed(record.rounds) for model in imported if model.compiler}
         survey = SurveyTuner(
@@ -249,6 +251,7 @@ class Compilation:
         store: Store,
         costs: PhaseCosts | None = None,
         history: Mapping[Operator, Sequence[ScheduleCandidate]] | None = None,
+        elapsed_s: float = 0.0,
     ) -> dict[str, OperatorTuner]:
         """Return a tuner for each distinct operator, with the candidates of earlier compilations."""
         options = self.options
@@ -259,8 +262,12 @@ class Compilation:
             self.on_event("pretraining the cost model on earlier compilations")
             tuned = {operator.key: operator for operator, _ in pairs}
             others = [(operator, known) for operator, known in history.items() if operator.key not in tuned]
-            with costs.phase("update"):
-                pretrain(model, tuned.values(), others, store.loops, self.target)
+            spent = costs.total
+            with costs.phase("update") as cost_so_far:
+                pretrain(
+                    model, tuned.values(), others, store.loops, self.target,
+                    lambda: share_of_rest(self.budget, spent, elapsed_s, cost_so_far()) < UPDATE_SHARE,
+                )  # fmt: skip
         tuners: dict[str, OperatorTuner] = {}
         with nullcontext() if costs is None else costs.phase("search"):
             for at, (operator, module) in enumerate(pairs):
@@ -337,12 +344,14 @@ class Compilation:
 
 
 def _with_shared_cost(artifacts: Sequence[CompiledArtifacts], total: CompileCost) -> list[CompiledArtifacts]:
-    """Add to each model's own cost its share of what was spent for all of them."""
-    own = sum((artifact.result.spent for artifact in artifacts), start=CompileCost())
-    share = (total - own).scaled(1 / len(artifacts))
+    """Add to the own cost of each model that was tuned its share of what was spent for all of them."""
+    results = [artifact.result for artifact in artifacts]
+    own = sum((result.spent for result in results), start=CompileCost())
+    is_sharing = [bool(result.histories) or not any(one.histories for one in results) for result in results]
+    share = (total - own).scaled(1 / sum(is_sharing))
     return [
-        replace(artifact, result=replace(artifact.result, spent=artifact.result.spent + share))
-        for artifact in artifacts
+        replace(artifact, result=replace(artifact.result, spent=artifact.result.spent + share)) if shares else artifact
+        for artifact, shares in zip(artifacts, is_sharing)
     ]
 
 

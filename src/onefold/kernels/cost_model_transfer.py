@@ -35,6 +35,7 @@ def pretrain(
     known: Iterable[tuple[Operator, Sequence[ScheduleCandidate]]],
     packed_module: Callable[[str], str],
     target: Target,
+    is_affordable: Callable[[], bool] = lambda: True,
 ) -> int:
     """Train the cost model on candidates of the operators that are most similar to the given ones.
 
@@ -44,6 +45,7 @@ def pretrain(
         known: Other operators with their measured candidates.
         packed_module: Returns the packed module of an operator's key, empty if it is not known.
         target: What candidates are compiled for.
+        is_affordable: Whether the budget allows to learn from one more operator.
 
     Returns:
         The number of candidates it was trained on.
@@ -55,8 +57,10 @@ def pretrain(
         return min((operator_distance(pair[0], operator) for operator in tuned), default=math.inf)
 
     for operator, candidates in sorted(known, key=distance):
+        if trained >= MAX_CANDIDATES or not is_affordable():
+            break
         text = packed_module(operator.key)
-        if trained >= MAX_CANDIDATES or not text or math.isinf(distance((operator, candidates))):
+        if not text or math.isinf(distance((operator, candidates))):
             continue
         space = ScheduleSpace(operator, unpack_module(text), target)
         chosen = _spread([candidate for candidate in candidates if candidate.latency_s is not None])

@@ -23,7 +23,6 @@ from onefold.kernels.partition import Partition
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.schedule_space import Proposal
 from onefold.vocabulary.errors import ModelError
-from onefold.vocabulary.kernels import Operator
 
 # Contention slows a model down by a third for some tenths of a second at a time, so it is timed several times and the
 # minimum counts.
@@ -83,11 +82,7 @@ class ModelCompiler:
         self.model, self.level, self.parts = model, graph_level, parts
         self.batch_size = len(inputs[0]) if inputs and inputs[0].ndim else 1
         self._compiled = model if parts is None else parts.compiled
-        with nullcontext() if costs is None else costs.phase("whole"):
-            reply = runner.list_operators(self._compiled, self.batch_size, graph_level)
-        if costs is not None:
-            costs.add("whole", reply.joules)
-        self.operators: list[tuple[Operator, Any]] = reply.value
+        self.operators = runner.list_operators(self._compiled, self.batch_size, graph_level, costs)
         self.best: TimedLibrary | None = None
         self._finalists: dict[Path, TimedLibrary] = {}  # the fastest libraries as last timed
 
@@ -97,10 +92,7 @@ class ModelCompiler:
         Raises ModelError with the reason if TVM cannot compile it.
         """
         traces = {operator.key: best[operator.key].trace for operator, _ in self.operators if operator.key in best}
-        with nullcontext() if costs is None else costs.phase("whole"):
-            reply = self.runner.compile_model(self._compiled, self.batch_size, self.level, traces, file)
-        if costs is not None:
-            costs.add("whole", reply.joules)
+        self.runner.compile_model(self._compiled, self.batch_size, self.level, traces, file, costs)
         return file
 
     def at_level(self, graph_level: int, costs: PhaseCosts) -> ModelCompiler:

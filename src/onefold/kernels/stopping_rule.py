@@ -70,6 +70,23 @@ def exhausted_limit(
     return ""
 
 
+def share_of_rest(
+    budget: CompileBudget, cost: CompileCost, elapsed_s: float, more: CompileCost, reserve: CompileCost = NO_COST
+) -> float:
+    """Return which share `more` is of what the budget has left after `reserve`; infinite if nothing is left."""
+    uses: list[tuple[float, float]] = []  # and what is left
+    if budget.minutes is not None:
+        uses.append((more.time_s, 60 * budget.minutes - elapsed_s - reserve.time_s))
+    spent_j, more_j = cost.energy.joules, more.energy.joules or 0.0
+    if spent_j is not None:
+        reserved_j = spent_j + (reserve.energy.joules or 0.0)
+        if budget.energy_j is not None:
+            uses.append((more_j, budget.energy_j - reserved_j))
+        if budget.money is not None:
+            uses.append((budget.money_for(more_j), budget.money - budget.money_for(reserved_j)))
+    return max((used / left if left > 0 else math.inf for used, left in uses), default=0.0)
+
+
 def affordable_candidates(
     budget: CompileBudget, cost: CompileCost, elapsed_s: float, candidates: int, reserve: CompileCost = NO_COST
 ) -> float:

@@ -20,7 +20,12 @@ from onefold.kernels.operator_tuner import OperatorTuner, with_weight
 from onefold.kernels.phase_costs import PhaseCosts
 from onefold.kernels.schedule_space import Proposal
 from onefold.kernels.schedule_transfer import transfer_candidates
-from onefold.kernels.stopping_rule import affordable_candidates, exhausted_limit, has_diminishing_gain
+from onefold.kernels.stopping_rule import (
+    affordable_candidates,
+    exhausted_limit,
+    has_diminishing_gain,
+    share_of_rest,
+)
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import (
     CANDIDATES_PER_ROUND,
@@ -36,6 +41,7 @@ ACTIVE_SHARE = 0.5  # of the operators that are tuned in each round after the fi
 SMALL_SHARE = 0.02  # of the largest operator's work: such an operator gets fewer candidates at first
 MIN_PROMISE = 0.002  # of a model's latency: an operator that promises less is suspended
 PLATEAU_GAIN, PLATEAU_ROUNDS = 0.01, 2  # a model that gains less in as many consecutive rounds may be suspended
+UPDATE_SHARE = 0.1  # of the rest of the budget, for learning from the history: the rest measures candidates
 NEAR_GOAL = 1.05  # times its goal: a model this close is timed again
 CompileEvent = TuningRound | ScheduleCandidate | str
 
@@ -277,9 +283,13 @@ class SurveyTuner:
         """Train the cold filter on all known candidates."""
         if self.cold_filter is None:
             return
-        with self.costs.phase("update"):
+        spent, elapsed_s = self.costs.total, self.elapsed_s
+        with self.costs.phase("update") as cost_so_far:
             measured = {tuner.operator: tuner.candidates for tuner in self.tuners.values() if tuner.candidates}
-            self.cold_filter.learn({**self.history, **measured})
+            self.cold_filter.learn(
+                {**self.history, **measured},
+                lambda: share_of_rest(self.budget, spent, elapsed_s, cost_so_far(), self.round_cost) < UPDATE_SHARE,
+            )
 
 
 def _resume(models: Sequence[SurveyedModel]) -> None:
