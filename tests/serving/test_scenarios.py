@@ -140,6 +140,14 @@ def test_offline_has_the_highest_throughput() -> None:
     assert choice.batch_one.throughput_per_s == pytest.approx(1_000)
 
 
+def test_offline_names_the_throughput_of_its_table() -> None:
+    points = [served(1, 0.001, spread=1.5), served(8, 0.004, spread=2.0), served(8, 0.0041, threads=2)]
+    choice = choose_settings(Offline(64), points)
+    assert choice.point == ServingPoint(batch_size=8, threads=1), "the highest throughput by the median latency"
+    assert choice.throughput_per_s == pytest.approx(2_000)
+    assert choice.why == "highest throughput: 2,000/s at batch size 8, 1,000/s at batch size 1"
+
+
 def test_query_with_fixed_batch_cost_is_not_split() -> None:
     choice = choose_settings(MultiStream(6, 10), line(0.010, 0.001))
     assert choice.point.batch_size == 6  # between the measured 4 and 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onefold.serving.point_prediction import interpolate_batch_size
@@ -14,6 +14,7 @@ from onefold.serving.queue_simulation import (
     query_service_s,
     simulate_multi_stream,
     simulate_server,
+    split,
 )
 from onefold.serving.scenarios import MultiStream, Offline, Scenario, Server, SingleStream, is_open_loop
 from onefold.vocabulary.errors import InputError, unknown
@@ -56,7 +57,7 @@ Rank = tuple[bool, float]  # whether it is overloaded, and its cost
 def choose_settings(
     scenario: Scenario, served: Sequence[Served], goal: str = "mean", seed: int = 0
 ) -> ScenarioSettings:
-    """Return the best settings for a scenario by mean or p99 response time; offline by throughput.
+    """Return the best settings for a scenario by mean or p99 response time; offline by the throughput of batches.
 
     Threads, graph level, execution and precision are taken together as they were measured. Batch size 1 is always a
     candidate, so the choice is never predicted to be worse than no batching. Deterministic for given arguments. Raises
@@ -71,7 +72,7 @@ def choose_settings(
     def rank(policy: _Policy, response: Response) -> Rank:
         """Rank stable policies by the goal, then overloaded ones by the rate that they sustain."""
         if response.stable:
-            return False, _cost(scenario, response, goal)
+            return False, _cost(scenario, policy, response, goal)
         return True, 1 / sustainable_rate(scenario, policy.curve, policy.point.batch_size)
 
     screened = [(policy, rank(policy, response)) for policy, response in _screen(scenario, curves, rank, seed)]
@@ -85,7 +86,7 @@ def choose_settings(
     tied = [policy for policy, (late, cost) in ranks.items() if late == overloaded and cost <= lowest * (1 + tie)]
     best = min(tied, key=lambda policy: (policy.point.batch_size, policy.wait_s, ranks[policy]))
     single = min((policy for policy in responses if policy.point.batch_size == 1), key=lambda policy: ranks[policy])
-    why = _explain(scenario, best, responses[best], responses[single], goal)
+    why = _explain(scenario, best, single, responses, goal)
     settings = ScenarioSettings(str(scenario), best.point, best.wait_s, responses[best], responses[single], why)
     expected = interpolate_batch_size(served, best.point)
     if expected is None:
@@ -182,18 +183,20 @@ def _simulate(scenario: Scenario, policy: _Policy, queries: int, seed: int) -> R
     return predict(scenario, policy.curve, policy.point.batch_size, policy.wait_s, queries, seed)
 
 
-def _cost(scenario: Scenario, response: Response, goal: str) -> float:
-    if isinstance(scenario, Offline):
-        return 1 / response.throughput_per_s
+def _cost(scenario: Scenario, policy: _Policy, response: Response, goal: str) -> float:
+    if isinstance(scenario, Offline):  # by the latencies of tables and metrics
+        return sum(policy.curve.time_s(size) for size in split(scenario.samples, policy.point.batch_size))
     if goal == "p99":
         return response.p99_s
     return response.p50_s if isinstance(scenario, SingleStream) else response.mean_s
 
 
-def _explain(scenario: Scenario, best: _Policy, response: Response, single: Response, goal: str) -> str:
+def _explain(
+    scenario: Scenario, best: _Policy, single: _Policy, responses: Mapping[_Policy, Response], goal: str
+) -> str:
     """Explain the choice in one sentence with the figures behind it."""
-    size = best.point.batch_size
-    cost = duration(_cost(scenario, response, goal))
+    size, response = best.point.batch_size, responses[best]
+    cost = duration(_cost(scenario, best, response, goal))
     if not response.stable:
         unit = "queries" if isinstance(scenario, MultiStream) else "samples"
         sustained = rate(sustainable_rate(scenario, best.curve, size))
@@ -205,11 +208,12 @@ def _explain(scenario: Scenario, best: _Policy, response: Response, single: Resp
         return f"lowest {'p99' if goal == 'p99' else 'median'} latency at batch size 1: {cost}"
     if isinstance(scenario, Offline):
         return (
-            f"highest throughput: {rate(response.throughput_per_s)} at batch size {size}, "
-            f"{rate(single.throughput_per_s)} at batch size 1"
+            f"highest throughput: {rate(size / best.curve.time_s(size))} at batch size {size}, "
+            f"{rate(1 / single.curve.time_s(1))} at batch size 1"
         )
     if size == 1:
         return f"batching does not help: the {goal} response time is {cost} at batch size 1"
     wait = f" and a wait of up to {duration(best.wait_s)}" if best.wait_s else ""
-    unbatched = duration(_cost(scenario, single, goal)) if single.stable else "unbounded (overloaded)"
+    is_single_stable, single_cost_s = responses[single].stable, _cost(scenario, single, responses[single], goal)
+    unbatched = duration(single_cost_s) if is_single_stable else "unbounded (overloaded)"
     return f"batches of up to {size}{wait}: the {goal} response time is {cost}, at batch size 1 it is {unbatched}"
