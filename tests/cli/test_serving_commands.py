@@ -103,10 +103,13 @@ def test_fixed_batch_size_is_noted(here: Path) -> None:
 
 def test_measure_and_serve_check_in_python(here: Path) -> None:
     events: list[PointMeasured] = []
+
+    def on_event(event: PointMeasured) -> None:
+        events.append(event)
+        raise ValueError("a listener that raises does not end a measurement")
+
     serving = ServingOptions(space=ServingSpace((1, 4)))
-    result = measure(
-        here / "small.onnx", home=here / "home", serving=serving, save=here / "out", on_event=events.append
-    )
+    result = measure(here / "small.onnx", home=here / "home", serving=serving, save=here / "out", on_event=on_event)
     assert {served.point.batch_size for served in result.on("host").surface.served} == {1, 4}
     assert {event.device.name for event in events} == {"host"}
     assert {event.served.point for event in events} == {s.point for s in result.on().surface.served if s.runs}

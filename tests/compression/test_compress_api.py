@@ -34,13 +34,18 @@ def home(tmp_path_factory: pytest.TempPathFactory, calibrated: Path) -> Path:
 @pytest.fixture(scope="module")
 def result(model_folder: Path, home: Path) -> CompressionResult:
     events: list[CompressionEvent] = []
+
+    def on_event(event: CompressionEvent) -> None:
+        events.append(event)
+        raise ValueError("a listener that raises does not end a compression")
+
     result = compress(
         model_folder,
         RECIPES,
         options=CompressOptions(max_metric_loss=0.05, epochs=2, sensitivity=True),
         save=home / "deploy",
         home=home,
-        on_event=events.append,
+        on_event=on_event,
     )
     assert any("epoch 1 of 2" in event.message for event in events)
     return result

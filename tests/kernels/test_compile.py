@@ -82,11 +82,15 @@ class CompiledPair:
             patch.setattr("onefold.kernels.survey_tuner.MIN_PROMISE", 0.0)
             self._compile()
 
+    def on_event(self, event: Any) -> None:
+        self.events.append(event)
+        raise ValueError("a listener that raises does not end a compilation")
+
     def _compile(self) -> None:
         self.network, self.samples = network(), torch.randn(40, 3, 8, 8)
         self.results = onefold.compile_many(
             [self.folder, self.network], budget=CompileBudget(candidates=CANDIDATES, gain_drop=None), options=OPTIONS,
-            samples=[self.samples], save=self.saved, trust=True, home=self.home, on_event=self.events.append,
+            samples=[self.samples], save=self.saved, trust=True, home=self.home, on_event=self.on_event,
         )  # fmt: skip
 
 

@@ -115,7 +115,11 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
     )
     before = content_of(folder)
     monkeypatch.setattr(model_update, "export", None)  # the file gets new weights, without another export
-    result = retrain(folder, new, memory="100GB", **quick)
+
+    def on_event(event: object) -> None:
+        raise ValueError("a listener that raises does not end a retraining")
+
+    result = retrain(folder, new, memory="100GB", on_event=on_event, **quick)
 
     assert result.summary.kept_new
     assert result.folder == folder

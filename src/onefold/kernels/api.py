@@ -17,6 +17,7 @@ from onefold.store.home import Home
 from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import BudgetError, InputError
 from onefold.vocabulary.kernels import CompileBudget, CompileOptions, CompileResult
+from onefold.vocabulary.listener import Listener
 from onefold.vocabulary.quantities import count, parse_seconds
 
 __all__ = ["CompileBudget", "CompileEvent", "CompileOptions", "CompileResult", "compile", "compile_many"]
@@ -129,8 +130,7 @@ def compile_many(
         sources = load_models(
             models, samples, folder, target_folder, options.batch_size, trust=trust, home=home_folder.path
         )
-        listener = on_event or (lambda _: None)
-        return Compilation(sources, target, budget, options, home_folder, folder, goals_s, listener).run()
+        return Compilation(sources, target, budget, options, home_folder, folder, goals_s, Listener(on_event)).run()
 
 
 def _parse_goals(goals: Sequence[Latency | None], models: int) -> list[float | None]:

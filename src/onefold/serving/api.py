@@ -22,6 +22,7 @@ from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
 from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import InputError
+from onefold.vocabulary.listener import Listener
 from onefold.vocabulary.serving import OptimizeFor, Served
 
 
@@ -79,15 +80,21 @@ def measure(
     after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
     search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
     settings = []
+    listener = Listener(on_event)
+
+    def report(target: Device, served: Served) -> None:
+        listener(PointMeasured(target, served))
+
     with scratch_folder() as folder:
         file = with_embedded_weights(Path(model), folder)
         for target in targets:
             with open_session(target, this_machine, hang_timeout_s) as session:
                 tuner = ServingTuner(session, options.space, search)
                 tuner.prepare(file)
-                report = partial(_report, on_event, target)
                 with home_folder.locks.measurement():
-                    surface = tuner.measure(file, STANDARD, report, final=PRECISE, after_idle=after_idle)
+                    surface = tuner.measure(
+                        file, STANDARD, partial(report, target), final=PRECISE, after_idle=after_idle
+                    )
             settings.append(
                 deploy.choose_device_settings(target, surface, file, scenarios, options.scenario_goal, this_machine)
             )
@@ -115,8 +122,3 @@ def serve_check(folder: str | Path, device: str | None = None, *, home: str | Pa
     home_folder = Home(home)
     with home_folder.locks.measurement():
         return deploy.check(folder, host(home_folder.devices), device)
-
-
-def _report(on_event: Callable[[PointMeasured], None] | None, device: Device, served: Served) -> None:
-    if on_event is not None:
-        on_event(PointMeasured(device, served))

@@ -19,12 +19,12 @@ from onefold.study.coordinator import Coordinator
 from onefold.study.events import OnEvent, ParallelismMeasured, StudyProgress, StudyStarted
 from onefold.study.handover import Handover
 from onefold.study.interrupts import Interrupts
-from onefold.study.listener import Listener
 from onefold.study.result import Result
 from onefold.study.spec import Spec
 from onefold.study.tunable import Tunable
 from onefold.training import calls
 from onefold.vocabulary.errors import OnefoldError, WorkloadError
+from onefold.vocabulary.listener import Listener
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import StudyState
 from onefold.vocabulary.serving import OptimizeFor

@@ -1,25 +1,30 @@
-"""Calls to `on_event` that cannot end a study."""
+"""Calls to `on_event` that cannot end the work that they report."""
 
 from __future__ import annotations
 
-from onefold.study.events import OnEvent, StudyEvent
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.log import log_of
 
 log = log_of()
+Event = TypeVar("Event")
 
 
-class Listener:
-    """Calls the user's function with events; what it raises is logged once and does not concern the study.
+class Listener(Generic[Event]):
+    """Calls the user's function with events, if there is one; the first error that it raises is logged.
 
     Requests to stop pass: KeyboardInterrupt, SystemExit, and BrokenPipeError, when the reader of the output is gone.
     """
 
-    def __init__(self, on_event: OnEvent) -> None:
+    def __init__(self, on_event: Callable[[Event], None] | None) -> None:
         self._on_event = on_event
         self._has_failed = False
 
-    def __call__(self, event: StudyEvent) -> None:
+    def __call__(self, event: Event) -> None:
+        if self._on_event is None:
+            return
         try:
             self._on_event(event)
         except BrokenPipeError:
@@ -30,7 +35,7 @@ class Listener:
                 log.warning(
                     "on_event raised %s at %r and is called on; further errors are not logged: %s",
                     type(error).__name__,
-                    event.kind,
+                    event if isinstance(event, str) else getattr(event, "kind", type(event).__name__),
                     headline(error),
                     exc_info=error,
                 )
