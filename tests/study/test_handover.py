@@ -263,7 +263,9 @@ def test_a_study_stopped_in_its_first_rung_has_one_winner_everywhere(tmp_path: P
     assert [trial.number for trial in result.ranking] == plain["ranking"]
     assert best_trials(result.ranking, result.objective).row_count == len(plain["ranking"])
     assert result.ranking[0].metrics == result.metrics
-    assert result.ranking[0].cost.time_s > 0
+    assert {trial.number: trial.cost.time_s for trial in result.ranking} == {
+        trial["number"]: trial["cost"]["time_s"] for trial in plain["trials"] if trial["metrics"]
+    }
 
 
 def test_a_killed_study_is_shown_as_interrupted_and_its_trials_as_waiting(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def with_cost_so_far(trials: Iterable[Trial], epochs: Iterable[Epoch]) -> list[T
         replace(
             trial,
             rungs=tuple(
-                replace(rung, measurement=rung.measurement + spent[rung.trial, rung.rung])
+                replace(rung, measurement=spent[rung.trial, rung.rung])
                 if rung.state is RungState.DECIDED and (rung.trial, rung.rung) in spent
                 else rung
                 for rung in trial.rungs
