@@ -26,7 +26,7 @@ from torch import nn
 import onefold
 from onefold import CompileBudget, CompileOptions, deploy
 from onefold.kernels.candidate_runner import CandidateRunner
-from onefold.kernels.compilation import CompiledArtifacts, _with_shared_cost
+from onefold.kernels.compilation import Compilation, CompiledArtifacts, _with_shared_cost
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import digest_of, read_library
 from onefold.kernels.model_compiler import ModelCompiler
@@ -346,12 +346,21 @@ class TestErrors:
         with pytest.raises(InputError, match="no models to compile"):
             onefold.compile_many([], home=home)
 
-    def test_a_batch_size_that_the_model_does_not_take(self, tiny: Path, home: Path, tmp_path: Path) -> None:
+    def test_a_batch_size_that_the_model_does_not_take(
+        self, tiny: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         graph = onnx.load(str(tiny))
         graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
         onnx.save(graph, str(tmp_path / "two.onnx"))
         with pytest.raises(ModelError, match="2"):
             onefold.compile(tmp_path / "two.onnx", home=home)
+        monkeypatch.setattr(Compilation, "run", None)  # it is told before anything is compiled
+        with pytest.raises(
+            ModelError, match=r"two\.onnx has a fixed batch size of 2; export it with a dynamic first dim"
+        ):
+            onefold.compile(
+                tmp_path / "two.onnx", options=CompileOptions(batch_size=2), save=tmp_path / "saved", home=home
+            )
 
     def test_a_module_without_samples(self, home: Path) -> None:
         with pytest.raises(InputError, match=r"needs samples of its inputs: compile\(network, samples=\[inputs\]\)"):

@@ -17,6 +17,7 @@ from onefold.model_folder import open_folder
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
+from onefold.serving.tuner import check_batch_size
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.serving import ServingPoint
 from onefold.vocabulary.workload import Workload
@@ -98,10 +99,11 @@ def load_models(
         model_folder.mkdir()
         file, deployment, name = _onnx_file(model, samples, model_folder)
         name = _unique_name(name, {source.name for source in loaded})
+        origin = str(model) if isinstance(model, (str, Path)) else f"the {type(model).__name__} module"
         if deployment is None and save is not None:
             deployment = save if len(models) == 1 else save / name
             _check_save(deployment, file)
-        origin = str(model) if isinstance(model, (str, Path)) else f"the {type(model).__name__} module"
+            check_batch_size(file, origin)
         source = _with_outputs(name, file, origin, deployment, _calibration(samples, model_folder), batch_size)
         if deployment is not None and deployment.is_dir():
             source = replace(source, is_trusted=open_folder(deployment, trust=trust, home=home).is_trusted)

@@ -59,11 +59,7 @@ class ServingTuner:
 
     def prepare(self, model: Path) -> Architecture:
         """Load a model with the samples beside it, if there are any, and measure its memory."""
-        graph = architecture(model)
-        if graph.batch_size not in (None, 1):
-            raise ModelError(
-                f"{model} has a fixed batch size of {graph.batch_size}; export it with a dynamic first dimension"
-            )
+        graph = check_batch_size(model)
         samples = samples_beside(model)
         inputs = samples if samples.is_file() else None
         level, execution = self.space.graph_levels[-1], self.space.executions[0]
@@ -189,6 +185,16 @@ class ServingTuner:
         for point in {best(known.values(), goal).point for goal in (OptimizeFor.LATENCY, OptimizeFor.THROUGHPUT)}:
             idle = self.session.serve(model, point, AFTER_IDLE)
             known[point] = replace(known[point], after_rest_s=(idle.latency_s, idle.p90_s, idle.p99_s))
+
+
+def check_batch_size(model: Path, name: str = "") -> Architecture:
+    """Return the architecture of a model; raise ModelError if it cannot serve single samples."""
+    graph = architecture(model)
+    if graph.batch_size not in (None, 1):
+        raise ModelError(
+            f"{name or model} has a fixed batch size of {graph.batch_size}; export it with a dynamic first dimension"
+        )
+    return graph
 
 
 def _notes(model: Architecture, *, samples: bool) -> tuple[str, ...]:
