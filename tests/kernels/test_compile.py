@@ -26,7 +26,7 @@ from torch import nn
 import onefold
 from onefold import CompileBudget, CompileOptions, deploy
 from onefold.kernels.candidate_runner import CandidateRunner
-from onefold.kernels.compilation import Compilation, CompiledArtifacts, _with_shared_cost
+from onefold.kernels.compilation import Compilation, CompiledArtifacts, _restore_counts, _with_shared_cost
 from onefold.kernels.compiled_model import CompiledModel
 from onefold.kernels.kernel_library import digest_of, read_library
 from onefold.kernels.model_compiler import ModelCompiler
@@ -191,6 +191,9 @@ class TestSharedBudget:
 
         assert seconds(tuned, untuned) == [6.0, 1.0]
         assert seconds(tuned, tuned) == seconds(untuned, untuned) == [3.5, 3.5]
+
+    def test_a_compilation_resumes_when_tvm_now_needs_another_graph_level(self, pair: CompiledPair) -> None:
+        _restore_counts({}, pair.results[0].rounds)  # none of the operators is tuned now
 
     def test_the_store_has_every_candidate_and_the_finished_compilation(self, pair: CompiledPair) -> None:
         measured = [event for event in pair.events if isinstance(event, ScheduleCandidate)]

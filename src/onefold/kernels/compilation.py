@@ -371,10 +371,15 @@ def _check_server(remote: str) -> None:
 
 
 def _restore_counts(tuners: Mapping[str, OperatorTuner], rounds: Sequence[TuningRound]) -> None:
-    """Count candidates of an interrupted compilation's earlier runs as its own, not as recalled from another."""
+    """Count candidates of an interrupted compilation's earlier runs as its own, not as recalled from another.
+
+    The operators differ if TVM failed at another graph level then.
+    """
     for ended in rounds:
         for state in ended.operators:
-            tuner = tuners[state.operator.key]
+            tuner = tuners.get(state.operator.key)
+            if tuner is None:
+                continue
             tuner.filtered = max(tuner.filtered, state.filtered)
             if ended.number == 0:
                 tuner.recalled = min(state.tried, len(tuner.candidates))
