@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from onefold import Budget, Config, Float, ParallelismOptions, Space, Study, deploy
+from onefold import Budget, Config, Float, Objective, ParallelismOptions, Space, Study, deploy
 from onefold.cli.tables import best_trials
 from onefold.model_folder import PROFILE
 from onefold.model_folder.manifest import read_manifest
@@ -266,6 +266,14 @@ def test_a_study_stopped_in_its_first_rung_has_one_winner_everywhere(tmp_path: P
     assert {trial.number: trial.cost.time_s for trial in result.ranking} == {
         trial["number"]: trial["cost"]["time_s"] for trial in plain["trials"] if trial["metrics"]
     }
+
+
+def test_a_study_of_two_goals_that_stopped_in_its_first_rung_has_a_front(tmp_path: Path) -> None:
+    budget = Budget(trials=4, max_epochs=400, min_epochs=400, joules=1e-6)
+    study = small(tmp_path, budget=budget, objective=Objective(maximize="accuracy", minimize="loss"))
+    result = study.run()
+    assert not any(trial.finished_rungs for trial in result.trials)
+    assert [trial.number for trial in result.front] == [result.best.number]
 
 
 def test_a_killed_study_is_shown_as_interrupted_and_its_trials_as_waiting(tmp_path: Path) -> None:

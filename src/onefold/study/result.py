@@ -57,8 +57,8 @@ class Result:
 
     @property
     def front(self) -> list[Trial]:
-        """Return the Pareto front of the trials."""
-        return front(self.trials, self.objective)
+        """Return the Pareto front of the trials, by their numbers."""
+        return front(sorted(self.ranking, key=lambda trial: trial.number), self.objective)
 
     @property
     def is_feasible(self) -> bool:
