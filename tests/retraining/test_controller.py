@@ -97,7 +97,9 @@ def retraining(
     **more: Any,
 ) -> RetrainingController:
     rules = read_rules(more_rules)
-    more.setdefault("clock", TickingClock())
+    clock = more.setdefault("clock", TickingClock())
+    if isinstance(clock, TickingClock):
+        more.setdefault("processor_clock", lambda: clock.now_s)
     limits = RetrainingLimits(memory, window_s)
     return RetrainingController(
         RetrainingJob(network, split_new_data(data, CPU), limits, plan_strategy(how, rules, 0.9), rules, **more)
@@ -524,6 +526,26 @@ def test_memory_may_be_taken_by_a_call(fog: Data) -> None:
     assert later
     assert all(item.predicted_bytes <= item.limit_bytes < result.windows[1].limit_bytes for item in later)
     assert later[0].limit_bytes == control.memory_bytes
+
+
+def test_plans_are_reported_when_none_fits_any_more(network: nn.Module, fog: Data) -> None:
+    control = RetrainingControl()
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, MicroWindow):
+            control.set_memory(1e6)
+
+    result = retraining(network, fog, control=control, on_event=on_event).run()
+    assert len(result.windows) == 1
+    assert result.chosen in {estimate.plan for estimate in result.plans}
+    assert "the memory limit is 977 KiB" in result.reactions[-1].said
+
+
+def test_a_refusal_names_the_window_as_of_now(network: nn.Module, fog: Data) -> None:
+    control = RetrainingControl()
+    control.set_window(0.05)
+    with pytest.raises(InputError, match="the window is 50 ms"):
+        retraining(network, fog, 600.0, control=control).run()
 
 
 def test_incompatible_data_is_rejected(network: nn.Module, fog: Data) -> None:

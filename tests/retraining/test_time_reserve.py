@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from small_networks import KINDS
 
+from onefold.retraining.contention import INTERVAL_S, INTERVALS, Contention
 from onefold.retraining.save_cost import save_bytes, weight_bytes, written_bytes
 from onefold.retraining.time_reserve import (
-    MAX_JITTER,
+    MARGIN,
+    MAX_SCATTER,
     PIECE_S,
     PIECES,
     TimeReserve,
-    jitter,
     python_slowdown,
     save_s,
     time_write,
@@ -21,8 +22,25 @@ from onefold.retraining.time_reserve import (
 from onefold.retraining.weight_snapshot import WeightSnapshot
 
 
-def reserve(*evaluations_s: float, samples: int = 100) -> TimeReserve:
-    result = TimeReserve(collection_s=0.1, write_s=0.2, save_s=1.0, exit_s=0.3, samples=samples)
+class Machine:
+    """The clocks of a machine on which work takes longer than its processor time."""
+
+    def __init__(self) -> None:
+        self.now_s = self.busy_s = 0.0
+        self.contention = Contention(lambda: self.now_s, lambda: self.busy_s)
+
+    def work(self, *factors: float, seconds: float = INTERVAL_S) -> Machine:
+        """Work for an interval each, with so much contention."""
+        for factor in factors:
+            self.now_s += seconds
+            self.busy_s += seconds / factor
+            self.contention.note()
+        return self
+
+
+def reserve(*evaluations_s: float, samples: int = 100, machine: Machine | None = None) -> TimeReserve:
+    contention = (machine or Machine()).contention
+    result = TimeReserve(0.1, 0.2, save_s=1.0, exit_s=0.3, contention=contention, samples=samples)
     for seconds in evaluations_s:
         result.observe(seconds, samples)
     return result
@@ -36,28 +54,45 @@ def test_a_steady_machine_reserves_what_was_measured() -> None:
     assert 2 * 0.5 + 0.1 + once < steady.seconds < 1.4 * (2 * 0.5 + 0.1 + once)
 
 
-def test_everything_takes_longer_once_evaluations_do() -> None:
-    idle, busy = reserve(0.5, 0.5), reserve(0.5, *[2.0] * 5)
-    assert busy.evaluation_s == pytest.approx(2.0)
-    assert busy.end_s == pytest.approx(4 * idle.end_s, rel=0.1)
-    assert busy.seconds == pytest.approx(4 * idle.seconds, rel=0.1)
+def test_the_end_takes_longer_on_a_busy_machine() -> None:
+    idle, busy = reserve(machine=Machine().work(1, 1)), reserve(machine=Machine().work(*[4.0] * 5))
+    assert busy.end_s > 3 * idle.end_s
+    assert reserve(2.0).evaluation_s == pytest.approx(2.0)
+    assert reserve(*[0.5] * 3, 2.0).evaluation_s > 1.8
 
 
 def test_the_reserve_recovers_when_the_machine_does() -> None:
-    assert reserve(0.5, 4.0, *[0.5] * 5).seconds == pytest.approx(reserve(0.5).seconds)
+    machine = Machine().work(*[6.0] * 5)
+    busy = reserve(machine=machine).end_s
+    machine.work(*[1.0] * 5)
+    assert reserve(machine=machine).end_s < busy / 3
+    assert reserve(0.5, 4.0, *[0.5] * 5).evaluation_s == pytest.approx(0.5)
+
+
+def test_a_short_evaluation_that_had_to_wait_says_little() -> None:
+    waited, usual = reserve(0.001, 0.001, 0.1, 0.001), reserve(0.001)
+    assert waited.seconds == pytest.approx(usual.seconds)
 
 
 def test_subsets_count_by_their_size() -> None:
-    result = TimeReserve(0.1, 0.2, 1.0, 0.3, samples=1000)
+    result = reserve(samples=1000)
     result.observe(0.2, 100)
     assert result.evaluation_s == pytest.approx(2.0)
 
 
 def test_the_margin_grows_with_the_scatter() -> None:
-    assert reserve(0.5, 0.5, 0.8).margin > reserve(0.5, 0.5, 0.5).margin
-    assert jitter([]) == jitter([0.0]) == jitter([1.0]) == 1.0
-    assert jitter([1.0, 1.0, 1.5]) == pytest.approx(1.5)
-    assert jitter([1.0, 1.0, 100.0]) == MAX_JITTER
+    steady, unsteady = Machine().work(2, 2, 2), Machine().work(2, 2, 3)
+    assert reserve(machine=unsteady).margin > reserve(machine=steady).margin
+    assert Machine().contention.scatter == steady.contention.scatter == 1.0
+    assert reserve(machine=Machine().work(*[1] * 4, 100)).margin == MARGIN * MAX_SCATTER
+
+
+def test_contention_is_that_of_the_last_seconds() -> None:
+    machine = Machine()
+    assert machine.contention.factor == 1.0
+    assert machine.work(3).contention.factor == pytest.approx(3.0)
+    assert machine.work(*[1] * INTERVALS).contention.factor == pytest.approx(1.0)
+    assert Machine().work(*[50.0] * 20, seconds=INTERVAL_S / 100).contention.scatter == 1.0  # too short to compare
 
 
 def test_python_is_compared_with_the_reference_machine() -> None:

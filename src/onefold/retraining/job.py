@@ -52,6 +52,13 @@ class RetrainingJob:
     started_at: float | None = None  # on the clock; None for now
     on_event: Callable[[RetrainingEvent], None] = lambda _: None
     clock: Clock = time.monotonic
+    processor_clock: Clock = time.thread_time  # processor seconds of the thread that retrains
+
+    @property
+    def current_limits(self) -> RetrainingLimits:
+        """The limits as of now: the given ones, or those that replaced them meanwhile."""
+        given, control = self.limits, self.control
+        return RetrainingLimits(control.memory_bytes or given.memory_bytes, control.window_s or given.window_s)
 
     @property
     def is_on_cpu(self) -> bool:

@@ -18,6 +18,7 @@ from onefold.retraining.class_growth import (
     grow_for_new_classes,
     initialize_new_classes,
 )
+from onefold.retraining.contention import Contention
 from onefold.retraining.data_compatibility import check_compatible
 from onefold.retraining.evaluation import MIN_SAMPLES, Evaluation, Evaluator
 from onefold.retraining.feasible_plans import FREEZE_RATES
@@ -121,6 +122,7 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     if job.is_on_cpu:
         map_large_blocks()
     memory.open()
+    contention = Contention(job.clock, job.processor_clock)
     forward_s = _check_data(job, window, given)
     if job.strategy.is_adaptive and _suits_channels_last(job.network):
         given.use_channels_last()
@@ -134,7 +136,7 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
             job.save_s = save_s(job.network, is_served=job.is_served)
     job.on_event(PhaseStarted("profiling the network"))
     snapshot, best = given.capture(), WeightSnapshot(job.network)
-    reserve = _time_reserve(job, window, snapshot)
+    reserve = _time_reserve(job, snapshot, contention)
     window.reserve_s = reserve.seconds
     evaluation_s = min(MIN_SAMPLES, len(job.data.validation)) * forward_s / 4  # roughly
     _require(PROFILING_FORWARDS * forward_s, EVALUATIONS * evaluation_s, job, window)
@@ -186,7 +188,7 @@ def evaluate_given(prepared: PreparedNetwork) -> Baseline:
             before = evaluator.evaluate()
             subset = evaluator.evaluate_subset() if job.strategy.is_adaptive else before
     except PlanOutOfMemory:
-        message = insufficient_memory_message(prepared.context(), job.limits, prepared.other_bytes)
+        message = insufficient_memory_message(prepared.context(), job.current_limits, prepared.other_bytes)
         raise InputError(message) from None
     start, calibration = subset, None
     if head is not None:
@@ -225,21 +227,22 @@ def _require(seconds: float, later_s: float, job: RetrainingJob, window: TimeWin
     """
     if window.left_s < seconds and not window.is_stopped:
         needed_s = window.elapsed_s + seconds + later_s + window.reserve_s
-        raise InputError(short_window_message(0.0, needed_s, job.limits))
+        raise InputError(short_window_message(0.0, needed_s, job.current_limits))
 
 
-def _time_reserve(job: RetrainingJob, window: TimeWindow, snapshot: WeightSnapshot) -> TimeReserve:
+def _time_reserve(job: RetrainingJob, snapshot: WeightSnapshot, contention: Contention) -> TimeReserve:
     """Measure what determines how long the end of the retraining takes."""
-    started = window.elapsed_s
+    started = job.processor_clock()
     release_free_memory()
-    collection_s = window.elapsed_s - started  # long in a process with many objects
-    slowdown = python_slowdown(job.clock)
+    collection_s = job.processor_clock() - started  # long in a process with many objects
+    slowdown = python_slowdown(job.processor_clock)
     writes = job.written_bytes / max(1, weight_bytes(job.network))
     return TimeReserve(
         collection_s=collection_s,
         write_s=writes * time_write(snapshot, job.clock) if writes else 0.0,
         save_s=job.save_s * slowdown,
         exit_s=job.exit_s * slowdown,
+        contention=contention,
     )
 
 

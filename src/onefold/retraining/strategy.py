@@ -66,7 +66,8 @@ class GainStrategy:
 
     def plans(self, context: PlanningContext) -> tuple[PlanEstimate, ...]:
         plans = feasible_plans(context, self.rules)
-        self.search.offer(plans)
+        if plans:  # else the retraining ends, and reports those before
+            self.search.offer(plans)
         return plans
 
     def next_plan(self, elapsed_share: float) -> RetrainingPlan:

@@ -1,44 +1,43 @@
 """The time that the end of a retraining takes: evaluating, saving and ending, on this machine, as busy as it is now.
 
 Evaluations are timed again and again, and writing and hashing once. What happens only at the end, such as the check of
-an ONNX file, is predicted from its duration on an idle machine and from a short piece of Python that is timed now. If
-evaluations have become slower since, so has the rest; the more their times scatter, the larger is the margin.
+an ONNX file, is predicted from its duration on an idle machine, a short piece of Python that is timed now, and
+the contention of the last seconds; the more that scatters, the larger is the margin.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from torch import nn
 
+from onefold.retraining.contention import Contention
 from onefold.retraining.save_cost import weight_bytes
+from onefold.retraining.time_window import Clock
 from onefold.retraining.weight_snapshot import WeightSnapshot
 
-PIECES = 120  # long enough for the scheduler of a busy machine to let others run in between
+PIECES = 120
 PIECE_S = 0.00037  # of the reference machine, idle
 SAVE_S, EXIT_S = 0.2, 0.15  # there: report and cards; the output of a command and the end of its process
 CHECK_S, CHECK_S_PER_BYTE = 0.1, 4e-9  # there: starting onnxruntime and running a network in it
 EXPORT_S, EXPORT_S_PER_MODULE, EXPORT_S_PER_BYTE = 1.1, 4e-3, 1.1e-8  # there: imports, tracing and serializing
 HASHED_BYTES = 2**20
 RECENT = 5  # evaluations that count
-MARGIN, MAX_JITTER = 1.15, 3.0
-SLACK_S = 0.1
-Clock = Callable[[], float]
+MARGIN, MAX_SCATTER = 1.15, 2.0
+SLACK_S = 0.1  # also the longest time that an evaluation may wait for the processor without counting as slow
 
 
-def python_slowdown(clock: Clock = time.monotonic) -> float:
-    """Return how much slower than on the idle reference machine Python runs now."""
+def python_slowdown(processor_clock: Clock = time.thread_time) -> float:
+    """Return how many times the processor time of the reference machine Python needs here."""
     content = {str(number): [number, number / 7, str(number)] for number in range(400)}
-    started = clock()
+    started = processor_clock()
     for _ in range(PIECES):
         json.loads(json.dumps(content))
-    return max(0.5, (clock() - started) / PIECES / PIECE_S)
+    return max(0.5, (processor_clock() - started) / PIECES / PIECE_S)
 
 
 def save_s(network: nn.Module, *, is_served: bool, is_exchanged: bool = False) -> float:
@@ -69,51 +68,42 @@ def time_write(snapshot: WeightSnapshot, clock: Clock = time.monotonic) -> float
 class TimeReserve:
     """Predict the seconds to leave for the end of a retraining."""
 
-    collection_s: float  # to collect garbage, measured
+    collection_s: float  # of processor time to collect garbage, measured
     write_s: float  # to write files, measured with the weights
-    save_s: float  # to save model and report, predicted
-    exit_s: float  # from the report to the end of the process, predicted; 0 if it goes on
+    save_s: float  # of processor time to save model and report, predicted
+    exit_s: float  # of processor time from the report to the end of the process, predicted; 0 if it goes on
+    contention: Contention
     samples: int = 0  # of a full evaluation
     evaluations: int = 2  # at the end: of the last model and of the best
-    sample_s: list[float] = field(default_factory=list)  # seconds per sample of all evaluations
+    evaluated: list[tuple[float, int]] = field(default_factory=list)  # seconds and samples of all evaluations
 
     def observe(self, seconds: float, samples: int) -> None:
         """Record an evaluation."""
-        self.sample_s.append(seconds / max(1, samples))
+        self.evaluated.append((seconds, max(1, samples)))
+        self.contention.note()
 
     @property
     def evaluation_s(self) -> float:
         """Seconds of a full evaluation now."""
-        return self.samples * max(self._recent, default=0.0)
+        recent = self.evaluated[-RECENT:]
+        if not recent:
+            return 0.0
+        usual = median(seconds / samples for seconds, samples in recent)
+        return self.samples * max(usual, *((seconds - SLACK_S) / samples for seconds, samples in recent))
 
     @property
     def end_s(self) -> float:
         """Seconds from the last evaluation to the end of the process."""
-        once = self.save_s + self.exit_s + self.write_s + self.collection_s
-        return once * self._slowdown * self.margin + SLACK_S
+        work_s = self.save_s + self.exit_s + self.collection_s
+        return (work_s * self.contention.factor + self.write_s) * self.margin + SLACK_S
 
     @property
     def seconds(self) -> float:
         """Seconds from the last update to the end of the process: the evaluations, and what follows."""
-        return (self.evaluations * self.evaluation_s + self.collection_s * self._slowdown) * self.margin + self.end_s
+        collection_s = self.collection_s * self.contention.factor
+        return (self.evaluations * self.evaluation_s + collection_s) * self.margin + self.end_s
 
     @property
     def margin(self) -> float:
-        """The factor for what cannot be foreseen; it grows with the scatter of the times that were measured."""
-        return MARGIN * jitter(self._recent)
-
-    @property
-    def _recent(self) -> Sequence[float]:
-        return self.sample_s[-RECENT:]
-
-    @property
-    def _slowdown(self) -> float:
-        if not self.sample_s or self.sample_s[0] <= 0:
-            return 1.0
-        return max(1.0, max(self._recent) / self.sample_s[0])
-
-
-def jitter(times: Sequence[float]) -> float:
-    """Return the longest of some times relative to the usual one, from 1 to MAX_JITTER."""
-    usual = median(times) if times else 0.0
-    return min(MAX_JITTER, max(times) / usual) if usual > 0 and math.isfinite(usual) else 1.0
+        """The factor for what cannot be foreseen; it grows with the scatter of the contention."""
+        return MARGIN * min(MAX_SCATTER, self.contention.scatter)
