@@ -62,14 +62,16 @@ def limited(here: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], 
     The peak of the command itself is that of its address space: its ru_maxrss includes this process, which started it.
     """
     program = """
-import resource, runpy, sys
+import atexit, resource, runpy, sys
 from onefold.meter.memory import high_water_bytes
-sys.argv = ["onefold", *sys.argv[1:]]
-try:
-    runpy.run_module("onefold.cli", run_name="__main__")
-finally:
+
+@atexit.register
+def say_peak():
     others_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(f"\\npeak {max(high_water_bytes(), others_kb * 1024)}", file=sys.stderr)
+
+sys.argv = ["onefold", *sys.argv[1:]]
+runpy.run_module("onefold.cli", run_name="__main__")
 """
     ran = subprocess.run(
         [sys.executable, "-c", program, *words],

@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,19 @@ def test_a_window_that_ends_before_training_begins_is_refused_then(here: Path) -
         "onefold: the window of 0.30 s is over, and loading the model was not done; give --window more time\n"
     )
     assert content_of(here) == before
+
+
+def test_a_refusal_does_not_wait_for_modules_to_be_unloaded(here: Path) -> None:
+    program = """
+import runpy, sys, threading
+waits = threading.Thread(target=threading.Event().wait)  # which the interpreter would wait for
+waits.start()
+sys.argv = ["onefold", "retrain", "nowhere", "--data", "new"]
+runpy.run_module("onefold.cli", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=here, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert b"nowhere" in done.stderr
 
 
 def test_a_deployed_model_is_retrained_on_shifted_data(here: Path) -> None:

@@ -27,20 +27,19 @@ def main() -> None:
     try:
         run_command()
     except SystemExit as ended:
-        if is_timed and not ended.code:
-            _end()
+        if is_timed and isinstance(ended.code, int | None):
+            _end(ended.code or 0)
         raise
 
 
-def _end() -> None:
+def _end(code: int) -> None:
     """End the process without unloading its modules, which takes a second on a busy machine once torch is loaded."""
     atexit._run_exitfuncs()
-    code = 0
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:  # the reader is gone
-        code = 1
+        code = code or 1
     os._exit(code)
 
 
