@@ -303,6 +303,26 @@ def test_torch_datasets_are_read_like_arrays(fog: Data, form: str) -> None:
     assert len(data.validation) == len(arrays.validation)
 
 
+class VisionDigits(Digits):
+    """Digits like a dataset of torchvision, which has its targets beside the items."""
+
+    def __init__(self, part: Any, target_transform: Any = None) -> None:
+        super().__init__(part)
+        self.targets, self.target_transform = self.labels.tolist(), target_transform
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        image, label = super().__getitem__(row)
+        return image, label if self.target_transform is None else self.target_transform(label)
+
+
+def test_targets_of_datasets_may_be_transformed(fog: Data) -> None:
+    plain, turned = (
+        split_new_data(Data(VisionDigits(fog.train, transform)), CPU) for transform in (None, lambda label: 9 - label)
+    )
+    rows = np.arange(50)
+    assert torch.equal(turned.train.arrays[-1][rows], 9 - plain.train.arrays[-1][rows])
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_networks_of_other_precisions_are_retrained(
     network: nn.Module, fog: Data, enough: Path, dtype: torch.dtype

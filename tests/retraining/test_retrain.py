@@ -390,6 +390,11 @@ def test_invalid_arguments_are_rejected(
     assert content_of(folder) == before
 
 
+def test_what_is_no_module_is_rejected(fog: Data) -> None:
+    with pytest.raises(InputError, match="expected a torch module or the folder of a model, got a value of type dict"):
+        retrain({"0.weight": torch.zeros(2, 2)}, fog)  # type: ignore[arg-type]
+
+
 def test_other_folders_are_rejected(folder: Path, fog: Data, empty: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     (folder / "weights.safetensors").unlink()  # as in the folder of a compressed variant, which has its ONNX alone

@@ -329,12 +329,17 @@ class _Request:
         return min(limits) if limits else monitor_for(accelerator, None).limit()
 
     def _open_model(self) -> tuple[nn.Module, Workload, Config, str]:
+        from torch import nn
+
         if isinstance(self.model, (str, Path)):
             from onefold.training.trained_model import load_network
 
             folder = open_folder(self.model, trust=self.trust, home=self.options.home)
             network, workload, config = load_network(folder, self.workload)
             return network, workload, config, folder.path.name or str(folder.path)
+        if not isinstance(self.model, nn.Module):
+            kind = type(self.model).__name__
+            raise InputError(f"expected a torch module or the folder of a model, got a value of type {kind}")
         return self.model, self.workload or Workload(), self.options.config or Config(), type(self.model).__name__
 
     def _open_exchange(self, network: nn.Module) -> WeightExchange | None:

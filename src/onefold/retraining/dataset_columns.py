@@ -61,6 +61,7 @@ def dataset_columns(part: Any) -> tuple[Any, ...] | None:
     reader = DatasetReader(dataset)
     columns: list[Any] = [DatasetColumn(reader, index) for index in range(len(first))]
     targets = getattr(dataset, "targets", None)
-    if targets is not None and len(targets) == len(dataset):  # known without loading any item
+    is_transformed = getattr(dataset, "target_transform", None) is not None
+    if targets is not None and not is_transformed and len(targets) == len(dataset):  # known without loading any item
         columns[-1] = torch.as_tensor(targets)
     return tuple(columns)
