@@ -94,11 +94,16 @@ def test_the_model_of_a_longer_study_is_profiled_for_retrainings(
 ) -> None:
     assert not (small(tmp_path / "short").run().folder / "best" / PROFILE).exists()
     monkeypatch.setattr(handover, "PROFILE_SHARE", 1e3)  # as if it had taken hours
-    monkeypatch.setattr(handover, "MAX_PROFILE_S", 20.0)  # for a busy machine
     result = small(tmp_path / "long").run()
     profile = read_profile(result.folder / "best" / PROFILE)
     assert {lesson.model for lesson in profile.lessons} == {network_signature(result.model())}
     assert PROFILE in (read_manifest(result.folder / "best") or pytest.fail("no manifest")).files
+
+
+def test_a_profile_takes_a_small_share_of_the_study() -> None:
+    assert handover.profile_s(10.0) == 0.0  # too short to profile anything
+    assert handover.profile_s(60.0) == pytest.approx(3.0)  # on a busy machine 2 s did not suffice
+    assert handover.profile_s(3600.0) == pytest.approx(10.0)
 
 
 def test_one_epoch_is_enough_to_save_a_model(tmp_path: Path) -> None:

@@ -32,13 +32,14 @@ from onefold.training.trial_files import best_weights_file, trial_files
 from onefold.vocabulary.costs import total_cost
 from onefold.vocabulary.errors import DeviceError, ModelError, StoreError, StudyFailed
 from onefold.vocabulary.log import log_of
+from onefold.vocabulary.quantities import duration
 from onefold.vocabulary.ranking import leaderboard
 from onefold.vocabulary.records import Epoch, Failure, FailureKind, Metrics, StudyState, Trial, TrialState, to_json
 from onefold.vocabulary.serving import Surface
 from onefold.vocabulary.variants import SHORTLIST, Shortlist
 
 # Seconds to profile a model for retrainings, at most and at least, and the share of the study's duration.
-MAX_PROFILE_S, MIN_PROFILE_S, PROFILE_SHARE = 2.0, 1.0, 0.05
+MAX_PROFILE_S, MIN_PROFILE_S, PROFILE_SHARE = 10.0, 1.0, 0.05
 log = log_of()
 
 
@@ -152,16 +153,17 @@ class Handover:
 
     def _write_profile(self, winner: Trial, record: StudyRecord) -> None:
         """Profile the winner for retrainings, in a small share of the time that the study took."""
-        seconds = min(MAX_PROFILE_S, PROFILE_SHARE * record.elapsed_s)
+        seconds = profile_s(record.elapsed_s)
         file = self.folder / PROFILE
         file.unlink(missing_ok=True)  # of the winner before an extension
         weights = best_weights_file(self.folder, winner.number, winner.finished_rungs[-1].rung)
-        if self.tunable.workload is None or weights is None or seconds < MIN_PROFILE_S:
+        if self.tunable.workload is None or weights is None or not seconds:
             return
         given = (winner.config, str(weights.relative_to(self.folder)), str(file), seconds)
-        failure = run_call(self.engine, Call(profile_retraining, given))
-        if isinstance(failure, Failure):
-            log.info("the model of study %s has no retraining profile: %s", record.name, failure.reason)
+        is_profiled = run_call(self.engine, Call(profile_retraining, given))
+        if not is_profiled or isinstance(is_profiled, Failure):
+            reason = is_profiled.reason if isinstance(is_profiled, Failure) else f"{duration(seconds)} did not suffice"
+            log.info("the model of study %s has no retraining profile: %s", record.name, reason)
 
     def _winner(self, trials: list[Trial], record: StudyRecord) -> Trial | None:
         objective, epoch_objective = self.spec.objective, self.spec.epoch_objective
@@ -291,6 +293,12 @@ class Handover:
             if trial.state is TrialState.STOPPED and trial.number not in kept:  # failed ones may be run again
                 for file in trial_files(self.folder, trial.number):
                     file.unlink()
+
+
+def profile_s(study_s: float) -> float:
+    """Return the seconds to profile the model of a study that took so long; 0 if they would not suffice."""
+    seconds = min(MAX_PROFILE_S, PROFILE_SHARE * study_s)
+    return seconds if seconds >= MIN_PROFILE_S else 0.0
 
 
 def _reason_of_failure(trials: list[Trial], reason: str) -> str:
