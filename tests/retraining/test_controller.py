@@ -31,6 +31,7 @@ from onefold.retraining.planning_context import MEMORY_MARGIN, learning_key
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import BatchOrder, Reference, split_new_data, split_reference
 from onefold.retraining.strategy import plan_strategy
+from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.errors import DatasetError, InputError
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MicroWindow, Reaction, RetrainingLimits, RetrainingSummary
@@ -443,16 +444,24 @@ def test_a_report_claims_nothing_of_plans_that_were_not_tried(network: nn.Module
 def test_the_epochs_of_a_plan_are_a_limit(network: nn.Module, fog: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     few = Data(tuple(part[:60] for part in fog.train), fog.validation)
     work = retraining(network, few, 30.0)
-    plans = work.job.strategy.plans
+    plans, update = work.job.strategy.plans, Stepper.update
+    rates: list[float] = []
+
+    def recorded(self: Stepper, batches: Any, count: int, lr: float) -> float:
+        rates.append(lr)
+        return update(self, batches, count, lr)
+
+    monkeypatch.setattr(Stepper, "update", recorded)
 
     def short(context: Any) -> Any:
-        work.job.strategy.search.offer([replace(item, plan=replace(item.plan, epochs=3)) for item in plans(context)])
+        work.job.strategy.search.offer([replace(item, plan=replace(item.plan, epochs=20)) for item in plans(context)])
         return work.job.strategy.estimates()
 
     monkeypatch.setattr(work.job.strategy, "plans", short)
     result = work.run()
     assert result.reactions[-1].rule == "epochs"
-    assert sum(window.samples for window in result.windows) < 3 * 60 + EFFECTIVE_BATCH
+    assert sum(window.samples for window in result.windows) < 20 * 60 + EFFECTIVE_BATCH
+    assert rates[-1] < 0.2 * max(rates)  # though most of the window is left
 
 
 def test_a_trial_that_loses_is_undone(network: nn.Module, fog: Data, monkeypatch: pytest.MonkeyPatch) -> None:

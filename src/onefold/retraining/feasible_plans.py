@@ -17,7 +17,7 @@ from dataclasses import replace
 from onefold.retraining.planning_context import LR_STEP, PlanningContext, base_lr, learning_key
 from onefold.retraining.rule_facts import plan_facts
 from onefold.retraining.rules import Rules
-from onefold.vocabulary.retraining import EFFECTIVE_BATCH, PlanEstimate, RetrainingPlan
+from onefold.vocabulary.retraining import EFFECTIVE_BATCH, MAX_EPOCHS, PlanEstimate, RetrainingPlan
 
 MAX_PLANS = 10
 LARGEST_BATCH = 256
@@ -74,9 +74,10 @@ def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate
 def effective_batch(context: PlanningContext, samples_per_s: float) -> int:
     """Return the samples per update: 256, or fewer if the window or the data would allow too few updates."""
     size = EFFECTIVE_BATCH
+    trained = min(samples_per_s * context.left_s, MAX_EPOCHS * context.samples)
     while size > SMALLEST_EFFECTIVE_BATCH:
         fewest = MIN_UPDATES if size > USUAL_EFFECTIVE_BATCH else FEW_UPDATES
-        if samples_per_s * context.left_s / size >= fewest and size * MIN_UPDATES_PER_EPOCH <= context.samples:
+        if trained / size >= fewest and size * MIN_UPDATES_PER_EPOCH <= context.samples:
             break
         size //= 2
     return size

@@ -16,7 +16,7 @@ from onefold.retraining.time_window import TimeWindow
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.retraining import MemoryLesson, MicroWindow, PlanEstimate, RetrainingPlan
 
-DECAY_START = 0.5  # share of the window left from which the learning rate decays linearly
+DECAY_START = 0.5  # share of the window, or of the epochs, left from which the learning rate decays linearly
 LOWEST_LR_FACTOR = 0.02
 WARM_UP_UPDATES = 20  # of a new optimizer, during which the learning rate rises linearly
 SHRINK_FACTOR = 0.75  # tensor bytes to try next, relative to those of a plan that ran out of memory
@@ -74,15 +74,15 @@ class PlanRunner:
                 break
             if updates and (started - began >= length_s or self._limit(started) < estimate.memory_bytes):
                 break  # when the limit falls, the rules decide
-            if updates and self._samples + samples >= plan.epochs * len(self.order.samples):
+            if updates and self._samples >= plan.epochs * len(self.order.samples):
                 break
             indices = self.order.take(plan.effective_batch)
             loss += self._update(plan, indices) * len(indices)
             samples, updates = samples + len(indices), updates + 1
+            self._samples += len(indices)
             longest = max(longest, self.window.elapsed_s - started)
         if not updates:
             return None
-        self._samples += samples
         measured = self.memory.peak()
         self._learn(plan, measured)
         return MicroWindow(
@@ -158,7 +158,7 @@ class PlanRunner:
 
     def _update(self, plan: RetrainingPlan, indices: Indices) -> float:
         try:
-            lr = plan.lr * self.lr_factor * self._lr_decay() * self._warm_up()
+            lr = plan.lr * self.lr_factor * self._lr_decay(plan) * self._warm_up()
             return self.stepper.update(self._batches(plan, indices), len(indices), lr)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -171,11 +171,13 @@ class PlanRunner:
             if len(batch[-1]):  # else all of its rows had NaN in them
                 yield batch
 
-    def _lr_decay(self) -> float:
-        """Return the factor of the learning rate, which falls linearly toward the end of the window."""
+    def _lr_decay(self, plan: RetrainingPlan) -> float:
+        """Return the factor of the learning rate, which falls linearly toward the end of the window or of the epochs."""
         if not self.is_adaptive:
             return 1.0
-        return min(1.0, max(LOWEST_LR_FACTOR, self.window.left_s / self.window.length_s / DECAY_START))
+        epochs_left = 1.0 - self._samples / (plan.epochs * len(self.order.samples))
+        left = min(self.window.left_s / self.window.length_s, epochs_left)
+        return min(1.0, max(LOWEST_LR_FACTOR, left / DECAY_START))
 
     def _warm_up(self) -> float:
         """Return the factor of the learning rate, which rises linearly in the first updates of an optimizer."""

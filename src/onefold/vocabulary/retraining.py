@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.quantities import duration
 
+MAX_EPOCHS = 100
 EFFECTIVE_BATCH = 256  # batch_size * accumulation of a plan; smaller if the window is short
 DEFAULT_ALPHA = 0.9  # weight of gain against speed; a gain per second accounts for time already
 
@@ -34,7 +35,7 @@ class RetrainingPlan:
     accumulation: int = 1  # batches per update (gradient accumulation)
     freeze_rate: float = 0.0  # share of the layers, from the input, that are frozen
     segments: int = 1  # activation checkpointing: all segments but the last are recomputed in the backward pass
-    epochs: int = 100  # over the new data, at most
+    epochs: int = MAX_EPOCHS  # over the new data, at most
     lr: float = 1e-3
     optimizer: str = "adam"  # or sgd
 
