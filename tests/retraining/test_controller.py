@@ -304,6 +304,49 @@ def test_torch_datasets_are_read_like_arrays(fog: Data, form: str) -> None:
     assert len(data.validation) == len(arrays.validation)
 
 
+class Broken(Digits):
+    """Digits whose item 50 is what a function makes of it."""
+
+    def __init__(self, part: Any, broken: Callable[[Any], Any]) -> None:
+        super().__init__(part)
+        self.broken = broken
+
+    def __getitem__(self, row: int) -> Any:
+        return self.broken(super().__getitem__(row)) if row == 50 else super().__getitem__(row)
+
+
+def unreadable(item: Any) -> Any:
+    raise OSError("truncated image")
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (unreadable, "item 50 of the dataset cannot be read: truncated image"),
+        (lambda item: (item[0], "seven"), "item 50 of the dataset cannot be read: .*; its parts must be tensors"),
+        (lambda item: (item[0], [1, 2]), "different shapes; crop or pad"),
+    ],
+)
+def test_items_that_cannot_be_read_are_named(fog: Data, broken: Callable[[Any], Any], why: str) -> None:
+    with pytest.raises(DatasetError, match=why):
+        split_new_data(Data(Broken(fog.train, broken)), CPU)
+
+
+def test_text_is_no_data(fog: Data) -> None:
+    images, labels = fog.train
+    with pytest.raises(DatasetError, match=r"must be numbers, .* got an array of <U"):
+        split_new_data(Data((images, labels.astype(str))), CPU)
+
+
+@pytest.mark.parametrize("is_tuple", [False, True])
+def test_datasets_may_have_no_labels(fog: Data, is_tuple: bool) -> None:
+    images = torch.from_numpy(fog.train[0])
+    dataset: Any = torch.utils.data.TensorDataset(images) if is_tuple else torch.utils.data.Subset(images, range(90))
+    data = split_new_data(Data(torch.utils.data.DataLoader(dataset)), CPU)
+    assert not data.has_labels
+    assert torch.equal(data.train.batch(slice(0, 5))[0], images[data.train.rows[:5]])
+
+
 class VisionDigits(Digits):
     """Digits like a dataset of torchvision, which has its targets beside the items."""
 

@@ -190,7 +190,6 @@ def test_a_single_array_has_no_labels(train: Any) -> None:
         (([1, 2, 3], [0, 1, 0]), "inputs first"),
         ("train.npz", "inputs first"),
         (None, "inputs first"),
-        (torch.utils.data.TensorDataset(torch.zeros(9, 2)), "inputs first"),
         ((np.zeros((4, 2)), np.zeros(4)), "at least 5 samples.*got 4"),
     ],
 )

@@ -105,8 +105,8 @@ def retrain(
         model: A torch module, or the folder of a model that a study or a training saved.
         data: New data: a `Data`, a tuple of arrays with the targets last, a torch `Dataset` or `DataLoader`, or a
             folder with `inputs.npy` and `targets.npy`. A fifth is used for validation, unless the data has a validation
-            split. A single array, or a folder without targets, has no labels: the normalization layers of a classifier
-            are adapted to it.
+            split. A single array, a `Dataset` of such items, or a folder without targets has no labels: the
+            normalization layers of a classifier are adapted to it.
         memory: Limit of the peak memory of the whole process, such as "500MB" or a number of bytes; on a GPU, of the
             GPU's memory. Defaults to the memory that is free.
         window: Time in which everything must be done, such as "10m" or a number of seconds.

@@ -172,7 +172,7 @@ class PlanRunner:
                 yield batch
 
     def _lr_decay(self, plan: RetrainingPlan) -> float:
-        """Return the factor of the learning rate, which falls linearly toward the end of the window or of the epochs."""
+        """Return the factor of the learning rate, which falls toward the end of the window or of the epochs."""
         if not self.is_adaptive:
             return 1.0
         epochs_left = 1.0 - self._samples / (plan.epochs * len(self.order.samples))

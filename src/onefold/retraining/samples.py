@@ -244,6 +244,9 @@ def _check_arrays(part: Any) -> tuple[Any, ...]:
     if isinstance(part, Sequence) and not isinstance(part, str):
         arrays = tuple(part)
         if len(arrays) >= 2 and all(getattr(array, "shape", ()) for array in arrays):
+            for kind in (array.dtype for array in arrays if isinstance(array, np.ndarray)):
+                if kind.kind in "OSUV":
+                    raise DatasetError(f"new data must be numbers, such as classes from 0 on, got an array of {kind}")
             lengths = {len(array) for array in arrays}
             if len(lengths) == 1 and lengths != {0}:
                 return arrays
