@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import json
 import re
@@ -324,6 +325,29 @@ def test_a_module_is_retrained_on_arrays(folder: Path, fog: Data, quick: dict[st
     assert {path.name for path in result.save(tmp_path / "saved").iterdir()} == {
         "weights.safetensors", "manifest.json", "retraining.html", "retraining.json",
     }  # fmt: skip
+
+
+def test_collections_leave_out_what_was_there_before(folder: Path, fog: Data, quick: dict[str, Any]) -> None:
+    frozen: list[int] = []
+    gc.unfreeze()  # what the tests have frozen for themselves
+    try:
+        retrain(network_of(folder), fog.train, on_event=lambda _: frozen.append(gc.get_freeze_count()), **quick)
+        assert min(frozen) > 10_000
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.freeze()
+
+
+def test_time_to_create_the_store_is_reserved(folder: Path, fog: Data, empty: Path) -> None:
+    def reserved(home: Path) -> float:
+        request = _Request(
+            network_of(folder), fog, None, WINDOW, "host", None, None, False, RetrainingOptions(home=home)
+        )
+        return request.open().job.lessons_s
+
+    new = reserved(empty)
+    Home(empty).store().close()
+    assert 0 < reserved(empty) < new
 
 
 def test_a_regression_minimizes_its_error(quick: dict[str, Any]) -> None:

@@ -11,6 +11,8 @@ import ctypes
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -44,6 +46,23 @@ def release_free_memory() -> None:
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
+
+
+@contextmanager
+def existing_objects_frozen() -> Iterator[None]:
+    """Leave the objects that exist now out of garbage collections.
+
+    A collection looks at all objects, of which a process with torch has half a million, for each new plan.
+    """
+    gc.collect()
+    if gc.get_freeze_count():  # by the caller
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @cache

@@ -20,7 +20,7 @@ from onefold.device.catalog import HOST
 from onefold.device.catalog import device as catalog_device
 from onefold.meter.memory import PROCESS_MEMORY, Peak
 from onefold.model_folder import PROFILE, REFERENCE, ModelFolder, new_generation, open_folder
-from onefold.retraining.allocator import request_huge_pages
+from onefold.retraining.allocator import existing_objects_frozen, request_huge_pages
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import RetrainingOptions
 from onefold.serving.deployment_files import MODEL
@@ -131,9 +131,10 @@ def retrain(
     )
     with whole_peak() as peak:
         controller = request.open()
-        summary = controller.run()
-        request.save_lessons(controller.lessons)
-        return request.write(summary, controller, peak)
+        with existing_objects_frozen():
+            summary = controller.run()
+            request.save_lessons(controller.lessons)
+            return request.write(summary, controller, peak)
 
 
 @suggest_keywords
@@ -204,7 +205,7 @@ class _Request:
         from onefold.retraining.samples import split_new_data
         from onefold.retraining.save_cost import save_bytes, written_bytes
         from onefold.retraining.strategy import plan_strategy
-        from onefold.retraining.time_reserve import EXIT_S, save_s
+        from onefold.retraining.time_reserve import EXIT_S, LESSONS_S, STORE_S, save_s
 
         options = self.options
         if self.save is not None and Path(self.save).is_file():
@@ -226,6 +227,7 @@ class _Request:
         profiled = self._read_profile()
         self.exchange = self._open_exchange(network)
         is_saved = self.source is not None or self.save is not None
+        lessons_s = LESSONS_S if Home(options.home).has_store else LESSONS_S + STORE_S
         kinds = {"is_served": self._is_served, "is_exchanged": self.exchange is not None}
         return RetrainingController(
             RetrainingJob(
@@ -253,6 +255,7 @@ class _Request:
                 is_served=self._is_served,
                 save_bytes=save_bytes(network, **kinds) if is_saved else 0,
                 save_s=save_s(network, **kinds) if is_saved else 0.0,
+                lessons_s=lessons_s,
                 written_bytes=written_bytes(network, self.source.path if self.source else None) if is_saved else 0,
                 exit_s=0.0 if options.started_at is None else EXIT_S,
                 control=options.control or RetrainingControl(),

@@ -46,6 +46,7 @@ class RetrainingJob:
     is_served: bool = False  # whether it has an ONNX file
     save_bytes: int = 0  # of memory that writing the model will need
     save_s: float = 0.0  # that saving takes on the idle reference machine, besides writing files
+    lessons_s: float = 0.0  # that storing what plans gained takes there
     written_bytes: int = 0  # that saving writes onto the disk
     exit_s: float = 0.0  # that ending the process takes there, if the window includes it
     control: RetrainingControl = field(default_factory=RetrainingControl)

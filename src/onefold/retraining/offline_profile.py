@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from onefold.retraining.allocator import existing_objects_frozen
 from onefold.retraining.controller import RetrainingController
 from onefold.retraining.identity import machine_description, network_signature
 from onefold.retraining.job import RetrainingJob
@@ -78,7 +79,8 @@ def profile_offline(
                 signature=network_signature(network),
             )
         )  # fmt: skip
-        controller.run()
+        with existing_objects_frozen():
+            controller.run()
     except (InputError, DatasetError):
         return None
     finally:

@@ -240,7 +240,7 @@ def _time_reserve(job: RetrainingJob, snapshot: WeightSnapshot, contention: Cont
     return TimeReserve(
         collection_s=collection_s,
         write_s=writes * time_write(snapshot, job.clock) if writes else 0.0,
-        save_s=job.save_s * slowdown,
+        save_s=(job.save_s + job.lessons_s) * slowdown,
         exit_s=job.exit_s * slowdown,
         contention=contention,
     )

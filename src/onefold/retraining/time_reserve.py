@@ -23,6 +23,7 @@ from onefold.retraining.weight_snapshot import WeightSnapshot
 PIECES = 120
 PIECE_S = 0.00037  # of the reference machine, idle
 SAVE_S, EXIT_S = 0.2, 0.15  # there: report and cards; the output of a command and the end of its process
+LESSONS_S, STORE_S = 0.02, 0.3  # there: writing what plans gained; loading and creating the store, if there is none
 CHECK_S, CHECK_S_PER_BYTE = 0.1, 4e-9  # there: starting onnxruntime and running a network in it
 EXPORT_S, EXPORT_S_PER_MODULE, EXPORT_S_PER_BYTE = 1.1, 4e-3, 1.1e-8  # there: imports, tracing and serializing
 HASHED_BYTES = 2**20
