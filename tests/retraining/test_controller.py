@@ -100,7 +100,7 @@ def retraining(
     rules = read_rules(more_rules)
     clock = more.setdefault("clock", TickingClock())
     if isinstance(clock, TickingClock):
-        more.setdefault("processor_clock", lambda: clock.now_s)
+        more.setdefault("processor_times", lambda: (clock.now_s, clock.now_s))
     limits = RetrainingLimits(memory, window_s)
     return RetrainingController(
         RetrainingJob(network, split_new_data(data, CPU), limits, plan_strategy(how, rules, 0.9), rules, **more)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import pytest
 from small_networks import KINDS
 
-from onefold.retraining.contention import INTERVAL_S, INTERVALS, Contention
+from onefold.retraining import contention
+from onefold.retraining.contention import INTERVAL_S, INTERVALS, SCHEDULER_STATISTICS, Contention, thread_times
 from onefold.retraining.save_cost import save_bytes, weight_bytes, written_bytes
 from onefold.retraining.time_reserve import (
     MARGIN,
@@ -27,7 +29,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.now_s = self.busy_s = 0.0
-        self.contention = Contention(lambda: self.now_s, lambda: self.busy_s)
+        self.contention = Contention(lambda: (self.now_s, self.busy_s))
 
     def work(self, *factors: float, seconds: float = INTERVAL_S) -> Machine:
         """Work for an interval each, with so much contention."""
@@ -93,6 +95,23 @@ def test_contention_is_that_of_the_last_seconds() -> None:
     assert machine.work(3).contention.factor == pytest.approx(3.0)
     assert machine.work(*[1] * INTERVALS).contention.factor == pytest.approx(1.0)
     assert Machine().work(*[50.0] * 20, seconds=INTERVAL_S / 100).contention.scatter == 1.0  # too short to compare
+
+
+@pytest.mark.skipif(not SCHEDULER_STATISTICS.exists(), reason="the system does not tell what a thread waits for")
+def test_waiting_for_anything_else_is_no_contention() -> None:
+    before = thread_times()
+    Event().wait(1.0)
+    ready_s, ran_s = (after - earlier for after, earlier in zip(thread_times(), before))
+    assert 0 <= ran_s <= ready_s < 0.9
+
+
+def test_without_statistics_all_time_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for content in ("", "0 0 0\n"):
+        (tmp_path / "schedstat").write_text(content)
+        monkeypatch.setattr(contention, "SCHEDULER_STATISTICS", tmp_path / "schedstat")
+        before_s, _ = thread_times()
+        Event().wait(0.05)
+        assert thread_times()[0] - before_s >= 0.05
 
 
 def test_python_is_compared_with_the_reference_machine() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from onefold.retraining.contention import ProcessorTimes, thread_times
 from onefold.retraining.control import RetrainingControl
 from onefold.retraining.options import AUTO
 from onefold.retraining.rules import Rules
@@ -53,7 +54,7 @@ class RetrainingJob:
     started_at: float | None = None  # on the clock; None for now
     on_event: Callable[[RetrainingEvent], None] = lambda _: None
     clock: Clock = time.monotonic
-    processor_clock: Clock = time.thread_time  # processor seconds of the thread that retrains
+    processor_times: ProcessorTimes = thread_times
 
     @property
     def current_limits(self) -> RetrainingLimits:

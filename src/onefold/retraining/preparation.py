@@ -122,7 +122,7 @@ def prepare(job: RetrainingJob, window: TimeWindow, memory: MemoryMonitor, given
     if job.is_on_cpu:
         map_large_blocks()
     memory.open()
-    contention = Contention(job.clock, job.processor_clock)
+    contention = Contention(job.processor_times)
     forward_s = _check_data(job, window, given)
     if job.strategy.is_adaptive and _suits_channels_last(job.network):
         given.use_channels_last()
@@ -232,10 +232,10 @@ def _require(seconds: float, later_s: float, job: RetrainingJob, window: TimeWin
 
 def _time_reserve(job: RetrainingJob, snapshot: WeightSnapshot, contention: Contention) -> TimeReserve:
     """Measure what determines how long the end of the retraining takes."""
-    started = job.processor_clock()
+    _, started = job.processor_times()
     release_free_memory()
-    collection_s = job.processor_clock() - started  # long in a process with many objects
-    slowdown = python_slowdown(job.processor_clock)
+    collection_s = job.processor_times()[1] - started  # long in a process with many objects
+    slowdown = python_slowdown(lambda: job.processor_times()[1])
     writes = job.written_bytes / max(1, weight_bytes(job.network))
     return TimeReserve(
         collection_s=collection_s,
