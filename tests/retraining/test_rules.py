@@ -176,8 +176,9 @@ REACTING = [
     ),
     ("window nearly over", "finish", {"left_s": 4.9}, {"left_s": 5.0}),
     ("gain stalls", "lower lr", {"stalled": 6}, {"stalled": 5}),
-    ("gain stalls", "lower lr", {"stalled": 9, "lowered": 1}, {"stalled": 6, "lowered": 3}),
-    ("nothing left to gain", "finish", {"stalled": 15, "lowered": 2}, {"stalled": 14, "lowered": 2}),
+    ("gain stalls", "lower lr", {"stalled": 12, "lowered": 1}, {"stalled": 11, "lowered": 1}),
+    ("gain stalls", "lower lr", {"stalled": 17, "lowered": 1}, {"stalled": 17, "lowered": 3}),
+    ("nothing left to gain", "finish", {"stalled": 18, "lowered": 2}, {"stalled": 17, "lowered": 2}),
     ("another plan is better", "switch plan", {"best_other_merit": 0.89}, {"best_other_merit": 0.88}),
     (
         "another plan is better",
