@@ -29,7 +29,7 @@ from onefold.retraining.job import RetrainingJob
 from onefold.retraining.memory_monitor import ProcessMemory
 from onefold.retraining.planning_context import MEMORY_MARGIN, learning_key
 from onefold.retraining.rule_file import read_rules
-from onefold.retraining.samples import BatchOrder, Reference, split_new_data, split_reference
+from onefold.retraining.samples import REPLAYED_SHARE, BatchOrder, Reference, split_new_data, split_reference
 from onefold.retraining.strategy import plan_strategy
 from onefold.retraining.training_step import Stepper
 from onefold.vocabulary.errors import DatasetError, InputError
@@ -484,9 +484,14 @@ def test_a_report_claims_nothing_of_plans_that_were_not_tried(network: nn.Module
     assert result.why == "it had 1 of 1 micro-window; no other plan was tried"
 
 
-def test_the_epochs_of_a_plan_are_a_limit(network: nn.Module, fog: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_replaying", [False, True])
+def test_the_epochs_of_a_plan_are_a_limit(
+    network: nn.Module, fog: Data, monkeypatch: pytest.MonkeyPatch, is_replaying: bool
+) -> None:
     few = Data(tuple(part[:60] for part in fog.train), fog.validation)
     work = retraining(network, few, 30.0)
+    if is_replaying:
+        work.job.data = replace(work.job.data, reference=reference_of(datasets.digits()))
     plans, update = work.job.strategy.plans, Stepper.update
     rates: list[float] = []
 
@@ -503,7 +508,9 @@ def test_the_epochs_of_a_plan_are_a_limit(network: nn.Module, fog: Data, monkeyp
     monkeypatch.setattr(work.job.strategy, "plans", short)
     result = work.run()
     assert result.reactions[-1].rule == "epochs"
-    assert sum(window.samples for window in result.windows) < 20 * 60 + EFFECTIVE_BATCH
+    samples = sum(window.samples for window in result.windows)
+    new_samples = samples * (1 - REPLAYED_SHARE) if is_replaying else samples
+    assert 20 * 60 <= new_samples + EFFECTIVE_BATCH < 20 * 60 + 2 * EFFECTIVE_BATCH
     assert rates[-1] < 0.2 * max(rates)  # though most of the window is left
 
 

@@ -174,8 +174,7 @@ class MicroWindowTraining:
         if self.job.control.problem not in ("", self._told):
             self._told = self.job.control.problem
             self.record.react("control file", self._told)
-        passes = sum(other.samples for other in self.record.windows) / len(self.job.data.train)
-        if passes >= plan.epochs:
+        if self.runner.epochs >= plan.epochs:
             self.record.react("epochs", f"all {plan.epochs} epochs are done")
             return False
         if self.window.length_s != self._length_s:

@@ -45,7 +45,7 @@ class PlanRunner:
     lessons: list[MemoryLesson] = field(default_factory=list)
     _gained: dict[RetrainingPlan, int] = field(default_factory=dict)  # the micro-window that its gain is from
     _probed: set[MemoryShape] = field(default_factory=set)
-    _samples: int = 0  # trained on so far
+    _new_samples: int = 0  # trained on so far, without replayed ones
     _updates: int = 0  # of the present optimizer
     _optimizer: LeanOptimizer | None = None
     _polled_at_s: float = float("-inf")
@@ -74,12 +74,12 @@ class PlanRunner:
                 break
             if updates and (started - began >= length_s or self._limit(started) < estimate.memory_bytes):
                 break  # when the limit falls, the rules decide
-            if updates and self._samples >= plan.epochs * len(self.order.samples):
+            if updates and self.epochs >= plan.epochs:
                 break
             indices = self.order.take(plan.effective_batch)
             loss += self._update(plan, indices) * len(indices)
             samples, updates = samples + len(indices), updates + 1
-            self._samples += len(indices)
+            self._new_samples += self.order.new_samples(indices)
             longest = max(longest, self.window.elapsed_s - started)
         if not updates:
             return None
@@ -89,6 +89,11 @@ class PlanRunner:
             number, plan, began, self.window.elapsed_s, updates, samples, loss / samples, None, 0.0, 0.0,
             estimate.memory_bytes, measured, self.memory.limit(),
         )  # fmt: skip
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the new data so far."""
+        return self._new_samples / len(self.order.samples)
 
     def estimate(self, plan: RetrainingPlan) -> PlanEstimate:
         """Return the predicted cost of a plan in the process as it is."""
@@ -175,8 +180,7 @@ class PlanRunner:
         """Return the factor of the learning rate, which falls toward the end of the window or of the epochs."""
         if not self.is_adaptive:
             return 1.0
-        epochs_left = 1.0 - self._samples / (plan.epochs * len(self.order.samples))
-        left = min(self.window.left_s / self.window.length_s, epochs_left)
+        left = min(self.window.left_s / self.window.length_s, 1.0 - self.epochs / plan.epochs)
         return min(1.0, max(LOWEST_LR_FACTOR, left / DECAY_START))
 
     def _warm_up(self) -> float:

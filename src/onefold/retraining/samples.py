@@ -122,6 +122,10 @@ class BatchOrder:
         drawn = self._rng.integers(len(self.replayed), size=min(replayed, len(taken)))
         return self._rng.permutation(np.concatenate([taken, len(self.samples) + drawn])).astype(np.intp)
 
+    def new_samples(self, indices: Indices) -> int:
+        """Return how many of these samples are new rather than replayed."""
+        return int((indices < len(self.samples)).sum())
+
     def batch(self, indices: Indices) -> Batch:
         """Return the samples at these indices, new ones first."""
         is_new = indices < len(self.samples)
