@@ -215,6 +215,17 @@ def test_a_shorter_window_has_a_smaller_effective_batch(short: float, longer: fl
     assert EFFECTIVE_BATCH % few == 0
 
 
+def test_a_busy_machine_makes_fewer_updates() -> None:
+    speed = 2 * 1500 * EFFECTIVE_BATCH / 3600  # samples per second for twice as many updates as 256 samples need
+    idle, busy = context(), replace(context(), contention=4.0)
+    assert effective_batch(idle, speed) == EFFECTIVE_BATCH
+    assert effective_batch(busy, speed) == EFFECTIVE_BATCH // 2
+    estimate = feasible_plans(idle, RULES)[0]
+    assert plan_facts(busy, estimate, speed)["updates"] == pytest.approx(
+        plan_facts(idle, estimate, speed)["updates"] / 4
+    )
+
+
 def test_a_short_window_has_the_smallest_effective_batch() -> None:
     quickest = max(item.samples_per_s for item in feasible_plans(context(), RULES))
     short = feasible_plans(context(left_s=10 * EFFECTIVE_BATCH / quickest), RULES)  # ten updates of 256 samples

@@ -74,7 +74,7 @@ def feasible_plans(context: PlanningContext, rules: Rules) -> tuple[PlanEstimate
 def effective_batch(context: PlanningContext, samples_per_s: float) -> int:
     """Return the samples per update: 256, or fewer if the window or the data would allow too few updates."""
     size = EFFECTIVE_BATCH
-    trained = min(samples_per_s * context.left_s, MAX_EPOCHS * context.samples)
+    trained = min(samples_per_s * context.idle_left_s, MAX_EPOCHS * context.samples)
     while size > SMALLEST_EFFECTIVE_BATCH:
         fewest = MIN_UPDATES if size > USUAL_EFFECTIVE_BATCH else FEW_UPDATES
         if trained / size >= fewest and size * MIN_UPDATES_PER_EPOCH <= context.samples:

@@ -46,18 +46,18 @@ class MicroWindowTraining:
         plans = self.strategy.plans(context)
         if not plans or prepared.other_bytes > context.limit_bytes:
             raise InputError(insufficient_memory_message(context, self.job.current_limits, prepared.other_bytes))
-        step_s = min(estimate.update_s / estimate.plan.accumulation for estimate in plans)
+        step_s = context.contention * min(estimate.update_s / estimate.plan.accumulation for estimate in plans)
         if step_s > context.left_s and not self.window.is_stopped:
             other_s = self.window.elapsed_s + self.window.reserve_s
             raise InputError(short_window_message(step_s, other_s, self.job.current_limits))
-        slowest_s = max(estimate.update_s for estimate in plans)
+        slowest_s = context.contention * max(estimate.update_s for estimate in plans)
         epochs_s = max(estimate.plan.epochs * context.samples / max(estimate.samples_per_s, 1e-9) for estimate in plans)
-        training_s = max(0.0, min(self.window.left_s, epochs_s))
+        training_s = max(0.0, min(self.window.left_s, context.contention * epochs_s))
         wanted_s = max(
             training_s / MAX_MICRO_WINDOWS,
             UPDATES_PER_MICRO_WINDOW * slowest_s,
             self.evaluator.shortest_s / EVALUATION_SHARE,
-            prepared.reserve.collection_s * prepared.reserve.contention.factor / SWITCH_SHARE,
+            context.contention * prepared.reserve.collection_s / SWITCH_SHARE,
         )
         self.micro_window_s = min(wanted_s, training_s / MIN_MICRO_WINDOWS)
         self.evaluator.limit_subset(EVALUATION_SHARE * self.micro_window_s)

@@ -63,6 +63,12 @@ class PlanningContext:
     optimizer: str = OPTIMIZERS[0]  # or AUTO
     gains: Mapping[LearningKey, float] = field(default_factory=dict)  # in earlier retrainings, relative to the best
     max_freeze_rate: float = 1.0  # that leaves something to train
+    contention: float = 1.0  # how many times longer than profiled an update takes on the machine, as busy as it is
+
+    @property
+    def idle_left_s(self) -> float:
+        """The seconds that would be left for as many updates on an idle machine, where stages are profiled."""
+        return self.left_s / self.contention
 
     @property
     def optimizers(self) -> tuple[str, ...]:

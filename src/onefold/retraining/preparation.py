@@ -77,6 +77,7 @@ class PreparedNetwork:
             self.job.optimizer,
             remembered_gains(self.job.lessons, self.job.priors),
             self.max_freeze_rate,
+            self.reserve.contention.factor,
         )
 
     @cached_property

@@ -14,7 +14,7 @@ from onefold.vocabulary.retraining import MicroWindow, PlanEstimate
 def plan_facts(context: PlanningContext, estimate: PlanEstimate, fastest_samples_per_s: float) -> dict[str, Fact]:
     """Return the facts about a plan."""
     plan = estimate.plan
-    trainable_samples = estimate.samples_per_s * context.left_s
+    trainable_samples = estimate.samples_per_s * context.idle_left_s
     is_timed = fastest_samples_per_s > 0
     return {
         "batch_size": float(plan.batch_size),
