@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from onefold.vocabulary.errors import ObjectiveError, StudyFailed, WorkloadError
 from onefold.vocabulary.records import Failure, FailureKind, StudyState
 from small_studies import small_study as small
 
-KINDS = ("fine", "no text", "wrong text", "subclass", "surrogate", "unpicklable", "huge", "lines", "no metric")
+KINDS = (
+    "fine", "no text", "wrong text", "subclass", "surrogate", "unpicklable", "huge", "lines", "no metric", "exit",
+    "no exception", "exit in text", "no file", "odd metric",
+)  # fmt: skip
 
 
 class Subclass(str):
@@ -38,10 +42,16 @@ class Unprintable(Exception):
     def __str__(self) -> str:
         if self.text is None:
             raise RuntimeError("no text")
+        if self.text is SystemExit:
+            raise SystemExit(3)
         return self.text  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
+
+
+class NoException(BaseException):
+    """What `except Exception` does not catch."""
 
 
 def troubled(config: Any) -> dict[str, float]:
@@ -53,7 +63,17 @@ def troubled(config: Any) -> dict[str, float]:
         "unpicklable": "a lambda",
         "huge": "x" * 5_000_000,
         "lines": "\n first\nsecond",
+        "exit in text": SystemExit,
     }
+    if config.kind == "exit":
+        sys.exit("bye")
+    if config.kind == "no exception":
+        raise NoException("at all")
+    if config.kind == "no file":
+        name = {"co_filename": "\ud800.py"}
+        exec(compile("raise ValueError('generated')", "generated", "exec").replace(**name))
+    if config.kind == "odd metric":
+        return {"value": 1.0, "\ud800": 1.0}
     if config.kind in texts:
         raise Unprintable(texts[config.kind])
     return {"score": 1.0} if config.kind == "no metric" else {"value": 1.0}
@@ -70,7 +90,7 @@ def failures(study: Study) -> dict[str, Failure | None]:
 def test_an_odd_exception_is_a_failed_trial_with_a_bounded_text(tmp_path: Path, engine: str) -> None:
     options = {"parallel": 2} if engine == "processes" else {}
     study = small(
-        troubled, tmp_path, space=SPACE, budget=Budget(trials=9), search="grid", engine=engine,
+        troubled, tmp_path, space=SPACE, budget=Budget(trials=len(KINDS)), search="grid", engine=engine,
         objective=Objective(minimize="value"), **options,
     )  # fmt: skip
     result = study.run()
@@ -87,11 +107,16 @@ def test_an_odd_exception_is_a_failed_trial_with_a_bounded_text(tmp_path: Path, 
     assert reasons["no metric"].startswith("the trial lacks a metric of the objective: value; it reported ")
     assert "score" in reasons["no metric"]
     assert "characters cut" in reasons["huge"]
+    assert reasons["exit"] == "SystemExit: bye"
+    assert reasons["no exception"] == "NoException: at all"
+    assert "cannot be printed: __str__ raised SystemExit" in reasons["exit in text"]
+    assert reasons["no file"] == "ValueError: generated"
+    assert "a name of 1 to 200 characters of a metric, got '\\ud800'" in reasons["odd metric"]
     for kind, failure in failed.items():
         assert failure is not None
         assert len(failure.reason) <= MAX_REASON + 20
         assert len(failure.traceback) <= MAX_TRACEBACK
-        if kind != "no metric":
+        if "metric" not in kind:
             assert "in troubled" in failure.traceback
             assert (study.folder / failure.log).stat().st_size < 1.01 * MAX_LOG
     assert (tmp_path / "store.db").stat().st_size < 1_000_000
@@ -115,7 +140,7 @@ def test_a_worker_that_hangs_or_dies_is_a_failed_trial_and_nothing_else(tmp_path
 
 
 def test_show_says_where_the_whole_traceback_is(tmp_path: Path) -> None:
-    study = small(troubled, tmp_path, space=SPACE, budget=Budget(trials=9), search="grid")
+    study = small(troubled, tmp_path, space=SPACE, budget=Budget(trials=len(KINDS)), search="grid")
     study.run()
     failure = failures(study)["lines"]
     assert failure is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from onefold.vocabulary.error_text import headline, message_of, traceback_of
+from onefold.vocabulary.error_text import headline, message_of, traceback_of, type_name
 from onefold.vocabulary.errors import NotANumber
 from onefold.vocabulary.records import Failure, FailureKind
 
@@ -21,4 +21,4 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(FailureKind.NO_SPACE, reason, trace)
     if isinstance(error, MemoryError) or any(phrase in message_of(error).lower() for phrase in OUT_OF_MEMORY):
         return Failure(FailureKind.OUT_OF_MEMORY, f"out of memory: {reason}", trace)
-    return Failure(FailureKind.RAISED, f"{type(error).__name__}: {reason}", trace)
+    return Failure(FailureKind.RAISED, f"{type_name(error)}: {reason}", trace)

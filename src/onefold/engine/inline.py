@@ -39,7 +39,9 @@ class InlineEngine:
         except StopIteration as end:
             self._run = None
             return [CallFinished(self._runs, end.value)]
-        except Exception as error:  # noqa: BLE001 - a failing call is a value
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a failing call is a value, also one that raises SystemExit
             self._run = None
             return [CallFailed(self._runs, failure_of(error))]
 

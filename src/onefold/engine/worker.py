@@ -22,7 +22,7 @@ from typing import Any
 from onefold.engine.failure_mapping import failure_of
 from onefold.engine.process_state import restored_process_state
 from onefold.processes import Channel, connect_to_parent, pin_to_cores
-from onefold.vocabulary.error_text import headline
+from onefold.vocabulary.error_text import headline, type_name
 from onefold.vocabulary.errors import EngineError, OnefoldError
 
 TICK_EVERY_S = 0.5
@@ -48,18 +48,18 @@ def serve(channel: Channel) -> None:
                 _run(channel, context, stopped, *content)
         except BrokenPipeError:
             return
-        except Exception as error:  # noqa: BLE001 - the coordinator raises it
+        except BaseException as error:  # noqa: BLE001 - the coordinator raises it
             channel.send(("unfit", _setup_error(error)))
 
 
-def _setup_error(error: Exception) -> OnefoldError:
+def _setup_error(error: BaseException) -> OnefoldError:
     """Return the error that the coordinator raises: an error of Onefold unchanged, any other as an EngineError.
 
     The classes and arguments of a workload's own exceptions may be unknown to the coordinator.
     """
     if type(error).__module__ == OnefoldError.__module__ and all(type(given) is str for given in error.args):
         return error  # type: ignore[return-value]  # all classes of that module are
-    return EngineError(f"a worker cannot be set up: {type(error).__name__}: {headline(error)}")
+    return EngineError(f"a worker cannot be set up: {type_name(error)}: {headline(error)}")
 
 
 def _run(channel: Channel, context: Any, stopped: set[int], run: int, work: bytes, cores: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ def _run(channel: Channel, context: Any, stopped: set[int], run: int, work: byte
         channel.send(_outcome(channel, context, stopped, run, work, tick))
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - a failing call is a value
+    except BaseException as error:  # noqa: BLE001 - a failing call is a value, also one that raises SystemExit
         channel.send(("failed", run, failure_of(error)))
 
 

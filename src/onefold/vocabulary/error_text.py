@@ -13,23 +13,30 @@ def message_of(error: BaseException) -> str:
     """Return the message of an exception, which may be empty; a text about it if the exception cannot be printed."""
     try:
         return _plain(str(error))
-    except Exception as failure:  # noqa: BLE001 - the code of a stranger
-        return f"<its message cannot be printed: __str__ raised {type(failure).__name__}>"
+    except BaseException as failure:  # noqa: BLE001 - the code of a stranger, also one that ends the process
+        return f"<its message cannot be printed: __str__ raised {type_name(failure)}>"
+
+
+def type_name(error: BaseException) -> str:
+    """Return the name of an exception's class, whatever its metaclass makes of `__name__`."""
+    return _plain(type.__dict__["__name__"].__get__(type(error)))
 
 
 def headline(error: BaseException) -> str:
     """Return the first line of an exception's message, at most MAX_REASON characters, or else the name of its type."""
     lines = message_of(error).strip().splitlines()
-    return cut(lines[0], MAX_REASON) if lines else type(error).__name__
+    return cut(lines[0], MAX_REASON) if lines else type_name(error)
 
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception, at most MAX_LOG characters."""
     try:
         return cut(_plain("".join(traceback.format_exception(error))), MAX_LOG)
-    except Exception:  # noqa: BLE001 - the code of a stranger
-        frames = "".join(traceback.format_tb(error.__traceback__))
-        return cut(_plain(f"{frames}{type(error).__name__}: {message_of(error)}\n"), MAX_LOG)
+    except BaseException:  # noqa: BLE001 - the code of a stranger, or a file name that cannot be encoded
+        walk = traceback.walk_tb(error.__traceback__)
+        codes = [(frame.f_code, line) for frame, line in walk]
+        frames = [f'  File "{code.co_filename}", line {line}, in {code.co_name}\n' for code, line in codes]
+        return cut(_plain(f"{''.join(frames)}{type_name(error)}: {message_of(error)}\n"), MAX_LOG)
 
 
 def cut(text: str, most: int) -> str:
@@ -39,6 +46,11 @@ def cut(text: str, most: int) -> str:
     marker = f" […{len(text) - most:,} characters cut…] "
     end = max(0, (most - len(marker)) // 2)
     return text[: most - len(marker) - end] + marker + text[len(text) - end :]
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a text can be written as UTF-8: it has no lone surrogates."""
+    return _plain(text) == text
 
 
 def _plain(text: str) -> str:
