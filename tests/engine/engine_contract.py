@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
+import signal
+import socket
 import sys
+import tempfile
+import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -47,6 +53,20 @@ def changing(context: Any, folder: str, *, tick: Tick) -> Generator[dict[str, An
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "precision": torch.get_float32_matmul_precision(),
         "benchmark": torch.backends.cudnn.benchmark,
+        "mkldnn": torch.backends.mkldnn.enabled,
+        "autocast": (torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),
+        "denormal": float(torch.full((1,), 1e-40, dtype=torch.float32, device="cpu") * 1) > 0,
+        "hooks": int(torch.nn.Linear(1, 1, device="cpu")(torch.ones(1, device="cpu")).numel()),
+        "warnings": ("ignore", None, UnicodeWarning, None, 0) in warnings.filters,
+        "recursion": sys.getrecursionlimit(),
+        "collector": gc.isenabled(),
+        "timeout": socket.getdefaulttimeout(),
+        "logging": logging.root.manager.disable,
+        "temporary": tempfile.tempdir,
+        "alarm": signal.getsignal(signal.SIGALRM) is print,
+        "timer": signal.getitimer(signal.ITIMER_REAL) > (0.0, 0.0),
+        "masked": signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        "output": sys.stdout is None,
     }
     os.chdir(folder)
     os.environ["ONEFOLD_TEST"] = "changed"
@@ -58,6 +78,21 @@ def changing(context: Any, folder: str, *, tick: Tick) -> Generator[dict[str, An
     torch.use_deterministic_algorithms(True)
     torch.set_float32_matmul_precision("medium")
     torch.backends.cudnn.benchmark = True
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    torch.set_autocast_enabled("cpu", True)
+    torch.set_autocast_dtype("cpu", torch.float16)
+    torch.set_flush_denormal(True)
+    torch.nn.modules.module.register_module_forward_hook(lambda _module, _inputs, output: output.new_zeros(3))
+    warnings.simplefilter("ignore", UnicodeWarning)
+    sys.setrecursionlimit(3000)
+    gc.disable()
+    socket.setdefaulttimeout(0.1)
+    logging.disable(logging.CRITICAL)
+    tempfile.tempdir = "/nowhere"
+    signal.signal(signal.SIGALRM, print)
+    signal.alarm(3600)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    sys.stdout = None  # type: ignore[assignment]
     raise ValueError("no such luck")
 
 
