@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import re
 from pathlib import Path
@@ -414,6 +415,20 @@ def test_invalid_toml_is_rejected_with_its_line(tmp_path: Path, text: str, probl
     with pytest.raises(InputError, match=re.escape("mine.toml is not valid TOML: ")) as error_info:
         read_rules(written(tmp_path, text))
     assert problem in str(error_info.value)
+
+
+def test_a_message_that_would_fill_the_memory_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        '[[react]]\nname = "a"\nwhen = "elapsed_s > 0"\nthen = "finish"\nsay = "{elapsed_s:2000000000.0f}"\n'
+    )
+    with pytest.raises(InputError, match=r"line 5: the `say` of 'a' cannot format elapsed_s"):
+        read_rules(tmp_path / "mine.toml")
+
+
+def test_a_pipe_in_place_of_rules_is_rejected(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mine.toml")
+    with pytest.raises(InputError, match="not a regular file"):
+        read_rules(tmp_path / "mine.toml")
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

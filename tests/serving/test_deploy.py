@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,8 +266,35 @@ class TestErrors:
     def test_invalid_deployment_file(self, text: str, folder: Path) -> None:
         with new_generation(folder, update=True) as new:
             (new / "deployment.json").write_text(text)
-        with pytest.raises(ModelError, match=r"deployment\.json (cannot be read|names no device)"):
+        with pytest.raises(ModelError, match=r"deployment\.json cannot be read"):
             read(folder)
+
+    @pytest.mark.parametrize(
+        ("values", "problem"),
+        [
+            ({"threads": 10**6}, "1 to 1024 threads"),
+            ({"threads": -1}, "1 to 1024 threads"),
+            ({"graph_level": "__class__"}, "unknown graph level"),
+            ({"batch_size": 0}, "1 to 1,000,000 samples"),
+            ({"batch_size": 10**12}, "1 to 1,000,000 samples"),
+        ],
+    )
+    def test_settings_that_no_session_can_have(self, values: dict[str, Any], problem: str, folder: Path) -> None:
+        with new_generation(folder, update=True) as new:
+            content = json.loads((new / "deployment.json").read_text())
+            for choice in content["devices"][0]["choices"]:
+                choice["point"].update(values)
+            (new / "deployment.json").write_text(json.dumps(content))
+        with pytest.raises(ModelError, match=problem):
+            load(folder)
+
+    def test_a_device_without_scenarios(self, folder: Path) -> None:
+        with new_generation(folder, update=True) as new:
+            content = json.loads((new / "deployment.json").read_text())
+            content["devices"][0]["choices"] = []
+            (new / "deployment.json").write_text(json.dumps(content))
+        with pytest.raises(ModelError, match=r"it has no scenario for .*; measure the model again"):
+            load(folder)
 
     def test_deployment_of_a_newer_version(self, folder: Path) -> None:
         content = json.loads((folder / "deployment.json").read_text())

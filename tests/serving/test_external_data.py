@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from onefold import deploy
+from onefold import deploy, measure
 from onefold.compression.onnx_builder import OnnxVariantBuilder
 from onefold.kernels.source_models import load_models
 from onefold.serving.export import export, samples_beside
@@ -87,3 +88,23 @@ def test_invalid_model_is_returned_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "c.onnx"
     file.write_bytes(b"no model")
     assert with_embedded_weights(file, tmp_path) == file
+
+
+def test_external_data_that_claims_terabytes_is_refused_before_it_is_read(apart: Path, tmp_path: Path) -> None:
+    model = onnx.load(str(apart), load_external_data=False)
+    weights = model.graph.initializer[0]
+    weights.dims[:] = [1 << 38]
+    del weights.external_data[1:]  # without a length: the file from its beginning to its end
+    onnx.save(model, str(apart))
+    os.truncate(apart.parent / "b.onnx.data", 1 << 40)
+    with pytest.raises(ModelError, match="larger than an ONNX file may be"):
+        with_embedded_weights(apart, tmp_path)
+
+
+def test_a_pipe_or_a_terabyte_is_no_model(plain: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(ModelError, match="there is no model"):
+        measure(tmp_path / "pipe.onnx", home=tmp_path)
+    os.truncate(plain, 1 << 40)
+    with pytest.raises(ModelError, match=r"1 TiB, but an ONNX file has at most 2 GiB"):
+        measure(plain, home=tmp_path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import stat
 import struct
 import zipfile
 import zlib
@@ -22,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from onefold.vocabulary.documents import open_regular
 from onefold.vocabulary.errors import DatasetError
 
 HEADER_BYTES = 10_000  # numpy reads no longer header either
@@ -63,13 +63,11 @@ class ArrayHeader:
 def open_descriptor(path: Path, label: str = "") -> int:
     """Open a file for reading; raise DatasetError for a folder, a device or a pipe, which might never end."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its writer
+        return open_regular(path)
     except OSError as error:
         raise DatasetError(f"{label or path} cannot be read: {error}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise DatasetError(f"{label or path} cannot be read: {path} is not a regular file")
-    return descriptor
+    except ValueError:
+        raise DatasetError(f"{label or path} cannot be read: {path} is not a regular file") from None
 
 
 @contextmanager

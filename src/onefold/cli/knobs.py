@@ -14,6 +14,7 @@ from onefold.cli.options import HomeOption, JsonOption, OptimizeKnobsOption
 from onefold.report.phrases import step
 from onefold.study.knob_campaign import BATCH_SIZES, EPOCHS, REPEATS, profile_knobs
 from onefold.training.api import export_knobs, import_knobs, knob_groups, remembered_knobs
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import (
     KnobMemory,
@@ -96,7 +97,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         raise InputError(f"the configuration {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

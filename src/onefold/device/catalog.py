@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib.resources import files
@@ -20,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from onefold.device.device import Device
+from onefold.vocabulary.documents import parse_toml, read_document
 from onefold.vocabulary.errors import DeviceError, unknown
 
 HOST = "host"
+MAX_FILE_BYTES = 1_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _FIELDS = {field.name: field for field in fields(Device) if field.name != "name"}
 _INTEGERS = {"cores", "memory_bytes"}
@@ -56,8 +57,8 @@ def read_devices(path: Path) -> list[Device]:
     Raises DeviceError, which names the file, the device and the missing, invalid or unknown field.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_document(path, MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
         raise DeviceError(f"the device file {path} cannot be read: {getattr(error, 'strerror', error)}") from error
     parsed = parse_devices(text, str(path), source="user")
     if path.name != f"{HOST}.toml" and any(device.name == HOST for device in parsed):
@@ -68,8 +69,8 @@ def read_devices(path: Path) -> list[Device]:
 def parse_devices(text: str, where: str, source: str) -> list[Device]:
     """Return the devices of a TOML text; error messages call it `where`, and `source` is the default of that field."""
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = parse_toml(text)
+    except ValueError as error:
         raise DeviceError(f"{where} is not valid TOML: {error}") from error
     if not tables:
         raise DeviceError(f"{where} defines no device; add a table such as [my-board]")

@@ -18,6 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from onefold.vocabulary.documents import read_document
 from onefold.vocabulary.errors import DeviceError, unknown
 
 Emulated = Callable[[int, int], float]
@@ -175,9 +176,9 @@ def read_board_measurements(path: Path) -> tuple[BoardMeasurement, ...]:
     Latency and energy are of a whole batch. Raises DeviceError, which names the invalid line.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = read_document(path).removeprefix("\ufeff")
+        rows = list(csv.reader(text.splitlines(keepends=True)))
+    except (OSError, ValueError, csv.Error) as error:
         raise DeviceError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
     header = [name.strip() for name in rows[0]] if rows else []
     for name in header:

@@ -17,6 +17,7 @@ from onefold.device.catalog import HOST, check_name
 from onefold.device.device import Device
 from onefold.device.roofline import operator_costs
 from onefold.processes import scratch_folder
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def device_from_probe(
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        answer = json.loads(path.read_text(encoding="utf-8"))
+        answer = read_json(path)
     except OSError as error:
         raise DeviceError(f"the output of the probe {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

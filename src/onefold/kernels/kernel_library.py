@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold.model_folder import ModelFolder
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.kernels import RuntimeLatency
 from onefold.vocabulary.records import to_json
@@ -97,10 +98,8 @@ def read_library(folder: ModelFolder) -> LibraryManifest | None:
     if not path.is_file():
         return None
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError("it is too large")
-        manifest = checked_from_json(LibraryManifest, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        manifest = checked_from_json(LibraryManifest, read_json(path, MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}; compile the model again") from error
     if manifest.file not in (LIBRARY, ARCHIVE, ""):
         raise ModelError(f"{path} names {manifest.file!r}, but a library is {LIBRARY} or {ARCHIVE}")

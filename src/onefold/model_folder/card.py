@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import InputError
 
 WEIGHTS = "weights.safetensors"
@@ -37,12 +37,10 @@ def read_card(folder: Path) -> dict[str, Any]:
             "save the result of a study there first"
         )
     path = folder / CARD
-    if path.stat().st_size > MAX_CARD_BYTES:
-        raise InputError(f"{path} is too large for a model card: {path.stat().st_size} bytes")
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from error
+        card = read_json(path, MAX_CARD_BYTES)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a model card: {error}") from error
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
         raise InputError(f"{path} has no configuration of the model")
     return card

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from onefold.model_folder.manifest import DOCUMENTS, MANIFEST, manifest_of, path_inside
 from onefold.model_folder.trust import home_path, record_written
+from onefold.vocabulary.documents import read_document
 from onefold.vocabulary.errors import ModelError
 
 COMMIT = ".commit"
@@ -124,10 +125,7 @@ def _entries(commit: Path) -> set[str]:
     try:
         if commit.is_symlink() or not commit.is_dir():
             raise ValueError("it is not a folder")
-        path = path_inside(commit, ENTRIES)
-        if path.stat().st_size > MAX_ENTRIES_BYTES:
-            raise ValueError(f"its {ENTRIES} are too long")
-        return set(path.read_text(encoding="utf-8").split())
+        return set(read_document(path_inside(commit, ENTRIES), MAX_ENTRIES_BYTES).split())
     except (OSError, ValueError, ModelError) as error:
         raise ModelError(f"{commit} is not a complete model: {error}; remove it, or copy the folder again") from error
 

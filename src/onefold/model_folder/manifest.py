@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import ModelError
 from onefold.vocabulary.records import to_json
 from onefold.vocabulary.typed_json import checked_from_json
@@ -74,9 +75,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     path = path_inside(folder, MANIFEST)
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError("it is too large")
-        manifest = checked_from_json(Manifest, json.loads(path.read_text(encoding="utf-8")))
+        manifest = checked_from_json(Manifest, read_json(path, MAX_MANIFEST_BYTES))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}; write or copy the folder again") from error
     if manifest.version > VERSION:

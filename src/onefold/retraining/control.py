@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 from onefold.vocabulary.retraining import RetrainingLimits
@@ -66,13 +66,11 @@ class RetrainingControl:
             if stamp == self._stamp:
                 return
             self._stamp = stamp
-            if status.st_size > MAX_FILE_BYTES:
-                raise InputError(f"it has {status.st_size} bytes")
-            self._apply(json.loads(self.file.read_text(encoding="utf-8")))
+            self._apply(read_json(self.file, MAX_FILE_BYTES))
             self.problem = ""
         except FileNotFoundError:
             return
-        except (OSError, ValueError, TypeError, RecursionError, InputError) as error:
+        except (OSError, ValueError, TypeError, InputError) as error:
             self.problem = f"{self.file} is ignored: {error}"
 
     def _apply(self, content: Any) -> None:

@@ -24,6 +24,7 @@ from onefold.retraining.options import OPTIMIZERS
 from onefold.retraining.rule_file import read_rules
 from onefold.retraining.samples import split_new_data
 from onefold.retraining.strategy import GainStrategy
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import DatasetError, InputError, ModelError
 from onefold.vocabulary.records import Config, to_json
 from onefold.vocabulary.retraining import MemoryLesson, RetrainingLimits, RetrainingPlan
@@ -109,9 +110,7 @@ def write_profile(profile: OfflineProfile, path: Path) -> None:
 def read_profile(path: Path) -> OfflineProfile:
     """Read a profile; raises ModelError if the file is none. One of a later version is empty."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError("it is too large")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path, MAX_BYTES)
         if isinstance(content, dict) and isinstance(content.get("version"), int) and content["version"] > VERSION:
             return OfflineProfile(())
         profile = checked_from_json(OfflineProfile, content)

@@ -7,6 +7,7 @@ of that language, which `plain_condition` evaluates without importing it.
 
 from __future__ import annotations
 
+import re
 import string
 import tomllib
 from collections.abc import Collection, Mapping
@@ -16,9 +17,12 @@ from pathlib import Path
 
 from onefold.retraining.plain_condition import PlainCondition
 from onefold.retraining.rules import ACTIONS, FACTS, TYPE_NAMES, Condition, Fact, Rule, Rules
+from onefold.vocabulary.documents import parse_toml, read_document
 from onefold.vocabulary.errors import InputError, suggestion, unknown
 
 SHIPPED = "rules.toml"
+MAX_FILE_BYTES = 100_000
+MAX_WIDTH = 100  # characters of a formatted fact, and digits after the point
 OFF = "off"  # the action that switches a shipped rule off
 _KEYS = ("name", "when", "then", "say")
 _EXAMPLES: dict[type[Fact], tuple[Fact, ...]] = {float: (1, 1.5), str: ("adam",), bool: (True,)}
@@ -48,8 +52,8 @@ def _merge(shipped: Mapping[str, Rule | None], custom: Mapping[str, Rule | None]
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_document(path, MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read the rules in {path}: {getattr(error, 'strerror', error)}; give a TOML file"
         ) from error
@@ -77,8 +81,8 @@ def _parse(text: str, file: str, shipped: Mapping[str, Collection[str]] | None) 
     """
     known_names = shipped or {}
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = parse_toml(text)
+    except ValueError as error:
         raise InputError(f"{file} is not valid TOML: {error}; put every string in quotes") from error
     parsed: dict[str, dict[str, Rule | None]] = {kind: {} for kind in FACTS}
     for kind, rules in tables.items():
@@ -160,6 +164,8 @@ def _check_message(say: str, name: str, location: _Location) -> None:
 
 
 def _is_valid_format(spec: str, fact_type: type[Fact]) -> bool:
+    if any(int(number) > MAX_WIDTH for number in re.findall(r"\d+", spec)):
+        return False
     try:
         for example in _EXAMPLES[fact_type]:
             format(example, spec)

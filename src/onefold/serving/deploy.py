@@ -32,6 +32,7 @@ from onefold.serving.queue_simulation import Response
 from onefold.serving.scenario_settings import ScenarioSettings, choose_settings
 from onefold.serving.scenarios import is_open_loop, parse_scenario
 from onefold.serving.served_model import ServedModel
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import ModelError, unknown
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import to_json
@@ -111,13 +112,10 @@ def _read(folder: ModelFolder) -> Deployment:
     if not path.is_file():
         raise _no_deployment(folder.path)
     try:
-        if path.stat().st_size > MAX_DEPLOYMENT_BYTES:
-            raise ValueError("it is too large")
-        deployment = checked_from_json(Deployment, upgrade(json.loads(path.read_text(encoding="utf-8"))))
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ModelError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    if not deployment.devices:
-        raise ModelError(f"{path} names no device; measure the model again")
+        deployment = checked_from_json(Deployment, upgrade(read_json(path, MAX_DEPLOYMENT_BYTES)))
+        deployment.check()
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, ModelError) as error:
+        raise ModelError(f"{path} cannot be read: {error}; measure the model again") from error
     return deployment
 
 

@@ -15,6 +15,8 @@ from onefold.vocabulary.serving import Served, ServingPoint, Surface
 
 VERSION = 3  # 1: scenarios server and multi-stream had each other's name; 2: utilization had its British spelling
 
+MAX_BATCH_SIZE = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
@@ -52,6 +54,17 @@ class Deployment:
     runtime: str
     model: Mapping[str, Any] = field(default_factory=dict)  # origin: study, trial, config, metrics
     version: int = VERSION
+
+    def check(self) -> None:
+        """Raise ValueError if no model can be served with these settings: the file may come from elsewhere."""
+        if not self.devices:
+            raise ValueError("it names no device")
+        for settings in self.devices:
+            if not settings.choices:
+                raise ValueError(f"it has no scenario for {settings.device.name}")
+            for point in (*(choice.point for choice in settings.choices), *(s.point for s in settings.surface.served)):
+                if not 1 <= point.batch_size <= MAX_BATCH_SIZE:
+                    raise ValueError(f"a batch has 1 to {MAX_BATCH_SIZE:,} samples, not {point.batch_size}")
 
     def on(self, device: str | None = None) -> DeviceSettings:
         """Return the settings for a device, by default the first one. Raises ModelError for an unknown device."""

@@ -11,7 +11,9 @@ from typing import Any
 
 from onefold.vocabulary.error_text import headline
 from onefold.vocabulary.errors import ModelError
+from onefold.vocabulary.quantities import size
 
+MAX_ONNX_BYTES = 2**31  # the limit of protocol buffers
 MAX_SHAPE_ELEMENTS = 64  # integer constants up to this size are shapes and axes, which change the cost
 BOOKKEEPING = {  # operators on shapes and initial states, at negligible cost
     "Shape", "Constant", "Gather", "Unsqueeze", "Squeeze", "Concat", "ConstantOfShape", "Expand", "Reshape", "Identity",
@@ -23,14 +25,24 @@ def read(path: Path) -> Any:
     """Return the ONNX model of a file. Raises ModelError if there is none or it is invalid."""
     import onnx
 
-    if not path.is_file():
-        raise ModelError(f"there is no model {path}; give the path of an ONNX file")
+    check_file(path)
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf and the checker raise many types
         raise ModelError(f"{path} is not a valid ONNX model: {headline(error)}") from error
     return model
+
+
+def check_file(path: Path) -> None:
+    """Raise ModelError unless a path is that of a regular file, no larger than an ONNX file may be."""
+    if not path.is_file():
+        raise ModelError(f"there is no model {path}; give the path of an ONNX file")
+    if path.stat().st_size > MAX_ONNX_BYTES:
+        raise ModelError(
+            f"{path} has {size(path.stat().st_size)}, but an ONNX file has at most 2 GiB; export the weights as "
+            "external data"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onefold.store.home import Home
 from onefold.training.knob_memory import group_numbers
+from onefold.vocabulary.documents import read_json
 from onefold.vocabulary.errors import InputError
 from onefold.vocabulary.knobs import KnobMemory
 from onefold.vocabulary.records import to_json
@@ -85,7 +86,7 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
         InputError: The file cannot be read, or is not an export of knobs.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_json(path)
         if content["kind"] != KIND or content["version"] > VERSION:
             raise ValueError(f"it is a {content['kind']} of version {content['version']}")
         memories = [
@@ -94,7 +95,7 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
         ]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not an export of knobs: {error}") from error
     with closing(_home(home).store()) as store, store.transaction():
         for memory in memories:
