@@ -274,3 +274,29 @@ class TestOpening:
     def test_no_folder(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no folder"):
             open_folder(tmp_path / "none")
+
+
+def test_a_file_that_was_changed_is_not_copied_into_the_next_generation(folder: Path, home: Path) -> None:
+    (folder / "model.onnx").write_text("evil!")
+    with (
+        pytest.raises(ModelError, match=r"deploy/model\.onnx was changed after it was written"),
+        new_generation(folder, home=home, update=True),
+    ):
+        pytest.fail("the folder was accepted")
+    assert contents(folder) == {**dict.fromkeys(NAMES, "first"), "model.onnx": "evil!"}
+
+
+def test_a_folder_that_is_replaced_by_a_stranger_while_it_is_updated_is_not_trusted(folder: Path, home: Path) -> None:
+    opened = open_folder(folder, home=home)
+    write(folder, home.with_name("stranger"), "evil")
+    with new_generation(folder, home=home, update=True, record=opened.is_trusted, opened=opened.manifest) as new:
+        (new / "model.json").write_text("mine")
+    assert not open_folder(folder, home=home).is_trusted
+
+
+def test_a_folder_that_was_trusted_explicitly_stays_so_when_it_is_updated(folder: Path, home: Path) -> None:
+    other = home.with_name("other")
+    opened = open_folder(folder, home=other, trust=True)
+    with new_generation(folder, home=other, update=True, record=opened.is_trusted, opened=opened.manifest) as new:
+        (new / "model.json").write_text("mine")
+    assert open_folder(folder, home=other).is_trusted

@@ -90,7 +90,7 @@ def write_artifacts(artifacts: CompiledArtifacts, home: Home) -> CompileResult:
         return artifacts.result
     source, result = artifacts.source, replace(artifacts.result, folder=str(folder))
     source.create_folder(home.path)
-    with new_generation(folder, home=home.path, update=True, record=source.is_trusted) as new:
+    with new_generation(folder, home=home.path, update=True, record=source.is_trusted, opened=source.manifest) as new:
         write_library(new, artifacts.files, artifacts.manifest)
         (new / REPORT).write_text(KernelReport([result]).as_html(), encoding="utf-8")
     return result

@@ -13,7 +13,7 @@ import numpy as np
 from onefold.arrays.files import check_samples, read_arrays
 from onefold.device.random_inputs import random_input
 from onefold.kernels.kernel_library import digest_of
-from onefold.model_folder import open_folder
+from onefold.model_folder import Manifest, open_folder
 from onefold.serving import deploy
 from onefold.serving.export import check, export, samples_beside
 from onefold.serving.external_data import with_embedded_weights
@@ -44,6 +44,7 @@ class SourceModel:
     folder: Path | None = None  # deployment folder to write the library into
     calibration: Path | None = None  # an .npz with enough real samples to quantize with
     is_trusted: bool = True  # whether the other files of its deployment folder are
+    manifest: Manifest | None = None  # of its deployment folder when it was opened
     origin: str = ""  # what the caller gave, for messages
 
     @property
@@ -106,7 +107,8 @@ def load_models(
             check_batch_size(file, origin)
         source = _with_outputs(name, file, origin, deployment, _calibration(samples, model_folder), batch_size)
         if deployment is not None and deployment.is_dir():
-            source = replace(source, is_trusted=open_folder(deployment, trust=trust, home=home).is_trusted)
+            opened = open_folder(deployment, trust=trust, home=home)
+            source = replace(source, is_trusted=opened.is_trusted, manifest=opened.manifest)
         loaded.append(source)
     if save is not None:
         _check_save_is_used(save, [source.folder for source in loaded if source.folder is not None])

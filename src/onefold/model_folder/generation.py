@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from onefold.model_folder.manifest import DOCUMENTS, MANIFEST, manifest_of, path_inside
-from onefold.model_folder.trust import home_path, record_written
+from onefold.model_folder.manifest import DOCUMENTS, MANIFEST, Manifest, manifest_of, path_inside, read_manifest
+from onefold.model_folder.trust import home_path, is_recorded, record_written
 from onefold.vocabulary.documents import read_document
 from onefold.vocabulary.errors import ModelError
 
@@ -48,6 +48,7 @@ def new_generation(
     home: str | Path | None = None,
     update: bool = False,
     record: bool = True,
+    opened: Manifest | None = None,
     omit: Collection[str] = (),
 ) -> Iterator[Path]:
     """Yield a folder to write the next generation of a model folder into; it replaces the present one at the end.
@@ -59,10 +60,13 @@ def new_generation(
         home: The folder of studies that records the new generation as its own.
         update: Start from a copy of the present files instead of an empty folder.
         record: Whether code in the new generation may run in this home; False if it contains files from elsewhere.
+        opened: The manifest of the present files when the caller decided on `record`. If there is another one by now,
+            which this home did not write, the new generation is not recorded.
         omit: Names that are not copied.
 
     Raises:
         OSError: The folder cannot be written.
+        ModelError: A file to copy is not that of the manifest beside it.
     """
     target = Path(folder).expanduser().resolve()
     complete_replacement(target)
@@ -77,7 +81,11 @@ def new_generation(
         stack.enter_context(_locked(staging))
         staging.chmod(0o777 & ~_umask())
         if update and target.is_dir():
+            present = read_manifest(target)
             _copy_own_files(target, staging, omit)
+            if present is not None:
+                present.only(path.name for path in staging.iterdir()).check(staging, target)
+            record = record and (present == opened or (present is not None and is_recorded(home_path(home), present)))
         yield staging
         manifest = manifest_of(staging)
         (staging / MANIFEST).write_bytes(manifest.to_bytes())

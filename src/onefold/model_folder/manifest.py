@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onefold.vocabulary.documents import read_json
@@ -45,15 +45,24 @@ class Manifest:
         """Return the digest of the manifest, and so of all files in it."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
-    def check(self, folder: Path) -> None:
-        """Raise ModelError if a file is missing or differs from its digest."""
+    def only(self, names: Iterable[str]) -> Manifest:
+        """Return the manifest of the files of these names."""
+        wanted = set(names)
+        return replace(self, files={name: digest for name, digest in self.files.items() if name in wanted})
+
+    def check(self, folder: Path, origin: Path | None = None) -> None:
+        """Raise ModelError if a file is missing or differs from its digest.
+
+        `origin` is the folder to name, if the files in `folder` are copies.
+        """
+        named = origin or folder
         for name, expected in self.files.items():
             path = path_inside(folder, name)
             if not path.is_file():
-                raise ModelError(f"{folder} has no {name}, which its {MANIFEST} lists; copy the whole folder")
+                raise ModelError(f"{named} has no {name}, which its {MANIFEST} lists; copy the whole folder")
             if path.stat().st_size != expected.size_bytes or _digest(path) != expected:
                 raise ModelError(
-                    f"{path} was changed after it was written: its digest is not the one in {MANIFEST}; "
+                    f"{named / name} was changed after it was written: its digest is not the one in {MANIFEST}; "
                     "write or copy the folder again"
                 )
 

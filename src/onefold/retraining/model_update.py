@@ -64,11 +64,14 @@ def write_model(
     record = source is None or source.is_trusted
     try:
         omitted = {PREVIOUS} if is_in_place and summary.kept_new else set()
-        with new_generation(target, home=home, update=is_in_place, record=record, omit=omitted) as new:
+        manifest = None if source is None else source.manifest
+        with new_generation(target, home=home, update=is_in_place, record=record, opened=manifest, omit=omitted) as new:
             if source is not None and not is_in_place:
                 for file in source.path.iterdir():
                     if file.is_file() and not file.is_symlink():
                         shutil.copy2(file, new)
+                if manifest is not None:
+                    manifest.check(new, source.path)
             if summary.kept_new:
                 _replace_model(new, network, summary, exchange, keep_previous=is_in_place)
                 if summary.grown is not None:
