@@ -230,3 +230,13 @@ def test_a_workload_that_cannot_be_set_up_with_an_odd_error_is_one_sentence(tmp_
     with pytest.raises(Exception, match="cannot be printed"):
         study.run()
     assert "cannot be printed" in study.record.reason
+
+
+def test_metrics_may_have_names_that_are_no_expressions(tmp_path: Path) -> None:
+    odd = {"top-1 (%)": 81.0, "</script>": 1.0, "val/loss": 2.0, "latency": 3.0}
+    goal = Objective(minimize="value")
+    study = small(lambda config: {"value": config.x, **odd}, tmp_path, space=Space(x=Float(0, 1)), objective=goal)
+    result = study.run()
+    assert odd.items() <= result.metrics.items()
+    page = (study.folder / "report.html").read_text()
+    assert page.count("</script>") == page.count("<script")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from onefold.vocabulary.errors import ObjectiveError
 from onefold.vocabulary.objective import Objective
 from onefold.vocabulary.records import Energy, Metrics
 
@@ -133,8 +134,15 @@ SERVING_METRICS = (
 
 
 def is_serving_metric(metric: str) -> bool:
-    """Return whether a metric is a serving cost, on a device or not, or is computed from one."""
-    return any(name.partition("@")[0] in SERVING_METRICS for name in Objective(minimize=metric).inputs)
+    """Return whether a metric is a serving cost, on a device or not, or is computed from one.
+
+    Any name will do: a workload may report "top-1 (%)", which is no expression.
+    """
+    try:
+        inputs = Objective(minimize=metric).inputs
+    except ObjectiveError:
+        return False
+    return any(name.partition("@")[0] in SERVING_METRICS for name in inputs)
 
 
 def without_serving(metrics: Mapping[str, float]) -> Metrics:
