@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from onefold.compression.encoding import ENCODINGS, pack, unpack
+from onefold.compression.encoding import ENCODINGS, MAGIC, pack, unpack
 from onefold.compression.magnitude_pruning import PruningMasks
 from onefold.serving.export import export
 from onefold.vocabulary.errors import ModelError
@@ -83,3 +86,13 @@ def test_a_truncated_file_is_rejected(encoding: str) -> None:
     for length in (20, len(packed) // 2, len(packed) - 1):
         with pytest.raises(ModelError, match="the packed model is corrupt"):
             unpack(packed[:length])
+
+
+def test_negative_sizes_do_not_hide_a_decompression_bomb() -> None:
+    sizes = [1 << 45, -(1 << 45)]
+    entries = [{"place": 0, "item": 1, "bytes": size, "form": "sparse"} for size in sizes]
+    parts = [model_of(np.ones(4, np.float32)), b"", b""]
+    header = json.dumps({"weights": entries, "parts": [len(part) for part in parts]}).encode()
+    content = struct.pack("<I", len(header)) + header + b"".join(parts)
+    with pytest.raises(ModelError, match="a tensor has a negative size"):
+        unpack(MAGIC + b"deflate " + zlib.compress(content))

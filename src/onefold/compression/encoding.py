@@ -138,6 +138,8 @@ def _join_weights(content: bytes) -> bytes:
     if header.get("whole"):
         return next(parts)
     graph = onnx.load_from_string(next(parts))
+    if any(entry["bytes"] < 0 for entry in header["weights"]):
+        raise ValueError("a tensor has a negative size")
     if sum(entry["bytes"] for entry in header["weights"]) > MAX_BYTES:
         raise ValueError(f"its weights have more than the {size(MAX_BYTES)} of an ONNX file")
     for entry in header["weights"]:
