@@ -44,7 +44,8 @@ def folder(deployed: Path, library: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def install(folder: Path, library: Path | None, manifest: LibraryManifest, int8: Path | None = None) -> None:
-    with new_generation(folder, update=True) as new:
+    opened = open_folder(folder, trust=True)
+    with new_generation(folder, update=True, opened=opened.manifest) as new:
         write_library(new, LibraryFiles(library, int8=int8), manifest)
 
 
