@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,20 @@ def test_neither_writing_nor_loading_takes_a_copy_of_the_network(tmp_path: Path)
     written, loaded = (int(line) for line in done.stdout.split())
     assert written < 16_000_000
     assert loaded < 40_000_000
+
+
+def repacked(folder: Path, form: int) -> None:
+    """Write a file of torch again, with another compression."""
+    with zipfile.ZipFile(folder / "plain.pt") as plain, zipfile.ZipFile(folder / LEGACY_WEIGHTS, "w", form) as archive:
+        for name in plain.namelist():
+            archive.writestr(name, plain.read(name))
+
+
+def test_a_file_of_torch_that_is_larger_in_memory_is_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1_000_000)}, tmp_path / "plain.pt")
+    repacked(tmp_path, zipfile.ZIP_DEFLATED)
+    assert (tmp_path / LEGACY_WEIGHTS).stat().st_size < 100_000
+    with pytest.raises(ValueError, match=r"weights\.pt claims more than it has"):
+        read_weights(tmp_path)
+    repacked(tmp_path, zipfile.ZIP_STORED)
+    assert read_weights(tmp_path)["weight"].numel() == 1_000_000

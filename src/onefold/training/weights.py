@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -56,6 +57,11 @@ def read_weights(folder: Path) -> dict[str, Any]:
     path = find_weights(folder)
     if path.name == WEIGHTS:
         return dict(load_file(path))
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    is_plain = all(member.compress_type == zipfile.ZIP_STORED for member in members)  # as torch.save writes them
+    if not is_plain or sum(member.file_size for member in members) > path.stat().st_size:
+        raise ValueError(f"{path.name} claims more than it has")
     return torch.load(path, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
