@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from onefold.processes import available_cores, lease_cores
+from onefold.processes.marked import VARIABLE, kill_marked
 from onefold.training.forward_call import ForwardCall, output_error, runs
 from onefold.training.knobs import KnobUnavailable, TrainingContext, applied, available_knobs
 from onefold.training.knobs.accelerators import GpuCount, data_parallel
@@ -242,30 +243,61 @@ def test_lower_frequencies_are_offered_to_save_energy(tmp_path: Path):
     assert CpuFrequency(tmp_path).options(context) == (4000, 3200), "2400 is below the lowest frequency"
 
 
-def test_a_killed_process_leaves_no_slow_cores_behind(tmp_path: Path):
-    write_frequencies(tmp_path, (0,), current=4000)
+def holder_of_frequency(tree: Path, value: int, **environment: str) -> subprocess.Popen[bytes]:
+    """Start a process that tunes the frequency of core 0 and holds it at a value until its input ends."""
     program = f"""
 from pathlib import Path
-from onefold.training.knobs.restored_files import restored_files
-file = Path({str(tmp_path)!r}, "cpu0", "cpufreq", "scaling_max_freq")
-with restored_files([file]):
-    file.write_text("3200")
+from onefold.training.knobs.processor import CpuFrequency
+from onefold.training.knobs.knob import TrainingContext
+import torch
+from torch import nn
+context = TrainingContext(nn.Identity(), None, torch.device("cpu"), (0,))
+knob = CpuFrequency(Path({str(tree)!r}))
+assert {value} in knob.options(context)
+with knob.applied({value}, context):
     print("set", flush=True)
     input()
 """
-    slow = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert slow.stdout is not None
-    assert slow.stdin is not None
-    assert slow.stdout.readline() == b"set\n"
-    assert limits_in(tmp_path) == {"3200"}
-    slow.kill()
-    slow.wait()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"set\n"
+    assert limits_in(tree) == {str(value)}
+    return holder
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_a_killed_process_leaves_no_slow_cores_behind(tmp_path: Path, is_worker: bool):
+    write_frequencies(tmp_path, (0,), current=3000)
+    mark = f"test-{os.getpid()}/"
+    holder = holder_of_frequency(tmp_path, 4000, **({VARIABLE: mark} if is_worker else {}))
+    if is_worker:
+        kill_marked(mark)  # what a study does to a worker and its children, and the guard of a killed study
+    else:
+        holder.kill()
+    holder.communicate()
     deadline = time.monotonic() + 60
-    while limits_in(tmp_path) != {"4000\n"} and time.monotonic() < deadline:
+    while limits_in(tmp_path) != {"3000\n"} and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert limits_in(tmp_path) == {"4000\n"}
-    slow.stdin.close()
-    slow.stdout.close()
+    assert limits_in(tmp_path) == {"3000\n"}
+
+
+def test_only_one_process_tunes_a_frequency(tmp_path: Path):
+    write_frequencies(tmp_path, (0,), current=3000)
+    context = a_context()
+    context.cores = (0,)
+    holder = holder_of_frequency(tmp_path, 4000)
+    try:
+        with pytest.raises(KnobUnavailable, match="another process sets the frequencies"):
+            CpuFrequency(tmp_path).options(context)
+    finally:
+        holder.communicate(b"\n")
+    assert limits_in(tmp_path) == {"3000\n"}
+    assert CpuFrequency(tmp_path).options(context) == (3000, 4000)
 
 
 def test_memory_limits_are_those_above_what_is_used(tmp_path: Path):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onefold.training.knobs.knob import KnobUnavailable, TrainingContext
-from onefold.training.knobs.restored_files import restored_files
+from onefold.training.knobs.restored_files import claim, restored_files
 from onefold.vocabulary.records import Value
 
 UNLIMITED = "max"
@@ -37,6 +37,8 @@ class MemoryLimit:
             raise KnobUnavailable("there is no control group with a memory limit") from error
         if not os.access(file, os.W_OK):
             raise KnobUnavailable("there is no permission to set the memory limit of the control group")
+        if not claim(file.parent):
+            raise KnobUnavailable("another process sets the memory limit of the control group")
         if current != UNLIMITED:
             raise KnobUnavailable("the control group has a memory limit already")
         limits = [limit for limit in LIMITS_GIB if limit * GIB >= HEADROOM * used]

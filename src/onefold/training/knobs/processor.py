@@ -12,7 +12,7 @@ import torch
 
 from onefold.processes import lease_cores
 from onefold.training.knobs.knob import KnobUnavailable, TrainingContext
-from onefold.training.knobs.restored_files import restored_files
+from onefold.training.knobs.restored_files import claim, restored_files
 from onefold.training.neighbor_load import StatLoad
 from onefold.vocabulary.records import Value
 
@@ -97,6 +97,8 @@ class CpuFrequency:
             raise KnobUnavailable("the kernel exposes no frequency scaling")
         if not all(os.access(file, os.W_OK) for file in files):
             raise KnobUnavailable("there is no permission to set frequencies")
+        if not all(claim(file.parent) for file in files):
+            raise KnobUnavailable("another process sets the frequencies of these cores")
         current, highest, lowest = (
             int(files[0].with_name(name).read_text())
             for name in (files[0].name, "cpuinfo_max_freq", "cpuinfo_min_freq")
