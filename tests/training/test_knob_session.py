@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -224,6 +225,29 @@ def test_a_neighbor_that_leaves_is_noticed_though_no_step_becomes_faster(
     assert record.windows[-1].step_s == pytest.approx(0.005)
 
 
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
+def test_a_job_on_one_core_gets_its_threads_back_when_the_neighbor_leaves(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(_: TrainingContext) -> None:
+        cores, threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
+        disturbance = 4.0 if threads > 1 else 1.5 if cores > 1 else 1.0
+        cost = 0.010 * disturbance if clock.has_contention else 0.010 / threads
+        clock.now += cost
+        clock.stolen_s += cost * clock.neighbors
+
+    monkeypatch.setattr(clock, "step", step)
+    clock.has_contention, clock.neighbors = True, 1.0
+    session = open_session(context, clock)
+    beside = train(session, context, clock, steps=1000)
+    assert (beside.windows[-1].knobs.threads, beside.windows[-1].knobs.cores) == (1, 1)
+    assert not any(window.knobs.cores == 1 and window.knobs.threads > 1 for window in beside.windows)
+    clock.has_contention, clock.neighbors = False, 0.0
+    alone = train(session, context, clock, steps=2000)
+    assert alone.windows[-1].knobs.threads == len(available_cores())
+    assert alone.windows[-1].knobs.cores == "all"
+
+
 def test_jobs_learned_under_another_load_are_told_apart(context: TrainingContext, clock: Clock) -> None:
     alone = learned_by(train(open_session(context, clock), context, clock))
     beside = replace(alone, load=1.0, knobs=Config(alone.knobs, update="fused"))
@@ -351,7 +375,7 @@ def test_reduced_precision_is_kept_while_the_loss_does_not_rise(
     context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_reduced_session(context, clock, monkeypatch)
-    record = train(session, context, clock, steps=300)
+    record = train(session, context, clock, steps=500)
     assert record.windows[-1].knobs.precision == "bfloat16"
     with session.for_evaluation():
         assert not torch.is_autocast_enabled("cpu"), "evaluation is exact"
@@ -366,7 +390,7 @@ def test_reduced_precision_that_raises_the_loss_is_rejected(
 ) -> None:
     monkeypatch.setattr(knob_planner, "is_no_worse", lambda reduced, exact: not (reduced and exact))
     session = open_reduced_session(context, clock, monkeypatch)
-    record = train(session, context, clock, steps=300)
+    record = train(session, context, clock, steps=500)
     assert record.windows[-1].knobs.precision == "float32"
     assert record.windows[-1].knobs.memory_format == "channels last"
     assert any("raised the loss" in note for note in record.notes)
@@ -376,7 +400,7 @@ def test_recalled_reduced_precision_is_checked_before_it_is_used(
     context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_reduced_session(context, clock, monkeypatch)
-    learned = learned_by(train(session, context, clock, steps=300))
+    learned = learned_by(train(session, context, clock, steps=500))
     assert learned.knobs.precision == "bfloat16"
     monkeypatch.setattr(knob_session, "output_error", lambda *_: 0.4)
     options = KnobOptions("recall", reduced=True)
@@ -396,7 +420,7 @@ def test_reduced_precision_is_checked_again_later(
     context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_reduced_session(context, clock, monkeypatch)
-    assert train(session, context, clock, steps=300).windows[-1].knobs.precision == "bfloat16"
+    assert train(session, context, clock, steps=500).windows[-1].knobs.precision == "bfloat16"
     monkeypatch.setattr(knob_session, "output_error", lambda *_: 0.4)
     record = train(session, context, clock, steps=600)
     assert record.windows[-1].knobs.precision == "float32"
@@ -424,7 +448,7 @@ def test_features_that_reduced_precision_loses_are_learned_in_full_precision(
         session = open_reduced_session(context, clock, monkeypatch)
         labels = torch.arange(64) % 4
         inputs = nn.functional.one_hot(labels, 16) * 2.0 + torch.randn(64, 16) * 0.1 + offset
-        for images, targets in session.tuned([(inputs, labels)] * 300):
+        for images, targets in session.tuned([(inputs, labels)] * 500):
             context.optimizer.zero_grad()
             nn.functional.cross_entropy(model(images).float(), targets).backward()
             context.optimizer.step()
@@ -541,7 +565,7 @@ def test_defaults_that_are_much_slower_are_compared_briefly(
     assert all(window.steps * window.step_s >= knob_planner.WINDOW_S["time"] / 4 for window in fast)
 
 
-def test_losses_of_two_precisions_are_compared_in_windows_of_full_length(
+def test_losses_of_two_precisions_are_compared_in_windows_of_full_length_that_differ_in_nothing_else(
     context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_reduced_session(context, clock, monkeypatch)
@@ -552,12 +576,68 @@ def test_losses_of_two_precisions_are_compared_in_windows_of_full_length(
         reduced_step(context)
         if torch.is_autocast_enabled("cpu"):
             clock.now = before + (clock.now - before) / 3
+        clock.now += 0.5 * (not context.adapters)  # the defaults are much slower
 
     monkeypatch.setattr(clock, "step", step)
-    record = train(session, context, clock, steps=300)
-    exact = [w for w in record.windows if w.phase is Phase.COMPARED and w.knobs.precision == "float32"]
-    assert exact
+    record = train(session, context, clock, steps=500)
+    assert record.windows[-1].knobs.precision == "bfloat16"
+    compared = [window for window in record.windows if window.phase is Phase.COMPARED]
+    exact = [window for window in compared if window.knobs == Config(record.windows[-1].knobs, precision="float32")]
+    assert len(exact) == knob_planner.COMPARISONS
     assert all(window.steps >= knob_planner.MIN_STEPS_FOR_LOSS for window in exact)
+    defaults = [window for window in compared if window.knobs.memory_format == "contiguous"]
+    assert [window.steps for window in defaults] == [knob_session.ABORT_STEPS] * knob_planner.COMPARISONS
+
+
+def test_a_neighbor_that_stalls_some_steps_is_as_costly_as_it_is(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_step, steps = clock.step, count()
+
+    def step(context: TrainingContext) -> None:
+        plain_step(context)
+        if not context.adapters:
+            clock.now += 3.0 * (next(steps) % 3 == 2)
+        else:
+            clock.now += 0.007  # slower than most steps with the defaults
+
+    monkeypatch.setattr(clock, "step", step)
+    record = train(open_session(context, clock, "probe"), context, clock)
+    assert record.windows[-1].knobs.memory_format == "channels last"
+
+
+def test_one_slow_step_says_nothing_about_a_setting(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_step, steps = clock.step, count()
+
+    def step(context: TrainingContext) -> None:
+        plain_step(context)
+        clock.now += 0.02 * (bool(context.adapters) and next(steps) % 10 == 1)  # once in every window
+
+    monkeypatch.setattr(clock, "step", step)
+    record = train(open_session(context, clock, "probe"), context, clock)
+    assert record.windows[-1].knobs.memory_format == "channels last"
+    assert record.windows[-1].step_s == pytest.approx(0.005)
+
+
+@pytest.mark.skipif(len(available_cores()) < 2, reason="one core has no threads to choose")
+def test_a_neighbor_is_answered_after_few_slow_steps(
+    context: TrainingContext, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session(context, clock)
+    train(session, context, clock, steps=400)
+    plain_step = clock.step
+
+    def step(context: TrainingContext) -> None:
+        plain_step(context)
+        clock.now += 0.5 * (torch.get_num_threads() > 1)  # a hundred times as long
+
+    monkeypatch.setattr(clock, "step", step)
+    record = train(session, context, clock, steps=400)
+    slow = sum(window.steps for window in record.windows if window.step_s > 0.4)
+    assert slow <= 20
+    assert record.windows[-1].step_s == pytest.approx(0.005)
 
 
 def test_a_job_without_a_choice_of_knobs_is_not_remembered(context: TrainingContext, clock: Clock) -> None:

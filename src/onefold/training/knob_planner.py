@@ -30,7 +30,7 @@ from onefold.vocabulary.records import Config
 MIN_STEPS, MAX_STEPS = 3, {"time": 50, "energy": 1000}  # of a window
 MIN_STEPS_FOR_LOSS = 8  # of a window in which the losses of two precisions are compared
 MIN_PROFILED_STEPS = 8  # so that all groups of hardware events are counted
-PROFILED_WINDOWS = 2  # as long as this many windows may the profiled one be with fewer steps
+MAX_LENGTH = 2  # of a profiled or watched window with slow steps, in usual lengths
 WINDOW_S = {"time": 0.1, "energy": 0.4}  # least duration of a window
 WATCH_FACTOR = 4  # windows after probing are this much longer
 COMPARISONS = 2  # windows each with the default and with the chosen knobs, in turn
@@ -41,8 +41,9 @@ LOAD_TOLERANCE = 0.5  # cores of other processes by which the load may change
 DRIFT_WINDOWS = 2  # consecutive windows with drift start another probing phase
 MAX_PROBE_INTERVAL = 64  # windows between two probing phases that changed nothing
 MAX_RECALL_WINDOWS = 100  # during which earlier jobs are clustered
-CONTENTION_KNOBS = ("threads", "cores")  # their best values depend on other processes
+THREADS_KNOB = "threads"
 AFFINITY_KNOB = "cores"  # only probed under contention
+CONTENTION_KNOBS = (THREADS_KNOB, AFFINITY_KNOB)  # their best values depend on other processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class KnobPlan:
     steps: int
     is_profiled: bool = False
     abort_s: float = math.inf  # the window ends early if its steps take longer
-    enough_s: float = math.inf  # the window may end with `MIN_STEPS` that took this long together
+    enough_s: float = math.inf  # the window may end with `min_steps` that took this long together
+    min_steps: int = MIN_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,9 @@ class KnobPlanner:
             setting, phase = self._restricted(self.settled.setting), self.settled.phase
             window = yield self._planned(phase, setting, 0.0)
             yield from self._watch(setting, phase, window)
-        enough_s = PROFILED_WINDOWS * self._window_s
         window = yield KnobPlan(
-            Phase.FOUND, defaults, self._rules.min_profiled_steps, is_profiled=True, enough_s=enough_s
+            Phase.FOUND, defaults, self._rules.min_profiled_steps, is_profiled=True,
+            enough_s=MAX_LENGTH * self._window_s, min_steps=self._rules.min_steps,
         )  # fmt: skip
         self.profile, self._default_s = self._profiler.profile, window.step_s
         if self._options.mode in ("on", "recall"):
@@ -204,18 +206,18 @@ class KnobPlanner:
         """
         setting = self.safe(setting)
         defaults = self.available.defaults
-        before, after = [window], [window]
-        if setting != defaults:
-            before, after = yield from self._compare(setting, window)
-            if self._reduces_precision(setting) and not is_no_worse(_losses(after), _losses(before)):
-                self.notes.append("reduced precision raised the loss and was rejected")
-                self.unsafe |= PRECISION_KNOBS
-                return (yield from self._settle(setting, phase, before[-1], is_new=is_new))
-            if self.safe(setting) != setting:  # rejected during the comparison
-                return (yield from self._settle(setting, phase, before[-1], is_new=is_new))
-            if self._cost(after) >= self._cost(before) * (1 - MIN_GAIN):
-                self.notes.append(f"no faster than the defaults, measured in turn: {_describe(setting, defaults)}")
-                setting, after = defaults, before
+        baseline, before, after = setting, [window], [window]
+        if self._reduces_precision(setting):
+            baseline = {name: defaults[name] if name in PRECISION_KNOBS else value for name, value in setting.items()}
+            before, after = yield from self._compare_losses(baseline, setting, window)
+        if baseline != defaults and self.safe(setting) == setting:
+            baseline = defaults
+            before, after = yield from self._compare(baseline, setting, after[-1])
+        if self.safe(setting) != setting:  # reduced precision was rejected
+            return (yield from self._settle(setting, phase, before[-1], is_new=is_new))
+        if setting != defaults and self._cost(after) >= self._cost(before) * (1 - MIN_GAIN):
+            self.notes.append(f"no faster than the defaults, measured in turn: {_describe(setting, defaults)}")
+            setting, after = defaults, before
         self._load = fmean([window.load for window in (*before, *after)])
         self.settled = SettledKnobs(self._machine, Config(setting), phase, self._given_up)
         costs = self._cost(before), self._cost(after)
@@ -231,24 +233,38 @@ class KnobPlanner:
         """Return whether the job could be found again, and had a choice of knobs."""
         return self._profiler.is_complete and bool(self.available.options)
 
-    def _compare(
-        self, setting: Setting, window: WindowMeasurement
+    def _compare_losses(
+        self, exact: Setting, reduced: Setting, window: WindowMeasurement
     ) -> Generator[KnobPlan, WindowMeasurement, tuple[list[WindowMeasurement], list[WindowMeasurement]]]:
-        """Measure the default knobs and a setting in turn; return the windows of either.
+        """Measure a setting in full and in reduced precision in turn, and reject the latter if its loss is higher.
 
-        `window` is the latest window with the setting. Windows that are much slower are ended early, unless the losses
-        of two precisions are compared: those of a shorter window would be those of another time in training.
+        Only the precision differs: the defaults may be so slow that their losses cost more than they tell.
+        """
+        before, after = yield from self._compare(exact, reduced, window, min_steps=MIN_STEPS_FOR_LOSS)
+        if not is_no_worse(_losses(after), _losses(before)):
+            self.notes.append("reduced precision raised the loss and was rejected")
+            self.unsafe |= PRECISION_KNOBS
+        return before, after
+
+    def _compare(
+        self, baseline: Setting, setting: Setting, window: WindowMeasurement, *, min_steps: int | None = None
+    ) -> Generator[KnobPlan, WindowMeasurement, tuple[list[WindowMeasurement], list[WindowMeasurement]]]:
+        """Measure a baseline and a setting in turn; return the windows of either.
+
+        `window` is the latest window with the setting. Windows that are much slower are ended early, unless all must
+        have `min_steps`: the losses of a shorter window would be those of another time in training.
         """
         before: list[WindowMeasurement] = []
         after: list[WindowMeasurement] = []
-        default_s = self._default_s or window.step_s
-        after_s = min(default_s, SHORTENING * window.step_s)
-        abort_s = math.inf if self._reduces_precision(setting) else ABORT_FACTOR * window.step_s
+        is_default = baseline == self.available.defaults
+        baseline_s = self._default_s if is_default and self._default_s else window.step_s
+        after_s = min(baseline_s, SHORTENING * window.step_s)
+        abort_s = ABORT_FACTOR * window.step_s if min_steps is None else math.inf
         for _ in range(COMPARISONS):
-            pair = [(self.available.defaults, before, default_s), (setting, after, after_s)]
+            pair = [(baseline, before, baseline_s), (setting, after, after_s)]
             # The order alternates, since losses fall and processors warm up meanwhile.
             for candidate, windows, step_s in pair if len(before) % 2 == 0 else reversed(pair):
-                plan = self._planned(Phase.COMPARED, candidate, step_s)
+                plan = self._planned(Phase.COMPARED, candidate, step_s, min_steps=min_steps)
                 windows.append((yield replace(plan, abort_s=abort_s)))
         return before, after
 
@@ -263,16 +279,19 @@ class KnobPlanner:
             return start, measured
         proposals = STRATEGIES[self._options.probing](knobs)
         windows = {Config(start): measured}
+        is_known = self._is_long_enough(measured)
         probed, window = 0, None
         while True:
             try:
                 candidate = next(proposals) if window is None else proposals.send(self._cost([window]))
             except StopIteration as end:
-                best = self.safe({**start, **end.value})
+                best = self.safe(self._with_a_core_per_thread({**start, **end.value}))
                 break
-            setting = {**start, **candidate}
-            if window is None and setting == start and self._is_long_enough(measured):
-                window = measured
+            setting = self._with_a_core_per_thread({**start, **candidate})
+            if is_known and setting == start:
+                window, is_known = measured, False  # strategies that ask for it again get another window
+            elif setting != {**start, **candidate} and Config(self.safe(setting)) in windows:
+                window = windows[Config(self.safe(setting))]
             else:
                 plan = self._planned(Phase.PROBED, setting, measured.step_s)
                 window = yield replace(plan, abort_s=ABORT_FACTOR * measured.step_s)
@@ -291,7 +310,7 @@ class KnobPlanner:
         usual_s, usual_load = window.step_s, self._load if phase is not Phase.FOUND else window.load
         drifting, interval, watched, losses = 0, DRIFT_WINDOWS, 0, LossDrift()
         while True:
-            window = yield self._planned(phase, setting, window.step_s, is_watched=True)
+            window = yield self._watched(phase, setting, window.step_s)
             watched += 1
             if self._reduces_precision(self.safe(setting)) and losses.observe(window.losses):
                 for name in PRECISION_KNOBS & set(setting):
@@ -327,12 +346,22 @@ class KnobPlanner:
         return window.steps * window.step_s >= self._window_s
 
     def _contention_knobs(self, setting: Setting, load: float) -> Options:
-        """Return the options of the knobs that depend on contention, their current values first."""
+        """Return the options of the knobs that depend on contention, the current number of threads first.
+
+        All cores are first, since on fewer no more threads can be tried.
+        """
         knobs = {name: options for name, options in self.available.options.items() if name in CONTENTION_KNOBS}
         return {
-            name: tuple(dict.fromkeys([setting.get(name, options[0]), *options]))
+            name: options if name == AFFINITY_KNOB else tuple(dict.fromkeys([setting.get(name, options[0]), *options]))
             for name, options in self._without_affinity(knobs, load, setting).items()
         }
+
+    def _with_a_core_per_thread(self, setting: Setting) -> Setting:
+        """Return a setting as it is applied: with no more threads than cores."""
+        threads, cores = setting.get(THREADS_KNOB), setting.get(AFFINITY_KNOB)
+        if isinstance(threads, int) and isinstance(cores, int) and threads > cores:
+            return {**setting, THREADS_KNOB: cores}
+        return setting
 
     def _without_affinity(self, knobs: Options, load: float, setting: Mapping[str, Any] | None = None) -> Options:
         """Return knobs without core affinity, unless other processes are running or it is in use."""
@@ -343,22 +372,30 @@ class KnobPlanner:
             if name != AFFINITY_KNOB or load >= LOAD_TOLERANCE or not is_default
         }
 
-    def _planned(self, phase: Phase, setting: Setting, step_s: float, *, is_watched: bool = False) -> KnobPlan:
+    def _planned(self, phase: Phase, setting: Setting, step_s: float, *, min_steps: int | None = None) -> KnobPlan:
         """Return a window that is long enough for steps of `step_s`."""
-        optimize_for = self._options.optimize_for
-        fewest = self._rules.min_steps
-        enough = math.ceil(self._window_s / step_s) if step_s > 0 else fewest
-        if self._options.reduced and phase in (Phase.PROBED, Phase.COMPARED):
-            fewest = MIN_STEPS_FOR_LOSS
-        steps = min(max(enough, fewest), MAX_STEPS[optimize_for])
-        return KnobPlan(phase, setting, steps * WATCH_FACTOR if is_watched else steps)
+        enough = math.ceil(self._window_s / step_s) if step_s > 0 else 0
+        steps = min(max(enough, min_steps or self._rules.min_steps), MAX_STEPS[self._options.optimize_for])
+        return KnobPlan(phase, setting, steps)
+
+    def _watched(self, phase: Phase, setting: Setting, step_s: float) -> KnobPlan:
+        """Return a window with a setting in use. It ends early if steps become slow: that is what it watches for."""
+        plan = self._planned(phase, setting, step_s)
+        is_reduced = self._reduces_precision(self.safe(setting))
+        return replace(
+            plan,
+            steps=WATCH_FACTOR * plan.steps,
+            enough_s=MAX_LENGTH * WATCH_FACTOR * self._window_s,
+            min_steps=MIN_STEPS_FOR_LOSS if is_reduced else self._rules.min_steps,
+        )
 
     def _restricted(self, knobs: Mapping[str, Any]) -> Setting:
         """Return a remembered setting with the default of every knob that does not have its value here."""
-        return {
+        setting = {
             name: knobs[name] if name in knobs and knobs[name] in options else options[0]
             for name, options in self.available.options.items()
         }
+        return self._with_a_core_per_thread(setting)
 
     def _cost(self, windows: Sequence[WindowMeasurement]) -> float:
         """Return the lowest of what is minimized, seconds or joules: the same for all windows of a phase.

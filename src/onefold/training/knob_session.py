@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from statistics import median
+from math import isfinite
 from typing import Any
 
 import torch
@@ -236,13 +236,15 @@ class KnobSession:
             window.steps_s.append(time.perf_counter() - started)
             window.passes_per_step.append(window.passes.count - sum(window.passes_per_step))
             self._profiler.rotate()
-        is_too_slow = len(window.steps_s) >= ABORT_STEPS and min(window.steps_s) > window.plan.abort_s
-        if len(window.steps_s) >= window.plan.steps or is_too_slow or self._is_long_enough(window):
+        if len(window.steps_s) >= window.plan.steps or self._may_end_early(window):
             self._window = None
             self._close(window)
 
-    def _is_long_enough(self, window: OpenWindow) -> bool:
-        has_enough = len(window.steps_s) >= self._rules.min_steps and sum(window.steps_s) >= window.plan.enough_s
+    def _may_end_early(self, window: OpenWindow) -> bool:
+        plan, steps = window.plan, len(window.steps_s)
+        if isfinite(plan.abort_s) and steps >= ABORT_STEPS and window.step_s > plan.abort_s:
+            return True
+        has_enough = isfinite(plan.enough_s) and steps >= plan.min_steps and sum(window.steps_s) >= plan.enough_s
         return has_enough and self._profiler.has_all_events
 
     def _apply(self, setting: Setting) -> None:
@@ -273,7 +275,7 @@ class KnobSession:
             return
         steps = len(window.steps_s)
         # An accelerator works asynchronously, so only the window as a whole can be timed.
-        step_s = median(window.steps_s) if self._context.device.type == "cpu" else window.counted_s / steps
+        step_s = window.step_s if self._context.device.type == "cpu" else window.counted_s / steps
         # A meter with a low sampling rate measures nothing in a short window.
         step_j = window.joules / steps if window.joules else None
         phase, setting = window.plan.phase, Config(window.setting)

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from statistics import fmean, median_low
 
 from onefold.meter.meter import Window as MeterWindow
 from onefold.training.knob_planner import KnobPlan
 from onefold.training.knob_search import Setting
 from onefold.training.losses import BackwardPasses
 from onefold.vocabulary.knobs import StepWindow
+
+TAIL_WEIGHT = 0.5  # of the mean time of a step: less than this share of a window's time may be that of a few slow steps
 
 
 @dataclass
@@ -38,6 +41,15 @@ class OpenWindow:
     def load(self) -> float:
         """Return the number of cores that other processes kept busy."""
         return max(0.0, self.others_s) / self.counted_s if self.counted_s > 0 else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Return the time of a step: the median, unless a few slow steps take most of the window's time.
+
+        One hiccup says nothing about a setting. Threads that wait for each other beside a busy neighbor make most steps
+        hardly slower, but some of them a hundred times.
+        """
+        return max(median_low(self.steps_s), TAIL_WEIGHT * fmean(self.steps_s))
 
     @property
     def has_steps_without_backward(self) -> bool:
