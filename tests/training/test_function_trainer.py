@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from onefold.training import knob_session
 from onefold.training.assignment import Assignment
 from onefold.training.function_trainer import FunctionTrainer, Run
 from onefold.training.neighbor_load import StatLoad
-from onefold.vocabulary.knobs import KnobOptions, KnobRecord, knob_gain, knobs_in_use
+from onefold.vocabulary.knobs import KnobOptions, KnobRecord, Phase, knob_gain, knobs_in_use
 from onefold.vocabulary.records import Epoch, Grant
 
 SPACE = Space(x=Float(0, 10))
@@ -127,6 +128,21 @@ def test_knobs_of_the_process_are_tuned_while_a_function_yields(
     assert set(records[0].defaults) <= {"threads", "cores", "allocator", "frequency_khz", "memory_gib"}
     (memory,) = [record.learned for record in records if record.learned is not None]
     assert "log_step_cpu_us" in memory.profile.features
+
+
+def test_a_later_rung_keeps_the_knobs_of_a_function(tmp_path: Path) -> None:
+    def function(config: Config) -> Iterator[float]:
+        for _ in range(60):
+            time.sleep(0.001)
+            yield 1.0
+
+    first = records_of(function, tmp_path, 60)
+    settled = knobs_in_use(first)
+    assert settled is not None
+    later = records_of(function, tmp_path, 60)
+    windows = [window for record in later for window in record.windows]
+    assert windows[0].phase is Phase.SETTLED
+    assert windows[0].knobs == settled
 
 
 def test_functions_that_yield_little_are_not_tuned(tmp_path: Path) -> None:

@@ -53,6 +53,15 @@ def measure(engine: Engine, config: Config, most_parallel: int) -> MeasuredParal
     )
 
 
+def threads_of_functions(most_parallel: int) -> tuple[tuple[int, int], ...]:
+    """Return (n, threads) of each trial if at most n are left, for functions whose knobs are tuned.
+
+    Their throughput cannot be measured, but of the cores that they get, knobs choose those that help.
+    """
+    pairs = [(few, cores() // few) for few in _candidates(most_parallel) if few < most_parallel]
+    return tuple(sorted(pair for pair in pairs if pair[1] > 1))
+
+
 def _candidates(most_parallel: int) -> list[int]:
     """Return `most_parallel`, and the powers of two below it."""
     powers = [2**i for i in range(most_parallel.bit_length()) if 2**i < most_parallel]

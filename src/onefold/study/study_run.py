@@ -144,7 +144,10 @@ class StudyRun:
         if spec.parallelism.parallel > 0:
             return spec
         if self._tunable.workload is None:
-            return replace(spec, parallelism=replace(spec.parallelism, parallel=engine.slots, threads=1))
+            are_tuned = spec.knobs.mode != "off" and self._tunable.yields_steps
+            few = parallelism.threads_of_functions(engine.slots) if are_tuned else ()
+            chosen = replace(spec.parallelism, parallel=engine.slots, threads=1, threads_of_few=few)
+            return replace(spec, parallelism=chosen)
         measured = parallelism.measure(engine, spec.space.default(), engine.slots)
         self._on_event(
             ParallelismMeasured(self._no_progress, measured.parallel, measured.threads, measured.batches_per_s)

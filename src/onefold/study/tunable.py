@@ -70,6 +70,11 @@ class Tunable:
         """Return the default rungs: none for a function that reports once and takes no budget."""
         return "none" if self.function is not None and not uses_budget(self.function) else "halving"
 
+    @property
+    def yields_steps(self) -> bool:
+        """Return whether it is a generator function: each value that it yields ends a step."""
+        return inspect.isgeneratorfunction(self.function)
+
     def check(self, config: Config) -> None:
         """Raise Rejected if the workload refuses a configuration."""
         if self.workload is not None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from pathlib import Path
+
 import torch
 
 from onefold.meter import Meter
@@ -13,10 +17,12 @@ from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext
 from onefold.training.knobs.catalog import PROCESS_KNOBS
 from onefold.training.knobs.processor import machine_description
+from onefold.vocabulary.knobs import SettledKnobs
+from onefold.vocabulary.records import from_json, to_json
 
 
-def open_function_knobs(assignment: Assignment, meter: Meter) -> KnobSession:
-    """Return the tuning session of a plain function."""
+def open_function_knobs(assignment: Assignment, meter: Meter, file: Path) -> KnobSession:
+    """Return the tuning session of a plain function, which keeps the knobs that an earlier rung has left in a file."""
     # No knob of a process uses the network or the optimizer, and a function has neither.
     nothing = torch.nn.Identity()
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
@@ -29,7 +35,22 @@ def open_function_knobs(assignment: Assignment, meter: Meter) -> KnobSession:
         meter=meter,
         machine=machine_description(context),
         remembered=assignment.remembered,
+        settled=_read_settled(file),
         clusterer=open_clusterer(assignment.knobs.similarity),
         knobs=PROCESS_KNOBS,
         rules=FUNCTION_STEPS,
     )
+
+
+def save_settled(settled: SettledKnobs, file: Path) -> None:
+    """Leave the settled knobs of a function to its next rung."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    complete = file.with_suffix(".new")
+    complete.write_text(json.dumps(to_json(settled)), encoding="utf-8")
+    complete.replace(file)
+
+
+def _read_settled(file: Path) -> SettledKnobs | None:
+    with suppress(OSError, ValueError):
+        return from_json(SettledKnobs, json.loads(file.read_text(encoding="utf-8")))
+    return None

@@ -27,7 +27,7 @@ from onefold.training.assignment import Assignment
 from onefold.training.metrics import as_metrics, cost_metrics
 from onefold.training.seeds import derive_seed
 from onefold.training.trainer import Tick
-from onefold.training.trial_files import function_folder
+from onefold.training.trial_files import function_folder, function_knobs_file
 from onefold.vocabulary.errors import NotANumber, WorkloadError
 from onefold.vocabulary.knobs import KnobRecord
 from onefold.vocabulary.objective import VALUE
@@ -106,6 +106,7 @@ class FunctionTrainer:
             epoch = Epoch(assignment.trial, number, assignment.rung, metrics, window.measurement)
             yield epoch
             if session is not None and (record := session.report(epoch)).has_content:
+                self._save_settled(session, assignment.trial)
                 yield record
             if assignment.grant.time_s is not None and cost.time_s >= assignment.grant.time_s:
                 return
@@ -117,7 +118,13 @@ class FunctionTrainer:
             return None
         from onefold.training.function_knobs import open_function_knobs  # imports torch
 
-        return open_function_knobs(assignment, self._meter)
+        return open_function_knobs(assignment, self._meter, function_knobs_file(self._folder, assignment.trial))
+
+    def _save_settled(self, session: KnobSession, trial: int) -> None:
+        if session.settled is not None:
+            from onefold.training.function_knobs import save_settled
+
+            save_settled(session.settled, function_knobs_file(self._folder, trial))
 
     def _values(self, assignment: Assignment) -> Iterator[Any]:
         arguments: list[Any] = [assignment.config]

@@ -37,3 +37,8 @@ def log_file(folder: Path, trial: int) -> Path:
 def function_folder(folder: Path, trial: int) -> Path:
     """Return the folder in which a plain function may keep state between the rungs of a trial."""
     return folder / TRIALS / f"{trial:05d}"
+
+
+def function_knobs_file(folder: Path, trial: int) -> Path:
+    """Return the file with the knobs that a plain function keeps for its later rungs."""
+    return folder / TRIALS / f"{trial:05d}-knobs.json"
