@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from onefold.datasets import read_data
 from onefold.training import reference_set
 from onefold.training.reference_set import write_samples
-from onefold.training.splits import ArraySplit
+from onefold.training.splits import ArraySplit, StreamSplit
 
 
 def split(count: int = 2000, *shape: int) -> ArraySplit:
@@ -40,3 +42,15 @@ def test_several_inputs_are_kept_apart(tmp_path: Path) -> None:
     write_samples(ArraySplit((first, -first, targets)), tmp_path / "reference.npz")
     one, other, _ = read_data(tmp_path / "reference.npz").train
     assert np.array_equal(one[:], -other[:])
+
+
+def test_the_reference_set_of_a_stream_has_its_first_samples(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset[tuple[torch.Tensor, int]]):
+        def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+            for number in itertools.count():  # never ends
+                yield torch.full((3,), float(number)), number % 10
+
+    stream = StreamSplit(Stream(), torch.device("cpu"))
+    assert write_samples(stream, tmp_path / "reference.npz") == reference_set.MAX_SAMPLES
+    inputs, _ = read_data(tmp_path / "reference.npz").train
+    assert inputs[:][:, 0].tolist() == list(range(reference_set.MAX_SAMPLES))

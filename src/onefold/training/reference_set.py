@@ -15,15 +15,18 @@ MAX_SAMPLES, MAX_BYTES = 500, 8_000_000
 def write_samples(split: AnySplit, path: Path) -> int:
     """Write a stratified subset of a split into an .npz file, in the format of new data; return its number of samples.
 
-    There is none if the samples are not single tensors, or if they are so large that fewer than two fit.
+    Of a stream it has the first samples. There is none if the samples are not single tensors, or if they are so large
+    that fewer than two fit.
     """
     first = next(iter(split.batches(1)))
     if not isinstance(first, (tuple, list)) or not all(_is_plain(part) for part in first):
         return 0
-    count = min(len(split), MAX_SAMPLES, MAX_BYTES // sum(part.nbytes for part in first))
-    if count < 2:
+    fitting = min(MAX_SAMPLES, MAX_BYTES // sum(part.nbytes for part in first))
+    if fitting < 2:
         return 0
-    parts = next(iter(split.share(0.0, at_least=count).batches(count)))
+    parts = next(iter(split.share(0.0, at_least=fitting).batches(fitting)))
+    if len(parts[-1]) < 2:
+        return 0
     names = ["inputs"] if len(parts) == 2 else [f"inputs{index}" for index in range(len(parts) - 1)]
     arrays = {name: part.cpu().numpy() for name, part in zip([*names, "targets"], parts)}
     np.savez(path, **arrays)
