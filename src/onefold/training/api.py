@@ -17,6 +17,7 @@ from onefold.vocabulary.records import to_json
 from onefold.vocabulary.typed_json import checked_from_json
 
 KIND, VERSION = "onefold knobs", 1
+MAX_FEATURE = 1000.0  # of any profile
 
 
 def remembered_knobs(home: str | Path | Home | None = None) -> list[KnobMemory]:
@@ -48,10 +49,11 @@ def export_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
     """Write all remembered knobs to a JSON file.
 
     For each job it contains the processor's name, the number of cores and the version of torch; what the knobs were
-    optimized for; the best knobs; the cost of a step without and with them; the load of other processes; and the
-    profile: the shares of kinds of operators, the sizes of a step (operators, elements, floating-point operations) and
-    performance counters. It contains no data, no weights, no code, no names of workloads and no hyperparameters; the
-    sizes say roughly how large the network and its batches are.
+    optimized for, and whether they might reduce the precision; the best knobs; the cost of a step without and with
+    them; the load of other processes; and the profile: the shares of kinds of operators, the sizes of a step
+    (operators, elements, floating-point operations; processor time for a function), the processor time and page faults
+    of the process, and performance counters. It contains no data, no weights, no code, no names of workloads and no
+    hyperparameters; the sizes say roughly how large the network and its batches are.
 
     Args:
         path: The file to write.
@@ -87,6 +89,8 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
     """
     try:
         content = read_json(path)
+        if not isinstance(content, dict):
+            raise ValueError(f"expected an object with jobs, got a {type(content).__name__}")
         if content["kind"] != KIND or content["version"] > VERSION:
             raise ValueError(f"it is a {content['kind']} of version {content['version']}")
         memories = [
@@ -104,11 +108,17 @@ def import_knobs(path: str | Path, home: str | Path | Home | None = None) -> int
 
 
 def _checked(memory: KnobMemory) -> KnobMemory:
-    """Return a memory whose numbers are all finite; raise ValueError for any other, which would be near every job."""
-    numbers = {**memory.profile.features, "found": memory.found, "reached": memory.reached, "load": memory.load}
-    for name, number in numbers.items():
+    """Return a memory whose numbers are possible; raise ValueError for any other, which may be near every job."""
+    costs = {"found": memory.found, "reached": memory.reached}
+    for name, number in {**memory.profile.features, **costs, "load": memory.load}.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
             raise ValueError(f"{name} of a job is {number}, but must be a finite number")
+    for name, cost in costs.items():
+        if cost <= 0:
+            raise ValueError(f"{name} of a job is {cost}, but must be positive")
+    for name, feature in memory.profile.features.items():
+        if abs(feature) > MAX_FEATURE:
+            raise ValueError(f"{name} of a job is {feature}, but must be at most {MAX_FEATURE:g} in magnitude")
     return memory
 
 
