@@ -11,12 +11,13 @@ from onefold.study.api import single_trial
 from onefold.study.events import OnEvent
 from onefold.study.tunable import Tunable
 from onefold.vocabulary.errors import InputError, SpaceError
-from onefold.vocabulary.knobs import KnobOptions, KnobRecord
+from onefold.vocabulary.knobs import KnobOptions, KnobRecord, has_probed
 from onefold.vocabulary.records import Config
 
 BATCH_SIZES = (32, 64, 512, 1024)  # those of PipeTune
 REPEATS = 2
 EPOCHS = 3
+MAX_ATTEMPTS = 8  # at one job, each with twice the epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ def profile_knobs(
         workloads: References such as "digits" or "file.py:Class".
         batch_sizes: Values of the parameter `batch_size`; those that a workload does not permit are left out.
         repeats: How often each job is profiled.
-        epochs: The number of epochs of each job.
+        epochs: The number of epochs of each job. One that ends before all knobs are probed is repeated with twice as
+            many.
         optimize_for: "time" or "energy".
         home: The home of Onefold; the default is `$ONEFOLD_HOME` or the data folder of the user.
         on_event: Called with every `StudyEvent`.
@@ -62,8 +64,13 @@ def profile_knobs(
     jobs = [(workload, config) for workload in workloads for config in _configs(Tunable(workload), batch_sizes)]
     for _ in range(repeats):
         for workload, config in jobs:
-            study = single_trial(workload, config, epochs=epochs, knobs=knobs, home=home, on_event=on_event)
-            study.run()
+            for attempt in range(MAX_ATTEMPTS):
+                study = single_trial(
+                    workload, config, epochs=epochs * 2**attempt, knobs=knobs, home=home, on_event=on_event
+                )
+                study.run()
+                if has_probed(study.knob_records):
+                    break
             yield ProfiledJob(workload, config, tuple(study.knob_records))
 
 

@@ -179,6 +179,11 @@ def _fastest_window(windows: Iterable[StepWindow], default: Config, knobs: Confi
     return min(same, key=lambda window: window.step_s, default=None)
 
 
+def has_probed(records: Sequence[KnobRecord]) -> bool:
+    """Return whether more steps would probe no more knobs: some are settled, or the job cannot be tuned."""
+    return knobs_in_use(records) is not None or any(record.untunable for record in records)
+
+
 def why_no_gain(records: Sequence[KnobRecord]) -> str:
     """Return why no gain of a trial's knobs is known, as a clause without its subject."""
     untunable = next((record.untunable for record in reversed(records) if record.untunable), "")
