@@ -277,6 +277,24 @@ def test_jobs_of_one_thread_run_side_by_side_on_different_cores_also_of_two_home
     assert not there.queue.waiting()
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
+def test_studies_that_measure_their_parallelism_share_the_cores(here: QueueProcesses) -> None:
+    cores = len(os.sched_getaffinity(0))
+    here.submit("a", engine="processes")
+    server = threading.Thread(target=here.queue.run, args=(print,))
+    server.start()
+    wait_until(lambda: here.studies == ["a"])
+    here.submit("b", "c", engine="processes")
+    here.end("a")
+    wait_until(lambda: sorted(here.studies) == ["a", "b", "c"])
+    here.end("b", "c")
+    server.join(DEADLINE_S)
+    used = {name: numbers.split(",") for name, numbers in (line.split() for line in here.started)}
+    assert len(used["a"]) == cores
+    assert len(used["b"]) == len(used["c"]) == cores // 2
+    assert not set(used["b"]) & set(used["c"])
+
+
 def test_jumps_of_the_clock_change_neither_order_nor_response_times(
     here: QueueProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,11 +135,12 @@ class QueueServer:
 
     def _start_jobs(self, store: Store, waiting: Sequence[Job]) -> list[Job]:
         """Start jobs in their order until one does not fit; return those that still wait."""
-        waiting, shares = list(waiting), store.shares()
+        waiting, shares, open_jobs = list(waiting), store.shares(), len(store.jobs(is_open=True))
         while waiting:
             position = next_job([job.tenant for job in waiting], _served(store) if shares else (), shares)
             job, available = waiting[position], available_cores()
-            lease = lease_job_cores(cores_of(Spec.from_json(store.study(job.study).spec), len(available)), available)
+            spec = Spec.from_json(store.study(job.study).spec)
+            lease = lease_job_cores(cores_of(spec, len(available), open_jobs), available)
             if lease is None:
                 break
             self._start_job(store, waiting.pop(position), lease)
@@ -163,15 +164,16 @@ class QueueServer:
             child.wait()
 
 
-def cores_of(spec: Spec, available: int) -> int:
-    """Return how many cores a study gets while it is a job.
+def cores_of(spec: Spec, available: int, jobs: int) -> int:
+    """Return how many cores a study gets while it is one of several jobs.
 
-    All of them if it measures how many it needs, measures models, or uses an accelerator.
+    All of them if it measures models or uses an accelerator; an equal part if it measures how many it can use.
     """
     parallelism = spec.parallelism
-    is_exclusive = bool(spec.devices) or spec.compress != "off" or parallelism.accelerator != "cpu"
-    if is_exclusive or parallelism.parallel == 0:
+    if spec.devices or spec.compress != "off" or parallelism.accelerator != "cpu":
         return available
+    if parallelism.parallel == 0:
+        return max(1, available // jobs)
     pairs = [(parallelism.parallel, parallelism.threads), *parallelism.threads_of_few]
     return min(available, max(parallel * threads for parallel, threads in pairs))
 

@@ -143,7 +143,7 @@ class StudyRun:
         """Return the spec with the number of parallel trials: as requested, or measured once for the study's life."""
         if spec.parallelism.parallel > 0:
             return spec
-        if self._tunable.workload is None:
+        if self._tunable.workload is None or engine.slots == 1:  # there is nothing to measure
             are_tuned = spec.knobs.mode != "off" and self._tunable.yields_steps
             few = parallelism.threads_of_functions(engine.slots) if are_tuned else ()
             chosen = replace(spec.parallelism, parallel=engine.slots, threads=1, threads_of_few=few)
