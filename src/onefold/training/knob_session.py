@@ -242,7 +242,7 @@ class KnobSession:
 
     def _may_end_early(self, window: OpenWindow) -> bool:
         plan, steps = window.plan, len(window.steps_s)
-        if isfinite(plan.abort_s) and steps >= ABORT_STEPS and window.step_s > plan.abort_s:
+        if isfinite(plan.abort_s) and steps >= ABORT_STEPS and window.is_slower_than(plan.abort_s):
             return True
         has_enough = isfinite(plan.enough_s) and steps >= plan.min_steps and sum(window.steps_s) >= plan.enough_s
         return has_enough and self._profiler.has_all_events

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from statistics import fmean, median_low
+from statistics import fmean, median
 
 from onefold.meter.meter import Window as MeterWindow
 from onefold.training.knob_planner import KnobPlan
@@ -49,7 +49,11 @@ class OpenWindow:
         One hiccup says nothing about a setting. Threads that wait for each other beside a busy neighbor make most steps
         hardly slower, but some of them a hundred times.
         """
-        return max(median_low(self.steps_s), TAIL_WEIGHT * fmean(self.steps_s))
+        return max(median(self.steps_s), TAIL_WEIGHT * fmean(self.steps_s))
+
+    def is_slower_than(self, step_s: float) -> bool:
+        """Return whether a step takes longer, whatever hiccups there were: every step, or twice as long on average."""
+        return max(min(self.steps_s), TAIL_WEIGHT * fmean(self.steps_s)) > step_s
 
     @property
     def has_steps_without_backward(self) -> bool:
