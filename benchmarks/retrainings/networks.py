@@ -126,7 +126,7 @@ class UpsampledCifar10(Workload):
             for parameters in optimizer.param_groups:
                 parameters["lr"] = self.rate * min(1.0, done / WARM_UP_SHARE) * 0.5 * (1 + math.cos(math.pi * done))
             self.set_reduced(model, is_reduced=done < self.reduced_share)
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.has_bfloat16):
+            with torch.autocast(images.device.type, torch.bfloat16, enabled=self.has_bfloat16):
                 outputs = model(_augmented(images).contiguous(memory_format=torch.channels_last))
             loss = functional.cross_entropy(outputs.float(), targets)
             optimizer.zero_grad(set_to_none=True)
@@ -160,7 +160,7 @@ class EpochCounter:
 
 def _augmented(images: Tensor) -> Tensor:
     """Flip images at random, and shift the batch by up to four pixels."""
-    images = torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, images.flip(3), images)
+    images = torch.where(torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5, images.flip(3), images)
     down, right = (int(offset) for offset in torch.randint(0, 9, (2,)))
     side = images.shape[-1]
     return functional.pad(images, (4, 4, 4, 4))[:, :, down : down + side, right : right + side]
