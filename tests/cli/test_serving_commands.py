@@ -106,7 +106,7 @@ def test_measure_and_serve_check_in_python(here: Path) -> None:
 
     def on_event(event: PointMeasured) -> None:
         events.append(event)
-        raise ValueError("a listener that raises does not end a measurement")
+        raise ValueError("an on_event that raises does not end a measurement")
 
     serving = ServingOptions(space=ServingSpace((1, 4)))
     result = measure(here / "small.onnx", home=here / "home", serving=serving, save=here / "out", on_event=on_event)

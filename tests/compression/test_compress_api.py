@@ -37,7 +37,7 @@ def result(model_folder: Path, home: Path) -> CompressionResult:
 
     def on_event(event: CompressionEvent) -> None:
         events.append(event)
-        raise ValueError("a listener that raises does not end a compression")
+        raise ValueError("an on_event that raises does not end a compression")
 
     result = compress(
         model_folder,

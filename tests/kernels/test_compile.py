@@ -84,7 +84,7 @@ class CompiledPair:
 
     def on_event(self, event: Any) -> None:
         self.events.append(event)
-        raise ValueError("a listener that raises does not end a compilation")
+        raise ValueError("an on_event that raises does not end a compilation")
 
     def _compile(self) -> None:
         self.network, self.samples = network(), torch.randn(40, 3, 8, 8)

@@ -118,7 +118,7 @@ def test_a_deployment_folder_is_updated_in_place_with_a_backup(
     monkeypatch.setattr(model_update, "export", None)  # the file gets new weights, without another export
 
     def on_event(event: object) -> None:
-        raise ValueError("a listener that raises does not end a retraining")
+        raise ValueError("an on_event that raises does not end a retraining")
 
     result = retrain(folder, new, memory="100GB", on_event=on_event, **quick)
 

@@ -27,7 +27,7 @@ from onefold.store.home import Home
 from onefold.training.trained_model import TrainedModel
 from onefold.vocabulary.argument_checks import suggest_fields, suggest_keywords
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.listener import Listener
+from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.variants import Recipe, Variant
 from onefold.vocabulary.workload import Workload
 
@@ -127,10 +127,10 @@ def compress(
         raise InputError(f"layer sensitivity needs the folder of a trained model, but {source} holds only an ONNX file")
     target = device if isinstance(device, Device) else find_device(device, home_folder.devices)
 
-    listener = Listener(on_event)
+    notify = GuardedCallback(on_event)
 
     def report(message: str) -> None:
-        listener(CompressionEvent(message))
+        notify(CompressionEvent(message))
 
     with scratch_folder() as folder:
         builder: VariantBuilder | OnnxVariantBuilder

@@ -16,8 +16,8 @@ from onefold.processes import scratch_folder
 from onefold.store.home import Home
 from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import BudgetError, InputError
+from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.kernels import CompileBudget, CompileOptions, CompileResult
-from onefold.vocabulary.listener import Listener
 from onefold.vocabulary.quantities import count, parse_seconds
 
 __all__ = ["CompileBudget", "CompileEvent", "CompileOptions", "CompileResult", "compile", "compile_many"]
@@ -130,7 +130,9 @@ def compile_many(
         sources = load_models(
             models, samples, folder, target_folder, options.batch_size, trust=trust, home=home_folder.path
         )
-        return Compilation(sources, target, budget, options, home_folder, folder, goals_s, Listener(on_event)).run()
+        return Compilation(
+            sources, target, budget, options, home_folder, folder, goals_s, GuardedCallback(on_event)
+        ).run()
 
 
 def _parse_goals(goals: Sequence[Latency | None], models: int) -> list[float | None]:

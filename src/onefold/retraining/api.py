@@ -28,7 +28,7 @@ from onefold.serving.weight_exchange import WeightExchange
 from onefold.store.home import Home
 from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import InputError, OnefoldError, StoreError
-from onefold.vocabulary.listener import Listener
+from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.quantities import parse_bytes, parse_seconds
 from onefold.vocabulary.records import Config
 from onefold.vocabulary.retraining import (
@@ -259,7 +259,7 @@ class _Request:
                 written_bytes=written_bytes(network, self.source.path if self.source else None) if is_saved else 0,
                 exit_s=0.0 if options.started_at is None else EXIT_S,
                 control=options.control or RetrainingControl(),
-                on_event=Listener(self.on_event),
+                on_event=GuardedCallback(self.on_event),
             )
         )
 

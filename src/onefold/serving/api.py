@@ -22,7 +22,7 @@ from onefold.serving.tuner import PointSearchOptions, ServingTuner
 from onefold.store.home import Home
 from onefold.vocabulary.argument_checks import suggest_keywords
 from onefold.vocabulary.errors import InputError
-from onefold.vocabulary.listener import Listener
+from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.serving import OptimizeFor, Served
 
 
@@ -80,10 +80,10 @@ def measure(
     after_idle = any(is_open_loop(parse_scenario(text)) for text in scenarios)
     search = PointSearchOptions(OptimizeFor(options.optimize_for), options.search)
     settings = []
-    listener = Listener(on_event)
+    notify = GuardedCallback(on_event)
 
     def report(target: Device, served: Served) -> None:
-        listener(PointMeasured(target, served))
+        notify(PointMeasured(target, served))
 
     with scratch_folder() as folder:
         file = with_embedded_weights(Path(model), folder)

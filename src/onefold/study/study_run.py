@@ -24,7 +24,7 @@ from onefold.study.spec import Spec
 from onefold.study.tunable import Tunable
 from onefold.training import calls
 from onefold.vocabulary.errors import OnefoldError, WorkloadError
-from onefold.vocabulary.listener import Listener
+from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.log import log_of
 from onefold.vocabulary.records import StudyState
 from onefold.vocabulary.serving import OptimizeFor
@@ -50,7 +50,7 @@ class StudyRun:
         self._name, self._tunable = name, tunable
         self._home, self._store, self._lock = home, store, lock
         self._folder = home.folder(name)
-        self._on_event = Listener(on_event)
+        self._on_event = GuardedCallback(on_event)
 
     def run(self, record: StudyRecord) -> Result:
         """Run from where `record` says that the study stands, and hand over its winner."""

@@ -12,7 +12,7 @@ log = log_of()
 Event = TypeVar("Event")
 
 
-class Listener(Generic[Event]):
+class GuardedCallback(Generic[Event]):
     """Calls the user's function with events, if there is one; the first error that it raises is logged.
 
     Requests to stop pass: KeyboardInterrupt, SystemExit, and BrokenPipeError, when the reader of the output is gone.

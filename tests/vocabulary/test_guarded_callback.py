@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onefold.vocabulary.listener import Listener
+from onefold.vocabulary.guarded_callback import GuardedCallback
 from onefold.vocabulary.retraining import PhaseStarted
 
 
@@ -15,9 +15,9 @@ def test_an_error_is_logged_once_and_the_function_is_called_on(caplog: pytest.Lo
         heard.append(event)
         raise ValueError("broken")
 
-    listener = Listener(on_event)
+    notify = GuardedCallback(on_event)
     for event in (PhaseStarted("profiling the network"), "compiling"):
-        listener(event)
+        notify(event)
     assert len(heard) == 2
     (record,) = caplog.records
     assert "on_event raised ValueError at 'PhaseStarted'" in record.getMessage()
@@ -29,8 +29,8 @@ def test_requests_to_stop_pass(request_to_stop: type[BaseException]) -> None:
         raise request_to_stop
 
     with pytest.raises(request_to_stop):
-        Listener(on_event)("compiling")
+        GuardedCallback(on_event)("compiling")
 
 
 def test_without_a_function_nothing_happens() -> None:
-    Listener[str](None)("compiling")
+    GuardedCallback[str](None)("compiling")
