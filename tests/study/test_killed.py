@@ -62,6 +62,13 @@ def facts(home: Path) -> tuple[list[Any], list[Any]]:
     return sorted(rungs, key=lambda rung: rung[0]), [(e.trial, e.rung, e.number, untimed(e.metrics)) for e in epochs]
 
 
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return "onefold.engine.worker" in process.cmdline()
+    except psutil.NoSuchProcess:  # also one that has ended and is not waited for yet
+        return False
+
+
 def run_and_kill(home: Path, kills: Sequence[str], rng: random.Random, *more: str) -> None:
     """Run a study to its end, killing a worker or the coordinator after some epochs each time and resuming."""
     workload, turns = home.with_name("paced.py"), home.with_name("turns")
@@ -74,7 +81,7 @@ def run_and_kill(home: Path, kills: Sequence[str], rng: random.Random, *more: st
             wait_for_epochs(process, rng.randint(1, MAX_EPOCHS), home)
             time.sleep(rng.uniform(0, 0.05))  # so that any step may be hit
             children = psutil.Process(process.pid).children()
-            workers = [child for child in children if "onefold.engine.worker" in child.cmdline()]
+            workers = [child for child in children if is_worker(child)]
             if killed == "worker":
                 rng.choice(workers).kill()
                 continue

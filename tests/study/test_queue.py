@@ -28,6 +28,7 @@ from onefold.vocabulary.space import Float
 from small_studies import small_study
 
 TINY = Budget(trials=2, max_epochs=1)
+EXCLUSIVE = {"parallel": len(os.sched_getaffinity(0)), "engine": "processes"}  # takes all cores
 DEADLINE_S = 300.0
 
 
@@ -152,7 +153,7 @@ def test_studies_run_in_their_own_processes_and_a_failing_one_does_not_block_the
 
 
 def test_a_job_that_outlives_its_server_ends_on_time_and_is_not_started_again(here: QueueProcesses) -> None:
-    here.submit("a", "b", parallel=None, engine="processes")  # each measures how many cores it needs, and gets all
+    here.submit("a", "b", **EXCLUSIVE)
     server = here.serve()
     here.owner("a")
     kill(server.pid)
@@ -170,7 +171,7 @@ def test_a_job_that_outlives_its_server_ends_on_time_and_is_not_started_again(he
 @pytest.mark.parametrize("victims", [("server",), ("study",), ("server", "study")])
 @pytest.mark.slow
 def test_a_killed_server_is_replaced_and_a_killed_study_resumed(here: QueueProcesses, victims: tuple[str, ...]) -> None:
-    here.submit("a", "b", parallel=None, engine="processes")
+    here.submit("a", "b", **EXCLUSIVE)
     server = here.serve()
     owner = here.owner("a")
     kill(*[{"server": server.pid, "study": owner}[victim] for victim in victims])
@@ -195,7 +196,7 @@ def test_a_killed_server_is_replaced_and_a_killed_study_resumed(here: QueueProce
 
 @pytest.mark.slow
 def test_a_study_that_dies_three_times_without_an_epoch_has_failed(here: QueueProcesses) -> None:
-    here.submit("a", "b", parallel=None, engine="processes")
+    here.submit("a", "b", **EXCLUSIVE)
     server = here.serve()
     for count in (1, 2, 3):
         wait_until(lambda count=count: here.attempts("a") == count)  # type: ignore[misc]
@@ -209,7 +210,7 @@ def test_a_study_that_dies_three_times_without_an_epoch_has_failed(here: QueuePr
 
 @pytest.mark.slow
 def test_a_suspended_server_is_told_and_continues(here: QueueProcesses) -> None:
-    here.submit("a", "b", parallel=None, engine="processes")
+    here.submit("a", "b", **EXCLUSIVE)
     server = here.serve()
     here.owner("a")
     os.kill(server.pid, signal.SIGSTOP)
