@@ -61,6 +61,7 @@ from kernel_comparison.tuning import (
 from onefold.kernels.kernel_library import LIBRARY
 from onefold.vocabulary.kernels import CompileResult
 
+METHOD_VERSION = 2  # counted up when figures are no longer comparable with earlier ones
 CANDIDATES_PER_OPERATOR, QUICK_CANDIDATES_PER_OPERATOR = 16, 8  # on average
 TWO_THREADS = "two threads"
 STOCK_CANDIDATES = {DEFAULT_BATCH: 64, BATCH: 16}  # by batch size

@@ -127,10 +127,12 @@ def test_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(linked), f"{name_of(page)} links to {target}#{anchor}"
 
 
-def test_readme_figures_are_claims_that_hold() -> None:
+def test_readme_figures_are_claims_that_hold_by_the_present_method() -> None:
+    method_version = runpy.run_path(str(ROOT / "benchmarks" / "claims" / "page.py"))["method_version"]
     for _, figure, name in table(ROOT / "README.md", "", "Onefold", "benchmark"):
         result = json.loads((ROOT / "benchmarks" / "results" / f"{name.strip('`')}.json").read_text())
         assert any(figure in claim["measured"] and claim["holds"] for claim in result["claims"]), (name, figure)
+        assert result.get("method", 1) == method_version(name.strip("`")), name
 
 
 def test_benchmark_page_matches_the_results() -> None:

@@ -65,6 +65,7 @@ def conclude(name: str, claims: Iterable[Claim], figures: Any, *, quick: bool) -
     content = {
         "benchmark": name,
         "quick": quick,
+        "method": page.method_version(name),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "claims": [{**asdict(claim), "verdict": "ok" if claim.holds else "short"} for claim in claims],
