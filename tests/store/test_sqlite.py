@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
+from threading import Barrier
 
 import pytest
 from kernel_store_contract import a_candidate, a_compilation
@@ -266,6 +268,18 @@ class TestSeveralProcesses:
             assert store.trials("digits") == [a_trial(0), a_trial(1, a_rung(1, 1))]
             store.set_trial_states("digits", {0: TrialState.DONE})
             proceed(writer)
+
+    def test_several_may_create_a_store_at_once(self, tmp_path: Path) -> None:
+        """SQLite refuses the switch to WAL without waiting if another one makes it: every tenth time or so."""
+
+        def create(path: Path) -> None:
+            together.wait()
+            SqliteBackend(path).connect().close()
+
+        together = Barrier(6)
+        with ThreadPoolExecutor(6) as pool:
+            for number in range(50):
+                list(pool.map(create, [tmp_path / f"{number}.db"] * 6))
 
     def test_a_lock_timeout_is_an_error_from_which_a_store_recovers(self, path: Path) -> None:
         filled(path, trials=0)

@@ -17,6 +17,7 @@ from onefold.store.read_only import connect_read_only, is_writable
 from onefold.vocabulary.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
+RETRY_S = 0.01
 RESCUE_TIMEOUT_MS = 1000  # for readers of a store that is lost
 # WAL lets others read meanwhile; FULL makes every commit wait for the disk.
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
@@ -91,12 +92,24 @@ class SqliteBackend:
         connection = engine.connect()
         try:
             for pragma in PRAGMAS:
-                connection.exec_driver_sql(f"PRAGMA {pragma}")
+                self._set(connection, pragma)
         except BaseException:
             connection.close()
             raise
         self._files = [FileIdentity(self.path)]
         return connection
+
+    def _set(self, connection: Connection, pragma: str) -> None:
+        """Set a pragma. SQLite itself does not wait if several processes that create a store switch to WAL at once."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.exec_driver_sql(f"PRAGMA {pragma}")
+                return
+            except DBAPIError as error:
+                if _result(error.orig) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_S)
 
     def begin(self, connection: Connection) -> None:
         if self._read_only:
