@@ -679,8 +679,8 @@ def test_failed_planning_changes_nothing(network: nn.Module, fog: Data) -> None:
 @pytest.mark.slow  # measures real time
 def test_the_window_is_kept_in_a_process_with_many_objects(network: nn.Module, fog: Data) -> None:
     much = [[] for _ in range(8_000_000)]  # type: ignore[var-annotated]
-    result = retraining(network, fog, 2.5, how="sage", clock=time.monotonic).run()
-    assert result.elapsed_s <= 2.5
+    result = retraining(network, fog, 10.0, how="sage", clock=time.monotonic).run()
+    assert result.elapsed_s <= 10.0
     assert much
 
 

@@ -444,7 +444,10 @@ def test_measurements_pause_workers_without_losing_trials(home: Path) -> None:
 
 # Real kills with SIGKILL.
 
-OPTIONS = ["--trials", "6", "--max-epochs", "4", "--parallel", "2", "--seed", "11", "--name", "s", "--device", "host"]
+OPTIONS = [
+    "--trials", "6", "--max-epochs", "4", "--parallel", "2", "--seed", "11", "--name", "s", "--device", "host",
+    "--knobs", "off",  # which change the order of additions
+]  # fmt: skip
 TIMED = ("train_time_s", "energy_j", "memory_bytes", *SERVING_METRICS)
 
 
