@@ -109,14 +109,15 @@ def _choosing() -> Iterator[Path]:
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while not _is_locked(descriptor, fcntl.LOCK_EX) and time.monotonic() < deadline:
+        while not try_lock(descriptor, fcntl.LOCK_EX) and time.monotonic() < deadline:
             time.sleep(_RETRY_S)
         yield folder
     finally:
         os.close(descriptor)
 
 
-def _is_locked(descriptor: int, lock: int) -> bool:
+def try_lock(descriptor: int, lock: int) -> bool:
+    """Lock a file, shared or exclusively, unless another process prevents it; return whether it is locked now."""
     with suppress(BlockingIOError):
         fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
         return True
@@ -130,7 +131,7 @@ def _live_leases(folder: Path) -> list[tuple[str, list[int]]]:
         if path.name == "lock":
             continue
         with suppress(FileNotFoundError), path.open() as file:  # its holder has just closed it
-            if _is_locked(file.fileno(), fcntl.LOCK_SH):
+            if try_lock(file.fileno(), fcntl.LOCK_SH):
                 path.unlink()
             else:
                 leases.append((path.name.partition("-")[0], [int(core) for core in file.read().split()]))

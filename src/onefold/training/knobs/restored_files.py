@@ -6,8 +6,10 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from onefold.processes.core_leases import try_lock
 
 # Waits for the end of its input, which the kernel closes when this process ends, and writes the contents back.
 RESTORE = 'trap "" HUP INT TERM; read -r _; while [ $# -gt 1 ]; do printf %s "$2" > "$1"; shift 2; done'
@@ -41,15 +43,8 @@ def claim(folder: Path) -> bool:
         return False
     status = os.fstat(descriptor)
     key = os.getpid(), status.st_dev, status.st_ino  # the cores of a frequency domain share one folder
-    if key not in _claims and _is_locked(descriptor):
+    if key not in _claims and try_lock(descriptor, fcntl.LOCK_EX):
         _claims[key] = descriptor
     else:
         os.close(descriptor)
     return key in _claims
-
-
-def _is_locked(descriptor: int) -> bool:
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
