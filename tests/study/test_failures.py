@@ -1,4 +1,4 @@
-"""Trials, listeners and logs that fail in odd ways, and what the study keeps of them."""
+"""Trials, callbacks and logs that fail in odd ways, and what the study keeps of them."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_the_message_of_a_study_of_one_failed_trial_counts_one(tmp_path: Path) -
         study.run()
 
 
-def test_a_listener_that_raises_does_not_concern_the_study(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_on_event_that_raises_does_not_concern_the_study(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen = []
 
     def on_event(event: Any) -> None:
