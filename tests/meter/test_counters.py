@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import threading
 from itertools import count
 
 import pytest
@@ -42,6 +44,19 @@ def test_an_unavailable_event_is_left_out():
         assert set(counters.read()) == set(counters.available)
     assert "page_faults" not in HARDWARE_EVENTS
     assert "cycles" in HARDWARE_EVENTS
+
+
+def test_a_thread_that_ends_before_it_is_counted_costs_no_event(monkeypatch: pytest.MonkeyPatch):
+    with Counters() as counters:
+        expected = counters.available
+    ended = threading.Thread()
+    ended.start()
+    ended.join()
+    assert ended.native_id is not None
+    threads = [os.getpid(), ended.native_id]
+    monkeypatch.setattr(counters_module, "_threads", lambda: threads)
+    with Counters() as counters:
+        assert counters.available == expected
 
 
 def test_every_event_is_in_one_group():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -153,12 +154,9 @@ class Counters:
             self._next = (self._next + 1) % len(self._groups)
             self._groups_opened += 1
             for event in group:
-                descriptors = [number for thread in threads if (number := _opened(event, thread)) >= 0]
-                if threads and len(descriptors) == len(threads):
+                if descriptors := _opened_for(event, threads):
                     self._open[event.name] = descriptors
                     files += len(descriptors)
-                else:
-                    _close(descriptors)
         self._are_all_open = True
 
     def _close_groups(self) -> None:
@@ -180,15 +178,26 @@ def _close(numbers: Iterable[int]) -> None:
             os.close(number)
 
 
+def _opened_for(event: PerfEvent, threads: Iterable[int]) -> list[int]:
+    """Return the descriptors of an event's counters, one per thread that still runs; none if it is not available."""
+    numbers = [number for thread in threads if (number := _opened(event, thread)) != -errno.ESRCH]
+    descriptors = [number for number in numbers if number >= 0]
+    if len(descriptors) == len(numbers):
+        return descriptors
+    _close(descriptors)
+    return []
+
+
 def _opened(event: PerfEvent, thread: int) -> int:
-    """Return the descriptor of a counter, or -1 if it is not available."""
+    """Return the descriptor of a counter, or the negative errno if it is not available."""
     call = SYSCALL.get(platform.machine())
     if call is None:
-        return -1
+        return -errno.ENOSYS
     attributes = _Attributes(type=event.kind, size=ctypes.sizeof(_Attributes), config=event.number)
     attributes.read_format, attributes.flags = _TIMES, _INHERIT | _NO_KERNEL | _NO_HYPERVISOR
     library = ctypes.CDLL(None, use_errno=True)
-    return int(library.syscall(call, ctypes.byref(attributes), thread, -1, -1, 1 << 3))  # PERF_FLAG_FD_CLOEXEC
+    number = int(library.syscall(call, ctypes.byref(attributes), thread, -1, -1, 1 << 3))  # PERF_FLAG_FD_CLOEXEC
+    return number if number >= 0 else -ctypes.get_errno()
 
 
 def scaled(count: int, enabled_ns: int, running_ns: int) -> float:
