@@ -138,7 +138,7 @@ class TestPretendedMark:
         assert peaks.read(peaks.open()) is None
 
     def test_without_proc_the_peak_comes_from_getrusage(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("onefold.meter.memory._STATUS", _Nowhere())
+        monkeypatch.setattr("onefold.agent.memory._STATUS", _Nowhere())
         assert (high_water_bytes() or 0) > MB
 
 

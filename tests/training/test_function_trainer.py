@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,26 +101,40 @@ def records_of(function: Any, folder: Path, epochs: int, **knobs: Any) -> list[K
     return [event for event in events if isinstance(event, KnobRecord)]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no threads to choose")
-def test_knobs_of_the_process_are_tuned_while_a_function_yields(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a simulated clock, since a busy machine hides which threads are faster."""
-    before, now = torch.get_num_threads(), 0.0
+@pytest.fixture
+def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Advances a simulated clock, since a busy machine hides which threads are faster."""
+    now = 0.0
+
+    def advance(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
     monkeypatch.setattr(knob_session.time, "perf_counter", lambda: now)
     monkeypatch.setattr(StatLoad, "others_s", lambda _: 0.0)
+    return advance
 
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core has no threads to choose")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_knobs_of_the_process_are_tuned_while_a_function_yields(
+    tmp_path: Path, advance: Callable[[float], None]
+) -> None:
     def function(config: Config) -> Iterator[float]:
-        nonlocal now
         for _ in range(60):
-            now += 0.001 if torch.get_num_threads() == 1 else 0.03
+            advance(0.001 if torch.get_num_threads() == 1 else 0.03)
             yield float(torch.get_num_threads())
 
-    torch.set_num_threads(2)
-    try:
-        records = records_of(function, tmp_path, 60)
-    finally:
-        torch.set_num_threads(before)
+    records = records_of(function, tmp_path, 60)
     assert knobs_in_use(records) is not None
     assert knobs_in_use(records).threads == 1  # type: ignore[union-attr]
     assert knob_gain(records) is not None
@@ -130,10 +143,11 @@ def test_knobs_of_the_process_are_tuned_while_a_function_yields(
     assert "log_step_cpu_us" in memory.profile.features
 
 
-def test_a_later_rung_keeps_the_knobs_of_a_function(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("two_threads")
+def test_a_later_rung_keeps_the_knobs_of_a_function(tmp_path: Path, advance: Callable[[float], None]) -> None:
     def function(config: Config) -> Iterator[float]:
         for _ in range(60):
-            time.sleep(0.001)
+            advance(0.001 if torch.get_num_threads() == 1 else 0.03)
             yield 1.0
 
     first = records_of(function, tmp_path, 60)

@@ -22,6 +22,7 @@ from onefold.training.knob_memory import SimilarJobs
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext, available_knobs, precision
 from onefold.training.splits import LoaderSettings
+from onefold.training.window_plan import MIN_STEPS
 from onefold.vocabulary.knobs import (
     JobProfile,
     KnobMemory,
@@ -557,7 +558,7 @@ def test_defaults_that_are_much_slower_are_compared_briefly(
     monkeypatch.setattr(clock, "step", step)
     record = train(open_session(context, clock, "probe"), context, clock)
     found = next(window for window in record.windows if window.phase is Phase.FOUND)
-    assert found.steps == knob_planner.MIN_STEPS
+    assert found.steps == MIN_STEPS
     compared = [window for window in record.windows if window.phase is Phase.COMPARED]
     slow = [window for window in compared if window.knobs.memory_format == "contiguous"]
     assert [window.steps for window in slow] == [knob_session.ABORT_STEPS] * knob_planner.COMPARISONS
@@ -660,3 +661,19 @@ def test_earlier_jobs_are_not_clustered_for_knobs_that_are_settled(context: Trai
     assert not clustered
     train(open_session(context, clock, remembered=[learned], clusterer=clusterer), context, clock)
     assert clustered == [1]
+
+
+def test_threads_are_probed_by_a_trial_that_gets_more_cores_than_before(context: TrainingContext, clock: Clock) -> None:
+    """A trial of which others ran beside it had one core until now."""
+    clock.has_contention = True  # two threads are slower
+    settled = SettledKnobs("here", Config(memory_format="channels last"), Phase.SETTLED)
+    if len(context.cores) < 2:
+        pytest.skip("one core has no threads to choose")
+    session = open_session(context, clock, settled=settled)
+    record = train(session, context, clock)
+    assert session.settled is not None
+    assert session.settled.setting.threads == 1
+    assert session.settled.setting.memory_format == "channels last"
+    again = train(open_session(context, clock, settled=session.settled), context, clock)
+    assert any("more than one core" in note for note in record.notes)
+    assert phases(again) == [Phase.SETTLED]

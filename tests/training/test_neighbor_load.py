@@ -32,6 +32,19 @@ def test_the_time_of_other_processes_on_the_given_cores_is_counted(tmp_path: Pat
     assert StatLoad((1, 2), tmp_path / "nothing").others_s() == 0.0
 
 
+@pytest.mark.parametrize(("niceness", "counted_s"), [(0, 0.0), (5, 30.0)])
+def test_processes_that_give_way_are_no_neighbors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, niceness: int, counted_s: float
+) -> None:
+    monkeypatch.setattr(neighbor_load.os, "nice", lambda _: niceness)
+    stat = tmp_path / "stat"
+    stat.write_text("cpu0 0 0 0 0 0 0 0 0 0 0")
+    load = StatLoad((0,), stat)
+    before = load.others_s()
+    stat.write_text(f"cpu0 0 {30 * TICKS_PER_S} 0 0 0 0 0 0 0 0")
+    assert load.others_s() - before == pytest.approx(counted_s, abs=1.0)
+
+
 def test_the_time_of_this_process_and_its_children_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StatLoad, "_busy_s", lambda _: {0: 1e6})
     load = StatLoad((0,))

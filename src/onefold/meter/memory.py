@@ -8,39 +8,10 @@ Elsewhere the mark only rises: if it rises inside a window it is that window's p
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from threading import Lock
 
-_STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
-_CLEAR_HIGH_WATER = "5"  # proc(5)
-
-
-def high_water_bytes() -> int | None:
-    """Return the high-water mark of this process's resident memory; None if the system does not provide it."""
-    try:
-        for line in _STATUS.read_bytes().splitlines():
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux, or /proc is hidden
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def reset_high_water() -> bool:
-    """Reset the high-water mark to the present level; return False if the system does not allow it."""
-    try:
-        _CLEAR.write_text(_CLEAR_HIGH_WATER)
-    except OSError:
-        return False
-    return True
+from onefold.agent.memory import high_water_bytes, reset_high_water
 
 
 class Peak:

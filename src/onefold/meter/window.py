@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import perf_counter, process_time
+from time import process_time
 
 from onefold.meter.memory import PROCESS_MEMORY
+from onefold.processes import running_s
 from onefold.vocabulary.records import Energy, Measurement
 
 UNAVAILABLE = Energy(None, "unavailable")
@@ -16,7 +17,10 @@ EnergySoFar = Callable[[float], Energy]
 
 
 class ProcessWindow:
-    """The cost of this process since the window was created. Processor time includes all threads, but no children."""
+    """The cost of this process since the window was created.
+
+    Processor time includes all threads, but no children. Time in which the parent pauses this process does not count.
+    """
 
     def __init__(self, start_energy: Callable[[], EnergySoFar]) -> None:
         self._final: Measurement | None = None
@@ -24,7 +28,7 @@ class ProcessWindow:
         self._energy = start_energy()
         # The clocks are read last here and first below, so that the overhead is not measured.
         self._cpu_s = process_time()
-        self._time_s = perf_counter()
+        self._time_s = running_s()
 
     @property
     def measurement(self) -> Measurement:
@@ -38,7 +42,7 @@ class ProcessWindow:
             PROCESS_MEMORY.close(self._peak)
 
     def _so_far(self) -> Measurement:
-        time_s = perf_counter() - self._time_s
+        time_s = running_s() - self._time_s
         cpu_s = process_time() - self._cpu_s
         return Measurement(time_s, cpu_s, self._energy(cpu_s), PROCESS_MEMORY.read(self._peak))
 

@@ -21,6 +21,7 @@ from typing import Any
 from onefold.processes.channel import PICKLE, Channel, Encoding
 from onefold.processes.guard import owner_mark, start_guard
 from onefold.processes.marked import VARIABLE, kill_marked
+from onefold.processes.running_clock import PausedTime
 from onefold.processes.scratch import worker_folder
 from onefold.processes.spawner import start_process
 
@@ -65,11 +66,13 @@ class Worker:
         if output is not None:
             stdout = stderr = output
         parent_socket, child_socket = socket.socketpair()
+        self._paused = PausedTime()
+        descriptors = child_socket.fileno(), self._paused.fileno()
         try:
             self._process = start_process(
                 lambda: subprocess.Popen(
-                    [sys.executable, "-P", "-m", START, module, str(child_socket.fileno()), str(os.getpid())],
-                    pass_fds=[child_socket.fileno()],
+                    [sys.executable, "-P", "-m", START, module, *map(str, descriptors), str(os.getpid())],
+                    pass_fds=descriptors,
                     env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
@@ -78,6 +81,7 @@ class Worker:
             )
         except BaseException:
             parent_socket.close()
+            self._paused.close()
             raise
         finally:
             child_socket.close()
@@ -125,11 +129,13 @@ class Worker:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def pause(self) -> None:
-        """Suspend the child (SIGSTOP)."""
+        """Suspend the child (SIGSTOP). Its `running_s` stands still meanwhile."""
+        self._paused.begin()
         self._process.send_signal(signal.SIGSTOP)  # does nothing to a process that has ended
 
     def resume(self) -> None:
         """Resume the child (SIGCONT)."""
+        self._paused.end()
         self._process.send_signal(signal.SIGCONT)
 
     def exit_code(self, timeout_s: float = EXIT_TIMEOUT_S) -> int | None:
@@ -144,6 +150,7 @@ class Worker:
         delete its temporary files. Harmless when repeated.
         """
         self.channel.close()
+        self._paused.close()
         descendants = list(_descendants(self.pid)) if self._process.poll() is None else []
         self._process.kill()
         self._process.wait()

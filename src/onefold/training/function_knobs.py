@@ -12,11 +12,11 @@ from onefold.meter import Meter
 from onefold.processes import available_cores
 from onefold.training.assignment import Assignment
 from onefold.training.job_clusters import open_clusterer
-from onefold.training.knob_planner import FUNCTION_STEPS
 from onefold.training.knob_session import KnobSession
 from onefold.training.knobs import TrainingContext
 from onefold.training.knobs.catalog import PROCESS_KNOBS
 from onefold.training.knobs.processor import machine_description
+from onefold.training.window_plan import FUNCTION_STEPS
 from onefold.vocabulary.knobs import SettledKnobs
 from onefold.vocabulary.records import from_json, to_json
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from onefold.meter.counters import HARDWARE_EVENTS, Counters
+from onefold.processes import running_s
 from onefold.vocabulary.knobs import JobProfile
 
 # The kind of an operator: that of the first substring found in its name.
@@ -118,9 +118,9 @@ class Profiler:
         """Measure the resource usage of the block; `count` returns the number of its steps at the end."""
         with ExitStack() as stack:
             counters = self._counters = stack.enter_context(Counters())
-            before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+            before, started = resource.getrusage(resource.RUSAGE_SELF), running_s()
             yield
-            wall_s = max(time.perf_counter() - started, 1e-9)
+            wall_s = max(running_s() - started, 1e-9)
             after = resource.getrusage(resource.RUSAGE_SELF)
             steps = max(1, count())
             self._features |= _process_features(before, after, wall_s, steps)

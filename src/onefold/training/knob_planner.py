@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import isfinite
 from statistics import fmean
 from typing import Any
@@ -24,12 +24,12 @@ from onefold.training.knob_search import MIN_GAIN, STRATEGIES, Options, Setting
 from onefold.training.knobs import AvailableKnobs
 from onefold.training.knobs.catalog import PRECISION_KNOBS
 from onefold.training.losses import LossDrift, is_no_worse
+from onefold.training.window_plan import TRAINING_STEPS, KnobPlan, StepRules, WindowMeasurement
 from onefold.vocabulary.knobs import JobProfile, KnobMemory, KnobOptions, Phase, SettledKnobs
 from onefold.vocabulary.records import Config
 
-MIN_STEPS, MAX_STEPS = 3, {"time": 50, "energy": 1000}  # of a window
+MAX_STEPS = {"time": 50, "energy": 1000}  # of a window
 MIN_STEPS_FOR_LOSS = 8  # of a window in which the losses of two precisions are compared
-MIN_PROFILED_STEPS = 8  # so that all groups of hardware events are counted
 MAX_LENGTH = 2  # of a profiled or watched window with slow steps, in usual lengths
 WINDOW_S = {"time": 0.1, "energy": 0.4}  # least duration of a window
 WATCH_FACTOR = 4  # windows after probing are this much longer
@@ -44,48 +44,6 @@ MAX_RECALL_WINDOWS = 100  # during which earlier jobs are clustered
 THREADS_KNOB = "threads"
 AFFINITY_KNOB = "cores"  # only probed under contention
 CONTENTION_KNOBS = (THREADS_KNOB, AFFINITY_KNOB)  # their best values depend on other processes
-
-
-@dataclass(frozen=True, slots=True)
-class KnobPlan:
-    """The next window of steps."""
-
-    phase: Phase
-    setting: Setting
-    steps: int
-    is_profiled: bool = False
-    abort_s: float = math.inf  # the window ends early if its steps take longer
-    enough_s: float = math.inf  # the window may end with `min_steps` that took this long together
-    min_steps: int = MIN_STEPS
-
-
-@dataclass(frozen=True, slots=True)
-class WindowMeasurement:
-    """What a window of steps measured."""
-
-    step_s: float
-    step_j: float | None
-    steps: int
-    losses: list[float] = field(default_factory=list)
-    load: float = 0.0  # cores that other processes kept busy
-
-
-@dataclass(frozen=True, slots=True)
-class StepRules:
-    """How steps are grouped into windows."""
-
-    warm_up: int = 1  # steps after a change of knobs that are not counted
-    first_warm_up: int = 3  # and at the start
-    min_steps: int = MIN_STEPS  # of a window
-    min_profiled_steps: int = MIN_PROFILED_STEPS
-    window_share: float = 1.0  # of WINDOW_S
-    train_networks: bool = True  # a step without a torch operator trains nothing
-
-
-TRAINING_STEPS = StepRules()
-FUNCTION_STEPS = StepRules(
-    warm_up=0, first_warm_up=1, min_steps=1, min_profiled_steps=1, window_share=0.1, train_networks=False
-)
 
 
 class KnobPlanner:
@@ -146,8 +104,14 @@ class KnobPlanner:
     def _plan_windows(self) -> Generator[KnobPlan, WindowMeasurement, None]:
         defaults = self.available.defaults
         if self.settled is not None:
-            setting, phase = self._restricted(self.settled.setting), self.settled.phase
+            earlier, phase = self.settled.setting, self.settled.phase
+            setting = self._restricted(earlier)
             window = yield self._planned(phase, setting, 0.0)
+            if self._options.mode != "recall" and THREADS_KNOB in setting and THREADS_KNOB not in earlier:
+                self.notes.append("there is more than one core now: probing again")
+                knobs = self._contention_knobs(setting, window.load)
+                setting, window = yield from self._probe(knobs, setting, window)
+                self.settled = replace(self.settled, setting=Config(setting))
             yield from self._watch(setting, phase, window)
         window = yield KnobPlan(
             Phase.FOUND, defaults, self._rules.min_profiled_steps, is_profiled=True,

@@ -21,16 +21,18 @@ from typing import Any
 import torch
 
 from onefold.meter import Meter
+from onefold.processes import paused_s, running_s
 from onefold.training.forward_call import ForwardCall, output_error, runs
 from onefold.training.job_clusters import Clusterer, kmeans_labels
 from onefold.training.job_profile import Profiler
 from onefold.training.knob_memory import SimilarJobs
-from onefold.training.knob_planner import TRAINING_STEPS, KnobPlanner, StepRules, WindowMeasurement
+from onefold.training.knob_planner import KnobPlanner
 from onefold.training.knob_search import Setting
 from onefold.training.knobs import AvailableKnobs, Knob, TrainingContext, applied, available_knobs
 from onefold.training.knobs.catalog import KNOBS, PRECISION_KNOBS
 from onefold.training.neighbor_load import NeighborLoad, StatLoad
 from onefold.training.step_window import OpenWindow, merged
+from onefold.training.window_plan import TRAINING_STEPS, StepRules, WindowMeasurement
 from onefold.vocabulary.errors import NotANumber
 from onefold.vocabulary.knobs import KnobMemory, KnobOptions, KnobRecord, Phase, SettledKnobs, StepWindow
 from onefold.vocabulary.records import Config, Epoch
@@ -224,7 +226,7 @@ class KnobSession:
             self._observers.enter_context(self._profiler.operators())
         elif window.warm_up == 0 and window.meter is None:
             self._start_counting(window)
-        self._step_started = time.perf_counter()
+        self._step_started = running_s()
 
     def _end_step(self) -> None:
         window, started, self._step_started = self._window, self._step_started, None
@@ -233,7 +235,7 @@ class KnobSession:
         if window.warm_up > 0:
             window.warm_up -= 1
         else:
-            window.steps_s.append(time.perf_counter() - started)
+            window.steps_s.append(running_s() - started)
             window.passes_per_step.append(window.passes.count - sum(window.passes_per_step))
             self._profiler.rotate()
         if len(window.steps_s) >= window.plan.steps or self._may_end_early(window):
@@ -264,7 +266,8 @@ class KnobSession:
             window.observers.enter_context(window.passes.recorded())
         self._synchronize()
         window.started_at = window.started_at or time.time()
-        window.started, window.others_started = time.perf_counter(), self._neighbors.others_s()
+        window.started, window.others_started = running_s(), self._neighbors.others_s()
+        window.paused_started = paused_s()
 
     def _close(self, window: OpenWindow) -> None:
         """Record a finished window and plan the next one."""
@@ -290,8 +293,9 @@ class KnobSession:
         """Stop counting at the end of a window or of an epoch."""
         if window.meter is not None:
             self._synchronize()
-            window.counted_s += time.perf_counter() - window.started
-            window.others_s += self._neighbors.others_s() - window.others_started
+            window.counted_s += running_s() - window.started
+            if paused_s() == window.paused_started:  # else others had the cores while this process was paused
+                window.others_s += self._neighbors.others_s() - window.others_started
         window.observers.close()
         if window.meter is not None:
             energy = window.meter.measurement.energy

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-BUSY_COLUMNS = (1, 2, 3, 6, 7, 8)  # of a core's line in /proc/stat: user, nice, system, irq, softirq, steal
+BUSY_COLUMNS = (1, 3, 6, 7, 8)  # of a core's line in /proc/stat: user, system, irq, softirq, steal
+NICE_COLUMN = 2  # processes of low priority, which give way to others
 SAMPLE_S = 0.05  # during which this process rests while the load of each core is measured
 
 
@@ -22,11 +23,15 @@ class NeighborLoad(Protocol):
 
 
 class StatLoad:
-    """Reads `/proc/stat`; where there is none, other processes seem to take no time."""
+    """Reads `/proc/stat`; where there is none, other processes seem to take no time.
+
+    Processes of lower priority (`nice`) do not count, unless this one has a low priority too.
+    """
 
     def __init__(self, cores: Iterable[int], stat: Path = Path("/proc/stat")) -> None:
         self._cores = tuple(cores)
         self._stat = stat
+        self._columns = BUSY_COLUMNS if os.nice(0) <= 0 else (*BUSY_COLUMNS, NICE_COLUMN)
 
     def others_s(self) -> float:
         """Return the processor time of other processes on these cores, since any fixed time."""
@@ -48,7 +53,7 @@ class StatLoad:
             return {}
         ticks_per_s = os.sysconf("SC_CLK_TCK")
         return {
-            names[row[0]]: sum(int(row[column]) for column in BUSY_COLUMNS) / ticks_per_s
+            names[row[0]]: sum(int(row[column]) for column in self._columns) / ticks_per_s
             for row in rows
             if row[0] in names
         }

@@ -9,9 +9,9 @@ from itertools import groupby
 from statistics import fmean, median
 
 from onefold.meter.meter import Window as MeterWindow
-from onefold.training.knob_planner import KnobPlan
 from onefold.training.knob_search import Setting
 from onefold.training.losses import BackwardPasses
+from onefold.training.window_plan import KnobPlan
 from onefold.vocabulary.knobs import StepWindow
 
 TAIL_WEIGHT = 0.5  # of the mean time of a step: less than this share of a window's time may be that of a few slow steps
@@ -34,6 +34,7 @@ class OpenWindow:
     started_at: float | None = None  # Unix time
     started: float = 0.0  # when counting started or continued
     others_started: float = 0.0
+    paused_started: float = 0.0
     meter: MeterWindow | None = None  # while it counts
     observers: ExitStack = field(default_factory=ExitStack)
 
